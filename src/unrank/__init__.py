@@ -1,0 +1,68 @@
+"""Make a trained neural ranker forget chosen queries or documents, leave the rest alone, and show that it did."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unrank.collection.build import ImportOptions, import_collection
+    from unrank.collection.collection import Collection, open_collection
+    from unrank.collection.partition import Partition, partition
+    from unrank.collection.removal import Removal
+    from unrank.errors import UnrankError
+    from unrank.evaluation.scorecard import Scorecard
+    from unrank.forgetting.evaluate import evaluate
+    from unrank.forgetting.forget import Forgotten, forget
+    from unrank.forgetting.train import train
+    from unrank.methods import METHODS, make_method
+    from unrank.rankers import RANKERS, load_ranker
+
+__version__ = "0.1.0"
+
+# Where each public name lives: torch is imported when a name that needs it is first used.
+_HOMES = {
+    "Collection": "collection.collection",
+    "Forgotten": "forgetting.forget",
+    "ImportOptions": "collection.build",
+    "METHODS": "methods",
+    "Partition": "collection.partition",
+    "RANKERS": "rankers",
+    "Removal": "collection.removal",
+    "Scorecard": "evaluation.scorecard",
+    "UnrankError": "errors",
+    "evaluate": "forgetting.evaluate",
+    "forget": "forgetting.forget",
+    "import_collection": "collection.build",
+    "load_ranker": "rankers",
+    "make_method": "methods",
+    "open_collection": "collection.collection",
+    "partition": "collection.partition",
+    "train": "forgetting.train",
+}
+
+__all__ = [
+    "METHODS",
+    "RANKERS",
+    "Collection",
+    "Forgotten",
+    "ImportOptions",
+    "Partition",
+    "Removal",
+    "Scorecard",
+    "UnrankError",
+    "evaluate",
+    "forget",
+    "import_collection",
+    "load_ranker",
+    "make_method",
+    "open_collection",
+    "partition",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'unrank' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"unrank.{_HOMES[name]}"), name)

@@ -1,0 +1,3 @@
+from unrank.cli.main import main
+
+main()

@@ -1,0 +1,108 @@
+"""Commands on collections: import, inspect, find, split."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unrank.cli.option import AsJson, CollectionFolder, Out, RemovalFile, Seed, Side
+from unrank.cli.show import say, show_counts, show_partition
+from unrank.errors import UnrankError
+
+
+def import_(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="beir:PATH, trec:PATH, triples:PATH, irds:ID or pydocs.")
+    ],
+    out: Out,
+    candidates: Annotated[int, typer.Option(help="Negatives in each query's list; 0 makes none.")] = 100,
+    test_split: Annotated[str | None, typer.Option(help="The split to test on; by default 'test'.")] = None,
+    test_share: Annotated[float | None, typer.Option(help="Or: the share of the queries to test on.")] = None,
+    min_grade: Annotated[int, typer.Option(help="The least grade that is relevant in training.")] = 1,
+    test_min_grade: Annotated[int, typer.Option(help="The least grade that is relevant in testing.")] = 1,
+    relevant: Annotated[int, typer.Option(help="Relevant documents in a training list, at most.")] = 25,
+    train_queries: Annotated[int | None, typer.Option(help="Keep only so many training queries.")] = None,
+    test_queries: Annotated[int | None, typer.Option(help="Keep only so many test queries.")] = None,
+    seed: Seed = 0,
+) -> None:
+    """Read a collection from where it is and write it as a folder."""
+    from unrank.collection.build import ImportOptions, import_collection
+    from unrank.collection.inspect import describe
+
+    options = ImportOptions(
+        candidates, test_split, test_share, min_grade, test_min_grade, relevant, train_queries, test_queries, seed
+    )
+    collection = import_collection(source, out, options)
+    show_counts(describe(collection))
+    say(f"written to {out}")
+
+
+def inspect(collection: CollectionFolder, removal: RemovalFile = None, as_json: AsJson = False) -> None:
+    """Counts, entanglement, an example; with a removal, what it would touch."""
+    from unrank.collection.collection import open_collection
+    from unrank.collection.inspect import describe, describe_removal
+    from unrank.collection.partition import partition
+    from unrank.collection.removal import Removal
+
+    opened = open_collection(collection)
+    counts = describe(opened)
+    parts = partition(opened, Removal.load(removal), str(removal)) if removal else None
+    if as_json:
+        print(json.dumps({**counts, **(describe_removal(opened, parts) if parts else {})}, ensure_ascii=False))
+        return
+    show_counts(counts)
+    query, document = opened.pairs[0]
+    say(f"\nfor example, query {opened.queries.id(query)}: {opened.queries.text(query)[:200]}")
+    say(f"finds document {opened.documents.id(document)}: {opened.documents.text(document)[:300]}")
+    if parts is not None:
+        show_partition(parts)
+
+
+def find(
+    collection: CollectionFolder,
+    words: Annotated[str, typer.Argument(help="What the text says.")],
+    queries: Annotated[bool, typer.Option("--queries", help="Look in queries only.")] = False,
+    documents: Annotated[bool, typer.Option("--documents", help="Look in documents only.")] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="The words as they stand, in any case of letters.")] = False,
+    most: Annotated[int, typer.Option(help="How many to show of each.", min=1)] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """The ids behind a text: where an erasure request begins."""
+    from unrank.collection.collection import open_collection
+    from unrank.collection.find import find_texts
+
+    if not words.strip():
+        raise UnrankError("nothing to look for: give some words of the text")
+    opened = open_collection(collection)
+    sides = {"queries": opened.queries, "documents": opened.documents}
+    wanted = [name for name, asked in (("queries", queries), ("documents", documents)) if asked] or list(sides)
+    found = {name: find_texts(sides[name], words, exact, most) for name in wanted}
+    if as_json:
+        print(json.dumps({name: [vars(hit) for hit in hits] for name, hits in found.items()}, ensure_ascii=False))
+        return
+    for name, hits in found.items():
+        say(f"{name}: {len(hits) or 'none'}")
+        for hit in hits:
+            say(f"  {hit.id}\t{hit.text[:160]}")
+
+
+def split(
+    collection: CollectionFolder,
+    remove: Annotated[Side, typer.Option(help="What to remove.")],
+    share: Annotated[float, typer.Option(help="The share of the relevant training pairs to remove.")],
+    out: Annotated[Path, typer.Option("--out", help="The removal.json to write; it must not exist.")],
+    seed: Seed = 0,
+) -> None:
+    """Draw queries or documents that hold a share of the training pairs, and write them as a removal."""
+    from unrank.collection.collection import open_collection
+    from unrank.collection.partition import partition
+    from unrank.collection.removal import Removal
+
+    opened = open_collection(collection)
+    removal = Removal.sample(opened, remove.value, share, seed)
+    removal.save(out)
+    say(f"{len(removal.queries or removal.documents):,} {remove.value} written to {out}")
+    show_partition(partition(opened, removal))

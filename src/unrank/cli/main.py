@@ -1,0 +1,62 @@
+"""`unrank`: one command a job. A mistake of the user's is one line on standard error and exit 2."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from unrank.cli import collection, demo, names, ranker
+from unrank.errors import UnrankError
+
+# What the command line raises at a wrong word; typer names only its children.
+MISUSE: type[Any] = typer.BadParameter.__mro__[2]
+
+app = typer.Typer(
+    name="unrank",
+    help="Make a trained neural ranker forget chosen queries or documents, leave the rest alone, and show that it did.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+app.command("demo")(demo.demo)
+app.command("import")(collection.import_)
+app.command("inspect")(collection.inspect)
+app.command("find")(collection.find)
+app.command("split")(collection.split)
+app.command("train")(ranker.train)
+app.command("forget")(ranker.forget)
+app.command("evaluate")(ranker.evaluate)
+app.command("list")(names.list_)
+
+
+def main() -> None:
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; the exit status."""
+    try:
+        status = app(args=list(arguments), prog_name="unrank", standalone_mode=False)
+        return status if isinstance(status, int) else 0
+    except UnrankError as error:
+        return _fail(str(error), 2)
+    except MISUSE as error:
+        return _fail(error.format_message(), 2)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("stopped; nothing was written", 130)
+    except OSError as error:
+        return _fail(f"{error.filename or 'the disk'}: {error.strerror or error}", 2)
+    except Exception as error:  # a bug of ours: say so in a line, and keep the traceback for whoever mends it
+        if os.environ.get("UNRANK_DEBUG"):
+            traceback.print_exc()
+        return _fail(f"a bug in unrank: {type(error).__name__}: {error} (UNRANK_DEBUG=1 shows where)", 1)
+
+
+def _fail(message: str, status: int) -> int:
+    print(f"unrank: {' '.join(message.split())}", file=sys.stderr)
+    return status

@@ -1,0 +1,48 @@
+"""Options that several commands share, and how they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unrank.errors import UnrankError
+
+
+class DeviceName(StrEnum):
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class Side(StrEnum):
+    queries = "queries"
+    documents = "documents"
+
+
+CollectionFolder = Annotated[Path, typer.Argument(metavar="COLLECTION", help="A folder that 'unrank import' wrote.")]
+RankerName = Annotated[str, typer.Argument(metavar="RANKER", help="A model folder or a hub id.")]
+Out = Annotated[Path, typer.Option("--out", help="The folder to write; it must not exist.")]
+DeviceOption = Annotated[DeviceName, typer.Option("--device", help="Where to compute.")]
+Seed = Annotated[int, typer.Option("--seed", help="What every random choice follows from.", min=0)]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print no progress.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; 'unrank list methods' names them."),
+]
+RemovalFile = Annotated[Path | None, typer.Option("--removal", help="A removal.json.")]
+
+
+def read_settings(given: Sequence[str] | None) -> dict[str, str]:
+    """`["scale=paper"]` as a mapping."""
+    settings = {}
+    for item in given or ():
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise UnrankError(f"--set {item}: expected NAME=VALUE, such as --set epochs=10")
+        settings[name.strip().replace("-", "_")] = value.strip()
+    return settings

@@ -1,0 +1,99 @@
+"""Results as a person reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from unrank.errors import count
+
+if TYPE_CHECKING:
+    from unrank.collection.partition import Partition
+    from unrank.evaluation.scorecard import Measured, Scorecard
+    from unrank.forgetting.forget import Forgotten
+
+LABELS = {
+    "forget": "forget",
+    "entangled": "entangled",
+    "disjoint": "disjoint",
+    "test": "test",
+    "forget_full": "forget, paper's way",
+}
+
+
+def console() -> Console:
+    return Console(highlight=False)
+
+
+def say(line: str) -> None:
+    """A line for a person, whatever characters stand in it."""
+    console().print(line, markup=False, soft_wrap=True)
+
+
+def show_counts(counts: Mapping[str, Any]) -> None:
+    table = Table.grid(padding=(0, 2))
+    for name, value in counts.items():
+        shown = f"{value:,}" if isinstance(value, int | float) else escape(str(value))
+        table.add_row(name.replace("_", " "), shown)
+    console().print(table)
+
+
+def show_partition(parts: Partition) -> None:
+    """What a removal does to the training pairs."""
+    queries, documents = (len({*parts.forget[:, side].tolist()}) for side in (0, 1))
+    say("the removal would")
+    say(f"  forget {count(len(parts.forget), 'pair')}, of {count(queries, 'query')} and {count(documents, 'document')}")
+    say(f"  touch  {count(len(parts.entangled), 'kept pair')} that share a query or a document with those (entangled)")
+    say(f"  leave  {count(len(parts.disjoint), 'kept pair')} that share nothing with them (disjoint)")
+
+
+def show_scorecard(scorecard: Scorecard) -> None:
+    table = Table("set", "MRR", "95 % interval", "nDCG@10", "queries", box=None)
+    for name, label in LABELS.items():
+        measured: Measured | None = getattr(scorecard, name)
+        if measured is None:
+            table.add_row(label, "none", "", "", "0")
+        else:
+            table.add_row(
+                label,
+                f"{measured.mean:.3f}",
+                _interval(measured.low, measured.high),
+                f"{measured.ndcg:.3f}",
+                f"{len(measured.queries):,}",
+            )
+    console().print(table)
+
+
+def show_change(result: Forgotten) -> None:
+    """The four MRRs before and after."""
+    table = Table("set", "before", "after", "change (95 %)", "kept", "queries", box=None)
+    for name in ("forget", "entangled", "disjoint", "test"):
+        before: Measured | None = getattr(result.before, name)
+        after: Measured | None = getattr(result.after, name)
+        if before is None or after is None:
+            table.add_row(name, "none", "none", "", "", "0")
+            continue
+        change = _interval(*after.change_since(before), sign=True)
+        kept = f"{after.mean / before.mean:.3f}" if name != "forget" and before.mean else ""
+        table.add_row(name, f"{before.mean:.3f}", f"{after.mean:.3f}", change, kept, f"{len(after.queries):,}")
+    console().print(table)
+
+
+def _interval(low: float, high: float, sign: bool = False) -> str:
+    form = "+.3f" if sign else ".3f"
+    return f"{low:{form}} to {high:{form}}"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(0.4), duration(75), duration(7300)
+    ('0.4 s', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes = int(seconds // 60)
+    return f"{minutes} min {int(seconds % 60)} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,1 @@
+"""What is known: texts, judgements, candidates, removals. numpy and pyarrow, never torch."""

@@ -1,0 +1,60 @@
+"""BM25: the documents that share words with a query, best first.
+
+It makes the candidate lists where a source brings none, finds the ids behind a text, and is the ranker that
+every neural one has to beat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import bm25s
+import numpy as np
+from numpy.typing import NDArray
+
+from unrank.collection.texts import Texts
+
+QUERIES_A_BATCH = 1_000
+
+
+class Bm25:
+    """An index over the given texts, in their order."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        tokens = bm25s.tokenize(texts, stopwords="en", show_progress=False)
+        self._empty = not any(len(ids) for ids in tokens.ids)
+        self._size = len(texts)
+        self._index = bm25s.BM25()
+        if not self._empty:
+            self._index.index(tokens, show_progress=False)
+
+    @classmethod
+    def over(cls, texts: Texts) -> Bm25:
+        return cls([text for chunk in texts.batches() for text in chunk.to_pylist()])
+
+    def best(self, queries: Sequence[str], most: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """For each query the rows with a score above zero, best first, and their scores."""
+        most = min(most, self._size)
+        for start in range(0, len(queries), QUERIES_A_BATCH):
+            batch = queries[start : start + QUERIES_A_BATCH]
+            for rows, scores in self._retrieve(batch, most):
+                order = np.lexsort((rows, -scores))
+                kept = order[scores[order] > 0]
+                yield rows[kept].astype(np.int64), scores[kept]
+
+    def scores(self, query: str, rows: NDArray[np.integer]) -> NDArray[np.float32]:
+        """The score of each of these rows for one query."""
+        tokens = self._tokens([query])[0]
+        if self._empty or not tokens:
+            return np.zeros(len(rows), np.float32)
+        return np.asarray(self._index.get_scores(tokens)[rows], np.float32)
+
+    def _retrieve(self, queries: Sequence[str], most: int) -> Iterable[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        if self._empty or most == 0:
+            none = np.empty(0, np.int64), np.empty(0, np.float32)
+            return [none] * len(queries)
+        found = self._index.retrieve(self._tokens(queries), k=most, show_progress=False, n_threads=0)
+        return zip(found.documents, found.scores, strict=True)
+
+    def _tokens(self, queries: Sequence[str]) -> list[list[str]]:
+        return list(bm25s.tokenize(queries, stopwords="en", return_ids=False, show_progress=False))

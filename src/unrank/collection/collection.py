@@ -1,0 +1,159 @@
+"""A collection: queries, documents, judgements, and for each query a list to rank.
+
+On disk it is a folder of Arrow files that opens memory-mapped. A query's list is its listed relevant
+documents (at most 25, seeded) and its negatives; a relevant document beyond that is in no list. Everything
+inside goes by integer rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from unrank.collection.texts import Rows, Texts
+from unrank.disk import read_json
+from unrank.errors import BadFile
+
+FORMAT_VERSION = 1
+FILES = ("queries.arrow", "documents.arrow", "judgements.arrow", "candidates.arrow")
+
+Pairs = NDArray[np.int64]
+"""Query row and document row. [pairs, 2]"""
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """One array of document rows a query, laid end to end."""
+
+    offsets: Rows  # [queries + 1]
+    values: NDArray[np.int32]
+
+    def __getitem__(self, row: int) -> NDArray[np.int32]:
+        return self.values[self.offsets[row] : self.offsets[row + 1]]
+
+    @cached_property
+    def counts(self) -> Rows:
+        return np.diff(self.offsets)
+
+    def pairs(self, rows: Rows) -> Pairs:
+        """The (row, value) pairs of these rows, in their order."""
+        counts = self.counts[rows]
+        starts = np.repeat(self.offsets[rows], counts)
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.stack([np.repeat(rows, counts), self.values[starts + within]], axis=1)
+
+
+class Collection:
+    """What is known. Open one with `open_collection`."""
+
+    def __init__(self, folder: Path, description: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+        self.folder = folder
+        self.description = description
+        self.name: str = description["name"]
+        self.queries = Texts("query", tables["queries"])
+        self.documents = Texts("document", tables["documents"])
+        self.is_test: NDArray[np.bool_] = _numpy(tables["queries"].column("test"))
+        judgements = tables["judgements"]
+        self.judged: Pairs = np.stack(
+            [_numpy(judgements.column("query")), _numpy(judgements.column("document"))], axis=1
+        ).astype(np.int64)
+        self.grades: NDArray[np.int16] = _numpy(judgements.column("grade"))
+        self.relevant = _ragged(tables["candidates"].column("relevant"))
+        self.negatives = _ragged(tables["candidates"].column("negatives"))
+
+    @cached_property
+    def training_queries(self) -> Rows:
+        return np.flatnonzero(~self.is_test)
+
+    @cached_property
+    def test_queries(self) -> Rows:
+        return np.flatnonzero(self.is_test)
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """The relevant training pairs that stand in a list."""
+        return self.relevant.pairs(self.training_queries)
+
+    @cached_property
+    def test_pairs(self) -> Pairs:
+        return self.relevant.pairs(self.test_queries)
+
+    @cached_property
+    def unlisted(self) -> int:
+        """How many relevant pairs stand in no list, because their query has too many."""
+        least = np.where(self.is_test, self.description["test_min_grade"], self.description["min_grade"])
+        relevant = int(np.count_nonzero(self.grades >= least[self.judged[:, 0]]))
+        return relevant - len(self.relevant.values)
+
+    def list_pairs(self, queries: Rows) -> Pairs:
+        """All pairs of these queries' lists: the relevant ones, then the negatives."""
+        return np.concatenate([self.relevant.pairs(queries), self.negatives.pairs(queries)])
+
+    def pair_keys(self, pairs: Pairs) -> Rows:
+        """One number a pair, by which pairs are compared."""
+        return pairs[:, 0] * len(self.documents) + pairs[:, 1]
+
+    @property
+    def fingerprint(self) -> str:
+        """One hash that stands for all the files."""
+        return str(self.description["fingerprint"])
+
+    def __repr__(self) -> str:
+        return (
+            f"Collection({self.name!r}: {len(self.queries):,} queries, {len(self.documents):,} documents, "
+            f"{len(self.pairs):,} training pairs, {len(self.test_queries):,} test queries)"
+        )
+
+
+def open_collection(folder: str | Path) -> Collection:
+    """Open a collection folder that `unrank import` wrote. Nothing is read until it is needed."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise BadFile(folder, "no such collection folder; make one with 'unrank import'")
+    if not (folder / "collection.json").is_file():
+        raise BadFile(folder, "not a collection: it holds no collection.json; make one with 'unrank import'")
+    description = read_json(folder / "collection.json")
+    _check_description(folder, description)
+    tables = {name.removesuffix(".arrow"): _open_table(folder / name) for name in FILES}
+    try:
+        return Collection(folder, description, tables)
+    except (KeyError, pa.ArrowException, ValueError, TypeError) as error:
+        raise BadFile(folder, f"damaged collection ({error}); import it again") from error
+
+
+def _check_description(folder: Path, description: Any) -> None:
+    path = folder / "collection.json"
+    if not isinstance(description, dict) or "format_version" not in description:
+        raise BadFile(path, "not a collection's description; import the collection again")
+    if description["format_version"] != FORMAT_VERSION:
+        raise BadFile(
+            path, f"format version {description['format_version']}, this unrank reads {FORMAT_VERSION}; import it again"
+        )
+    for name, entry in description.get("files", {}).items():
+        file = folder / name
+        if not file.is_file() or file.stat().st_size != entry["bytes"]:
+            raise BadFile(file, "missing or cut short since the collection was written; import it again")
+
+
+def _open_table(path: Path) -> pa.Table:
+    try:
+        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    except FileNotFoundError as error:
+        raise BadFile(path, "missing from the collection; import it again") from error
+    except (OSError, pa.ArrowException) as error:
+        raise BadFile(path, "not a readable Arrow file; import the collection again") from error
+
+
+def _numpy(column: pa.ChunkedArray) -> NDArray[Any]:
+    return np.asarray(column.chunk(0).to_numpy(zero_copy_only=False) if column.num_chunks == 1 else column.to_numpy())
+
+
+def _ragged(column: pa.ChunkedArray) -> Ragged:
+    lists = column.chunk(0) if column.num_chunks == 1 else pa.chunked_array(column).combine_chunks()
+    return Ragged(np.asarray(lists.offsets).astype(np.int64), np.asarray(lists.values))

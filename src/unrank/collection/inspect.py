@@ -1,0 +1,46 @@
+"""What a collection holds, and what a removal would touch, as plain figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from unrank.collection.collection import Collection, Pairs
+from unrank.collection.partition import Partition
+
+
+def describe(collection: Collection) -> dict[str, Any]:
+    """Counts of a collection. The keys are a promise to scripts."""
+    pairs = collection.pairs
+    per_query = np.unique(pairs[:, 0], return_counts=True)[1]
+    per_document = np.unique(pairs[:, 1], return_counts=True)[1]
+    return {
+        "name": collection.name,
+        "queries": len(collection.queries),
+        "documents": len(collection.documents),
+        "pairs": len(pairs),
+        "training_queries": len(collection.training_queries),
+        "test_queries": len(collection.test_queries),
+        "test_pairs": len(collection.test_pairs),
+        "candidates_per_query": _mean(collection.negatives.counts + collection.relevant.counts),
+        "relevant_per_query": _mean(per_query),
+        "queries_per_document": _mean(per_document),
+        "queries_with_several_documents": int(np.count_nonzero(per_query > 1)),
+        "documents_with_several_queries": int(np.count_nonzero(per_document > 1)),
+        "relevant_in_no_list": collection.unlisted,
+    }
+
+
+def describe_removal(collection: Collection, parts: Partition) -> dict[str, list[list[str]]]:
+    """The three sets of a removal, as ids."""
+    return {name: pair_ids(collection, getattr(parts, name)) for name in ("forget", "entangled", "disjoint")}
+
+
+def pair_ids(collection: Collection, pairs: Pairs) -> list[list[str]]:
+    queries, documents = collection.queries.ids(pairs[:, 0]), collection.documents.ids(pairs[:, 1])
+    return [[query, document] for query, document in zip(queries, documents, strict=True)]
+
+
+def _mean(counts: np.ndarray[Any, np.dtype[np.int64]]) -> float:
+    return round(float(counts.mean()), 2) if len(counts) else 0.0

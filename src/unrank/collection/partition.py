@@ -1,0 +1,116 @@
+"""A removal splits the relevant training pairs into three: forget, entangled, disjoint.
+
+- forget: the pairs that are named, or whose query or document is named;
+- entangled: the kept pairs that share a query or a document with a forget pair;
+- disjoint: all other kept pairs.
+
+>>> pairs = np.array([[1, 1], [1, 2], [2, 3], [3, 2], [4, 3], [4, 4], [5, 5]])
+>>> parts = split_pairs(pairs, np.isin(pairs[:, 0], [1, 2]))  # remove queries 1 and 2
+>>> parts.entangled.tolist(), parts.disjoint.tolist()
+([[3, 2], [4, 3]], [[4, 4], [5, 5]])
+>>> parts.partners(1, 2).tolist()
+[[3, 2]]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unrank.collection.collection import Collection, Pairs
+from unrank.collection.removal import Removal
+from unrank.collection.texts import Rows
+from unrank.errors import UnrankError, count, listed
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Forget, entangled and disjoint pairs, and the removed queries and documents, all as rows."""
+
+    forget: Pairs
+    entangled: Pairs
+    disjoint: Pairs
+    queries: Rows = field(default_factory=lambda: np.empty(0, np.int64))
+    documents: Rows = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @cached_property
+    def retain(self) -> Pairs:
+        return np.concatenate([self.entangled, self.disjoint])
+
+    def partners(self, query: int, document: int) -> Pairs:
+        """The entangled pairs that share the query or the document."""
+        return self.entangled[(self.entangled[:, 0] == query) | (self.entangled[:, 1] == document)]
+
+    def draw_partners(self, forget: Pairs, generator: np.random.Generator) -> tuple[Pairs, NDArray[np.bool_]]:
+        """For each forget pair one random partner, and whether it has any."""
+        starts, counts = zip(*(self._range(side, forget[:, side]) for side in (0, 1)), strict=True)
+        total = counts[0] + counts[1]
+        pick = np.floor(generator.random(len(forget)) * total).astype(np.int64)
+        by_query = pick < counts[0]
+        place = np.where(by_query, starts[0] + pick, starts[1] + pick - counts[0])
+        has = total > 0
+        chosen = np.zeros((len(forget), 2), np.int64)
+        for side, here in ((0, has & by_query), (1, has & ~by_query)):
+            chosen[here] = self._sorted[side][place[here]]
+        return chosen, has
+
+    @cached_property
+    def _sorted(self) -> tuple[Pairs, Pairs]:
+        return tuple(self.entangled[np.argsort(self.entangled[:, side], kind="stable")] for side in (0, 1))  # type: ignore[return-value]
+
+    def _range(self, side: int, rows: Rows) -> tuple[Rows, Rows]:
+        keys = self._sorted[side][:, side]
+        start = np.searchsorted(keys, rows, side="left")
+        return start, np.searchsorted(keys, rows, side="right") - start
+
+
+def split_pairs(
+    pairs: Pairs, forget: NDArray[np.bool_], queries: Rows | None = None, documents: Rows | None = None
+) -> Partition:
+    """The partition of `pairs` in which those marked are forgotten."""
+    gone = pairs[forget]
+    shares = np.isin(pairs[:, 0], gone[:, 0]) | np.isin(pairs[:, 1], gone[:, 1])
+    none = np.empty(0, np.int64)
+    return Partition(
+        gone,
+        pairs[shares & ~forget],
+        pairs[~shares & ~forget],
+        none if queries is None else queries,
+        none if documents is None else documents,
+    )
+
+
+def partition(collection: Collection, removal: Removal, where: str = "the removal") -> Partition:
+    """What a removal does to a collection's training pairs."""
+    if not removal:
+        raise UnrankError(f"{where}: an empty removal: it names no query, no document and no pair")
+    queries = collection.queries.rows(removal.queries, where)
+    documents = collection.documents.rows(removal.documents, where)
+    pairs = collection.pairs
+    forget = np.isin(pairs[:, 0], queries) | np.isin(pairs[:, 1], documents)
+    forget |= np.isin(collection.pair_keys(pairs), collection.pair_keys(_pair_rows(collection, removal, where)))
+    if tests := collection.queries.ids(queries[collection.is_test[queries]]):
+        raise UnrankError(
+            f"{where}: names test queries, which no ranker was trained on: {listed(tests)}; take them out"
+        )
+    if not forget.any():
+        raise UnrankError(f"{where}: nothing that it names is a relevant training pair, so there is nothing to forget")
+    if forget.all():
+        raise UnrankError(f"{where}: leaves nothing: all {len(pairs):,} training pairs would be forgotten; keep some")
+    return split_pairs(pairs, forget, np.unique(queries), np.unique(documents))
+
+
+def _pair_rows(collection: Collection, removal: Removal, where: str) -> Pairs:
+    queries = collection.queries.rows([query for query, _ in removal.pairs], where)
+    documents = collection.documents.rows([document for _, document in removal.pairs], where)
+    rows = np.stack([queries, documents], axis=1)
+    unknown = ~np.isin(collection.pair_keys(rows), collection.pair_keys(collection.pairs))
+    if unknown.any():
+        names = [removal.pairs[i] for i in np.flatnonzero(unknown)]
+        raise UnrankError(
+            f"{where}: {count(len(names), 'pair')} that no ranker was trained on as relevant: {listed(names)}; take them out"
+        )
+    return rows

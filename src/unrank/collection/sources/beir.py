@@ -1,0 +1,54 @@
+"""BEIR's layout: `corpus.jsonl`, `queries.jsonl` and `qrels/<split>.tsv` in one folder.
+
+A document's text is its title and its text, joined. A qrels file has a header line and the columns query,
+document, score, parted by tabs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from unrank.collection.sources.source import Judgement, Raw, Text, read_grade, read_json_lines, read_lines
+from unrank.errors import BadFile
+
+
+def read_beir(location: str, test_split: str | None) -> Raw:
+    folder = Path(location)
+    if not folder.is_dir():
+        raise BadFile(folder, "no such folder; beir: takes the folder that holds corpus.jsonl")
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        if not (folder / name).is_file():
+            raise BadFile(folder / name, "missing; a BEIR folder holds corpus.jsonl, queries.jsonl and qrels/")
+    splits = {path.stem: partial(_judgements, path) for path in sorted((folder / "qrels").glob("*.tsv"))}
+    if not splits:
+        raise BadFile(folder / "qrels", "holds no .tsv file; a BEIR folder has one for each split")
+    note = folder / "NOTE.txt"
+    return Raw(
+        name=folder.resolve().name,
+        queries=partial(_texts, folder / "queries.jsonl"),
+        documents=partial(_texts, folder / "corpus.jsonl"),
+        splits=splits,
+        licence=f"see {note.name} of the source" if note.is_file() else "",
+    )
+
+
+def _texts(path: Path) -> Iterator[Text]:
+    for number, row in read_json_lines(path):
+        id, title, text = row.get("_id"), row.get("title") or "", row.get("text")
+        if not isinstance(id, str) or not isinstance(text, str) or not isinstance(title, str):
+            raise BadFile(path, 'expected {"_id": "...", "text": "..."}', number)
+        yield Text(id, f"{title} {text}".strip())
+
+
+def _judgements(path: Path) -> Iterator[Judgement]:
+    for number, line in read_lines(path):
+        columns = line.split("\t")
+        if len(columns) != 3:
+            raise BadFile(
+                path, f"expected query, document and score parted by tabs, found {len(columns)} columns", number
+            )
+        if number == 1 and columns[2].strip().lower() == "score":
+            continue
+        yield Judgement(columns[0], columns[1], read_grade(path, number, columns[2]))

@@ -1,0 +1,132 @@
+"""TREC's forms: queries, documents, qrels and runs, each a file of one folder.
+
+- `queries.tsv` or `.jsonl`, and `documents.tsv` or `.jsonl` (or `collection`, `corpus`, `docs`): id and text
+  parted by one tab, or an object a line with an id, a text and perhaps a title, which goes before the text;
+- `qrels.txt` for the split `train`, `qrels.<split>.txt` or `qrels/<split>.txt` for any: query, iteration,
+  document, grade, parted by blanks. The endings `.tsv` and, in the folder, `.qrels` do as well;
+- if there are any, `run.txt`, `run.<name>.txt` or the files of `runs/`: query, Q0, document, rank, score, tag.
+  The rank alone sets the order; of several runs the first ranks come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from unrank.collection.sources.runs import Ranked, best_first
+from unrank.collection.sources.source import Judgement, Raw, Text, read_grade, read_json_lines, read_lines
+from unrank.errors import BadFile
+
+DOCUMENTS = ("documents", "collection", "corpus", "docs")
+ID_KEYS = ("_id", "id", "docno", "query_id", "doc_id")
+TEXT_KEYS = ("text", "contents", "body")
+QREL = ("query", "iteration", "document", "grade")
+RUN = ("query", "Q0", "document", "rank", "score", "tag")
+
+
+def read_trec(location: str, test_split: str | None) -> Raw:
+    folder = Path(location)
+    if not folder.is_dir():
+        raise BadFile(folder, "no such folder; trec: takes the folder that holds queries, documents and qrels")
+    runs = _runs(folder)
+    return Raw(
+        name=folder.resolve().name,
+        queries=_texts(folder, "queries"),
+        documents=_texts(folder, *DOCUMENTS),
+        splits={split: partial(_judgements, path) for split, path in _qrels(folder).items()},
+        candidates=partial(best_first, partial(_ranked, runs)) if runs else None,
+    )
+
+
+def _texts(folder: Path, *stems: str) -> Callable[[], Iterator[Text]]:
+    names = [f"{stem}{ending}" for stem in stems for ending in (".tsv", ".jsonl")]
+    found = [name for name in names if (folder / name).is_file()]
+    if not found:
+        raise BadFile(folder, f"holds no {stems[0]}; expected one of {', '.join(names)}")
+    if len(found) > 1:
+        raise BadFile(folder, f"holds {stems[0]} twice, in {' and '.join(found)}; keep one")
+    path = folder / found[0]
+    return partial(_read_tsv if path.suffix == ".tsv" else _read_jsonl, path)
+
+
+def _read_tsv(path: Path) -> Iterator[Text]:
+    for number, line in read_lines(path):
+        columns = line.split("\t")
+        if len(columns) != 2 or not columns[0]:
+            raise BadFile(path, f"expected id and text parted by one tab, found {len(columns)} columns", number)
+        yield Text(*columns)
+
+
+def _read_jsonl(path: Path) -> Iterator[Text]:
+    for number, row in read_json_lines(path):
+        id = next((row[key] for key in ID_KEYS if key in row), None)
+        text = next((row[key] for key in TEXT_KEYS if key in row), None)
+        title = row.get("title") or ""
+        if isinstance(id, int) and not isinstance(id, bool):
+            id = str(id)
+        if not (isinstance(id, str) and id and isinstance(text, str) and isinstance(title, str)):
+            keys = f"{_either(ID_KEYS)} and {_either(TEXT_KEYS)}"
+            raise BadFile(path, f"expected an object with {keys}, both strings", number)
+        yield Text(id, f"{title} {text}".strip())
+
+
+def _qrels(folder: Path) -> dict[str, Path]:
+    """Which file has the judgements of which split."""
+    found: dict[str, Path] = {}
+    alone = [("train", folder / name) for name in ("qrels", "qrels.txt", "qrels.tsv")]
+    beside = [(path.stem.removeprefix("qrels."), path) for path in _files(folder, "qrels.*.*", ".txt", ".tsv")]
+    within = [(path.stem, path) for path in _files(folder, "qrels/*", ".txt", ".tsv", ".qrels")]
+    for split, path in [*alone, *beside, *within]:
+        if not path.is_file():
+            continue
+        if split in found:
+            raise BadFile(path, f"the split {split!r} is in {found[split].relative_to(folder)} already; keep one")
+        found[split] = path
+    if not found:
+        raise BadFile(folder, "holds no qrels; expected qrels.txt, qrels.<split>.txt or qrels/<split>.txt")
+    return found
+
+
+def _runs(folder: Path) -> list[Path]:
+    alone = [path for name in ("run", "run.txt", "run.tsv") if (path := folder / name).is_file()]
+    return [*alone, *_files(folder, "run.*.*", ".txt", ".tsv"), *_files(folder, "runs/[!.]*")]
+
+
+def _files(folder: Path, pattern: str, *endings: str) -> list[Path]:
+    return [path for path in sorted(folder.glob(pattern)) if path.is_file() and (path.suffix in endings or not endings)]
+
+
+def _judgements(path: Path) -> Iterator[Judgement]:
+    for number, (query, _, document, grade) in _read_columns(path, QREL):
+        yield Judgement(query, document, read_grade(path, number, grade))
+
+
+def _ranked(paths: Sequence[Path]) -> Iterator[Ranked]:
+    for path in paths:
+        for number, (query, _, document, rank, _, _) in _read_columns(path, RUN):
+            yield Ranked(query, document, _rank(path, number, rank))
+
+
+def _rank(path: Path, number: int, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise BadFile(path, f"the rank {text!r} is not a whole number", number) from error
+
+
+def _read_columns(path: Path, names: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    for number, line in read_lines(path):
+        columns = line.split()
+        if len(columns) != len(names):
+            raise BadFile(path, f"expected {', '.join(names)} parted by blanks, found {len(columns)} columns", number)
+        yield number, columns
+
+
+def _either(names: Sequence[str]) -> str:
+    """
+    >>> _either(("a", "b", "c"))
+    "'a', 'b' or 'c'"
+    """
+    *first, last = map(repr, names)
+    return f"{', '.join(first)} or {last}"

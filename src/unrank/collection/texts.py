@@ -1,0 +1,85 @@
+"""Texts and their ids, memory-mapped.
+
+Inside the house a text is a row number; its id appears only at the border. Nothing is read from disk until
+it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from unrank.errors import UnknownIds, UnrankError, count, listed
+
+Rows = NDArray[np.int64]
+
+
+class Texts:
+    """The queries or the documents of a collection."""
+
+    def __init__(self, what: str, table: pa.Table) -> None:
+        self.what = what
+        self._ids: pa.ChunkedArray = table.column("id")
+        self._texts: pa.ChunkedArray = table.column("text")
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @cached_property
+    def _starts(self) -> Rows:
+        sizes = [len(chunk) for chunk in self._ids.chunks]
+        return np.cumsum([0, *sizes])
+
+    def id(self, row: int) -> str:
+        return str(self._ids[int(row)].as_py())
+
+    def text(self, row: int) -> str:
+        return str(self._texts[int(row)].as_py())
+
+    def ids(self, rows: Sequence[int] | Rows) -> list[str]:
+        return self._take(self._ids, rows)
+
+    def texts(self, rows: Sequence[int] | Rows) -> list[str]:
+        return self._take(self._texts, rows)
+
+    def batches(self) -> list[pa.StringArray]:
+        """All texts in order, chunk by chunk."""
+        return list(self._texts.chunks)
+
+    def rows(self, ids: Sequence[str], where: str = "the removal") -> Rows:
+        """The rows of these ids; ids that are not here are an error that names them."""
+        found = self.find(pa.array(ids, pa.string()))
+        if missing := [ids[i] for i in np.flatnonzero(found < 0)]:
+            raise UnknownIds(self.what, missing, where)
+        return found
+
+    def find(self, ids: pa.Array | pa.ChunkedArray) -> Rows:
+        """The rows of these ids, -1 where there is none."""
+        found = pc.fill_null(pc.index_in(ids, value_set=self._ids), -1)
+        return np.asarray(found.to_numpy(), dtype=np.int64)
+
+    def check_unique(self) -> None:
+        """Ids that stand there twice are an error that names them."""
+        if len(pc.unique(self._ids)) == len(self._ids):
+            return
+        counts = pc.value_counts(self._ids)
+        twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist()
+        raise UnrankError(
+            f"{count(len(twice), f'{self.what} id')} given more than once: {listed(twice)}; ids must be unique"
+        )
+
+    def _take(self, column: pa.ChunkedArray, rows: Sequence[int] | Rows) -> list[str]:
+        # Chunk by chunk: taking from the whole column at once would first copy it into memory.
+        wanted = np.asarray(rows, dtype=np.int64)
+        taken = np.empty(len(wanted), dtype=object)
+        chunk_of = np.searchsorted(self._starts, wanted, side="right") - 1
+        for chunk in np.unique(chunk_of):
+            here = np.flatnonzero(chunk_of == chunk)
+            values = column.chunk(int(chunk)).take(pa.array(wanted[here] - self._starts[chunk]))
+            taken[here] = values.to_pylist()
+        return list(taken)

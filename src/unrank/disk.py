@@ -1,0 +1,93 @@
+"""How results reach the disk: whole or not at all.
+
+A folder is written beside its final place, flushed, and renamed into it, so that no reader ever sees half
+of one. What stands at the final place already is never touched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from unrank.errors import BadFile, UnrankError
+
+
+def check_free(out: Path) -> None:
+    """Refuse a folder that exists, before any work is done for it."""
+    if out.exists() or out.is_symlink():
+        raise UnrankError(f"{out} exists already: choose another --out, or remove it first")
+
+
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """A folder to write into that becomes `out` when the block ends well, and is gone when it does not."""
+    check_free(out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.partial-", dir=out.parent))
+    except OSError as error:
+        raise UnrankError(f"cannot write to {out.parent}: {error.strerror}") from error
+    try:
+        yield partial
+        for path in partial.rglob("*"):
+            if path.is_file():
+                _flush(path)
+        partial.chmod(0o755)
+        os.replace(partial, out)
+        _flush(out.parent)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a file that does not exist yet, whole or not at all."""
+    check_free(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        _flush(partial)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file's value, or one line that says what is wrong with it."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise BadFile(path, "no such file") from error
+    except OSError as error:
+        raise BadFile(path, error.strerror or "cannot be read") from error
+    except UnicodeDecodeError as error:
+        raise BadFile(path, "not UTF-8 text") from error
+    except json.JSONDecodeError as error:
+        raise BadFile(path, f"not JSON: {error.msg}", error.lineno) from error
+    except RecursionError as error:
+        raise BadFile(path, "not JSON that can be read: nested too deep") from error
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

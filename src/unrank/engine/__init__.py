@@ -1,0 +1,1 @@
+"""How it runs: tokens, samples, the one training loop, scoring, the teacher's scores."""

@@ -1,0 +1,46 @@
+"""Losses, as pure functions of scores. Each can be checked by hand.
+
+Gaps are measured in units of the teacher's own range for the query ("range"), or as the quotient that the
+paper prints ("paper"), which is right only where all scores are positive.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def margin_loss(positive: Tensor, negative: Tensor, margin: float = 1.0) -> Tensor:
+    """How much a negative comes closer to its positive than the margin.
+
+    >>> margin_loss(torch.tensor([3.0, 0.5]), torch.tensor([1.0, 0.0])).tolist()
+    [0.0, 0.5]
+    """
+    return torch.relu(margin - positive + negative)
+
+
+def range_gap(above: Tensor, below: Tensor, span: Tensor) -> Tensor:
+    """The difference of two scores of a query, in units of the teacher's range for that query.
+
+    >>> range_gap(torch.tensor(-1.0), torch.tensor(-3.0), torch.tensor(4.0)).item()
+    0.5
+    """
+    return (above - below) / span
+
+
+def paper_gap(above: Tensor, below: Tensor) -> Tensor:
+    """The paper's quotient: right for positive scores, noise for others.
+
+    >>> paper_gap(torch.tensor(3.0), torch.tensor(1.0)).item(), paper_gap(torch.tensor(-3.0), torch.tensor(-1.0)).item()
+    (0.5, 0.5)
+    """
+    return (above - below) / (above + below)
+
+
+def mean_where(values: Tensor, present: Tensor) -> Tensor:
+    """The mean over what is present; 0 where nothing is.
+
+    >>> mean_where(torch.tensor([1.0, 9.0]), torch.tensor([True, False])).item()
+    1.0
+    """
+    return torch.where(present, values, 0.0).sum() / present.sum().clamp(min=1)

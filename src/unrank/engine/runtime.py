@@ -1,0 +1,74 @@
+"""The machine a job runs on, through accelerate, and who is told how the job goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from accelerate import Accelerator
+
+from unrank.errors import UnrankError
+
+Device = Literal["auto", "cpu", "cuda"]
+
+TOKENS_AT_ONCE = {"cpu": 4_096, "cuda": 131_072}
+"""How many tokens go through the encoder at once, padding included."""
+
+
+class Progress(Protocol):
+    """Whoever wants to know how far a job is."""
+
+    def begin(self, what: str, steps: int) -> None:
+        """A stretch of work of so many steps begins."""
+
+    def advance(self, steps: int = 1) -> None:
+        """So many steps of it are done."""
+
+    def say(self, line: str) -> None:
+        """Something that a person should read."""
+
+
+class Silence:
+    """Nobody wants to know."""
+
+    def begin(self, what: str, steps: int) -> None:
+        return
+
+    def advance(self, steps: int = 1) -> None:
+        return
+
+    def say(self, line: str) -> None:
+        return
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A device, the accelerator that drives it, and the listener."""
+
+    accelerator: Accelerator
+    progress: Progress
+
+    @classmethod
+    def on(cls, device: Device = "auto", progress: Progress | None = None) -> Runtime:
+        if device == "cuda" and not torch.cuda.is_available():
+            raise UnrankError("--device cuda: no GPU can be used here; take --device cpu, or auto")
+        return cls(Accelerator(cpu=device == "cpu"), progress or Silence())
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(self.accelerator.device)
+
+    @property
+    def tokens_at_once(self) -> int:
+        return TOKENS_AT_ONCE.get(self.device.type, TOKENS_AT_ONCE["cpu"])
+
+    @property
+    def name(self) -> str:
+        """What the device calls itself: times measured on one say nothing of another."""
+        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
+
+    def wait(self) -> None:
+        """Until the device has done all it was given, so that a clock may be read."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)

@@ -1,0 +1,88 @@
+"""Scores of pairs, for training and for evaluation alike.
+
+Pairs go through the encoder in chunks of like length, so that little is padded; the score of a pair does not
+depend on its chunk. A separable ranker encodes each text once, however many pairs it stands in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unrank.collection.collection import Pairs
+from unrank.collection.texts import Rows
+from unrank.engine.runtime import Runtime
+from unrank.engine.tokens import TokenStore
+from unrank.errors import NotFinite
+from unrank.rankers.base import Ranker, Role, SeparableRanker
+
+PAIRS_AT_ONCE = 65_536
+"""How many pairs of vectors meet at once where no gradient is kept."""
+
+
+def score_pairs(ranker: Ranker, store: TokenStore, pairs: Pairs, tokens_at_once: int) -> Tensor:
+    """The score of each pair, in order. float32 [pairs]"""
+    if isinstance(ranker, SeparableRanker):
+        return _score_apart(ranker, store, pairs, tokens_at_once)
+    queries, documents = store.get(pairs[:, 0], "query"), store.get(pairs[:, 1], "document")
+    lengths = ranker.lengths(queries, documents)
+    chunks = list(chunks_by_length(lengths, tokens_at_once))
+    scores = [ranker(queries.take(chunk), documents.take(chunk)) for chunk in chunks]
+    return _in_order(scores, chunks)
+
+
+def scores_of(ranker: Ranker, store: TokenStore, pairs: Pairs, runtime: Runtime) -> NDArray[np.float32]:
+    """The same without gradients; a score that is not finite is an error."""
+    with torch.inference_mode():
+        scores = score_pairs(ranker, store, pairs, runtime.tokens_at_once) if len(pairs) else torch.empty(0)
+    values: NDArray[np.float32] = scores.cpu().numpy()
+    if bad := int(np.count_nonzero(~np.isfinite(values))):
+        raise NotFinite(
+            f"the ranker gave {bad:,} of {len(values):,} scores that are not finite; it is broken or overflowed"
+        )
+    return values
+
+
+def chunks_by_length(lengths: NDArray[np.int64], tokens_at_once: int) -> Iterator[Rows]:
+    """Places of like length, each chunk at most so many tokens when padded to its longest.
+
+    >>> [chunk.tolist() for chunk in chunks_by_length(np.array([5, 1, 9, 2]), 10)]
+    [[2], [0, 3], [1]]
+    """
+    order = np.argsort(-lengths, kind="stable")
+    start = 0
+    while start < len(order):
+        size = max(1, tokens_at_once // max(1, int(lengths[order[start]])))
+        yield order[start : start + size]
+        start += size
+
+
+def _score_apart(ranker: SeparableRanker, store: TokenStore, pairs: Pairs, tokens_at_once: int) -> Tensor:
+    queries, query_of = _encode_once(ranker, store, pairs[:, 0], "query", tokens_at_once)
+    documents, document_of = _encode_once(ranker, store, pairs[:, 1], "document", tokens_at_once)
+    size = len(pairs) if torch.is_grad_enabled() else PAIRS_AT_ONCE
+    scores = [
+        ranker.interact(queries[query_of[start : start + size]], documents[document_of[start : start + size]])
+        for start in range(0, len(pairs), size)
+    ]
+    return torch.cat(scores)
+
+
+def _encode_once(
+    ranker: SeparableRanker, store: TokenStore, rows: Rows, role: Role, tokens_at_once: int
+) -> tuple[Tensor, Tensor]:
+    unique, place = np.unique(rows, return_inverse=True)
+    tokens = store.get(unique, role)
+    chunks = list(chunks_by_length(tokens.lengths, tokens_at_once))
+    vectors = _in_order([ranker.encode(tokens.take(chunk), role) for chunk in chunks], chunks)
+    return vectors, torch.from_numpy(place).to(ranker.device)
+
+
+def _in_order(values: list[Tensor], chunks: list[Rows]) -> Tensor:
+    joined = torch.cat(values)
+    back = np.argsort(np.concatenate(chunks), kind="stable")
+    return joined[torch.from_numpy(back).to(joined.device)]

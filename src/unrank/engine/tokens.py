@@ -1,0 +1,37 @@
+"""The token store: every text that a job needs is tokenised once, when it is first needed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unrank.collection.collection import Collection
+from unrank.collection.texts import Rows, Texts
+from unrank.rankers.base import Ranker, Role
+from unrank.rankers.tokens import Tokens
+
+
+class TokenStore:
+    """The tokens of a collection's texts, for rankers that tokenise alike."""
+
+    def __init__(self, ranker: Ranker, collection: Collection) -> None:
+        self._sides = {
+            "query": _Side(ranker, collection.queries, "query"),
+            "document": _Side(ranker, collection.documents, "document"),
+        }
+
+    def get(self, rows: Rows, role: Role) -> Tokens:
+        return self._sides[role].get(rows)
+
+
+class _Side:
+    def __init__(self, ranker: Ranker, texts: Texts, role: Role) -> None:
+        self._ranker, self._texts, self._role = ranker, texts, role
+        self._place = np.full(len(texts), -1, np.int32)
+        self._tokens = Tokens.of([])
+
+    def get(self, rows: Rows) -> Tokens:
+        missing = np.unique(rows[self._place[rows] < 0])
+        if len(missing):
+            self._place[missing] = len(self._tokens) + np.arange(len(missing))
+            self._tokens = self._tokens + self._ranker.tokenize(self._texts.texts(missing), self._role)
+        return self._tokens.take(self._place[rows].astype(np.int64))

@@ -1,0 +1,67 @@
+"""What can go wrong through no fault of the code.
+
+Every message is one line that says what was wrong, what was given and what to do. The command line prints
+it and exits with 2; nothing has been written by then.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+class UnrankError(Exception):
+    """Something that the user can mend."""
+
+
+class BadFile(UnrankError):
+    """A file that is missing, malformed or not what it says it is."""
+
+    def __init__(self, path: object, problem: str, line: int | None = None) -> None:
+        where = f"{path}, line {line}" if line is not None else f"{path}"
+        super().__init__(f"{where}: {problem}")
+
+
+class UnknownName(UnrankError):
+    """A method, ranker, source or field that does not exist; the nearest one is named."""
+
+    def __init__(self, what: str, given: str, known: Iterable[str]) -> None:
+        names = list(known)
+        near = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        super().__init__(f"unknown {what} {given!r}: {hint}known are {', '.join(names)}")
+
+
+class UnknownIds(UnrankError):
+    """Ids that the collection does not hold."""
+
+    def __init__(self, what: str, ids: Sequence[str], where: str) -> None:
+        super().__init__(
+            f"{where}: {count(len(ids), f'{what} id')} not in the collection: {listed(ids)}; "
+            f"check them with 'unrank find', or take them out"
+        )
+
+
+class NotFinite(UnrankError):
+    """A ranker gave a score that is no number."""
+
+
+def listed(items: Sequence[object], most: int = 5) -> str:
+    """The first few items, quoted, and how many more there are.
+
+    >>> listed(["a", "b", "c"], most=2)
+    "'a', 'b' and 1 more"
+    """
+    shown = ", ".join(repr(item) for item in items[:most])
+    more = len(items) - most
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def count(number: int, noun: str) -> str:
+    """
+    >>> count(1, "pair"), count(2000, "query"), count(3, "document id")
+    ('1 pair', '2,000 queries', '3 document ids')
+    """
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun[:-1]}ies" if noun.endswith("y") else f"{number:,} {noun}s"

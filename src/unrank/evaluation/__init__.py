@@ -1,0 +1,1 @@
+"""How well: ranks, MRR and nDCG, intervals, scorecards."""

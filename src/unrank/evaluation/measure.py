@@ -1,0 +1,65 @@
+"""Reciprocal rank and nDCG@10 of many lists at once.
+
+A list is a query's candidates with their scores; its targets are the documents that count. Ties count against
+us: where the targets should stand high a tied target comes last, where they should have fallen it comes first.
+A query whose targets are not in its list counts 0 and never leaves the mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+CUT = 10
+
+
+@dataclass(frozen=True)
+class ScoredLists:
+    """Lists laid end to end, in any order: entry i belongs to list `owner[i]`."""
+
+    owner: NDArray[np.int64]
+    score: NDArray[np.float32]
+    target: NDArray[np.bool_]
+    lists: int
+
+    def ranks(self, ties_first: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The list and the rank of every target, each list's best first."""
+        tie = ~self.target if ties_first else self.target
+        order = np.lexsort((tie, -self.score, self.owner))
+        owner = self.owner[order]
+        start = np.searchsorted(owner, np.arange(self.lists))
+        rank = np.arange(len(order)) - start[owner] + 1
+        hit = self.target[order]
+        return owner[hit], rank[hit]
+
+
+def reciprocal_ranks(lists: ScoredLists, ties_first: bool) -> Floats:
+    """One over the rank of each list's first target.
+
+    >>> owner, target = np.array([0, 0, 0, 1]), np.array([False, True, False, False])
+    >>> reciprocal_ranks(ScoredLists(owner, np.array([3.0, 2.0, 1.0, 1.0], np.float32), target, 2), False).tolist()
+    [0.5, 0.0]
+    """
+    owner, rank = lists.ranks(ties_first)
+    values = np.zeros(lists.lists)
+    first, where = np.unique(owner, return_index=True)
+    values[first] = 1 / rank[where]
+    return values
+
+
+def ndcg(lists: ScoredLists, ties_first: bool) -> Floats:
+    """Discounted gain of the targets in the first ten places, as a share of the best there could be.
+
+    >>> lists = ScoredLists(np.zeros(3, np.int64), np.array([3, 2, 1], np.float32), np.array([True, False, True]), 1)
+    >>> round(ndcg(lists, False)[0], 4) == round((1 + 1 / 2) / (1 + 1 / np.log2(3)), 4)
+    True
+    """
+    owner, rank = lists.ranks(ties_first)
+    gain = np.where(rank <= CUT, 1 / np.log2(rank + 1), 0.0)
+    reached = np.bincount(owner, gain, lists.lists)
+    ideal = np.cumsum([0.0, *(1 / np.log2(np.arange(1, CUT + 1) + 1))])
+    best = ideal[np.minimum(np.bincount(owner, minlength=lists.lists), CUT)]
+    return np.divide(reached, best, out=np.zeros(lists.lists), where=best > 0)

@@ -1,0 +1,116 @@
+"""The record of a run: all that is needed to judge it, and nothing that was removed.
+
+It is JSON beside the weights (`unrank.json`), with one line a check in `history.jsonl`. Removed ids are there
+only as salted hashes, by which a later run can tell that it was asked the same before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import secrets
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import unrank
+from unrank.collection.removal import Removal
+from unrank.disk import new_folder, read_json, sha256, write_json
+from unrank.rankers.base import Ranker
+
+RECORD = "unrank.json"
+HISTORY = "history.jsonl"
+RECORD_VERSION = 1
+LIBRARIES = ("torch", "transformers", "sentence-transformers", "accelerate", "numpy")
+
+
+@dataclass(frozen=True)
+class Record:
+    """Settings, seeds, versions, hashes, times, scorecards before and after, history."""
+
+    ranker: str
+    base: str | None
+    method: str
+    settings: dict[str, Any]
+    seed: int
+    collection: dict[str, str]
+    epochs: int
+    seconds: float
+    """All that the method took: teacher scores, steps, checks and landing."""
+    timing: dict[str, float]
+    learning_epoch: dict[str, Any]
+    """What an epoch of training takes on this device, and how that is known."""
+    device: str
+    after: dict[str, Any]
+    history: list[dict[str, Any]]
+    before: dict[str, Any] | None = None
+    target: float | None = None
+    target_name: str | None = None
+    reached: bool | None = None
+    landing: dict[str, Any] | None = None
+    removed: dict[str, Any] | None = None
+
+    @property
+    def normalised_epoch(self) -> float | None:
+        """The mean epoch, in epochs of training."""
+        return self.timing.get("steps", 0.0) / self.epochs / self.learning_epoch["seconds"] if self.epochs else None
+
+    @property
+    def total_time(self) -> float:
+        """All of it, in epochs of training."""
+        return self.seconds / float(self.learning_epoch["seconds"])
+
+    def to_json(self, hashes: dict[str, str]) -> dict[str, Any]:
+        ours = {"unrank": unrank.__version__, "python": platform.python_version()}
+        versions = ours | {name: version(name) for name in LIBRARIES}
+        ratios = {"normalised_epoch": self.normalised_epoch, "total_time": self.total_time}
+        return {"record_version": RECORD_VERSION, **asdict(self), **ratios, "versions": versions, "hashes": hashes}
+
+
+def hashed(removal: Removal) -> dict[str, Any]:
+    """A removal as counts and salted hashes of its ids."""
+    salt = secrets.token_hex(16)
+
+    def hashes(items: Iterable[object]) -> list[str]:
+        return sorted(hashlib.sha256(f"{salt}:{json.dumps(item)}".encode()).hexdigest()[:32] for item in items)
+
+    kinds = {"queries": removal.queries, "documents": removal.documents, "pairs": removal.pairs}
+    return {"salt": salt, **{name: {"count": len(items), "hashes": hashes(items)} for name, items in kinds.items()}}
+
+
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """The record beside a ranker's weights, if unrank wrote them."""
+    path = folder / RECORD
+    return read_json(path) if path.is_file() else None
+
+
+def save_ranker(ranker: Ranker, record: Record, out: Path) -> None:
+    """Write the ranker and its record as one folder, whole or not at all."""
+    with new_folder(out) as folder:
+        ranker.save(folder)
+        hashes = {str(path.relative_to(folder)): sha256(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+        write_json(folder / RECORD, record.to_json(hashes))
+        (folder / HISTORY).write_text("".join(json.dumps(line) + "\n" for line in record.history), encoding="utf-8")
+        (folder / "README.md").write_text(model_card(record), encoding="utf-8")
+
+
+def model_card(record: Record) -> str:
+    """A model card that says what the ranker is and what was done to it, in counts."""
+    libraries = {"cross-encoder": "text-ranking", "bi-encoder": "sentence-similarity"}
+    head = (
+        f"---\nlibrary_name: sentence-transformers\npipeline_tag: {libraries.get(record.ranker, 'text-ranking')}\n---\n"
+    )
+    lines = [f"# A {record.ranker}", "", f"Made by unrank with the method `{record.method}`."]
+    if record.removed is not None:
+        counts = ", ".join(f"{record.removed[kind]['count']} {kind}" for kind in ("queries", "documents", "pairs"))
+        lines += ["", f"Removed: {counts}. What they were is not recorded here."]
+    lines += ["", "| set | MRR before | MRR after | queries |", "| --- | --- | --- | --- |"]
+    for name, after in record.after.items():
+        if after is not None:
+            before = (record.before or {}).get(name)
+            shown = f"{before['mrr']:.3f}" if before else ""
+            lines.append(f"| {name} | {shown} | {after['mrr']:.3f} | {after['queries']} |")
+    return head + "\n".join(lines) + "\n"

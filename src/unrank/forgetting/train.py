@@ -1,0 +1,121 @@
+"""Training a ranker: the method retrain, with something removed or with nothing."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from unrank.collection.collection import Collection
+from unrank.collection.partition import partition
+from unrank.collection.removal import Removal
+from unrank.engine.loop import Epoch, Schedule, fit, step
+from unrank.engine.runtime import Device, Progress
+from unrank.evaluation.scorecard import Scorecard
+from unrank.forgetting.clock import Clock
+from unrank.forgetting.record import Record, hashed, save_ranker
+from unrank.forgetting.workshop import Workshop
+from unrank.methods.retrain import Retrain
+from unrank.rankers import create_ranker
+from unrank.rankers.base import Ranker
+
+TIMED_STEPS = 3
+TIMED_TRIPLES = {"cpu": 16, "cuda": 256}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A ranker fresh from training."""
+
+    ranker: Ranker
+    after: Scorecard
+    record: Record
+
+    def save(self, out: str | Path) -> None:
+        save_ranker(self.ranker, self.record, Path(out))
+
+
+def train(
+    collection: Collection,
+    kind: str,
+    base: str | None = None,
+    removal: Removal | None = None,
+    *,
+    method: Retrain | None = None,
+    seed: int = 0,
+    device: Device = "auto",
+    progress: Progress | None = None,
+) -> Trained:
+    """Train a ranker on a collection; with a removal, on the kept pairs alone."""
+    method = method or Retrain()
+    parts = partition(collection, removal) if removal is not None else None
+    ranker = create_ranker(kind, base, seed)
+    workshop = Workshop.open(ranker, collection, parts, device, progress)
+    clock = Clock(workshop.runtime)
+    history = run_training(ranker, workshop, method, seed, clock)
+    after = workshop.judge.scorecard(ranker)
+    epoch = sum(line["seconds"] for line in history) / len(history)
+    record = Record(
+        ranker=ranker.kind,
+        base=base,
+        method=method.name,
+        settings=asdict(method),
+        seed=seed,
+        collection={"name": collection.name, "fingerprint": collection.fingerprint},
+        epochs=len(history),
+        seconds=clock.total,
+        timing=clock.seconds,
+        learning_epoch={"seconds": epoch, "how": "measured", "device": workshop.runtime.name},
+        device=workshop.runtime.name,
+        after=after.to_json(),
+        removed=hashed(removal) if removal is not None else None,
+        history=history,
+    )
+    return Trained(ranker, after, record)
+
+
+def run_training(ranker: Ranker, workshop: Workshop, method: Retrain, seed: int, clock: Clock) -> list[dict[str, Any]]:
+    """Train in place until enough is learned; one line of history an epoch."""
+    fixed = workshop.fixed_pairs()
+    history: list[dict[str, Any]] = []
+
+    def enough(epoch: Epoch) -> bool:
+        clock.add("steps", epoch.seconds)
+        with clock.on("checks"):
+            learned = workshop.judge.mrr(ranker, fixed)
+        history.append({"epoch": epoch.number, "seconds": epoch.seconds, "learned": learned, "losses": epoch.losses})
+        workshop.runtime.progress.say(f"epoch {epoch.number}: MRR {learned:.3f} on training queries")
+        return learned >= method.enough
+
+    schedule = Schedule(method.epochs, method.learning_rate, seed)
+    fit(ranker, method.plan(workshop.task(ranker)), schedule, workshop.store, workshop.runtime, enough)
+    return history
+
+
+def estimate_learning_epoch(ranker: Ranker, workshop: Workshop) -> dict[str, Any]:
+    """How long an epoch of training would take a ranker that came from elsewhere, timed on a few steps of a copy."""
+    method = Retrain()
+    pupil = copy.deepcopy(ranker)
+    optimizer = torch.optim.AdamW(pupil.parameters(), lr=0.0, weight_decay=0.0)
+    phase = method.plan(workshop.task(ranker))[0]
+    generator = np.random.default_rng(0)
+    drawn = phase.draw(generator)
+    size = min(TIMED_TRIPLES.get(workshop.runtime.device.type, 16), len(drawn))
+    clock = Clock(workshop.runtime)
+    for number in range(TIMED_STEPS + 1):
+        with clock.on("warm-up" if number == 0 else "steps"):
+            step(
+                pupil,
+                phase,
+                drawn.take(generator.permutation(len(drawn))[:size]),
+                optimizer,
+                workshop.store,
+                workshop.runtime,
+            )
+    triples = method.negatives * len(workshop.collection.pairs)
+    seconds = clock.seconds["steps"] * triples / (TIMED_STEPS * size)
+    return {"seconds": seconds, "how": f"timed on {TIMED_STEPS} steps", "device": workshop.runtime.name}

@@ -1,0 +1,60 @@
+"""The workshop: what every job on one collection and one removal needs, made once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unrank.collection.collection import Collection, Pairs
+from unrank.collection.order import hashed_order
+from unrank.collection.partition import Partition
+from unrank.engine.runtime import Device, Progress, Runtime
+from unrank.engine.teacher import Teacher
+from unrank.engine.tokens import TokenStore
+from unrank.errors import UnrankError
+from unrank.evaluation.scorecard import Judge
+from unrank.methods.base import Negatives, Task
+from unrank.rankers.base import Ranker
+
+FIXED_QUERIES = 1_000
+"""How many training queries tell whether training is over."""
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """A collection, a partition of it, a device, and the tokens and the judge for both."""
+
+    collection: Collection
+    parts: Partition
+    runtime: Runtime
+    store: TokenStore
+    judge: Judge
+
+    @classmethod
+    def open(
+        cls,
+        ranker: Ranker,
+        collection: Collection,
+        parts: Partition | None,
+        device: Device = "auto",
+        progress: Progress | None = None,
+    ) -> Workshop:
+        if not len(collection.negatives.values):
+            raise UnrankError(f"{collection.name} was imported without candidates, so there is nothing to rank against")
+        runtime = Runtime.on(device, progress)
+        ranker.to(runtime.device)
+        store = TokenStore(ranker, collection)
+        judge = Judge(collection, parts, store, runtime)
+        return cls(collection, judge.parts, runtime, store, judge)
+
+    def task(self, original: Ranker) -> Task:
+        negatives = Negatives(self.collection, self.parts.documents)
+        return Task(self.parts, negatives, Teacher(original, self.collection, self.store, self.runtime))
+
+    def fixed_pairs(self) -> Pairs:
+        """The kept pairs of a fixed sample of the training queries."""
+        kept = self.parts.retain
+        queries = np.unique(kept[:, 0])
+        order = hashed_order(self.collection.queries.ids(queries), "fixed")[:FIXED_QUERIES]
+        return kept[np.isin(kept[:, 0], queries[order])]

@@ -1,0 +1,74 @@
+"""How it forgets: one file a method; `METHODS` names them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints
+
+from unrank.errors import UnknownName, UnrankError
+
+if TYPE_CHECKING:
+    from unrank.methods.base import Method
+
+
+@dataclass(frozen=True)
+class MethodEntry:
+    """Where a method's class lives; it is imported when it is first used, and torch with it."""
+
+    module: str
+    name: str
+    summary: str
+    alias: str = ""
+
+    @property
+    def method(self) -> type[Method]:
+        return cast("type[Method]", getattr(importlib.import_module(f"unrank.methods.{self.module}"), self.name))
+
+
+METHODS: dict[str, MethodEntry] = {
+    "cocol": MethodEntry("cocol", "Cocol", "pushes the forgotten down, holds the rest in place; the default"),
+    "retrain": MethodEntry("retrain", "Retrain", "trains anew on what is kept; the yardstick, and the cost to beat"),
+}
+
+
+def make_method(name: str, settings: Mapping[str, str] | None = None) -> Method:
+    """The method that a user's word means, with settings given as text.
+
+    >>> make_method("cocol", {"scale": "paper", "epochs": "3"}).epochs
+    3
+    """
+    for known, entry in METHODS.items():
+        if name.lower() in (known, entry.alias):
+            kinds = settings_of(entry.method)
+            given = {key: _parsed(known, kinds, key, value) for key, value in (settings or {}).items()}
+            return entry.method(**given)
+    raise UnknownName("method", name, METHODS)
+
+
+def settings_of(method: type[Method]) -> dict[str, Any]:
+    """The type of each setting of a method."""
+    kinds = get_type_hints(method)
+    return {field.name: kinds[field.name] for field in fields(method)}
+
+
+def _parsed(method: str, kinds: Mapping[str, Any], key: str, text: str) -> Any:
+    if key not in kinds:
+        raise UnknownName(f"setting of {method}", key, kinds)
+    kind = kinds[key]
+    if get_origin(kind) is Literal:
+        if text not in get_args(kind):
+            raise UnknownName(f"value of {key}", text, get_args(kind))
+        return text
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise UnrankError(f"{key} is true or false, not {text!r}")
+        return text.lower() == "true"
+    try:
+        value = kind(text)
+    except ValueError as error:
+        raise UnrankError(f"{key} takes {'a whole number' if kind is int else 'a number'}, not {text!r}") from error
+    if not value > 0:
+        raise UnrankError(f"{key} must be more than 0, not {text}")
+    return value

@@ -1,0 +1,73 @@
+"""A method: what is done to a ranker so that it forgets.
+
+A method is a frozen dataclass of its settings. It says which model to start from and, phase by phase, which samples
+and which loss; the engine does the rest. To add one: a file here, a line in `METHODS`, a test of what is peculiar to it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unrank.collection.collection import Collection, Pairs, Ragged
+from unrank.collection.partition import Partition
+from unrank.collection.texts import Rows
+from unrank.engine.samples import Phase
+from unrank.engine.teacher import Teacher
+
+Drawn = tuple[Pairs, NDArray[np.bool_]]
+"""A pair for each sample, and whether the sample has one."""
+
+
+class Negatives:
+    """The negatives of each training query. A removed document is no one's negative any more."""
+
+    def __init__(self, collection: Collection, removed: Rows) -> None:
+        whole = collection.negatives
+        kept = ~np.isin(whole.values, removed)
+        offsets = np.concatenate([[0], np.cumsum(kept)])[whole.offsets]
+        self._lists = Ragged(offsets, whole.values[kept])
+
+    def draw(self, queries: Rows, generator: np.random.Generator) -> Drawn:
+        """One random negative for each query."""
+        counts = self._lists.counts[queries]
+        pick = self._lists.offsets[queries] + np.floor(generator.random(len(queries)) * counts).astype(np.int64)
+        has = counts > 0
+        documents = self._lists.values[np.where(has, pick, 0)] if len(self._lists.values) else np.zeros(len(queries))
+        return np.stack([queries, documents.astype(np.int64)], axis=1), has
+
+
+@dataclass(frozen=True)
+class Task:
+    """All that a method may know. No test query is in reach."""
+
+    parts: Partition
+    negatives: Negatives
+    teacher: Teacher
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """The settings that every method has, and what it has to say."""
+
+    name: ClassVar[str]
+    start: ClassVar[Literal["original", "initial"]] = "original"
+    steered: ClassVar[bool] = True
+    """Whether a run of it stops at the target."""
+
+    learning_rate: float = 5e-5
+    epochs: int = 30
+    """The most epochs that it may take."""
+
+    @abstractmethod
+    def plan(self, task: Task) -> Sequence[Phase]:
+        """What one epoch consists of."""
+
+
+def all_present(pairs: Pairs) -> Drawn:
+    return pairs, np.ones(len(pairs), bool)

@@ -1,0 +1,102 @@
+"""CoCoL: push the forget pairs down to the lowest of their query, hold everything around them in place.
+
+Reference: Hou, Finke, Cosma, Neural Machine Unranking: contrastive and consistent loss.
+Differs: gaps are measured in units of the teacher's range for the query, because the printed quotient turns real rankers
+into noise (`scale="paper"` keeps it); a step also holds negatives and random kept pairs in place (`anchors="paper"`
+does not). See docs/differences.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unrank.engine.losses import mean_where, paper_gap, range_gap
+from unrank.engine.samples import Phase, Samples, Scored
+from unrank.errors import UnrankError
+from unrank.methods.base import Drawn, Method, Task, all_present
+
+
+@dataclass(frozen=True)
+class Cocol(Method):
+    name = "cocol"
+
+    batch: int = 64
+    """Pairs a step: forget pairs in the first phase, disjoint ones in the second."""
+    scale: Literal["range", "paper"] = "range"
+    """What a gap between two scores is divided by."""
+    anchors: Literal["wide", "paper"] = "wide"
+    """What the first phase holds in place: partners alone, or negatives and other kept pairs too."""
+    phases: Literal["two", "joint"] = "two"
+    """Whether a second phase holds the disjoint pairs."""
+    without_entangled: bool = False
+    """For the ablation: nothing entangled is held."""
+    without_disjoint: bool = False
+    """For the ablation: nothing disjoint is held."""
+
+    def __post_init__(self) -> None:
+        if self.phases == "joint" and self.anchors == "paper":
+            raise UnrankError(
+                "phases=joint needs anchors=wide: with the paper's anchors nothing holds the disjoint pairs"
+            )
+
+    def plan(self, task: Task) -> Sequence[Phase]:
+        plan = [Phase("forget", lambda generator: self._draw_forget(task, generator), self._forget_loss, self.batch)]
+        if self.phases == "two" and not self.without_disjoint:
+            plan.append(Phase("hold", lambda generator: self._draw_hold(task, generator), self._hold_loss, self.batch))
+        return plan
+
+    def _draw_forget(self, task: Task, generator: np.random.Generator) -> Samples:
+        """Each forget pair x with a partner and, with wide anchors, a negative of its query, another kept pair, and a
+        negative of that one's query."""
+        forget = task.parts.forget
+        partner, has_partner = task.parts.draw_partners(forget, generator)
+        roles = [all_present(forget), (partner, has_partner & (not self.without_entangled))]
+        if self.anchors == "wide":
+            kept, has_kept = self._draw_kept(task, len(forget), generator)
+            negative, has_negative = task.negatives.draw(kept[:, 0], generator)
+            roles += [
+                task.negatives.draw(forget[:, 0], generator),
+                (kept, has_kept),
+                (negative, has_kept & has_negative),
+            ]
+        return Samples.of(*roles, teacher=task.teacher)
+
+    def _draw_kept(self, task: Task, size: int, generator: np.random.Generator) -> Drawn:
+        sides = [
+            *([] if self.without_entangled else [task.parts.entangled]),
+            *([] if self.without_disjoint else [task.parts.disjoint]),
+        ]
+        kept = np.concatenate([np.empty((0, 2), np.int64), *sides])
+        if not len(kept):
+            return np.zeros((size, 2), np.int64), np.zeros(size, bool)
+        return all_present(kept[generator.integers(len(kept), size=size)])
+
+    def _draw_hold(self, task: Task, generator: np.random.Generator) -> Samples:
+        """Each disjoint pair with a negative of its query."""
+        pairs = task.parts.disjoint
+        return Samples.of(all_present(pairs), task.negatives.draw(pairs[:, 0], generator), teacher=task.teacher)
+
+    def _forget_loss(self, scored: Scored) -> Tensor:
+        fall = torch.relu(self._gap(scored.score, scored.low, scored)[:, 0])
+        return mean_where(fall, scored.present[:, 0]) + self._drift(scored, first=1)
+
+    def _hold_loss(self, scored: Scored) -> Tensor:
+        return self._drift(scored, first=0)
+
+    def _drift(self, scored: Scored, first: int) -> Tensor:
+        """How far the anchors have moved from where the teacher has them: a mean a role, summed."""
+        gap = self._gap(scored.teacher, scored.score, scored).abs()
+        roles = [mean_where(gap[:, role], scored.present[:, role]) for role in range(first, gap.shape[1])]
+        return torch.stack(roles).sum()
+
+    def _gap(self, above: Tensor, below: Tensor, scored: Scored) -> Tensor:
+        if self.scale == "range":
+            return range_gap(above, below, scored.span)
+        # A role that a sample lacks must not divide by zero: its gradient would be NaN even where it is masked.
+        return paper_gap(torch.where(scored.present, above, 1.0), torch.where(scored.present, below, 1.0))

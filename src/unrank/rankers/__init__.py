@@ -1,0 +1,98 @@
+"""What scores: one file a ranker; `RANKERS` names them."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from unrank.disk import read_json
+from unrank.errors import BadFile, UnknownName
+
+if TYPE_CHECKING:
+    from unrank.rankers.base import Ranker
+
+
+@dataclass(frozen=True)
+class RankerEntry:
+    """Where a ranker's class lives; it is imported when it is first used, and torch with it."""
+
+    module: str
+    name: str
+    summary: str
+    alias: str = ""
+
+    @property
+    def ranker(self) -> type[Ranker]:
+        return cast("type[Ranker]", getattr(importlib.import_module(f"unrank.rankers.{self.module}"), self.name))
+
+
+RANKERS: dict[str, RankerEntry] = {
+    "cross-encoder": RankerEntry(
+        "cross_encoder",
+        "CrossEncoderRanker",
+        "one encoder reads query and document together; precise and slow",
+        "bertcat",
+    ),
+    "bi-encoder": RankerEntry(
+        "bi_encoder",
+        "BiEncoderRanker",
+        "query and document encoded apart, a similarity of two vectors; fast",
+        "bertdot",
+    ),
+}
+
+MODEL_TYPES = {"CrossEncoder": "cross-encoder", "SentenceTransformer": "bi-encoder"}
+
+
+def ranker_kind(name: str) -> str:
+    """The ranker that a user's word means."""
+    for kind, entry in RANKERS.items():
+        if name.lower() in (kind, entry.alias):
+            return kind
+    raise UnknownName("ranker", name, RANKERS)
+
+
+def create_ranker(kind: str, base: str | None, seed: int) -> Ranker:
+    """A fresh ranker on a pretrained encoder; what is new in it is drawn by seed."""
+    import torch
+
+    from unrank.rankers.encoder import check_weights, default_encoder, find_model
+
+    entry = RANKERS[ranker_kind(kind)]
+    folder = default_encoder() if base is None else find_model(base)
+    check_weights(folder)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return entry.ranker.create(folder)
+
+
+def load_ranker(name: str | Path) -> Ranker:
+    """A trained ranker from a folder or a hub id, whatever kind it is."""
+    from unrank.rankers.encoder import check_weights, find_model
+
+    folder = find_model(str(name))
+    kind = detect_kind(folder)
+    check_weights(folder)
+    return RANKERS[kind].ranker.load(folder)
+
+
+def detect_kind(folder: Path) -> str:
+    """Which ranker a folder holds, by the marks that its writer left."""
+    described = folder / "config_sentence_transformers.json"
+    if described.is_file():
+        model_type = read_json(described).get("model_type", "SentenceTransformer")
+        if model_type in MODEL_TYPES:
+            return MODEL_TYPES[model_type]
+        raise BadFile(folder, f"a {model_type}, which unrank does not rank with")
+    if (folder / "modules.json").is_file():
+        return "bi-encoder"
+    if (folder / "config.json").is_file():
+        architectures = read_json(folder / "config.json").get("architectures") or [""]
+        if str(architectures[0]).endswith("ForSequenceClassification"):
+            return "cross-encoder"
+        raise BadFile(
+            folder, f"an encoder ({architectures[0] or 'of unknown kind'}), not a ranker; train one with it as --base"
+        )
+    raise BadFile(folder, "not a ranker: no sentence-transformers model and no config.json is there")

@@ -1,0 +1,101 @@
+"""A ranker: a model that gives a real score to a query and a document.
+
+The score is raw, before any activation, and float32; only its order within one query means anything. A ranker
+tokenises texts once, and scores tokens. A separable ranker encodes each side alone, so that a text in
+many pairs is encoded once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from unrank.rankers.tokens import Ints, Tokens
+
+Role = Literal["query", "document"]
+
+
+class Ranker(nn.Module, ABC):
+    """One contract for all rankers; an entry of `RANKERS` fulfils it."""
+
+    kind: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def create(cls, base: Path) -> Self:
+        """A fresh, untrained ranker on a pretrained encoder."""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, folder: Path) -> Self:
+        """The ranker that a folder holds."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write what `load` reads, in the layout that the ranker's users know."""
+
+    @abstractmethod
+    def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
+        """The texts as this ranker reads them, whole or cut to what it can take."""
+
+    @abstractmethod
+    def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
+        """The score of each query with the document at the same place. float32 [batch]"""
+
+    def lengths(self, queries: Tokens, documents: Tokens) -> Ints:
+        """About how many tokens the encoder sees for each pair: what batches are sorted by."""
+        return queries.lengths + documents.lengths
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    @torch.inference_mode()
+    def score_texts(self, queries: Sequence[str], documents: Sequence[str]) -> list[float]:
+        """Scores of pairs of texts, for a handful of them."""
+        tokens = self.tokenize(queries, "query"), self.tokenize(documents, "document")
+        return [float(score) for score in self(*tokens)]
+
+
+class SeparableRanker(Ranker):
+    """A ranker whose two sides meet only at the end."""
+
+    @abstractmethod
+    def encode(self, tokens: Tokens, role: Role) -> Tensor:
+        """One vector a text. float32 [texts, width]"""
+
+    @abstractmethod
+    def interact(self, queries: Tensor, documents: Tensor) -> Tensor:
+        """The score of each query vector with the document vector at the same place. float32 [batch]"""
+
+    def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
+        return self.interact(self.encode(queries, "query"), self.encode(documents, "document"))
+
+
+def run_in_bfloat16(body: nn.Module) -> None:
+    """Let an encoder compute in bfloat16 on a GPU, and hand float32 to whatever comes after it.
+
+    Only the encoder: a score that left a linear layer in bfloat16 would tie with its neighbours. Done with hooks,
+    because a deep copy of the ranker copies them rightly.
+    """
+    body.register_forward_pre_hook(_enter_bfloat16)
+    body.register_forward_hook(_leave_bfloat16, always_call=True)
+
+
+def _enter_bfloat16(body: nn.Module, _: Any) -> None:
+    precision = torch.autocast("cuda", torch.bfloat16, enabled=next(body.parameters()).is_cuda)
+    precision.__enter__()
+    body.__dict__["_precision"] = precision
+
+
+def _leave_bfloat16(body: nn.Module, _: Any, output: Any) -> Any:
+    body.__dict__.pop("_precision").__exit__(None, None, None)
+    for name, value in (output or {}).items():
+        if isinstance(value, Tensor) and value.dtype == torch.bfloat16:
+            output[name] = value.float()
+    return output

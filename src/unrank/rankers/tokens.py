@@ -1,0 +1,75 @@
+"""Token ids of many texts, laid end to end, and how they become padded tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Texts as token ids. Text i is `ids[offsets[i]:offsets[i + 1]]`."""
+
+    ids: NDArray[np.int32]
+    offsets: Ints  # [texts + 1]
+
+    @classmethod
+    def of(cls, texts: Iterable[Sequence[int] | NDArray[np.integer]]) -> Tokens:
+        arrays = [np.asarray(text, np.int32) for text in texts]
+        offsets = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
+        return cls(np.concatenate([np.empty(0, np.int32), *arrays]), offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @cached_property
+    def lengths(self) -> Ints:
+        return np.diff(self.offsets)
+
+    def __add__(self, other: Tokens) -> Tokens:
+        offsets = np.concatenate([self.offsets, self.offsets[-1] + other.offsets[1:]])
+        return Tokens(np.concatenate([self.ids, other.ids]), offsets)
+
+    def take(self, places: Ints) -> Tokens:
+        return self.cut(self.lengths, places)
+
+    def cut(self, lengths: Ints, places: Ints | None = None) -> Tokens:
+        """The texts at these places (all, if none are given), text i at most `lengths[i]` long."""
+        if places is None:
+            places = np.arange(len(self))
+        kept = np.minimum(self.lengths, lengths)[places]
+        offsets = np.concatenate([[0], np.cumsum(kept)])
+        source = np.repeat(self.offsets[places] - offsets[:-1], kept) + np.arange(offsets[-1])
+        return Tokens(self.ids[source], offsets)
+
+    def place(self, matrix: NDArray[np.int64], column: Ints | int) -> None:
+        """Write text i into row i of the matrix, from its column on."""
+        start = np.arange(len(self)) * matrix.shape[1] + column
+        target = np.repeat(start - self.offsets[:-1], self.lengths) + np.arange(self.offsets[-1])
+        matrix.reshape(-1)[target] = self.ids
+
+    def padded(self, padding: int) -> NDArray[np.int64]:
+        """One row a text. [texts, longest]"""
+        matrix = np.full((len(self), max(1, int(self.lengths.max(initial=0)))), padding, np.int64)
+        self.place(matrix, 0)
+        return matrix
+
+
+def mask_of(lengths: Ints, width: int) -> NDArray[np.int64]:
+    """1 where there is a token, 0 where there is padding. [texts, width]"""
+    return (np.arange(width) < lengths[:, None]).astype(np.int64)
+
+
+def to_device(array: NDArray[np.int64], device: torch.device) -> Tensor:
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)

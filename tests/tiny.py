@@ -1,0 +1,91 @@
+"""Small things to test on: a random encoder of 2 layers × 32 and collections of a few dozen texts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+from unrank.collection.build import ImportOptions, build_collection
+from unrank.collection.collection import Collection
+from unrank.collection.sources.source import Judgement, Raw, Text
+
+WORDS = [f"{first}{second}" for first in "bcdfghklmnprst" for second in ("a", "e", "i", "o", "u", "an", "el", "ir", "os")]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+GOLDEN = [("q1", "d1"), ("q1", "d2"), ("q2", "d3"), ("q3", "d2"), ("q4", "d3"), ("q4", "d4"), ("q5", "d5")]
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    vocabulary = {word: row for row, word in enumerate([*SPECIAL, *WORDS])}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", vocabulary["[CLS]"]), ("[SEP]", vocabulary["[SEP]"])],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=64,
+    )
+
+
+def make_encoder(folder: Path) -> Path:
+    """A BERT with random weights, as a folder that `--base` takes."""
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        config = BertConfig(
+            vocab_size=len(WORDS) + len(SPECIAL),
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=64,
+            max_position_embeddings=64,
+        )
+        BertModel(config).save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def text_of(generator: random.Random, words: int) -> str:
+    return " ".join(generator.choice(WORDS) for _ in range(words))
+
+
+def make_collection(
+    out: Path,
+    pairs: Sequence[tuple[str, str]],
+    test_pairs: Sequence[tuple[str, str]] = (),
+    documents: int = 0,
+    candidates: int = 10,
+) -> Collection:
+    """A collection of these pairs, with further documents that are relevant to nothing."""
+    generator = random.Random(3)
+    queries = list(dict.fromkeys(query for query, _ in [*pairs, *test_pairs]))
+    ids = list(dict.fromkeys([document for _, document in [*pairs, *test_pairs]] + [f"n{i}" for i in range(documents)]))
+    query_texts = [Text(query, text_of(generator, 4)) for query in queries]
+    document_texts = [Text(document, text_of(generator, 12)) for document in ids]
+    splits = {"train": lambda: [Judgement(query, document, 1) for query, document in pairs]}
+    if test_pairs:
+        splits["test"] = lambda: [Judgement(query, document, 1) for query, document in test_pairs]
+    raw = Raw("tiny", lambda: query_texts, lambda: document_texts, splits)
+    return build_collection(raw, out, ImportOptions(candidates=candidates))
+
+
+def make_dense_collection(out: Path, queries: int = 24, documents: int = 40) -> Collection:
+    """Many queries that share documents, so that every removal entangles something, and some test queries."""
+    generator = random.Random(5)
+    ids = [f"doc{i}" for i in range(documents)]
+    pairs = [(f"query{i}", document) for i in range(queries) for document in generator.sample(ids, 3)]
+    tests = [(f"test{i}", generator.choice(ids)) for i in range(8)]
+    return make_collection(out, pairs, tests, documents=20)
