@@ -14,7 +14,9 @@ from unrank.collection.build import ImportOptions, build_collection
 from unrank.collection.collection import Collection
 from unrank.collection.sources.source import Judgement, Raw, Text
 
-WORDS = [f"{first}{second}" for first in "bcdfghklmnprst" for second in ("a", "e", "i", "o", "u", "an", "el", "ir", "os")]
+WORDS = [
+    f"{first}{second}" for first in "bcdfghklmnprst" for second in ("a", "e", "i", "o", "u", "an", "el", "ir", "os")
+]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 GOLDEN = [("q1", "d1"), ("q1", "d2"), ("q2", "d3"), ("q3", "d2"), ("q4", "d3"), ("q4", "d4"), ("q5", "d5")]

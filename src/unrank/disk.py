@@ -40,7 +40,7 @@ def new_folder(out: Path) -> Iterator[Path]:
             if path.is_file():
                 _flush(path)
         partial.chmod(0o755)
-        os.replace(partial, out)
+        partial.replace(out)
         _flush(out.parent)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
@@ -55,7 +55,7 @@ def write_new(path: Path, text: str) -> None:
     try:
         partial.write_text(text, encoding="utf-8")
         _flush(partial)
-        os.replace(partial, path)
+        partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 

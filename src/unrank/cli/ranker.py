@@ -23,7 +23,7 @@ from unrank.cli.option import (
 )
 from unrank.cli.show import duration, say, show_change, show_partition, show_scorecard
 from unrank.disk import check_free
-from unrank.errors import UnrankError
+from unrank.errors import UnrankError, count
 
 if TYPE_CHECKING:
     from unrank.collection.removal import Removal
@@ -143,17 +143,25 @@ def forget(
     loaded = load_ranker(ranker)
     if dry_run:
         show_partition(parts)
-        say(
-            f"with {chosen.name} that takes about {duration(estimate(loaded, opened, parts, chosen, device.value))} here"
-        )
+        seconds = estimate(loaded, opened, parts, chosen, device.value)
+        say(f"with {chosen.name} that takes about {duration(seconds)} here; nothing was done")
         return
     known: dict[str, Any] = read_record(Path(ranker)) or {}
     same = known.get("collection", {}).get("fingerprint") == opened.fingerprint
     with progress(quiet) as listener:
         result = forget_removal(
-            loaded, opened, removed, method=chosen, target=target, base=base or known.get("base"), watch=watch,
-            learning_epoch=known.get("learning_epoch") if same else None, seed=seed, device=device.value, progress=listener,
-        )  # fmt: skip
+            loaded,
+            opened,
+            removed,
+            method=chosen,
+            target=target,
+            base=base or known.get("base"),
+            learning_epoch=known.get("learning_epoch") if same else None,
+            watch=watch,
+            seed=seed,
+            device=device.value,
+            progress=listener,
+        )
     assert out is not None
     result.save(out)
     report(result, out, keep_at_least)
@@ -179,23 +187,17 @@ def read_removal(removal: Path | None, queries: Path | None, documents: Path | N
 def report(result: Forgotten, out: Path, keep_at_least: float | None) -> None:
     """Say how it went; exit 3 where less was reached, or more was lost, than was asked for."""
     show_change(result)
-    if not result.record.epochs:
-        say(
-            f"nothing to do: the forget MRR is at or below the target of {result.target:.3f} already; saved unchanged to {out}"
-        )
+    epochs, goal = result.record.epochs, f"the target of {result.target:.3f}"
+    if not epochs:
+        say(f"nothing to do: the forget MRR is at or below {goal} already; saved unchanged to {out}")
     elif result.reached:
-        took = duration(result.record.seconds)
         say(
-            f"forget MRR is at the target of {result.target:.3f} after {result.record.epochs} epochs, {took}; written to {out}"
+            f"forget MRR is at {goal} after {count(epochs, 'epoch')}, {duration(result.record.seconds)}; written to {out}"
         )
     else:
-        say(
-            f"the target of {result.target:.3f} was not reached in {result.record.epochs} epochs; the best model was written to {out}"
-        )
+        say(f"{goal} was not reached in {count(epochs, 'epoch')}; the best model was written to {out}")
     lost = {name: share for name, share in result.kept.items() if keep_at_least is not None and share < keep_at_least}
     for name, share in lost.items():
-        say(
-            f"{name} kept {share:.3f} of its MRR, less than --keep-at-least {keep_at_least:g}; the model was kept in {out}"
-        )
+        say(f"{name} kept {share:.3f} of its MRR, less than --keep-at-least {keep_at_least:g}; the model is in {out}")
     if lost or not result.reached:
         raise typer.Exit(NOT_REACHED)

@@ -18,10 +18,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unrank.collection.collection import FILES, FORMAT_VERSION, Collection, Ragged, open_collection
-from unrank.collection.lists import group, listed_relevant, negatives_from_bm25, negatives_from_run
+from unrank.collection.lists import group, listed_relevant, make_negatives
 from unrank.collection.order import hashed_order
 from unrank.collection.sources import read_source
-from unrank.collection.sources.source import Raw, Text, batched
+from unrank.collection.sources.source import PAIRS_A_BATCH, TEXTS_A_BATCH, Raw, Text, batched
 from unrank.collection.texts import Rows, Texts
 from unrank.disk import check_free, new_folder, sha256, write_json
 from unrank.errors import UnknownIds, UnknownName, UnrankError, listed
@@ -155,7 +155,7 @@ def _read_judgements(raw: Raw, split: str, documents: Texts) -> Judged:
     where = f"the judgements of split {split!r}"
     query_ids: dict[str, int] = {}
     queries, rows, grades = [], [], []
-    for batch in batched(raw.splits[split]()):
+    for batch in batched(raw.splits[split](), PAIRS_A_BATCH):
         found = documents.find(pa.array([judgement.document for judgement in batch], pa.string()))
         if missing := [batch[i].document for i in np.flatnonzero(found < 0)]:
             raise UnknownIds("document", list(dict.fromkeys(missing)), where)
@@ -180,9 +180,8 @@ def _relevant(columns: dict[str, NDArray[Any]], is_test: NDArray[np.bool_], opti
 def _negatives(raw: Raw, relevant: Ragged, queries: Texts, documents: Texts, options: ImportOptions) -> Ragged:
     if options.candidates == 0:
         return Ragged(np.zeros(len(queries) + 1, np.int64), np.empty(0, np.int32))
-    if raw.candidates is not None:
-        return negatives_from_run(raw.candidates(), relevant, queries, documents, options.candidates)
-    return negatives_from_bm25(relevant, queries, documents, options.candidates, options.seed)
+    run = raw.candidates() if raw.candidates is not None else None
+    return make_negatives(run, relevant, queries, documents, options.candidates, options.seed)
 
 
 def _write_documents(raw: Raw, folder: Path) -> Texts:
@@ -247,7 +246,7 @@ def _joined(train: Judged, test: Judged, name: str) -> NDArray[Any]:
 
 
 def _text_batches(texts: Iterable[Text]) -> Iterator[pa.RecordBatch]:
-    for batch in batched(texts):
+    for batch in batched(texts, TEXTS_A_BATCH):
         ids, values = zip(*batch, strict=True)
         yield pa.record_batch({"id": pa.array(ids, pa.string()), "text": pa.array(values, pa.string())})
 

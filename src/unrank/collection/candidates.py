@@ -53,7 +53,9 @@ class Bm25:
         if self._empty or most == 0:
             none = np.empty(0, np.int64), np.empty(0, np.float32)
             return [none] * len(queries)
-        found = self._index.retrieve(self._tokens(queries), k=most, show_progress=False, n_threads=0)
+        found = self._index.retrieve(
+            self._tokens(queries), k=most, show_progress=False, n_threads=0, backend_selection="numpy"
+        )
         return zip(found.documents, found.scores, strict=True)
 
     def _tokens(self, queries: Sequence[str]) -> list[list[str]]:

@@ -21,7 +21,7 @@ class Found:
 
 
 def find_texts(texts: Texts, words: str, exact: bool = False, most: int = 10) -> list[Found]:
-    """Texts that match these words best; with `exact`, those that contain them as they stand, in any case of letters."""
+    """Texts that match these words best; with `exact`, those that contain them as they stand, in any letter case."""
     rows = _containing(texts, words) if exact else next(Bm25.over(texts).best([words], most))[0]
     rows = rows[:most]
     return [Found(id, text) for id, text in zip(texts.ids(rows), texts.texts(rows), strict=True)]

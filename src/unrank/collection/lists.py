@@ -2,7 +2,8 @@
 
 A training or test query lists at most 25 relevant documents (drawn by seed); those beyond it are in no list,
 neither positive nor negative. Negatives are the best documents of the source's run, or of BM25, that are not
-relevant; where too few share a word with the query, documents drawn by seed fill it up.
+relevant. A query that the run does not name has its list from BM25; where too few documents share a word with it,
+documents drawn by seed fill it up.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from unrank.collection.candidates import Bm25
 from unrank.collection.collection import Ragged
 from unrank.collection.order import hashed_order
-from unrank.collection.sources.source import Candidate, batched
+from unrank.collection.sources.source import PAIRS_A_BATCH, Candidate, batched
 from unrank.collection.texts import Rows, Texts
 from unrank.errors import UnknownIds
 
@@ -48,33 +49,45 @@ def listed_relevant(relevant: Ragged, most: NDArray[np.int64], documents: Texts,
     return lay_end_to_end(kept)
 
 
-def negatives_from_run(
-    run: Iterable[Candidate], relevant: Ragged, queries: Texts, documents: Texts, most: int
+def make_negatives(
+    run: Iterable[Candidate] | None, relevant: Ragged, queries: Texts, documents: Texts, most: int, seed: int
 ) -> Ragged:
+    """The negatives of each query: from the run where it names any, else from BM25."""
+    given = _from_run(run, relevant, queries, documents, most) if run is not None else {}
+    bare = np.array([row for row in range(len(queries)) if not len(given.get(row, ()))], np.int64)
+    if len(bare):
+        given |= _from_bm25(bare, relevant, queries, documents, most, seed)
+    return lay_end_to_end(given[row] for row in range(len(queries)))
+
+
+def _from_run(
+    run: Iterable[Candidate], relevant: Ragged, queries: Texts, documents: Texts, most: int
+) -> dict[int, NDArray[np.integer]]:
     """The first documents of each query's run that are not relevant to it."""
     keys, values = [], []
-    for batch in batched(run):
+    for batch in batched(run, PAIRS_A_BATCH):
         query = queries.find(pa.array([candidate.query for candidate in batch], pa.string()))
         known = query >= 0  # queries that are not in use have no list
         document = documents.find(pa.array([candidate.document for candidate in batch], pa.string()))
-        if missing := [batch[i].document for i in np.flatnonzero(known & (document < 0))]:
+        if missing := [batch[i].document for i in np.flatnonzero(known & (document < 0)).tolist()]:
             raise UnknownIds("document", sorted(set(missing)), "the run")
         keys.append(query[known])
         values.append(document[known])
     none = np.empty(0, np.int64)
     given = group(np.concatenate([none, *keys]), np.concatenate([none, *values]), len(queries))
-    return lay_end_to_end(_without(given[row], relevant[row])[:most] for row in range(len(queries)))
+    return {row: _without(given[row], relevant[row])[:most] for row in range(len(queries))}
 
 
-def negatives_from_bm25(relevant: Ragged, queries: Texts, documents: Texts, most: int, seed: int) -> Ragged:
+def _from_bm25(
+    rows: Rows, relevant: Ragged, queries: Texts, documents: Texts, most: int, seed: int
+) -> dict[int, NDArray[np.integer]]:
     """The best documents by BM25 that are not relevant; drawn ones where too few match."""
-    index = Bm25.over(documents)
-    texts = queries.texts(np.arange(len(queries)))
-    width = most + int(relevant.counts.max(initial=0))
-    return lay_end_to_end(
-        _filled(_without(found, relevant[row])[:most], relevant[row], most, len(documents), seed, row)
-        for row, (found, _) in enumerate(index.best(texts, width))
-    )
+    width = most + int(relevant.counts[rows].max())
+    best = Bm25.over(documents).best(queries.texts(rows), width)
+    return {
+        row: _filled(_without(found, relevant[row])[:most], relevant[row], most, len(documents), seed, row)
+        for row, (found, _) in zip(rows.tolist(), best, strict=True)
+    }
 
 
 def _without(rows: NDArray[np.integer], relevant: NDArray[np.integer]) -> NDArray[np.integer]:

@@ -42,7 +42,8 @@ class Partition:
 
     def partners(self, query: int, document: int) -> Pairs:
         """The entangled pairs that share the query or the document."""
-        return self.entangled[(self.entangled[:, 0] == query) | (self.entangled[:, 1] == document)]
+        shares: NDArray[np.bool_] = (self.entangled[:, 0] == query) | (self.entangled[:, 1] == document)
+        return self.entangled[shares]
 
     def draw_partners(self, forget: Pairs, generator: np.random.Generator) -> tuple[Pairs, NDArray[np.bool_]]:
         """For each forget pair one random partner, and whether it has any."""
@@ -109,8 +110,8 @@ def _pair_rows(collection: Collection, removal: Removal, where: str) -> Pairs:
     rows = np.stack([queries, documents], axis=1)
     unknown = ~np.isin(collection.pair_keys(rows), collection.pair_keys(collection.pairs))
     if unknown.any():
-        names = [removal.pairs[i] for i in np.flatnonzero(unknown)]
+        names = [removal.pairs[i] for i in np.flatnonzero(unknown).tolist()]
         raise UnrankError(
-            f"{where}: {count(len(names), 'pair')} that no ranker was trained on as relevant: {listed(names)}; take them out"
+            f"{where}: {count(len(names), 'pair')} not among the relevant training pairs: {listed(names)}; take them out"
         )
     return rows

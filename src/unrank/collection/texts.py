@@ -41,10 +41,10 @@ class Texts:
     def text(self, row: int) -> str:
         return str(self._texts[int(row)].as_py())
 
-    def ids(self, rows: Sequence[int] | Rows) -> list[str]:
+    def ids(self, rows: Sequence[int] | NDArray[np.integer]) -> list[str]:
         return self._take(self._ids, rows)
 
-    def texts(self, rows: Sequence[int] | Rows) -> list[str]:
+    def texts(self, rows: Sequence[int] | NDArray[np.integer]) -> list[str]:
         return self._take(self._texts, rows)
 
     def batches(self) -> list[pa.StringArray]:
@@ -54,7 +54,7 @@ class Texts:
     def rows(self, ids: Sequence[str], where: str = "the removal") -> Rows:
         """The rows of these ids; ids that are not here are an error that names them."""
         found = self.find(pa.array(ids, pa.string()))
-        if missing := [ids[i] for i in np.flatnonzero(found < 0)]:
+        if missing := [ids[i] for i in np.flatnonzero(found < 0).tolist()]:
             raise UnknownIds(self.what, missing, where)
         return found
 
@@ -73,7 +73,7 @@ class Texts:
             f"{count(len(twice), f'{self.what} id')} given more than once: {listed(twice)}; ids must be unique"
         )
 
-    def _take(self, column: pa.ChunkedArray, rows: Sequence[int] | Rows) -> list[str]:
+    def _take(self, column: pa.ChunkedArray, rows: Sequence[int] | NDArray[np.integer]) -> list[str]:
         # Chunk by chunk: taking from the whole column at once would first copy it into memory.
         wanted = np.asarray(rows, dtype=np.int64)
         taken = np.empty(len(wanted), dtype=object)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from unrank.collection.collection import Pairs
 from unrank.engine.teacher import View
+from unrank.rankers.tokens import to_device
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,13 @@ class Scored:
     @classmethod
     def of(cls, samples: Samples, scores: Tensor) -> Scored:
         """`scores` are those of the pairs that are present, row by row."""
-        present = torch.from_numpy(samples.present).to(scores.device)
+        present = to_device(samples.present, scores.device)
         spread = torch.zeros(samples.present.shape, device=scores.device)
         spread = spread.masked_scatter(present, scores)
         if samples.teacher is None:
             zero = torch.zeros_like(spread)
             return cls(spread, present, zero, zero, zero)
-        teacher = (torch.from_numpy(values).to(scores.device) for values in samples.teacher)
+        teacher = (to_device(values, scores.device) for values in samples.teacher)
         return cls(spread, present, *teacher)
 
 

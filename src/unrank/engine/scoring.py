@@ -19,6 +19,7 @@ from unrank.engine.runtime import Runtime
 from unrank.engine.tokens import TokenStore
 from unrank.errors import NotFinite
 from unrank.rankers.base import Ranker, Role, SeparableRanker
+from unrank.rankers.tokens import to_device
 
 PAIRS_AT_ONCE = 65_536
 """How many pairs of vectors meet at once where no gradient is kept."""
@@ -79,10 +80,10 @@ def _encode_once(
     tokens = store.get(unique, role)
     chunks = list(chunks_by_length(tokens.lengths, tokens_at_once))
     vectors = _in_order([ranker.encode(tokens.take(chunk), role) for chunk in chunks], chunks)
-    return vectors, torch.from_numpy(place).to(ranker.device)
+    return vectors, to_device(place, ranker.device)
 
 
 def _in_order(values: list[Tensor], chunks: list[Rows]) -> Tensor:
     joined = torch.cat(values)
     back = np.argsort(np.concatenate(chunks), kind="stable")
-    return joined[torch.from_numpy(back).to(joined.device)]
+    return joined[to_device(back, joined.device)]

@@ -62,4 +62,5 @@ def ndcg(lists: ScoredLists, ties_first: bool) -> Floats:
     reached = np.bincount(owner, gain, lists.lists)
     ideal = np.cumsum([0.0, *(1 / np.log2(np.arange(1, CUT + 1) + 1))])
     best = ideal[np.minimum(np.bincount(owner, minlength=lists.lists), CUT)]
-    return np.divide(reached, best, out=np.zeros(lists.lists), where=best > 0)
+    share: Floats = np.divide(reached, best, out=np.zeros(lists.lists), where=best > 0)
+    return share

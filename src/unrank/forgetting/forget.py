@@ -158,7 +158,7 @@ def forget(
         seconds=clock.total,
         timing=clock.seconds,
         learning_epoch=known or estimate_learning_epoch(ranker, workshop),
-        landing=landing and asdict(landing),
+        landing=asdict(landing) if landing else None,
         device=workshop.runtime.name,
         before=before.to_json(),
         after=after.to_json(),

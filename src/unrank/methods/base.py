@@ -1,7 +1,7 @@
 """A method: what is done to a ranker so that it forgets.
 
 A method is a frozen dataclass of its settings. It says which model to start from and, phase by phase, which samples
-and which loss; the engine does the rest. To add one: a file here, a line in `METHODS`, a test of what is peculiar to it.
+and which loss; the engine does the rest. To add one: a file here, a line in `METHODS`, a test of what is its own.
 """
 
 from __future__ import annotations

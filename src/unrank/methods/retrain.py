@@ -1,7 +1,7 @@
 """Retrain: the same training, from the initial model, on the kept pairs alone. The yardstick of all forgetting.
 
-Training a ranker is this with nothing removed. Each epoch takes every kept pair with fresh random negatives of its query;
-training is over when the ranker has learned enough of what it was shown.
+Training a ranker is this with nothing removed. Each epoch takes every kept pair with fresh random negatives of its
+query; training is over when the ranker has learned enough of what it was shown.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def run_in_bfloat16(body: nn.Module) -> None:
     """Let an encoder compute in bfloat16 on a GPU, and hand float32 to whatever comes after it.
 
     Only the encoder: a score that left a linear layer in bfloat16 would tie with its neighbours. Done with hooks,
-    because a deep copy of the ranker copies them rightly.
+    because a deep copy of the ranker copies them rightly; `body` must be a module that is called, not its `forward`.
     """
     body.register_forward_pre_hook(_enter_bfloat16)
     body.register_forward_hook(_leave_bfloat16, always_call=True)
@@ -89,7 +89,7 @@ def run_in_bfloat16(body: nn.Module) -> None:
 
 def _enter_bfloat16(body: nn.Module, _: Any) -> None:
     precision = torch.autocast("cuda", torch.bfloat16, enabled=next(body.parameters()).is_cuda)
-    precision.__enter__()
+    precision.__enter__()  # type: ignore[no-untyped-call]
     body.__dict__["_precision"] = precision
 
 

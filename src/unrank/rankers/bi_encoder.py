@@ -34,8 +34,10 @@ class BiEncoderRanker(SeparableRanker):
     def __init__(self, model: SentenceTransformer) -> None:
         super().__init__()
         self.model = model.eval()
+        self._padding = int(model.tokenizer.pad_token_id or 0)
+        self._longest = int(model.max_seq_length or longest_input(model.tokenizer, model[0].config))
         self._prompts = {role: self._prompt(role) for role in PROMPTS}
-        run_in_bfloat16(model[0].auto_model)
+        run_in_bfloat16(model[0])
 
     @classmethod
     def create(cls, base: Path) -> Self:
@@ -71,7 +73,7 @@ class BiEncoderRanker(SeparableRanker):
         return Tokens.of(rows)
 
     def encode(self, tokens: Tokens, role: Role) -> Tensor:
-        ids = tokens.padded(self.model.tokenizer.pad_token_id or 0)
+        ids = tokens.padded(self._padding, self._longest)
         features: dict[str, Any] = {
             "input_ids": to_device(ids, self.device),
             "attention_mask": to_device(mask_of(tokens.lengths, ids.shape[1]), self.device),

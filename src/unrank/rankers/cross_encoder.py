@@ -74,4 +74,5 @@ class CrossEncoderRanker(Ranker):
         return scores.float().reshape(-1)
 
     def lengths(self, queries: Tokens, documents: Tokens) -> Ints:
-        return np.minimum(queries.lengths + documents.lengths + self._template.special, self._template.longest)
+        whole: Ints = queries.lengths + documents.lengths + self._template.special
+        return np.minimum(whole, self._template.longest)

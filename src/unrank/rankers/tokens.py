@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Ints = NDArray[np.int64]
+WIDTH_STEP = 16
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,9 @@ class Tokens:
         target = np.repeat(start - self.offsets[:-1], self.lengths) + np.arange(self.offsets[-1])
         matrix.reshape(-1)[target] = self.ids
 
-    def padded(self, padding: int) -> NDArray[np.int64]:
-        """One row a text. [texts, longest]"""
-        matrix = np.full((len(self), max(1, int(self.lengths.max(initial=0)))), padding, np.int64)
+    def padded(self, padding: int, most: int) -> NDArray[np.int64]:
+        """One row a text, none wider than `most`. [texts, width]"""
+        matrix = np.full((len(self), width_for(self.lengths, most)), padding, np.int64)
         self.place(matrix, 0)
         return matrix
 
@@ -68,7 +70,18 @@ def mask_of(lengths: Ints, width: int) -> NDArray[np.int64]:
     return (np.arange(width) < lengths[:, None]).astype(np.int64)
 
 
-def to_device(array: NDArray[np.int64], device: torch.device) -> Tensor:
+def width_for(lengths: Ints, most: int) -> int:
+    """The longest length, rounded up so that few shapes occur and memory is used again.
+
+    >>> width_for(np.array([3, 18]), 64), width_for(np.array([63]), 50), width_for(np.array([], np.int64), 64)
+    (32, 63, 16)
+    """
+    longest = int(lengths.max(initial=1))
+    return max(longest, min(most, -(-longest // WIDTH_STEP) * WIDTH_STEP))
+
+
+def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
+    """Move without waiting for what the device still has to do."""
     tensor = torch.from_numpy(array)
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from transformers.utils import logging as transformers_logging
 
 from unrank.errors import BadFile
-from unrank.rankers.tokens import Ints, Tokens, mask_of
+from unrank.rankers.tokens import Ints, Tokens, mask_of, width_for
 
 MAX_TOKENS = 256
 """How much of a text a freshly made ranker reads, where its encoder can read more."""
@@ -105,7 +105,7 @@ class PairTemplate:
         query_lengths, document_lengths = cut_pairs(queries.lengths, documents.lengths, self.longest - self.special)
         queries, documents = queries.cut(query_lengths), documents.cut(document_lengths)
         lengths = query_lengths + document_lengths + self.special
-        shape = (len(queries), int(lengths.max(initial=1)))
+        shape = (len(queries), width_for(lengths, self.longest))
         ids, types = np.full(shape, self.padding, np.int64), np.zeros(shape, np.int64)
         column: Ints = np.zeros(len(queries), np.int64)
         parts: Sequence[Tokens | tuple[int, ...]] = (self.before, queries, self.between, documents, self.after)

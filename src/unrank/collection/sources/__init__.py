@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
-
-from collections.abc import Callable
 
 from unrank.collection.sources.source import Raw
 from unrank.errors import UnknownName, UnrankError

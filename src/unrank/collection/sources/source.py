@@ -15,7 +15,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from unrank.errors import BadFile
 
-ROWS_A_BATCH = 50_000
+TEXTS_A_BATCH = 50_000
+PAIRS_A_BATCH = 500_000
+"""Many pairs at once: each batch of them looks its ids up among all."""
 Item = TypeVar("Item")
 
 
@@ -91,7 +93,7 @@ def read_grade(path: Path, number: int, text: str) -> int:
     return grade
 
 
-def batched(items: Iterable[Item]) -> Iterator[list[Item]]:
+def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     iterator = iter(items)
-    while batch := list(islice(iterator, ROWS_A_BATCH)):
+    while batch := list(islice(iterator, size)):
         yield batch
