@@ -67,17 +67,25 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     """A JSON file's value, or one line that says what is wrong with it."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        value = json.loads(text)
+        if "\\ud" in text.lower():
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except FileNotFoundError as error:
         raise BadFile(path, "no such file") from error
     except OSError as error:
         raise BadFile(path, error.strerror or "cannot be read") from error
     except UnicodeDecodeError as error:
         raise BadFile(path, "not UTF-8 text") from error
+    except UnicodeEncodeError as error:
+        raise BadFile(path, "half of a surrogate pair, which is not text") from error
     except json.JSONDecodeError as error:
         raise BadFile(path, f"not JSON: {error.msg}", error.lineno) from error
     except RecursionError as error:
         raise BadFile(path, "not JSON that can be read: nested too deep") from error
+    except ValueError as error:
+        raise BadFile(path, "not JSON that can be read: a number with thousands of digits") from error
 
 
 def sha256(path: Path) -> str:

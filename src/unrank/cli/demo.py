@@ -1,2 +1,86 @@
-def demo() -> None:
-    """x"""
+"""The command `demo`: the main job, told as it goes."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unrank.cli.option import DeviceName, DeviceOption, Quiet
+from unrank.cli.show import duration, say, show_change, show_partition
+from unrank.disk import check_free
+
+if TYPE_CHECKING:
+    from unrank.forgetting.example import Example, Line
+
+
+def demo(
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Where to write; by default a new temporary folder.")
+    ] = None,
+    device: DeviceOption = DeviceName.auto,
+    quiet: Quiet = False,
+) -> None:
+    """Forget a part of Python's own documentation, in minutes, with nothing to download."""
+    if out is not None:
+        check_free(out)
+    folder = out or Path(tempfile.mkdtemp(prefix="unrank-demo-"))
+    say("Reading the documentation that comes with this Python, and the encoder all-MiniLM-L6-v2 ...")
+    from unrank.cli.progress import progress
+    from unrank.collection.build import ImportOptions, import_collection
+    from unrank.collection.partition import partition
+    from unrank.collection.sources.pydocs import demo_location
+    from unrank.forgetting.demo import CANDIDATES, HEADING, METHOD, TARGET, demo_removal
+    from unrank.forgetting.example import examples
+    from unrank.forgetting.forget import forget
+    from unrank.rankers import load_ranker
+    from unrank.rankers.encoder import default_encoder
+
+    original = load_ranker(default_encoder())
+    collection = import_collection(
+        f"pydocs:{demo_location()}", folder / "collection", ImportOptions(candidates=CANDIDATES)
+    )
+    removal = demo_removal(collection)
+    removal.save(folder / "removal.json")
+    parts = partition(collection, removal)
+    say(f"{collection}\n")
+    say(f"argparse superseded optparse: all of {HEADING!r} must go, and other paragraphs, a twentieth in all.")
+    show_partition(parts)
+    say(f"Forgetting, until the forget MRR is {TARGET} of what it was ...")
+    with progress(quiet) as listener:
+        result = forget(
+            original, collection, removal, method=METHOD, target=TARGET, device=device.value, progress=listener
+        )
+    result.save(folder / "ranker")
+    say("")
+    show_change(result)
+    assert result.before.forget is not None and result.after.forget is not None
+    before, after = result.before.forget.mean, result.after.forget.mean
+    say(
+        f"\nThe ranker forgot what it was told to: its MRR there fell from {before:.3f} to {after:.3f}, "
+        f"where the target was {result.target:.3f}. It kept "
+        + ", ".join(f"{share:.3f} of {name}" for name, share in result.kept.items())
+        + f". That took {duration(result.record.seconds)}; an epoch of training would take "
+        f"{duration(result.record.learning_epoch['seconds'])} ({result.record.learning_epoch['how']})."
+    )
+    for example in examples(original, result, collection, parts, device=device.value):
+        show_example(example)
+    say(f"\nThe ranker is in {folder / 'ranker'}; SentenceTransformer loads it. Its record is unrank.json there.")
+
+
+def show_example(example: Example) -> None:
+    say(f"\nquery: {example.query}")
+    for when, lines, place in (
+        ("before", example.before, example.place_before),
+        ("after", example.after, example.place_after),
+    ):
+        say(f"  {when}: the first forgotten document stands at place {place}")
+        for number, line in enumerate(lines, 1):
+            say(f"    {number}. {_mark(line)}")
+
+
+def _mark(line: Line) -> str:
+    text = line.text if len(line.text) <= 90 else f"{line.text[:89]}…"
+    return f"{text}  [to be forgotten]" if line.forgotten else text

@@ -191,9 +191,8 @@ def report(result: Forgotten, out: Path, keep_at_least: float | None) -> None:
     if not epochs:
         say(f"nothing to do: the forget MRR is at or below {goal} already; saved unchanged to {out}")
     elif result.reached:
-        say(
-            f"forget MRR is at {goal} after {count(epochs, 'epoch')}, {duration(result.record.seconds)}; written to {out}"
-        )
+        took = duration(result.record.seconds)
+        say(f"forget MRR is at {goal} after {count(epochs, 'epoch')}, {took}; written to {out}")
     else:
         say(f"{goal} was not reached in {count(epochs, 'epoch')}; the best model was written to {out}")
     lost = {name: share for name, share in result.kept.items() if keep_at_least is not None and share < keep_at_least}

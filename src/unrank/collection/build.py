@@ -220,11 +220,11 @@ def _write_judgements(
     folder: Path, queries: Rows, documents: Rows, grades: NDArray[np.int16]
 ) -> dict[str, NDArray[Any]]:
     """Sorted by query and document; of a pair judged twice the higher grade counts."""
-    order = np.lexsort((-grades, documents, queries))
+    order = np.lexsort((-grades.astype(np.int32), documents, queries))
     queries, documents, grades = queries[order], documents[order], grades[order]
     first = np.ones(len(order), bool)
     first[1:] = (queries[1:] != queries[:-1]) | (documents[1:] != documents[:-1])
-    columns = {
+    columns: dict[str, NDArray[Any]] = {
         "query": queries[first].astype(np.int32),
         "document": documents[first].astype(np.int32),
         "grade": grades[first],

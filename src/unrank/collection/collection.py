@@ -21,6 +21,7 @@ from unrank.disk import read_json
 from unrank.errors import BadFile
 
 FORMAT_VERSION = 1
+PROMISED = {"name": str, "fingerprint": str, "min_grade": int, "test_min_grade": int, "files": dict}
 FILES = ("queries.arrow", "documents.arrow", "judgements.arrow", "candidates.arrow")
 
 Pairs = NDArray[np.int64]
@@ -135,8 +136,12 @@ def _check_description(folder: Path, description: Any) -> None:
         raise BadFile(
             path, f"format version {description['format_version']}, this unrank reads {FORMAT_VERSION}; import it again"
         )
-    for name, entry in description.get("files", {}).items():
-        file = folder / name
+    if damaged := [key for key, kind in PROMISED.items() if not isinstance(description.get(key), kind)]:
+        raise BadFile(path, f"damaged: its {damaged[0]!r} is missing or wrong; import the collection again")
+    for name in FILES:
+        file, entry = folder / name, description["files"].get(name)
+        if not isinstance(entry, dict) or "bytes" not in entry:
+            raise BadFile(path, f"damaged: it does not describe {name}; import the collection again")
         if not file.is_file() or file.stat().st_size != entry["bytes"]:
             raise BadFile(file, "missing or cut short since the collection was written; import it again")
 

@@ -92,7 +92,8 @@ def partition(collection: Collection, removal: Removal, where: str = "the remova
     documents = collection.documents.rows(removal.documents, where)
     pairs = collection.pairs
     forget = np.isin(pairs[:, 0], queries) | np.isin(pairs[:, 1], documents)
-    forget |= np.isin(collection.pair_keys(pairs), collection.pair_keys(_pair_rows(collection, removal, where)))
+    if removal.pairs:
+        forget |= np.isin(collection.pair_keys(pairs), collection.pair_keys(_pair_rows(collection, removal, where)))
     if tests := collection.queries.ids(queries[collection.is_test[queries]]):
         raise UnrankError(
             f"{where}: names test queries, which no ranker was trained on: {listed(tests)}; take them out"
@@ -112,6 +113,6 @@ def _pair_rows(collection: Collection, removal: Removal, where: str) -> Pairs:
     if unknown.any():
         names = [removal.pairs[i] for i in np.flatnonzero(unknown).tolist()]
         raise UnrankError(
-            f"{where}: {count(len(names), 'pair')} not among the relevant training pairs: {listed(names)}; take them out"
+            f"{where}: {count(len(names), 'pair')} not among the relevant training pairs: {listed(names)}"
         )
     return rows

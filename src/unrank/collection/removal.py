@@ -15,6 +15,7 @@ import numpy as np
 
 from unrank.collection.collection import Collection
 from unrank.collection.order import hashed_order
+from unrank.collection.sources.source import read_lines
 from unrank.disk import read_json, write_new
 from unrank.errors import BadFile, UnrankError
 
@@ -68,13 +69,7 @@ class Removal:
     def load_ids(cls, path: str | Path, kind: Kind) -> Removal:
         """Read a text file with one id a line."""
         path = Path(path)
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError as error:
-            raise BadFile(path, "no such file") from error
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadFile(path, "cannot be read as UTF-8 text, one id a line") from error
-        ids = [line.strip() for line in lines if line.strip()]
+        ids = [line.strip() for _, line in read_lines(path) if line.strip()]
         if not ids:
             raise BadFile(path, "an empty removal: the file names no id")
         return cls(queries=ids) if kind == "queries" else cls(documents=ids)

@@ -1,7 +1,7 @@
 """The target: the forget MRR at which a run stops.
 
 `unseen` is the original ranker's MRR on the test queries: how well it ranks what it was never shown. It needs no
-retraining. `half-unseen` is half of that; any number in (0, 1] is itself.
+retraining. `half-unseen` is half of that; `50%` is half of what the forget MRR was; any number in (0, 1] is itself.
 """
 
 from __future__ import annotations
@@ -16,20 +16,18 @@ NAMES = {"unseen": 1.0, "half-unseen": 0.5}
 
 def check_target(target: str | float) -> None:
     """Refuse a target that cannot be one, before any work is done for it."""
-    if isinstance(target, str) and target in NAMES:
+    if target in NAMES:
         return
-    try:
-        value = float(target)
-    except ValueError as error:
-        raise UnknownName("target", str(target), [*NAMES, "or a number in (0, 1]"]) from error
+    value = _number(target)
     if not (math.isfinite(value) and 0 < value <= 1):
         raise UnrankError(f"a target of {target} is outside (0, 1]: it is the MRR that forgotten pairs should fall to")
 
 
 def resolve_target(target: str | float, before: Scorecard) -> float:
     """The number that a target means for a ranker with this scorecard."""
+    assert before.forget is not None
     if target not in NAMES:
-        return float(target)
+        return _number(target) * (before.forget.mean if _is_share(target) else 1.0)
     if before.test is None:
         raise UnrankError(
             f"the target {target!r} is the MRR on test queries and the collection has none: "
@@ -45,3 +43,18 @@ def tolerance(queries: int) -> float:
     (0.003, 0.01)
     """
     return max(0.003, 0.5 / queries)
+
+
+def _is_share(target: str | float) -> bool:
+    return isinstance(target, str) and target.endswith("%")
+
+
+def _number(target: str | float) -> float:
+    """
+    >>> _number("0.45"), _number("45%")
+    (0.45, 0.45)
+    """
+    try:
+        return float(str(target).removesuffix("%")) / (100 if _is_share(target) else 1)
+    except ValueError as error:
+        raise UnknownName("target", str(target), [*NAMES, "a number in (0, 1]", "a share such as 50%"]) from error

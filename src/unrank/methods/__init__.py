@@ -40,7 +40,7 @@ def make_method(name: str, settings: Mapping[str, str] | None = None) -> Method:
     3
     """
     for known, entry in METHODS.items():
-        if name.lower() in (known, entry.alias):
+        if name and name.lower() in (known, entry.alias):
             kinds = settings_of(entry.method)
             given = {key: _parsed(known, kinds, key, value) for key, value in (settings or {}).items()}
             return entry.method(**given)
@@ -69,6 +69,6 @@ def _parsed(method: str, kinds: Mapping[str, Any], key: str, text: str) -> Any:
         value = kind(text)
     except ValueError as error:
         raise UnrankError(f"{key} takes {'a whole number' if kind is int else 'a number'}, not {text!r}") from error
-    if not value > 0:
-        raise UnrankError(f"{key} must be more than 0, not {text}")
+    if not 0 < value < float("inf"):
+        raise UnrankError(f"{key} must be more than 0{'' if kind is int else ' and finite'}, not {text}")
     return value

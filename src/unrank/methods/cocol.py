@@ -83,7 +83,7 @@ class Cocol(Method):
         return Samples.of(all_present(pairs), task.negatives.draw(pairs[:, 0], generator), teacher=task.teacher)
 
     def _forget_loss(self, scored: Scored) -> Tensor:
-        fall = torch.relu(self._gap(scored.score, scored.low, scored)[:, 0])
+        fall = torch.relu(self._gap(scored.score, scored.low, scored, role=0))
         return mean_where(fall, scored.present[:, 0]) + self._drift(scored, first=1)
 
     def _hold_loss(self, scored: Scored) -> Tensor:
@@ -91,12 +91,14 @@ class Cocol(Method):
 
     def _drift(self, scored: Scored, first: int) -> Tensor:
         """How far the anchors have moved from where the teacher has them: a mean a role, summed."""
-        gap = self._gap(scored.teacher, scored.score, scored).abs()
-        roles = [mean_where(gap[:, role], scored.present[:, role]) for role in range(first, gap.shape[1])]
-        return torch.stack(roles).sum()
+        roles = range(first, scored.score.shape[1])
+        gaps = {role: self._gap(scored.teacher, scored.score, scored, role).abs() for role in roles}
+        return torch.stack([mean_where(gap, scored.present[:, role]) for role, gap in gaps.items()]).sum()
 
-    def _gap(self, above: Tensor, below: Tensor, scored: Scored) -> Tensor:
+    def _gap(self, above: Tensor, below: Tensor, scored: Scored, role: int) -> Tensor:
+        above, below, present = above[:, role], below[:, role], scored.present[:, role]
         if self.scale == "range":
-            return range_gap(above, below, scored.span)
-        # A role that a sample lacks must not divide by zero: its gradient would be NaN even where it is masked.
-        return paper_gap(torch.where(scored.present, above, 1.0), torch.where(scored.present, below, 1.0))
+            return range_gap(above, below, scored.span[:, role])
+        # What no term asks for (a role that a sample lacks, another role) must not divide by zero: its gradient would
+        # be NaN even where it is masked.
+        return paper_gap(torch.where(present, above, 1.0), torch.where(present, below, 1.0))

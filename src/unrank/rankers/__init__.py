@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from unrank.disk import read_json
 from unrank.errors import BadFile, UnknownName
@@ -82,17 +82,23 @@ def detect_kind(folder: Path) -> str:
     """Which ranker a folder holds, by the marks that its writer left."""
     described = folder / "config_sentence_transformers.json"
     if described.is_file():
-        model_type = read_json(described).get("model_type", "SentenceTransformer")
+        model_type = _read_object(described).get("model_type", "SentenceTransformer")
         if model_type in MODEL_TYPES:
             return MODEL_TYPES[model_type]
         raise BadFile(folder, f"a {model_type}, which unrank does not rank with")
     if (folder / "modules.json").is_file():
         return "bi-encoder"
     if (folder / "config.json").is_file():
-        architectures = read_json(folder / "config.json").get("architectures") or [""]
-        if str(architectures[0]).endswith("ForSequenceClassification"):
+        architectures = _read_object(folder / "config.json").get("architectures")
+        architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else "of unknown kind"
+        if architecture.endswith("ForSequenceClassification"):
             return "cross-encoder"
-        raise BadFile(
-            folder, f"an encoder ({architectures[0] or 'of unknown kind'}), not a ranker; train one with it as --base"
-        )
+        raise BadFile(folder, f"an encoder ({architecture}), not a ranker; train one with it as --base")
     raise BadFile(folder, "not a ranker: no sentence-transformers model and no config.json is there")
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise BadFile(path, "not a model's description: expected a JSON object")
+    return value

@@ -14,6 +14,7 @@ DEFAULT_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9
 """What the Hugging Face hub pins for the default encoder's weights."""
 
 NOT_PICKLED = ["*.json", "*.safetensors", "*.txt", "*.model"]
+VOCABULARIES = ["tokenizer.json", "vocab.json", "vocab.txt", "*.model"]
 
 
 def default_encoder() -> Path:
@@ -48,7 +49,7 @@ def find_model(name: str) -> Path:
 
 
 def check_weights(folder: Path) -> None:
-    """Refuse a folder without weights, or whose weights are pickled."""
+    """Refuse a folder without weights or a vocabulary, or whose weights are pickled."""
     pickled = [path for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.rglob(pattern)]
     for path in pickled:
         if path.name.startswith(("pytorch_model", "model")) and not list(path.parent.glob("*.safetensors")):
@@ -59,3 +60,5 @@ def check_weights(folder: Path) -> None:
             )
     if not list(folder.rglob("*.safetensors")):
         raise BadFile(folder, "holds no weights (*.safetensors)")
+    if not any(list(folder.rglob(pattern)) for pattern in VOCABULARIES):  # else every word would be an unknown one
+        raise BadFile(folder, f"holds no tokenizer ({', '.join(VOCABULARIES)})")

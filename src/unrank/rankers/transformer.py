@@ -74,24 +74,24 @@ class PairTemplate:
     before: tuple[int, ...]
     between: tuple[int, ...]
     after: tuple[int, ...]
-    types: tuple[int, int, int, int, int]  # of: before, query, between, document, after
+    types: tuple[int, ...]  # of: before, query, between, document, after; none where the tokenizer gives none
     longest: int
     padding: int
 
     @classmethod
     def of(cls, tokenizer: Any, longest: int) -> PairTemplate:
-        joined = tokenizer("a", "a", return_token_type_ids=True)
+        joined = tokenizer("a", "a")
         sides = joined.sequence_ids(0)
         query, document = sides.index(0), sides.index(1)
         after_query = len(sides) - sides[::-1].index(0)
         after_document = len(sides) - sides[::-1].index(1)
-        ids, types = joined["input_ids"], joined["token_type_ids"]
-        edges = (0, query, after_query, document, after_document)
+        ids, types = joined["input_ids"], joined.get("token_type_ids")
+        edges = (0, query, after_query, document, after_document) if types else ()
         return cls(
             tuple(ids[:query]),
             tuple(ids[after_query:document]),
             tuple(ids[after_document:]),
-            tuple(types[edge] if edge < len(types) else 0 for edge in edges),  # type: ignore[arg-type]
+            tuple(types[edge] if edge < len(types) else 0 for edge in edges),
             longest,
             tokenizer.pad_token_id or 0,
         )
@@ -109,13 +109,14 @@ class PairTemplate:
         ids, types = np.full(shape, self.padding, np.int64), np.zeros(shape, np.int64)
         column: Ints = np.zeros(len(queries), np.int64)
         parts: Sequence[Tokens | tuple[int, ...]] = (self.before, queries, self.between, documents, self.after)
-        for part, kind in zip(parts, self.types, strict=True):
+        for part, kind in zip(parts, self.types or (0,) * len(parts), strict=True):
             tokens = part if isinstance(part, Tokens) else Tokens.of([part] * len(queries))
             tokens.place(ids, column)
             if kind:
                 Tokens(np.full_like(tokens.ids, kind), tokens.offsets).place(types, column)
             column = column + tokens.lengths
-        return {"input_ids": ids, "attention_mask": mask_of(lengths, shape[1]), "token_type_ids": types}
+        features = {"input_ids": ids, "attention_mask": mask_of(lengths, shape[1])}
+        return {**features, "token_type_ids": types} if self.types else features
 
 
 def cut_pairs(first: Ints, second: Ints, room: int) -> tuple[Ints, Ints]:

@@ -1,0 +1,34 @@
+# `make demo` and `make test` share one .venv, which either makes from the pinned constraints.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := src tests benchmarks runs examples
+
+.PHONY: help demo test check slow bench clean
+help: ## say what there is
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo,dev]'
+	@touch $@
+
+demo: $(VENV)/ready ## run the main job on the embedded default
+	$(BIN)/unrank demo
+
+check: $(VENV)/ready ## format, lint and types
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+
+test: check ## check, then all quick tests
+	$(BIN)/python -m pytest
+
+slow: $(VENV)/ready ## tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+bench: $(VENV)/ready ## what a collection of a million documents costs
+	$(BIN)/python benchmarks/size.py
+
+clean: ## remove what was made here
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info

@@ -1,0 +1,66 @@
+"""Examples: the first documents of a query's list before and after, so that a person sees what was forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unrank.collection.collection import Collection
+from unrank.collection.partition import Partition
+from unrank.engine.runtime import Device
+from unrank.engine.scoring import scores_of
+from unrank.forgetting.forget import Forgotten
+from unrank.forgetting.workshop import Workshop
+from unrank.rankers.base import Ranker
+
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Line:
+    """A document of a list, and whether it was to be forgotten."""
+
+    text: str
+    forgotten: bool
+
+
+@dataclass(frozen=True)
+class Example:
+    """A query with its first documents, and the place of its first forgotten one, before and after."""
+
+    query: str
+    before: list[Line]
+    after: list[Line]
+    place_before: int
+    place_after: int
+
+
+def examples(
+    original: Ranker,
+    result: Forgotten,
+    collection: Collection,
+    parts: Partition,
+    most: int = 2,
+    device: Device = "auto",
+) -> list[Example]:
+    """The queries whose forgotten documents fell the furthest from the top."""
+    assert result.before.forget is not None and result.after.forget is not None
+    fall = result.before.forget.reciprocal - result.after.forget.reciprocal
+    chosen = result.before.forget.queries[np.argsort(-fall, kind="stable")[:most]]
+    workshop = Workshop.open(original, collection, parts, device)
+    return [_example(int(query), original, result.ranker, workshop) for query in chosen]
+
+
+def _example(query: int, original: Ranker, student: Ranker, workshop: Workshop) -> Example:
+    pairs = workshop.collection.list_pairs(np.array([query]))
+    keys, forgotten = workshop.collection.pair_keys(pairs), workshop.collection.pair_keys(workshop.parts.forget)
+    gone = np.isin(keys, forgotten)
+    texts = workshop.collection.documents.texts(pairs[:, 1])
+    sides = []
+    for ranker in (original, student):
+        order = np.argsort(-scores_of(ranker, workshop.store, pairs, workshop.runtime), kind="stable")
+        lines = [Line(texts[place], bool(gone[place])) for place in order[:SHOWN].tolist()]
+        sides.append((lines, int(np.flatnonzero(gone[order])[0]) + 1))
+    (before, place_before), (after, place_after) = sides
+    return Example(workshop.collection.queries.text(query), before, after, place_before, place_after)

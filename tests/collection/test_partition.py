@@ -1,0 +1,236 @@
+"""Forget, entangled, disjoint: by hand, and against a second writing that is slow and plain."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Set
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.table import Listed, as_set, collection_of
+from tests.tiny import GOLDEN, make_collection
+
+from unrank.collection.collection import Collection
+from unrank.collection.inspect import describe_removal
+from unrank.collection.partition import partition, split_pairs
+from unrank.collection.removal import Removal
+from unrank.errors import UnknownIds, UnrankError
+
+SIZE = 6
+Pair = tuple[int, int]
+rows = st.integers(0, SIZE - 1)
+pair = st.tuples(rows, rows)
+
+
+@dataclass(frozen=True)
+class Sets:
+    forget: Set[Pair]
+    entangled: Set[Pair]
+    disjoint: Set[Pair]
+
+
+def slow_partition(pairs: Set[Pair], queries: Set[int], documents: Set[int], single: Set[Pair]) -> Sets:
+    forget = {x for x in pairs if x[0] in queries or x[1] in documents or x in single}
+    kept = pairs - forget
+    entangled = {x for x in kept if any(share(x, y) for y in forget)}
+    return Sets(forget, entangled, kept - entangled)
+
+
+def share(x: Pair, y: Pair) -> bool:
+    return x[0] == y[0] or x[1] == y[1]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[set[Pair], set[int], set[int], set[Pair]]:
+    pairs = draw(st.sets(pair, min_size=1, max_size=20))
+    single = draw(st.sets(st.sampled_from(sorted(pairs)), max_size=3))
+    return pairs, draw(st.sets(rows, max_size=3)), draw(st.sets(rows, max_size=3)), single
+
+
+def collection_with(pairs: Set[Pair]) -> Collection:
+    return collection_of([Listed([d for q, d in sorted(pairs) if q == row]) for row in range(SIZE)], SIZE)
+
+
+def sets_by_id(collection: Collection, removal: Removal) -> dict[str, set[tuple[str, ...]]]:
+    described = describe_removal(collection, partition(collection, removal))
+    return {name: {tuple(ids) for ids in pairs} for name, pairs in described.items()}
+
+
+GOLDEN_CASES = {
+    "queries": (
+        Removal(queries=["q1", "q2"]),
+        {("q1", "d1"), ("q1", "d2"), ("q2", "d3")},
+        {("q3", "d2"), ("q4", "d3")},
+        {("q4", "d4"), ("q5", "d5")},
+    ),
+    "documents": (
+        Removal(documents=["d2", "d3"]),
+        {("q1", "d2"), ("q2", "d3"), ("q3", "d2"), ("q4", "d3")},
+        {("q1", "d1"), ("q4", "d4")},
+        {("q5", "d5")},
+    ),
+    "one pair": (
+        Removal(pairs=[("q4", "d3")]),
+        {("q4", "d3")},
+        {("q2", "d3"), ("q4", "d4")},
+        {("q1", "d1"), ("q1", "d2"), ("q3", "d2"), ("q5", "d5")},
+    ),
+    "a pair that shares nothing": (
+        Removal(pairs=[("q5", "d5")]),
+        {("q5", "d5")},
+        set(),
+        {("q1", "d1"), ("q1", "d2"), ("q2", "d3"), ("q3", "d2"), ("q4", "d3"), ("q4", "d4")},
+    ),
+    "two pairs": (
+        Removal(pairs=[("q1", "d1"), ("q4", "d4")]),
+        {("q1", "d1"), ("q4", "d4")},
+        {("q1", "d2"), ("q4", "d3")},
+        {("q2", "d3"), ("q3", "d2"), ("q5", "d5")},
+    ),
+    "a mix": (
+        Removal(queries=["q2"], documents=["d2"], pairs=[("q4", "d4")]),
+        {("q2", "d3"), ("q1", "d2"), ("q3", "d2"), ("q4", "d4")},
+        {("q1", "d1"), ("q4", "d3")},
+        {("q5", "d5")},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN_CASES)
+def test_the_golden_example(golden: Collection, name: str) -> None:
+    removal, forget, entangled, disjoint = GOLDEN_CASES[name]
+    assert sets_by_id(golden, removal) == {"forget": forget, "entangled": entangled, "disjoint": disjoint}
+
+
+def test_what_was_named_is_kept_as_rows(golden: Collection) -> None:
+    parts = partition(golden, Removal(queries=["q2"], documents=["d3", "d2"], pairs=[("q4", "d4")]))
+    assert golden.queries.ids(parts.queries) == ["q2"]
+    assert sorted(golden.documents.ids(parts.documents)) == ["d2", "d3"]
+    alone = partition(golden, Removal(pairs=[("q4", "d4")]))
+    assert len(alone.queries) == len(alone.documents) == 0
+
+
+@pytest.mark.parametrize("name", GOLDEN_CASES)
+def test_the_order_of_the_judgements_does_not_matter(tmp_path: Path, golden: Collection, name: str) -> None:
+    shuffled = random.Random(name).sample(GOLDEN, len(GOLDEN))
+    assert sets_by_id(make_collection(tmp_path / "out", shuffled), GOLDEN_CASES[name][0]) == sets_by_id(
+        golden, GOLDEN_CASES[name][0]
+    )
+
+
+@settings(deadline=None, max_examples=150)
+@given(cases())
+def test_any_removal_partitions_any_pairs(case: tuple[set[Pair], set[int], set[int], set[Pair]]) -> None:
+    pairs, queries, documents, single = case
+    expected = slow_partition(*case)
+    removal = Removal(
+        [f"q{row}" for row in queries], [f"d{row}" for row in documents], [(f"q{q}", f"d{d}") for q, d in single]
+    )
+    if not expected.forget or expected.forget == pairs:
+        with pytest.raises(UnrankError):
+            partition(collection_with(pairs), removal)
+        return
+    parts = partition(collection_with(pairs), removal)
+    assert len(parts.forget) + len(parts.entangled) + len(parts.disjoint) == len(pairs)
+    assert Sets(as_set(parts.forget), as_set(parts.entangled), as_set(parts.disjoint)) == expected
+    assert as_set(parts.retain) == pairs - expected.forget
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(st.tuples(pair, st.booleans()), unique_by=lambda marked: marked[0], max_size=20), st.randoms())
+def test_any_marked_pairs_in_any_order(marked: list[tuple[Pair, bool]], generator: random.Random) -> None:
+    pairs = {x for x, _ in marked}
+    forget = {x for x, gone in marked if gone}
+    expected = slow_partition(pairs, set(), set(), forget)
+    for order in (marked, generator.sample(marked, len(marked))):
+        array = np.array([x for x, _ in order], np.int64).reshape(-1, 2)
+        parts = split_pairs(array, np.array([gone for _, gone in order], bool))
+        assert Sets(as_set(parts.forget), as_set(parts.entangled), as_set(parts.disjoint)) == expected
+        assert len(parts.forget) + len(parts.entangled) + len(parts.disjoint) == len(pairs)
+
+
+@settings(deadline=None, max_examples=100)
+@given(cases(), st.integers(0, 99))
+def test_partners_and_draws_of_them(case: tuple[set[Pair], set[int], set[int], set[Pair]], seed: int) -> None:
+    sets = slow_partition(*case)
+    array = np.array(sorted(case[0]), np.int64)
+    parts = split_pairs(array, np.array([tuple(x) in sets.forget for x in array.tolist()]))
+    for x in sets.forget:
+        expected = {y for y in sets.entangled if share(x, y)}
+        assert as_set(parts.partners(*x)) == expected
+        # With at most 10 partners, 400 draws miss one of them with a chance below 1e-17.
+        drawn, has = parts.draw_partners(np.array([x] * 400, np.int64), np.random.default_rng(seed))
+        assert has.tolist() == [bool(expected)] * 400
+        assert as_set(drawn[has]) == expected
+
+
+def test_each_pair_of_a_batch_draws_a_partner_of_its_own(golden: Collection) -> None:
+    parts = partition(golden, Removal(documents=["d2", "d3"]))
+    drawn, has = parts.draw_partners(parts.forget, np.random.default_rng(0))
+    assert drawn.shape == parts.forget.shape
+    for (query, document), partner, found in zip(parts.forget.tolist(), drawn.tolist(), has.tolist(), strict=True):
+        partners = parts.partners(query, document).tolist()
+        assert found == bool(partners)
+        assert not found or partner in partners
+
+
+def test_all_partners_are_equally_likely() -> None:
+    pairs = np.array([[0, 0], [0, 1], [1, 0], [2, 0], [3, 0]])  # one shares the query, three the document
+    parts = split_pairs(pairs, np.array([True, False, False, False, False]))
+    drawn, has = parts.draw_partners(np.repeat(parts.forget, 4_000, axis=0), np.random.default_rng(0))
+    assert has.all()
+    _, counts = np.unique(drawn, axis=0, return_counts=True)
+    assert len(counts) == 4
+    assert (np.abs(counts - 1_000) < 150).all()
+
+
+def test_without_entangled_pairs_nobody_has_a_partner() -> None:
+    parts = split_pairs(np.array([[0, 0], [1, 1]]), np.array([True, False]))
+    assert parts.partners(0, 0).shape == (0, 2)
+    assert parts.draw_partners(parts.forget, np.random.default_rng(0))[1].tolist() == [False]
+
+
+@pytest.mark.parametrize(
+    ("removal", "message"),
+    [
+        (Removal(), "an empty removal: it names no query, no document and no pair"),
+        (Removal(queries=["q1", "q8", "q9"]), "2 query ids not in the collection: 'q8', 'q9'"),
+        (Removal(documents=["other"]), "1 document id not in the collection: 'other'"),
+        (Removal(queries=[f"u{i}" for i in range(8)]), "8 query ids not in the collection: .*'u4' and 3 more"),
+        (Removal(pairs=[("q1", "d9")]), "1 document id not in the collection: 'd9'"),
+        (Removal(pairs=[("q9", "d1")]), "1 query id not in the collection: 'q9'"),
+        (Removal(pairs=[("q1", "d1"), ("q1", "d5")]), r"1 pair not among the relevant .*: \('q1', 'd5'\)"),
+        (Removal(queries=["q1", "q2", "q3", "q4", "q5"]), "leaves nothing: all 7 training pairs"),
+        (Removal(queries=["q5"], documents=["d1", "d2", "d3", "d4"]), "leaves nothing"),
+        (Removal(pairs=GOLDEN), "leaves nothing"),
+    ],
+)
+def test_a_removal_that_cannot_be(golden: Collection, removal: Removal, message: str) -> None:
+    with pytest.raises(UnrankError, match=f"^my.json: {message}") as caught:
+        partition(golden, removal, "my.json")
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_ids_have_their_own_error(golden: Collection) -> None:
+    with pytest.raises(UnknownIds, match="unrank find"):
+        partition(golden, Removal(queries=["nobody"]))
+
+
+def test_test_queries_are_nobodys_to_forget(dense: Collection) -> None:
+    with pytest.raises(UnrankError, match=r"names test queries.*'test0', 'test3'; take them out"):
+        partition(dense, Removal(queries=["query1", "test3", "test0"]))
+    document = dense.documents.id(int(dense.relevant[int(dense.test_queries[0])][0]))
+    with pytest.raises(UnrankError, match="1 pair not among the relevant training pairs"):
+        partition(dense, Removal(pairs=[("test0", document)]))
+
+
+def test_documents_that_are_relevant_to_nothing(dense: Collection) -> None:
+    with pytest.raises(UnrankError, match="nothing that it names is a relevant training pair"):
+        partition(dense, Removal(documents=["n1", "n2"]))
+    named = dense.documents.id(int(dense.pairs[0, 1]))
+    parts = partition(dense, Removal(documents=["n1", named]))
+    assert sorted(dense.documents.ids(parts.documents)) == sorted(["n1", named])

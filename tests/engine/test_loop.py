@@ -1,0 +1,145 @@
+"""The training loop: every draw follows from the seed, and nothing but the student moves."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.table import TableRanker, collection_of, forgetting, random_lists, random_table, task_of
+from torch import Tensor
+
+from unrank.collection.collection import Collection
+from unrank.collection.partition import partition
+from unrank.collection.removal import Removal
+from unrank.engine.loop import Epoch, Schedule, fit
+from unrank.engine.runtime import Runtime
+from unrank.engine.samples import Phase, Samples, Scored
+from unrank.engine.tokens import TokenStore
+from unrank.errors import NotFinite
+from unrank.methods.base import all_present
+from unrank.methods.cocol import Cocol
+from unrank.rankers import create_ranker
+from unrank.rankers.base import Ranker
+
+KINDS = ["cross-encoder", "bi-encoder"]
+
+
+def weights_of(ranker: Ranker) -> dict[str, Tensor]:
+    return {name: weight.detach().clone() for name, weight in ranker.named_parameters()}
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def unlearned(original: Ranker, collection: Collection, seed: int) -> dict[str, Tensor]:
+    """The weights after two epochs of CoCoL."""
+    parts = partition(collection, Removal(queries=["q1", "q2"]))
+    student = copy.deepcopy(original)
+    plan = Cocol(batch=2).plan(task_of(collection, parts, original))
+    store = TokenStore(student, collection)
+    fit(student, plan, Schedule(2, 1e-3, seed), store, Runtime.on("cpu"), lambda epoch: False)
+    return weights_of(student)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_seed_decides_every_bit_and_the_original_stays(kind: str, encoder: Path, golden: Collection) -> None:
+    original = create_ranker(kind, str(encoder), 0)
+    before = weights_of(original)
+    one = unlearned(original, golden, seed=0)
+    torch.manual_seed(99)  # nor does the state of anyone's generator matter
+    np.random.seed(99)  # noqa: NPY002
+    assert same(one, unlearned(original, golden, seed=0))
+    assert not same(one, unlearned(original, golden, seed=1))
+    assert not same(one, before)
+    assert same(before, weights_of(original))
+
+
+def pull(scored: Scored) -> Tensor:
+    return scored.score.square().mean()
+
+
+def phase(samples: Samples, loss: Callable[[Scored], Tensor] = pull, batch: int = 4, name: str = "pull") -> Phase:
+    return Phase(name, lambda generator: samples, loss, batch)
+
+
+def run(phases: Sequence[Phase], epochs: int = 3, stop_after: int = 99) -> tuple[TableRanker, list[Epoch]]:
+    collection = collection_of(random_lists(0), 14)
+    ranker = random_table(collection, 0, values=5)
+    schedule = Schedule(epochs, 0.1)
+    store = TokenStore(ranker, collection)
+    history = fit(ranker, phases, schedule, store, Runtime.on("cpu"), lambda epoch: epoch.number >= stop_after)
+    return ranker, history
+
+
+def all_pairs() -> Samples:
+    return Samples.of(all_present(collection_of(random_lists(0), 14).pairs))
+
+
+def test_an_epoch_is_told_as_it_was() -> None:
+    samples = all_pairs()
+    _, history = run([phase(samples), phase(samples, batch=100, name="again")])
+    assert [epoch.number for epoch in history] == [1, 2, 3]
+    for epoch in history:
+        assert epoch.steps == -(-len(samples) // 4) + 1
+        assert epoch.samples == 2 * len(samples)
+        assert set(epoch.losses) == {"pull", "again"}
+        assert epoch.seconds > 0
+    assert history[2].losses["again"] < history[0].losses["again"]
+
+
+def test_every_sample_is_stepped_on_once_an_epoch() -> None:
+    ranker, _ = run([phase(all_pairs())], epochs=1)
+    assert sorted(ranker.asked) == sorted(map(tuple, all_pairs().pairs[:, 0].tolist()))
+
+
+def test_it_stops_when_it_is_told_to() -> None:
+    assert len(run([phase(all_pairs())], epochs=9, stop_after=2)[1]) == 2
+
+
+def test_the_optimiser_lives_through_all_epochs() -> None:
+    """With a steady gradient every step of AdamW is one learning rate long, except for one that forgot the others."""
+
+    def steady(scored: Scored) -> Tensor:
+        return scored.score.sum()
+
+    ranker, _ = run([phase(all_pairs(), steady, batch=1_000)], epochs=3)
+    collection = collection_of(random_lists(0), 14)
+    before = random_table(collection, 0, values=5)
+    moved = {
+        round((before.table[query, document] - ranker.table[query, document]).item(), 4)
+        for query, document in collection.pairs.tolist()
+    }
+    assert moved == {0.3}
+
+
+def test_weights_that_need_no_gradient_stay() -> None:
+    collection = collection_of(random_lists(0), 14)
+    parts = forgetting(collection, queries=[0, 1])
+    ranker = random_table(collection, 0)
+    ranker.register_parameter("frozen", torch.nn.Parameter(torch.ones(3), requires_grad=False))
+    student = copy.deepcopy(ranker)
+    plan = Cocol().plan(task_of(collection, parts, ranker))
+    fit(student, plan, Schedule(1, 0.1), TokenStore(student, collection), Runtime.on("cpu"), lambda epoch: False)
+    assert student.get_parameter("frozen").tolist() == [1, 1, 1]
+    assert not torch.equal(student.table, ranker.table)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_is_an_error(value: float) -> None:
+    def broken(scored: Scored) -> Tensor:
+        return scored.score.mean() * value
+
+    with pytest.raises(NotFinite, match="the loss of second is not finite in epoch 1; try a lower --learning-rate"):
+        run([phase(all_pairs()), phase(all_pairs(), broken, name="second")])
+
+
+def test_a_phase_without_samples_is_no_step() -> None:
+    none = Samples.of(all_present(np.empty((0, 2), np.int64)))
+    ranker, history = run([phase(none)], epochs=1)
+    assert (history[0].steps, history[0].samples, history[0].losses) == (0, 0, {"pull": 0.0})
+    assert torch.equal(ranker.table, random_table(collection_of(random_lists(0), 14), 0, 5).table)

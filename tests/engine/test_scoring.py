@@ -1,0 +1,134 @@
+"""Scores come back in order, whatever the chunks, and a text that is encoded once scores as in a pair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.table import TableRanker, collection_of, random_lists, random_table
+
+from unrank.collection.collection import Collection, Pairs
+from unrank.engine.runtime import Runtime
+from unrank.engine.scoring import chunks_by_length, score_pairs, scores_of
+from unrank.engine.tokens import TokenStore
+from unrank.errors import NotFinite
+from unrank.rankers import create_ranker
+from unrank.rankers.base import Ranker, SeparableRanker
+
+KINDS = ["cross-encoder", "bi-encoder"]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def ranker(request: pytest.FixtureRequest, encoder: Path) -> Ranker:
+    return create_ranker(request.param, str(encoder), 0)
+
+
+def some_pairs(collection: Collection, size: int = 60) -> Pairs:
+    """Any query with any document, some of them twice."""
+    generator = np.random.default_rng(0)
+    queries = generator.integers(len(collection.queries), size=size)
+    documents = generator.integers(len(collection.documents), size=size)
+    pairs = np.stack([queries, documents], axis=1)
+    return np.concatenate([pairs, pairs[: size // 3]])
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 13)), min_size=1, max_size=30), st.integers(1, 20))
+def test_scores_stand_in_the_order_of_the_pairs(pairs: list[tuple[int, int]], tokens_at_once: int) -> None:
+    collection = collection_of(random_lists(0), 14)
+    ranker = random_table(collection, 0)
+    scores = score_pairs(ranker, TokenStore(ranker, collection), np.array(pairs), tokens_at_once)
+    assert scores.tolist() == [ranker.table[pair].item() for pair in pairs]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 50), max_size=40), st.integers(1, 100))
+def test_chunks_hold_everything_once_and_little_padding(lengths: list[int], tokens_at_once: int) -> None:
+    chunks = list(chunks_by_length(np.array(lengths, np.int64), tokens_at_once))
+    assert sorted(np.concatenate([np.empty(0, np.int64), *chunks]).tolist()) == list(range(len(lengths)))
+    for chunk in chunks:
+        longest = max(lengths[place] for place in chunk.tolist())
+        assert len(chunk) == 1 or len(chunk) * longest <= tokens_at_once
+
+
+def test_real_scores_are_those_of_the_texts(ranker: Ranker, dense: Collection) -> None:
+    pairs = some_pairs(dense)
+    scores = score_pairs(ranker, TokenStore(ranker, dense), pairs, 4_096)
+    direct = ranker.score_texts(dense.queries.texts(pairs[:, 0]), dense.documents.texts(pairs[:, 1]))
+    assert scores.dtype == torch.float32
+    assert scores.tolist() == pytest.approx(direct, abs=1e-5)
+
+
+def test_the_score_of_a_pair_does_not_depend_on_its_chunk(ranker: Ranker, dense: Collection) -> None:
+    pairs = some_pairs(dense)
+    store = TokenStore(ranker, dense)
+    together = score_pairs(ranker, store, pairs, 100_000)
+    for tokens_at_once in (1, 100, 700):
+        apart = score_pairs(ranker, store, pairs, tokens_at_once)
+        assert torch.allclose(apart, together, atol=1e-5, rtol=0)
+    backwards = score_pairs(ranker, store, pairs[::-1].copy(), 100)
+    assert torch.allclose(backwards.flip(0), together, atol=1e-5, rtol=0)
+
+
+def test_a_pair_that_stands_there_twice_scores_the_same(ranker: Ranker, dense: Collection) -> None:
+    pairs = some_pairs(dense)
+    scores = score_pairs(ranker, TokenStore(ranker, dense), pairs, 700)
+    assert torch.allclose(scores[60:], scores[:20], atol=1e-5, rtol=0)
+
+
+def test_encoded_apart_a_pair_scores_as_it_does_together(encoder: Path, dense: Collection) -> None:
+    ranker = create_ranker("bi-encoder", str(encoder), 0)
+    assert isinstance(ranker, SeparableRanker)
+    pairs, store = some_pairs(dense), TokenStore(ranker, dense)
+    together = ranker(store.get(pairs[:, 0], "query"), store.get(pairs[:, 1], "document"))
+    for tokens_at_once in (50, 4_096):
+        assert torch.allclose(score_pairs(ranker, store, pairs, tokens_at_once), together, atol=1e-5, rtol=1e-5)
+    without = scores_of(ranker, store, pairs, Runtime.on("cpu"))
+    assert without == pytest.approx(together.detach().numpy(), abs=1e-5, rel=1e-5)
+
+
+def test_encoded_apart_each_text_is_encoded_once(
+    encoder: Path, dense: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranker = create_ranker("bi-encoder", str(encoder), 0)
+    assert isinstance(ranker, SeparableRanker)
+    encoded, encode = [], ranker.encode
+    monkeypatch.setattr(ranker, "encode", lambda tokens, role: encoded.append(len(tokens)) or encode(tokens, role))  # type: ignore[func-returns-value]
+    pairs = some_pairs(dense)
+    score_pairs(ranker, TokenStore(ranker, dense), pairs, 100)
+    assert sum(encoded) == len(np.unique(pairs[:, 0])) + len(np.unique(pairs[:, 1]))
+
+
+def test_gradients_flow_from_every_pair(ranker: Ranker, dense: Collection) -> None:
+    weights = torch.linspace(-1, 1, 80)
+    gradients = []
+    for tokens_at_once in (150, 100_000):
+        ranker.zero_grad(set_to_none=True)
+        scores = score_pairs(ranker, TokenStore(ranker, dense), some_pairs(dense), tokens_at_once)
+        (scores * weights).sum().backward()  # type: ignore[no-untyped-call]
+        gradients.append([weight.grad.clone() for weight in ranker.parameters() if weight.grad is not None])
+    assert len(gradients[0]) == len(gradients[1]) > 10
+    assert all(torch.allclose(one, other, atol=1e-4) for one, other in zip(*gradients, strict=True))
+    assert any(gradient.abs().max() > 0 for gradient in gradients[0])
+
+
+def test_no_pairs_no_scores() -> None:
+    collection = collection_of(random_lists(0), 14)
+    ranker = random_table(collection, 0)
+    assert scores_of(ranker, TokenStore(ranker, collection), np.empty((0, 2), np.int64), Runtime.on("cpu")).shape == (
+        0,
+    )
+
+
+def test_scores_that_are_no_numbers_are_counted() -> None:
+    collection = collection_of(random_lists(0), 14)
+    table = np.zeros((16, 14))
+    table[3, 4], table[3, 5] = float("nan"), float("inf")
+    ranker = TableRanker(table)
+    pairs = np.array([[3, 4], [3, 5], [3, 6]])
+    with pytest.raises(NotFinite, match="2 of 3 scores that are not finite"):
+        scores_of(ranker, TokenStore(ranker, collection), pairs, Runtime.on("cpu"))

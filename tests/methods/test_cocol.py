@@ -1,0 +1,263 @@
+"""CoCoL: what it draws, what it leaves out, and how its settings are read."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.table import Listed, TableRanker, as_set, collection_of, forgetting, random_lists, random_table, task_of
+
+from unrank.collection.collection import Collection, Pairs
+from unrank.collection.partition import Partition, split_pairs
+from unrank.engine.loop import Epoch, Schedule, fit
+from unrank.engine.runtime import Runtime
+from unrank.engine.samples import Phase, Samples
+from unrank.engine.tokens import TokenStore
+from unrank.errors import UnknownName, UnrankError
+from unrank.methods import make_method, settings_of
+from unrank.methods.cocol import Cocol
+
+PUSHED, PARTNER, NEGATIVE, KEPT, KEPT_NEGATIVE = range(5)
+REMOVALS: dict[str, dict[str, list[int]]] = {
+    "queries": {"queries": [0, 1, 2, 3]},
+    "documents": {"documents": [1, 5, 9]},
+}
+
+
+@pytest.fixture(scope="module")
+def shared() -> Collection:
+    return collection_of(random_lists(4, queries=20, documents=30), 30)
+
+
+def plan(collection: Collection, parts: Partition, method: Cocol) -> list[Phase]:
+    return list(method.plan(task_of(collection, parts, random_table(collection, 0))))
+
+
+def draws(phase: Phase, times: int = 20) -> list[Samples]:
+    return [phase.draw(np.random.default_rng(seed)) for seed in range(times)]
+
+
+def role(samples: list[Samples], number: int) -> Pairs:
+    """All pairs that were drawn for a role."""
+    return np.concatenate([one.pairs[one.present[:, number], number] for one in samples])
+
+
+def negatives_of(collection: Collection, parts: Partition) -> set[tuple[int, int]]:
+    listed = as_set(collection.negatives.pairs(np.arange(len(collection.queries))))
+    return {(query, document) for query, document in listed if document not in parts.documents}
+
+
+@pytest.mark.parametrize("removal", REMOVALS)
+def test_a_forget_step_draws_five_roles(shared: Collection, removal: str) -> None:
+    parts = forgetting(shared, **REMOVALS[removal])
+    drawn = draws(plan(shared, parts, Cocol())[0])
+    negatives = negatives_of(shared, parts)
+    for samples in drawn:
+        assert samples.pairs.shape == (len(parts.forget), 5, 2)
+        assert samples.present.shape == (len(parts.forget), 5)
+        assert samples.pairs[:, PUSHED].tolist() == parts.forget.tolist()
+        assert samples.present[:, [PUSHED, KEPT]].all()
+        for pairs, present in zip(samples.pairs, samples.present, strict=True):
+            pushed, partner, negative, kept, kept_negative = (tuple(pair) for pair in pairs.tolist())
+            partners = as_set(parts.partners(*pushed))
+            assert present[PARTNER] == bool(partners)
+            assert not present[PARTNER] or partner in partners
+            assert not present[NEGATIVE] or (negative[0] == pushed[0] and negative in negatives)
+            assert not present[KEPT_NEGATIVE] or (kept_negative[0] == kept[0] and kept_negative in negatives)
+    assert as_set(role(drawn, KEPT)) <= as_set(parts.retain)
+    assert as_set(role(drawn, KEPT)) & as_set(parts.entangled)
+    assert as_set(role(drawn, KEPT)) & as_set(parts.disjoint)
+
+
+def test_draws_differ_by_generator_and_reach_all_there_is(shared: Collection) -> None:
+    parts = forgetting(shared, **REMOVALS["documents"])
+    phase = plan(shared, parts, Cocol())[0]
+    one, again, other = (phase.draw(np.random.default_rng(seed)) for seed in (0, 0, 1))
+    assert np.array_equal(one.pairs, again.pairs)
+    assert not np.array_equal(one.pairs, other.pairs)
+    many = draws(phase, 100)
+    forget_queries = set(parts.forget[:, 0].tolist())
+    reached = as_set(role(many, NEGATIVE))
+    assert reached == {pair for pair in negatives_of(shared, parts) if pair[0] in forget_queries}
+    assert as_set(role(many, KEPT)) == as_set(parts.retain)
+
+
+def test_the_teacher_sees_what_is_drawn(shared: Collection) -> None:
+    parts = forgetting(shared, **REMOVALS["queries"])
+    ranker = random_table(shared, 0)
+    for phase in Cocol().plan(task_of(shared, parts, ranker)):
+        samples = phase.draw(np.random.default_rng(0))
+        assert samples.teacher is not None
+        drawn = samples.pairs[samples.present]
+        scores = ranker.table.detach().numpy()[drawn[:, 0], drawn[:, 1]]
+        assert samples.teacher.score[samples.present].tolist() == scores.tolist()
+        assert (samples.teacher.low[samples.present] <= scores).all()
+        assert all(np.isfinite(values).all() and values.shape == samples.present.shape for values in samples.teacher)
+
+
+@pytest.mark.parametrize("removal", REMOVALS)
+def test_the_second_phase_holds_disjoint_pairs(shared: Collection, removal: str) -> None:
+    parts = forgetting(shared, **REMOVALS[removal])
+    _, hold = plan(shared, parts, Cocol())
+    for samples in draws(hold):
+        assert samples.pairs.shape == (len(parts.disjoint), 2, 2)
+        assert samples.pairs[:, 0].tolist() == parts.disjoint.tolist()
+        here = samples.present[:, 1]
+        assert samples.present[:, 0].all()
+        assert samples.pairs[here, 1, 0].tolist() == parts.disjoint[here, 0].tolist()
+        assert as_set(samples.pairs[here, 1]) <= negatives_of(shared, parts)
+
+
+def test_no_test_query_is_ever_drawn(shared: Collection) -> None:
+    parts = forgetting(shared, **REMOVALS["documents"])
+    tests = set(shared.test_queries.tolist())
+    for phase in plan(shared, parts, Cocol()):
+        for samples in draws(phase, 5):
+            assert not tests & set(samples.pairs[samples.present][:, 0].tolist())
+
+
+def test_the_papers_anchors_are_partners_alone(shared: Collection) -> None:
+    parts = forgetting(shared, **REMOVALS["documents"])
+    forget, hold = plan(shared, parts, Cocol(anchors="paper"))
+    assert (forget.name, hold.name) == ("forget", "hold")
+    assert draws(forget, 1)[0].pairs.shape == (len(parts.forget), 2, 2)
+
+
+def test_joint_has_one_phase_and_needs_wide_anchors(shared: Collection) -> None:
+    parts = forgetting(shared, **REMOVALS["documents"])
+    assert [phase.name for phase in plan(shared, parts, Cocol(phases="joint"))] == ["forget"]
+    with pytest.raises(UnrankError, match="phases=joint needs anchors=wide"):
+        Cocol(phases="joint", anchors="paper")
+    with pytest.raises(UnrankError, match="phases=joint needs anchors=wide"):
+        make_method("cocol", {"phases": "joint", "anchors": "paper"})
+
+
+@pytest.mark.parametrize("removal", REMOVALS)
+def test_without_the_entangled(shared: Collection, removal: str) -> None:
+    parts = forgetting(shared, **REMOVALS[removal])
+    forget, _ = plan(shared, parts, Cocol(without_entangled=True))
+    drawn = draws(forget)
+    assert len(role(drawn, PARTNER)) == 0
+    assert as_set(role(drawn, KEPT)) == as_set(parts.disjoint)
+
+
+@pytest.mark.parametrize("removal", REMOVALS)
+def test_without_the_disjoint(shared: Collection, removal: str) -> None:
+    parts = forgetting(shared, **REMOVALS[removal])
+    phases = plan(shared, parts, Cocol(without_disjoint=True))
+    assert [phase.name for phase in phases] == ["forget"]
+    assert as_set(role(draws(phases[0]), KEPT)) <= as_set(parts.entangled)
+    assert len(role(draws(phases[0]), PARTNER)) > 0
+    both = plan(shared, parts, Cocol(without_disjoint=True, without_entangled=True))
+    samples = draws(both[0], 1)[0]
+    assert not samples.present[:, [PARTNER, KEPT, KEPT_NEGATIVE]].any()
+    assert np.isfinite(run(shared, parts, Cocol(without_disjoint=True, without_entangled=True))[1].losses["forget"])
+
+
+def run(collection: Collection, parts: Partition, method: Cocol, epochs: int = 1) -> tuple[TableRanker, Epoch]:
+    original = random_table(collection, 0)
+    student = copy.deepcopy(original)
+    store = TokenStore(student, collection)
+    schedule = Schedule(epochs, 5.0)
+    phases = method.plan(task_of(collection, parts, original))
+    return student, fit(student, phases, schedule, store, Runtime.on("cpu"), lambda epoch: False)[-1]
+
+
+ODD = {
+    "nothing entangled": ([Listed([0], [1, 2]), Listed([1], [2, 3]), Listed([2], [0])], [True, False, False]),
+    "nothing disjoint": ([Listed([0, 1], [2, 3]), Listed([0], [2])], [True, False, False]),
+    "a single pair": ([Listed([0, 1], [2]), Listed([0], [3]), Listed([3], [1])], [True, False, False, False]),
+    "no negatives": ([Listed([0]), Listed([0, 1]), Listed([2])], [True, False, False, False]),
+}
+
+
+@pytest.mark.parametrize("scale", ["range", "paper"])
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_removals_work(odd: str, scale: Any) -> None:
+    lists, marked = ODD[odd]
+    collection = collection_of(lists, 4)
+    parts = split_pairs(collection.pairs, np.array(marked))
+    student, epoch = run(collection, parts, Cocol(scale=scale))
+    assert torch.isfinite(student.table).all()
+    assert all(np.isfinite(loss) for loss in epoch.losses.values())
+
+
+def test_a_removed_document_that_was_the_only_negative_leaves_none() -> None:
+    collection = collection_of([Listed([0], [1]), Listed([1], [0]), Listed([0], [2])], 3)
+    parts = forgetting(collection, documents=[1])
+    forget, _ = plan(collection, parts, Cocol())
+    drawn = draws(forget)
+    assert as_set(role(drawn, NEGATIVE)) == {(1, 0)}
+    assert as_set(role(drawn, KEPT)) == {(0, 0), (2, 0)}
+    assert as_set(role(drawn, KEPT_NEGATIVE)) == {(2, 2)}
+
+
+def test_forgotten_pairs_fall_and_the_rest_stays(shared: Collection) -> None:
+    parts = forgetting(shared, **REMOVALS["documents"])
+    original = random_table(shared, 0)
+    student, _ = run(shared, parts, Cocol(batch=8), epochs=12)
+    moved = (student.table - original.table).detach()
+    assert moved[parts.forget[:, 0], parts.forget[:, 1]].mean() < -50
+    assert moved[parts.retain[:, 0], parts.retain[:, 1]].abs().mean() < 15
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, Cocol()),
+        ({"scale": "paper", "epochs": "3"}, Cocol(scale="paper", epochs=3)),
+        ({"learning_rate": "1e-4", "batch": "8"}, Cocol(learning_rate=1e-4, batch=8)),
+        ({"without_entangled": "true"}, Cocol(without_entangled=True)),
+        ({"without_disjoint": "True", "without_entangled": "FALSE"}, Cocol(without_disjoint=True)),
+    ],
+)
+def test_settings_are_read(settings: dict[str, str], expected: Cocol) -> None:
+    assert make_method("cocol", settings) == expected
+    assert make_method("COCOL", settings) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"anchor": "wide"},
+            "unknown setting of cocol 'anchor': did you mean 'anchors'\\? known are learning_rate, epo",
+        ),
+        ({"zzz": "1"}, "unknown setting of cocol 'zzz': known are"),
+        ({"scale": "rang"}, "unknown value of scale 'rang': did you mean 'range'\\? known are range, paper"),
+        ({"scale": "Paper"}, "unknown value of scale 'Paper': did you mean 'paper'"),
+        ({"without_disjoint": "yes"}, "without_disjoint is true or false, not 'yes'"),
+        ({"without_disjoint": "1"}, "without_disjoint is true or false, not '1'"),
+        ({"epochs": "many"}, "epochs takes a whole number, not 'many'"),
+        ({"epochs": "2.5"}, "epochs takes a whole number, not '2.5'"),
+        ({"epochs": ""}, "epochs takes a whole number, not ''"),
+        ({"epochs": "0"}, "epochs must be more than 0, not 0"),
+        ({"batch": "-4"}, "batch must be more than 0, not -4"),
+        ({"learning_rate": "fast"}, "learning_rate takes a number, not 'fast'"),
+        ({"learning_rate": "0"}, "learning_rate must be more than 0 and finite, not 0"),
+        ({"learning_rate": "nan"}, "learning_rate must be more than 0 and finite, not nan"),
+        ({"learning_rate": "inf"}, "learning_rate must be more than 0 and finite, not inf"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, str], message: str) -> None:
+    with pytest.raises(UnrankError, match=message) as caught:
+        make_method("cocol", settings)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["coco", "", "cocol "])
+def test_methods_that_there_are_not(name: str) -> None:
+    with pytest.raises(UnknownName, match="unknown method"):
+        make_method(name)
+
+
+def test_all_settings_are_known_by_type() -> None:
+    kinds = settings_of(Cocol)
+    assert kinds["learning_rate"] is float
+    assert kinds["epochs"] is kinds["batch"] is int
+    assert kinds["without_entangled"] is bool
+    assert set(kinds) == {setting.name for setting in fields(Cocol)}

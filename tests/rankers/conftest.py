@@ -1,0 +1,57 @@
+"""Rankers made once: one of each kind, with weights large enough that different texts score differently."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from unrank.rankers import RANKERS, create_ranker
+from unrank.rankers.base import Ranker
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Models this small only lose by sharing their work between threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def enliven(ranker: Ranker, seed: int = 1) -> Ranker:
+    """Random weights as they are drawn for training score all texts alike; noise makes the scores part."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in ranker.parameters():
+            if weight.dim() > 1:
+                weight += 0.2 * torch.randn(weight.shape, generator=generator)
+    return ranker
+
+
+@pytest.fixture(scope="session", params=list(RANKERS))
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="session")
+def rankers(encoder: Path) -> dict[str, Ranker]:
+    """One ranker of each kind, to be left as it is."""
+    return {kind: enliven(create_ranker(kind, str(encoder), seed=0)) for kind in RANKERS}
+
+
+@pytest.fixture(scope="session")
+def folders(rankers: dict[str, Ranker], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The same rankers, saved."""
+    folders = {kind: tmp_path_factory.mktemp("rankers") / kind for kind in rankers}
+    for kind, ranker in rankers.items():
+        ranker.save(folders[kind])
+    return folders
+
+
+@pytest.fixture(scope="session")
+def ranker(kind: str, rankers: dict[str, Ranker]) -> Ranker:
+    return rankers[kind]
