@@ -150,6 +150,19 @@ def test_where_no_sample_has_the_role_it_adds_nothing(scale: str) -> None:
     assert scores.grad[0].item() > 0
 
 
+@pytest.mark.parametrize("scale", ["range", "paper"])
+def test_zeros_where_a_role_is_absent_divide_nothing(scale: str) -> None:
+    batch, scores = scored([[2.0, 0.0], [4.0, 1.0]], [[5.0, 0.0], [5.0, 3.0]], [[1.0, 0.0], [1.0, 1.0]])
+    batch = replace(batch, present=torch.tensor([[True, False], [True, True]]))
+    for phase in phases(scale=scale, anchors="paper"):
+        scores.grad = None
+        phase.loss(batch).backward()  # type: ignore[no-untyped-call]
+        assert scores.grad is not None
+        assert torch.isfinite(scores.grad).all()
+        assert scores.grad[0, 1].item() == 0.0
+        assert scores.grad[0, 0].item() != 0.0
+
+
 def test_what_a_term_does_not_use_cannot_spoil_its_gradient() -> None:
     """The paper's quotient divides by zero in roles of which a term takes nothing."""
     batch, scores = scored([[2.0, -1.0]], [[-2.0, 3.0]], [[1.0, 1.0]])
@@ -189,4 +202,4 @@ def test_scores_are_spread_over_the_roles_that_are_present() -> None:
     spread = Scored.of(samples, torch.tensor([1.0, 2.0, 3.0]))
     assert spread.score.tolist() == [[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]]
     assert spread.present.tolist() == present.tolist()
-    assert replace(spread, score=spread.low).score.tolist() == [[0.0] * 3] * 2
+    assert spread.teacher.tolist() == spread.low.tolist() == [[0.0] * 3] * 2

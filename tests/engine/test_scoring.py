@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +11,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.table import TableRanker, collection_of, random_lists, random_table
+from tests.tiny import text_of
 
+from unrank.collection.build import ImportOptions, build_collection
 from unrank.collection.collection import Collection, Pairs
+from unrank.collection.sources.source import Judgement, Raw, Text
 from unrank.engine.runtime import Runtime
 from unrank.engine.scoring import chunks_by_length, score_pairs, scores_of
 from unrank.engine.tokens import TokenStore
 from unrank.errors import NotFinite
 from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker, SeparableRanker
+from unrank.rankers.tokens import Ints, Tokens
 
 KINDS = ["cross-encoder", "bi-encoder"]
 
@@ -25,6 +30,24 @@ KINDS = ["cross-encoder", "bi-encoder"]
 @pytest.fixture(scope="module", params=KINDS)
 def ranker(request: pytest.FixtureRequest, encoder: Path) -> Ranker:
     return create_ranker(request.param, str(encoder), 0)
+
+
+@pytest.fixture(scope="module")
+def uneven(tmp_path_factory: pytest.TempPathFactory) -> Collection:
+    """Texts of one to sixty words, so that chunks are of all sizes and no order is that of the rows."""
+    generator = random.Random(0)
+    queries = [Text(f"q{row}", text_of(generator, generator.randint(1, 9))) for row in range(8)]
+    documents = [Text(f"d{row}", text_of(generator, generator.randint(1, 60))) for row in range(30)]
+    judgements = [Judgement(query.id, "d0", 1) for query in queries]
+    raw = Raw("uneven", lambda: queries, lambda: documents, {"train": lambda: judgements})
+    return build_collection(raw, tmp_path_factory.mktemp("uneven") / "out", ImportOptions(candidates=5))
+
+
+class UnevenTable(TableRanker):
+    """Says that its pairs have all sorts of lengths."""
+
+    def lengths(self, queries: Tokens, documents: Tokens) -> Ints:
+        return (queries.ids * 7 + documents.ids * 3) % 11 + 1
 
 
 def some_pairs(collection: Collection, size: int = 60) -> Pairs:
@@ -40,7 +63,7 @@ def some_pairs(collection: Collection, size: int = 60) -> Pairs:
 @given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 13)), min_size=1, max_size=30), st.integers(1, 20))
 def test_scores_stand_in_the_order_of_the_pairs(pairs: list[tuple[int, int]], tokens_at_once: int) -> None:
     collection = collection_of(random_lists(0), 14)
-    ranker = random_table(collection, 0)
+    ranker = UnevenTable(np.arange(16 * 14).reshape(16, 14))
     scores = score_pairs(ranker, TokenStore(ranker, collection), np.array(pairs), tokens_at_once)
     assert scores.tolist() == [ranker.table[pair].item() for pair in pairs]
 
@@ -55,17 +78,17 @@ def test_chunks_hold_everything_once_and_little_padding(lengths: list[int], toke
         assert len(chunk) == 1 or len(chunk) * longest <= tokens_at_once
 
 
-def test_real_scores_are_those_of_the_texts(ranker: Ranker, dense: Collection) -> None:
-    pairs = some_pairs(dense)
-    scores = score_pairs(ranker, TokenStore(ranker, dense), pairs, 4_096)
-    direct = ranker.score_texts(dense.queries.texts(pairs[:, 0]), dense.documents.texts(pairs[:, 1]))
+def test_real_scores_are_those_of_the_texts(ranker: Ranker, uneven: Collection) -> None:
+    pairs = some_pairs(uneven)
+    scores = score_pairs(ranker, TokenStore(ranker, uneven), pairs, 4_096)
+    direct = ranker.score_texts(uneven.queries.texts(pairs[:, 0]), uneven.documents.texts(pairs[:, 1]))
     assert scores.dtype == torch.float32
     assert scores.tolist() == pytest.approx(direct, abs=1e-5)
 
 
-def test_the_score_of_a_pair_does_not_depend_on_its_chunk(ranker: Ranker, dense: Collection) -> None:
-    pairs = some_pairs(dense)
-    store = TokenStore(ranker, dense)
+def test_the_score_of_a_pair_does_not_depend_on_its_chunk(ranker: Ranker, uneven: Collection) -> None:
+    pairs = some_pairs(uneven)
+    store = TokenStore(ranker, uneven)
     together = score_pairs(ranker, store, pairs, 100_000)
     for tokens_at_once in (1, 100, 700):
         apart = score_pairs(ranker, store, pairs, tokens_at_once)
@@ -74,16 +97,16 @@ def test_the_score_of_a_pair_does_not_depend_on_its_chunk(ranker: Ranker, dense:
     assert torch.allclose(backwards.flip(0), together, atol=1e-5, rtol=0)
 
 
-def test_a_pair_that_stands_there_twice_scores_the_same(ranker: Ranker, dense: Collection) -> None:
-    pairs = some_pairs(dense)
-    scores = score_pairs(ranker, TokenStore(ranker, dense), pairs, 700)
+def test_a_pair_that_stands_there_twice_scores_the_same(ranker: Ranker, uneven: Collection) -> None:
+    pairs = some_pairs(uneven)
+    scores = score_pairs(ranker, TokenStore(ranker, uneven), pairs, 700)
     assert torch.allclose(scores[60:], scores[:20], atol=1e-5, rtol=0)
 
 
-def test_encoded_apart_a_pair_scores_as_it_does_together(encoder: Path, dense: Collection) -> None:
+def test_encoded_apart_a_pair_scores_as_it_does_together(encoder: Path, uneven: Collection) -> None:
     ranker = create_ranker("bi-encoder", str(encoder), 0)
     assert isinstance(ranker, SeparableRanker)
-    pairs, store = some_pairs(dense), TokenStore(ranker, dense)
+    pairs, store = some_pairs(uneven), TokenStore(ranker, uneven)
     together = ranker(store.get(pairs[:, 0], "query"), store.get(pairs[:, 1], "document"))
     for tokens_at_once in (50, 4_096):
         assert torch.allclose(score_pairs(ranker, store, pairs, tokens_at_once), together, atol=1e-5, rtol=1e-5)
@@ -92,23 +115,23 @@ def test_encoded_apart_a_pair_scores_as_it_does_together(encoder: Path, dense: C
 
 
 def test_encoded_apart_each_text_is_encoded_once(
-    encoder: Path, dense: Collection, monkeypatch: pytest.MonkeyPatch
+    encoder: Path, uneven: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranker = create_ranker("bi-encoder", str(encoder), 0)
     assert isinstance(ranker, SeparableRanker)
     encoded, encode = [], ranker.encode
     monkeypatch.setattr(ranker, "encode", lambda tokens, role: encoded.append(len(tokens)) or encode(tokens, role))  # type: ignore[func-returns-value]
-    pairs = some_pairs(dense)
-    score_pairs(ranker, TokenStore(ranker, dense), pairs, 100)
+    pairs = some_pairs(uneven)
+    score_pairs(ranker, TokenStore(ranker, uneven), pairs, 100)
     assert sum(encoded) == len(np.unique(pairs[:, 0])) + len(np.unique(pairs[:, 1]))
 
 
-def test_gradients_flow_from_every_pair(ranker: Ranker, dense: Collection) -> None:
+def test_gradients_flow_from_every_pair(ranker: Ranker, uneven: Collection) -> None:
     weights = torch.linspace(-1, 1, 80)
     gradients = []
     for tokens_at_once in (150, 100_000):
         ranker.zero_grad(set_to_none=True)
-        scores = score_pairs(ranker, TokenStore(ranker, dense), some_pairs(dense), tokens_at_once)
+        scores = score_pairs(ranker, TokenStore(ranker, uneven), some_pairs(uneven), tokens_at_once)
         (scores * weights).sum().backward()  # type: ignore[no-untyped-call]
         gradients.append([weight.grad.clone() for weight in ranker.parameters() if weight.grad is not None])
     assert len(gradients[0]) == len(gradients[1]) > 10

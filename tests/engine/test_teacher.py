@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from tests.table import Listed, TableRanker, collection_of, random_lists, random_table
@@ -81,7 +83,7 @@ def test_a_broken_teacher_is_an_error() -> None:
         teacher_of(collection, TableRanker([[0.0, float("nan")]]))(collection.pairs)
 
 
-def test_a_real_ranker_says_what_it_scores(encoder: str, dense: Collection) -> None:
+def test_a_real_ranker_says_what_it_scores(encoder: Path, dense: Collection) -> None:
     ranker = create_ranker("cross-encoder", str(encoder), 0)
     runtime = Runtime.on("cpu")
     teacher = Teacher(ranker, dense, TokenStore(ranker, dense), runtime)

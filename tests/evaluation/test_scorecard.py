@@ -18,9 +18,10 @@ from tests.table import Listed, TableRanker, as_set, collection_of, forgetting, 
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition, split_pairs
 from unrank.engine.runtime import Runtime
+from unrank.engine.scoring import scores_of
 from unrank.engine.tokens import TokenStore
 from unrank.errors import NotFinite
-from unrank.evaluation.scorecard import Judge, Measured, Scorecard
+from unrank.evaluation.scorecard import Judge, Measured, Scorecard, Scorer
 
 Pair = tuple[int, int]
 
@@ -69,12 +70,13 @@ def slow_scorecard(
     }
 
 
-def judge_of(collection: Collection, parts: Partition | None, ranker: TableRanker) -> Judge:
-    return Judge(collection, parts, TokenStore(ranker, collection), Runtime.on("cpu"))
+def scorer_of(collection: Collection, ranker: TableRanker) -> Scorer:
+    store, runtime = TokenStore(ranker, collection), Runtime.on("cpu")
+    return lambda pairs: scores_of(ranker, store, pairs, runtime)
 
 
 def card_of(collection: Collection, parts: Partition | None, ranker: TableRanker) -> Scorecard:
-    return judge_of(collection, parts, ranker).scorecard(ranker)
+    return Judge(collection, parts).scorecard(scorer_of(collection, ranker))
 
 
 def check(measured: Measured | None, expected: Slow) -> None:
@@ -104,16 +106,16 @@ def test_as_written_slowly(seed: int, kind: str, values: int) -> None:
     parts = split_pairs(pairs, marked, np.array(sorted(queries), np.int64), np.array(sorted(documents), np.int64))
     scores = ranker.table.detach().long().tolist()
     expected = slow_scorecard(lists, scores, queries, documents, single)
-    judge = judge_of(collection, parts, ranker)
-    card = judge.scorecard(ranker)
+    judge, score = Judge(collection, parts), scorer_of(collection, ranker)
+    card = judge.scorecard(score)
     for name, slow in expected.items():
         check(getattr(card, name), slow)
     if card.forget is not None:
-        assert judge.forget_mrr(ranker) == card.forget.mean
+        assert judge.forget_mrr(score) == card.forget.mean
     for name in ("entangled", "disjoint"):
         if (measured := getattr(card, name)) is not None:
-            assert judge.mrr(ranker, getattr(parts, name)) == measured.mean
-    watched = judge.watch(ranker, 100)
+            assert judge.mrr(score, getattr(parts, name)) == measured.mean
+    watched = judge.watch(score, 100)
     assert watched == {name: getattr(card, name).mean for name in watched}
     assert set(watched) == {name for name in ("entangled", "disjoint", "test") if getattr(card, name) is not None}
 
@@ -192,10 +194,10 @@ def test_a_score_that_is_no_number_is_an_error(value: float) -> None:
     ranker = TableRanker(table)
     with pytest.raises(NotFinite, match="1 of 6 scores"):
         card_of(collection, parts, ranker)
-    assert judge_of(collection, parts, ranker).forget_mrr(ranker) == 1.0  # does not look at the test query
+    assert Judge(collection, parts).forget_mrr(scorer_of(collection, ranker)) == 1.0  # does not look at the test query
     table[0, 1] = value
     with pytest.raises(NotFinite):
-        judge_of(collection, parts, TableRanker(table)).forget_mrr(TableRanker(table))
+        Judge(collection, parts).forget_mrr(scorer_of(collection, TableRanker(table)))
 
 
 def test_a_set_without_a_query_is_none() -> None:
@@ -246,5 +248,5 @@ def test_the_same_ranker_gets_the_same_card() -> None:
 def test_to_steer_no_other_right_answer_and_no_other_query_is_scored() -> None:
     collection = collection_of([Listed([0, 1], [2]), Listed([1], [3]), Listed([4], [2])], 5)
     ranker = random_table(collection, 0)
-    judge_of(collection, forgetting(collection, documents=[1]), ranker).forget_mrr(ranker)
+    Judge(collection, forgetting(collection, documents=[1])).forget_mrr(scorer_of(collection, ranker))
     assert sorted(ranker.asked) == [(0, 1), (0, 2), (1, 1), (1, 3)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,14 +10,7 @@ import torch
 from unrank.rankers import RANKERS, create_ranker
 from unrank.rankers.base import Ranker
 
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Models this small only lose by sharing their work between threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+torch.set_num_threads(1)  # models this small only lose by sharing their work
 
 
 def enliven(ranker: Ranker, seed: int = 1) -> Ranker:
@@ -27,7 +19,7 @@ def enliven(ranker: Ranker, seed: int = 1) -> Ranker:
     with torch.no_grad():
         for weight in ranker.parameters():
             if weight.dim() > 1:
-                weight += 0.2 * torch.randn(weight.shape, generator=generator)
+                weight.add_(0.2 * torch.randn(weight.shape, generator=generator))
     return ranker
 
 

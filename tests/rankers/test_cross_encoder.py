@@ -68,12 +68,12 @@ def with_token_types(folder: Path) -> None:
     AutoTokenizer.from_pretrained(folder, model_input_names=names).save_pretrained(folder)
 
 
-def randomised(model: nn.Module) -> nn.Module:
+def randomised(model: Any) -> Any:
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for weight in model.parameters():
             if weight.dim() > 1:
-                weight += 0.2 * torch.randn(weight.shape, generator=generator)
+                weight.add_(0.2 * torch.randn(weight.shape, generator=generator))
     return model.eval()
 
 

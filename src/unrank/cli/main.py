@@ -15,11 +15,11 @@ from unrank.errors import UnrankError
 
 # What the command line raises at a wrong word; typer names only its children.
 MISUSE: type[Any] = typer.BadParameter.__mro__[2]
+STOPPED = 130
 
 app = typer.Typer(
     name="unrank",
     help="Make a trained neural ranker forget chosen queries or documents, leave the rest alone, and show that it did.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
 )
@@ -41,14 +41,16 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command; the exit status."""
     try:
-        status = app(args=list(arguments), prog_name="unrank", standalone_mode=False)
+        status = app(args=list(arguments) or ["--help"], prog_name="unrank", standalone_mode=False)
+        if status == STOPPED:  # what typer makes of an interruption
+            raise KeyboardInterrupt
         return status if isinstance(status, int) else 0
     except UnrankError as error:
         return _fail(str(error), 2)
     except MISUSE as error:
         return _fail(error.format_message(), 2)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("stopped; nothing was written", 130)
+        return _fail("stopped; nothing was written", STOPPED)
     except OSError as error:
         return _fail(f"{error.filename or 'the disk'}: {error.strerror or error}", 2)
     except Exception as error:  # a bug of ours: say so in a line, and keep the traceback for whoever mends it

@@ -27,15 +27,16 @@ class Bar:
         self._bars.advance(self._task, steps)
 
     def say(self, line: str) -> None:
-        self._bars.console.print(line, markup=False, highlight=False)
+        self._bars.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[Progress]:
-    """Who listens to a job: a bar on standard error, or nobody."""
+    """Who listens to a job: a bar on standard error (lines alone where that is no terminal), or nobody."""
     if quiet:
         yield Silence()
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+    console = Console(stderr=True)
+    with Bars(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         yield Bar(bars)

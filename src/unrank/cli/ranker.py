@@ -76,7 +76,7 @@ def evaluate(
     as_json: AsJson = False,
     device: DeviceOption = DeviceName.auto,
 ) -> None:
-    """Measure a ranker on the forget, entangled, disjoint and test pairs."""
+    """Measure a ranker (or bm25, to compare with) on the forget, entangled, disjoint and test pairs."""
     from unrank.collection.collection import open_collection
     from unrank.collection.removal import Removal
 
@@ -84,9 +84,13 @@ def evaluate(
     opened = open_collection(collection)
 
     from unrank.forgetting.evaluate import evaluate as measure
+    from unrank.forgetting.evaluate import evaluate_bm25
     from unrank.rankers import load_ranker
 
-    scorecard = measure(load_ranker(ranker), opened, removed, device=device.value)
+    if ranker == "bm25":
+        scorecard = evaluate_bm25(opened, removed)
+    else:
+        scorecard = measure(load_ranker(ranker), opened, removed, device=device.value)
     if as_json:
         print(json.dumps(scorecard.to_json()))
     else:

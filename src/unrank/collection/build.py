@@ -128,7 +128,7 @@ def _judged(raw: Raw, documents: Texts, options: ImportOptions) -> tuple[Judged,
     test = _drawn(test, options.test_queries, f"{options.seed}:test queries")
     if not train.query_ids:
         raise UnrankError(
-            f"split {train_split!r} has no training query with a document of grade {options.min_grade} or more"
+            f"split {train_split!r} leaves no training query with a document of grade {options.min_grade} or more"
         )
     return train, test
 

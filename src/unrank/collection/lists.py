@@ -8,6 +8,7 @@ documents drawn by seed fill it up.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 
 import numpy as np
@@ -85,8 +86,8 @@ def _from_bm25(
     width = most + int(relevant.counts[rows].max())
     best = Bm25.over(documents).best(queries.texts(rows), width)
     return {
-        row: _filled(_without(found, relevant[row])[:most], relevant[row], most, len(documents), seed, row)
-        for row, (found, _) in zip(rows.tolist(), best, strict=True)
+        row: _filled(_without(found, relevant[row])[:most], relevant[row], most, len(documents), f"{seed}:{id}")
+        for row, id, (found, _) in zip(rows.tolist(), queries.ids(rows), best, strict=True)
     }
 
 
@@ -97,12 +98,12 @@ def _without(rows: NDArray[np.integer], relevant: NDArray[np.integer]) -> NDArra
 
 
 def _filled(
-    found: NDArray[np.integer], relevant: NDArray[np.integer], most: int, size: int, seed: int, row: int
+    found: NDArray[np.integer], relevant: NDArray[np.integer], most: int, size: int, salt: str
 ) -> NDArray[np.integer]:
     missing = min(most, size - len(relevant)) - len(found)
     if missing <= 0:
         return found
-    generator = np.random.default_rng([seed, row])
+    generator = np.random.default_rng(list(hashlib.sha256(salt.encode()).digest()))
     taken = set(found.tolist()) | set(relevant.tolist())
     drawn: list[int] = []
     while len(drawn) < missing:

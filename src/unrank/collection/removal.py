@@ -32,6 +32,8 @@ class Removal:
 
     def __post_init__(self) -> None:
         for field in ("queries", "documents"):
+            if isinstance(getattr(self, field), str):
+                raise UnrankError(f"{field} must be a list of ids, not one text: [{getattr(self, field)!r}]")
             object.__setattr__(self, field, tuple(sorted(set(map(str, getattr(self, field))))))
         object.__setattr__(
             self, "pairs", tuple(sorted({(str(query), str(document)) for query, document in self.pairs}))

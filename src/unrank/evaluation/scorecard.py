@@ -7,22 +7,23 @@ documents. `forget_full` is the paper's figure, with the other relevant document
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition
 from unrank.collection.texts import Rows
-from unrank.engine.runtime import Runtime
-from unrank.engine.scoring import scores_of
-from unrank.engine.tokens import TokenStore
 from unrank.evaluation.interval import interval, paired_interval
 from unrank.evaluation.measure import Floats, ScoredLists, ndcg, reciprocal_ranks
-from unrank.rankers.base import Ranker
 
 SETS = ("forget", "entangled", "disjoint", "test")
+
+Scorer = Callable[[Pairs], NDArray[np.float32]]
+"""Whatever gives pairs their scores: a ranker through the engine, or BM25."""
 
 
 @dataclass(frozen=True)
@@ -70,22 +71,22 @@ class ListScores:
     """Scores of the whole lists of some queries."""
 
     pairs: Pairs
-    scores: np.ndarray[Any, np.dtype[np.float32]]
+    scores: NDArray[np.float32]
 
 
 class Judge:
     """Measures rankers on one collection and one partition (of which there may be none)."""
 
-    def __init__(self, collection: Collection, parts: Partition | None, store: TokenStore, runtime: Runtime) -> None:
-        self._collection, self._store, self._runtime = collection, store, runtime
+    def __init__(self, collection: Collection, parts: Partition | None) -> None:
+        self._collection = collection
         nothing = np.empty((0, 2), np.int64)
         self.parts = parts or Partition(nothing, nothing, collection.pairs)
         self._kept_tests = collection.test_pairs[~np.isin(collection.test_pairs[:, 1], self.parts.documents)]
 
-    def scorecard(self, ranker: Ranker) -> Scorecard:
+    def scorecard(self, score: Scorer) -> Scorecard:
         """All five figures, scoring each list once."""
         trained = np.concatenate([self.parts.forget, self.parts.entangled, self.parts.disjoint])[:, 0]
-        lists = self._score(ranker, np.union1d(trained, self._kept_tests[:, 0]))
+        lists = self._score(score, np.union1d(trained, self._kept_tests[:, 0]))
         return Scorecard(
             self._measure(lists, self.parts.forget, forget=True),
             self._measure(lists, self.parts.entangled),
@@ -94,29 +95,29 @@ class Judge:
             self._measure(lists, self.parts.forget, forget=True, full=True),
         )
 
-    def forget_mrr(self, ranker: Ranker) -> float:
+    def forget_mrr(self, score: Scorer) -> float:
         """What steers a run: MRR of the forget pairs alone, from the lists that can change it."""
-        lists = self._score(ranker, np.unique(self.parts.forget[:, 0]), only=self.parts.forget)
+        lists = self._score(score, np.unique(self.parts.forget[:, 0]), only=self.parts.forget)
         return float(reciprocal_ranks(*self._lists(lists, self.parts.forget, forget=True)).mean())
 
-    def mrr(self, ranker: Ranker, pairs: Pairs) -> float:
+    def mrr(self, score: Scorer, pairs: Pairs) -> float:
         """MRR of kept pairs."""
-        lists = self._score(ranker, np.unique(pairs[:, 0]), only=pairs)
+        lists = self._score(score, np.unique(pairs[:, 0]), only=pairs)
         return float(reciprocal_ranks(*self._lists(lists, pairs, forget=False)).mean())
 
-    def watch(self, ranker: Ranker, queries: int) -> dict[str, float]:
+    def watch(self, score: Scorer, queries: int) -> dict[str, float]:
         """MRR of what must stay, on so many queries of each set: enough to see it move."""
         sets = {"entangled": self.parts.entangled, "disjoint": self.parts.disjoint, "test": self._kept_tests}
         samples = {name: pairs[np.isin(pairs[:, 0], np.unique(pairs[:, 0])[:queries])] for name, pairs in sets.items()}
-        return {name: self.mrr(ranker, pairs) for name, pairs in samples.items() if len(pairs)}
+        return {name: self.mrr(score, pairs) for name, pairs in samples.items() if len(pairs)}
 
-    def _score(self, ranker: Ranker, queries: Rows, only: Pairs | None = None) -> ListScores:
+    def _score(self, score: Scorer, queries: Rows, only: Pairs | None = None) -> ListScores:
         """The lists of these queries; `only` leaves out relevant documents but these."""
         if only is None:
             pairs = self._collection.list_pairs(queries)
         else:
             pairs = np.concatenate([only, self._collection.negatives.pairs(queries)])
-        return ListScores(pairs, scores_of(ranker, self._store, pairs, self._runtime))
+        return ListScores(pairs, score(pairs))
 
     def _measure(self, scored: ListScores, pairs: Pairs, forget: bool = False, full: bool = False) -> Measured | None:
         if not len(pairs):

@@ -1,12 +1,16 @@
-"""Measuring a ranker, with a removal or without one."""
+"""Measuring a ranker, with a removal or without one; and BM25, which every ranker has to beat."""
 
 from __future__ import annotations
 
-from unrank.collection.collection import Collection
+import numpy as np
+from numpy.typing import NDArray
+
+from unrank.collection.candidates import Bm25
+from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import partition
 from unrank.collection.removal import Removal
 from unrank.engine.runtime import Device, Progress
-from unrank.evaluation.scorecard import Scorecard
+from unrank.evaluation.scorecard import Judge, Scorecard
 from unrank.forgetting.workshop import Workshop
 from unrank.rankers.base import Ranker
 
@@ -21,4 +25,19 @@ def evaluate(
 ) -> Scorecard:
     """The scorecard of a ranker; without a removal all training pairs are disjoint."""
     parts = partition(collection, removal) if removal is not None else None
-    return Workshop.open(ranker, collection, parts, device, progress).judge.scorecard(ranker)
+    workshop = Workshop.open(ranker, collection, parts, device, progress)
+    return workshop.judge.scorecard(workshop.scorer(ranker))
+
+
+def evaluate_bm25(collection: Collection, removal: Removal | None = None) -> Scorecard:
+    """The scorecard of BM25 on the same lists."""
+    index = Bm25.over(collection.documents)
+
+    def score(pairs: Pairs) -> NDArray[np.float32]:
+        scores = np.empty(len(pairs), np.float32)
+        for query in np.unique(pairs[:, 0]).tolist():
+            here = np.flatnonzero(pairs[:, 0] == query)
+            scores[here] = index.scores(collection.queries.text(query), pairs[here, 1])
+        return scores
+
+    return Judge(collection, partition(collection, removal) if removal is not None else None).scorecard(score)

@@ -75,13 +75,13 @@ class Steering:
         """The check after an epoch."""
         self.clock.add("steps", epoch.seconds)
         with self.clock.on("checks"):
-            self.forget = self.workshop.judge.forget_mrr(self.student)
+            self.forget = self.workshop.judge.forget_mrr(self.workshop.scorer(self.student))
         if self.forget > self.target:
             self.above = weights_of(self.student)
             if self.best is None or self.forget < self.best[0]:
                 self.best = self.forget, self.above
         line = {"epoch": epoch.number, "seconds": epoch.seconds, "forget": self.forget, "losses": epoch.losses}
-        seen = self.workshop.judge.watch(self.student, self.watched) if self.watched else {}
+        seen = self.workshop.judge.watch(self.workshop.scorer(self.student), self.watched) if self.watched else {}
         self.history.append(line | seen)
         moved = ", ".join(f"{name} {value:.3f}" for name, value in seen.items())
         self.workshop.runtime.progress.say(
@@ -97,9 +97,9 @@ class Steering:
                 put_weights(self.student, self.best[1])
             return None
         near = tolerance(len(np.unique(self.workshop.parts.forget[:, 0])))
-        judge, student = self.workshop.judge, self.student
+        judge, student, score = self.workshop.judge, self.student, self.workshop.scorer(self.student)
         with self.clock.on("landing"):
-            landing = land(student, self.above, self.forget, self.target, near, lambda: judge.forget_mrr(student))
+            landing = land(student, self.above, self.forget, self.target, near, lambda: judge.forget_mrr(score))
         self.forget = landing.forget
         return landing
 
@@ -127,7 +127,7 @@ def forget(
     method = make_method(method) if isinstance(method, str) else method
     parts = partition(collection, removal)
     workshop = Workshop.open(ranker, collection, parts, device, progress)
-    before = workshop.judge.scorecard(ranker)
+    before = workshop.judge.scorecard(workshop.scorer(ranker))
     assert before.forget is not None
     goal = resolve_target(target, before)
     clock = Clock(workshop.runtime)
@@ -141,7 +141,7 @@ def forget(
             history = run_training(student, workshop, method, seed, clock)
         else:
             history, landing = _unlearn(ranker, student, workshop, method, goal, before.forget.mean, clock, watch, seed)
-        after = workshop.judge.scorecard(student)
+        after = workshop.judge.scorecard(workshop.scorer(student))
     assert after.forget is not None
     known = learning_epoch if learning_epoch and learning_epoch.get("device") == workshop.runtime.name else None
     record = Record(

@@ -39,10 +39,12 @@ def resolve_target(target: str | float, before: Scorecard) -> float:
 def tolerance(queries: int) -> float:
     """How near to the target counts as on it, for so many forget queries.
 
-    >>> tolerance(1000), tolerance(50)
-    (0.003, 0.01)
+    Half a rank of one query, within limits: of a single query, still first, half would be said to be forgotten.
+
+    >>> tolerance(1000), tolerance(50), tolerance(1)
+    (0.003, 0.01, 0.05)
     """
-    return max(0.003, 0.5 / queries)
+    return max(0.003, min(0.5 / queries, 0.05))
 
 
 def _is_share(target: str | float) -> bool:

@@ -57,7 +57,7 @@ def train(
     workshop = Workshop.open(ranker, collection, parts, device, progress)
     clock = Clock(workshop.runtime)
     history = run_training(ranker, workshop, method, seed, clock)
-    after = workshop.judge.scorecard(ranker)
+    after = workshop.judge.scorecard(workshop.scorer(ranker))
     epoch = sum(line["seconds"] for line in history) / len(history)
     record = Record(
         ranker=ranker.kind,
@@ -86,7 +86,7 @@ def run_training(ranker: Ranker, workshop: Workshop, method: Retrain, seed: int,
     def enough(epoch: Epoch) -> bool:
         clock.add("steps", epoch.seconds)
         with clock.on("checks"):
-            learned = workshop.judge.mrr(ranker, fixed)
+            learned = workshop.judge.mrr(workshop.scorer(ranker), fixed)
         history.append({"epoch": epoch.number, "seconds": epoch.seconds, "learned": learned, "losses": epoch.losses})
         workshop.runtime.progress.say(f"epoch {epoch.number}: MRR {learned:.3f} on training queries")
         return learned >= method.enough

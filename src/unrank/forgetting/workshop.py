@@ -10,10 +10,11 @@ from unrank.collection.collection import Collection, Pairs
 from unrank.collection.order import hashed_order
 from unrank.collection.partition import Partition
 from unrank.engine.runtime import Device, Progress, Runtime
+from unrank.engine.scoring import scores_of
 from unrank.engine.teacher import Teacher
 from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
-from unrank.evaluation.scorecard import Judge
+from unrank.evaluation.scorecard import Judge, Scorer
 from unrank.methods.base import Negatives, Task
 from unrank.rankers.base import Ranker
 
@@ -45,8 +46,12 @@ class Workshop:
         runtime = Runtime.on(device, progress)
         ranker.to(runtime.device)
         store = TokenStore(ranker, collection)
-        judge = Judge(collection, parts, store, runtime)
+        judge = Judge(collection, parts)
         return cls(collection, judge.parts, runtime, store, judge)
+
+    def scorer(self, ranker: Ranker) -> Scorer:
+        """What the judge asks for this ranker's scores."""
+        return lambda pairs: scores_of(ranker, self.store, pairs, self.runtime)
 
     def task(self, original: Ranker) -> Task:
         negatives = Negatives(self.collection, self.parts.documents)

@@ -66,9 +66,6 @@ def _parsed(method: str, kinds: Mapping[str, Any], key: str, text: str) -> Any:
             raise UnrankError(f"{key} is true or false, not {text!r}")
         return text.lower() == "true"
     try:
-        value = kind(text)
+        return kind(text)
     except ValueError as error:
         raise UnrankError(f"{key} takes {'a whole number' if kind is int else 'a number'}, not {text!r}") from error
-    if not 0 < value < float("inf"):
-        raise UnrankError(f"{key} must be more than 0{'' if kind is int else ' and finite'}, not {text}")
-    return value

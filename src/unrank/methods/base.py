@@ -6,9 +6,10 @@ and which loss; the engine does the rest. To add one: a file here, a line in `ME
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from unrank.collection.partition import Partition
 from unrank.collection.texts import Rows
 from unrank.engine.samples import Phase
 from unrank.engine.teacher import Teacher
+from unrank.errors import UnrankError
 
 Drawn = tuple[Pairs, NDArray[np.bool_]]
 """A pair for each sample, and whether the sample has one."""
@@ -63,6 +65,12 @@ class Method(ABC):
     learning_rate: float = 5e-5
     epochs: int = 30
     """The most epochs that it may take."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int | float) and not isinstance(value, bool) and not 0 < value < math.inf:
+                raise UnrankError(f"{field.name} must be more than 0 and finite, not {value}")
 
     @abstractmethod
     def plan(self, task: Task) -> Sequence[Phase]:

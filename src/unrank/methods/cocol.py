@@ -40,6 +40,7 @@ class Cocol(Method):
     """For the ablation: nothing disjoint is held."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.phases == "joint" and self.anchors == "paper":
             raise UnrankError(
                 "phases=joint needs anchors=wide: with the paper's anchors nothing holds the disjoint pairs"

@@ -1,0 +1,443 @@
+"""Every mistake of the user's is one line on standard error and exit 2, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from tests.cli.conftest import Refused, write_beir
+
+from unrank.cli.main import run
+
+
+def write_removal(folder: Path, **removal: list[str] | list[list[str]]) -> Path:
+    path = folder / "removal.json"
+    path.write_text(json.dumps(removal))
+    return path
+
+
+def spoiled(beir: Path, folder: Path, name: str, line: int, text: str | None = None) -> Path:
+    """A copy of the BEIR folder in which one line of a file reads otherwise; without a text, as the line before it."""
+    copied = Path(shutil.copytree(beir, folder / "beir"))
+    lines = (copied / name).read_text().splitlines()
+    lines[line - 1] = lines[line - 2] if text is None else text
+    (copied / name).write_text("\n".join(lines) + "\n")
+    return copied
+
+
+@pytest.fixture
+def spoilt_ranker(ranker: Path, tmp_path: Path) -> Path:
+    """A copy of the trained ranker, to be spoiled."""
+    return Path(shutil.copytree(ranker, tmp_path / "ranker"))
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "text", "problem"),
+    [
+        ("corpus.jsonl", 3, '{"_id": "x", "text"', "not JSON"),
+        ("corpus.jsonl", 2, '{"_id": "x"}', "expected"),
+        ("corpus.jsonl", 2, "[1]", "expected a JSON object"),
+        ("queries.jsonl", 4, '{"_id": 7, "text": "ba"}', "expected"),
+        ("qrels/train.tsv", 5, "query1\tdoc1", "found 2 columns"),
+        ("qrels/train.tsv", 5, "query1 doc1 1", "found 1 columns"),
+        ("qrels/test.tsv", 2, "test1\tdoc1\tyes", "'yes' is not a whole number"),
+    ],
+)
+def test_a_malformed_line(
+    refused: Refused, beir: Path, tmp_path: Path, name: str, line: int, text: str, problem: str
+) -> None:
+    folder = spoiled(beir, tmp_path, name, line, text)
+    said = refused("import", f"beir:{folder}", "--out", tmp_path / "out")
+    assert said.startswith(f"{folder / name}, line {line}: ")
+    assert problem in said
+
+
+@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl", "qrels/train.tsv"])
+def test_a_line_that_is_no_text(refused: Refused, beir: Path, tmp_path: Path, name: str) -> None:
+    folder = Path(shutil.copytree(beir, tmp_path / "beir"))
+    with (folder / name).open("ab") as file:
+        file.write(b"\xff\xfe\n")
+    assert "not UTF-8 text" in refused("import", f"beir:{folder}", "--out", tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl", "qrels"])
+def test_a_missing_file(refused: Refused, beir: Path, tmp_path: Path, name: str) -> None:
+    folder = Path(shutil.copytree(beir, tmp_path / "beir"))
+    path = folder / name
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert refused("import", f"beir:{folder}", "--out", tmp_path / "out").startswith(f"{path}: ")
+
+
+def test_a_missing_source(refused: Refused, tmp_path: Path) -> None:
+    assert "no such folder" in refused("import", f"beir:{tmp_path / 'nowhere'}", "--out", tmp_path / "out")
+    assert "did you mean 'beir'" in refused("import", "bier:x", "--out", tmp_path / "out")
+    assert "needs a location" in refused("import", "beir:", "--out", tmp_path / "out")
+
+
+def test_duplicate_documents(refused: Refused, beir: Path, tmp_path: Path) -> None:
+    folder = spoiled(beir, tmp_path, "corpus.jsonl", 4)
+    twice = json.loads((folder / "corpus.jsonl").read_text().splitlines()[3])["_id"]
+    said = refused("import", f"beir:{folder}", "--out", tmp_path / "out")
+    assert f"1 document id given more than once: '{twice}'" in said
+
+
+def test_duplicate_queries(refused: Refused, beir: Path, tmp_path: Path) -> None:
+    folder = spoiled(beir, tmp_path, "queries.jsonl", 4)
+    said = refused("import", f"beir:{folder}", "--out", tmp_path / "out")
+    assert "the query id 'query2' stands there twice" in said
+
+
+def test_judgements_of_unknown_documents(refused: Refused, beir: Path, tmp_path: Path) -> None:
+    folder = spoiled(beir, tmp_path, "qrels/train.tsv", 2, "query0\tghost\t1")
+    said = refused("import", f"beir:{folder}", "--out", tmp_path / "out")
+    assert "the judgements of split 'train': 1 document id not in the collection: 'ghost'" in said
+
+
+def test_judgements_of_unknown_queries(refused: Refused, beir: Path, tmp_path: Path) -> None:
+    folder = spoiled(beir, tmp_path, "qrels/test.tsv", 2, "ghost\tdoc1\t1")
+    said = refused("import", f"beir:{folder}", "--out", tmp_path / "out")
+    assert "1 query id not in the collection: 'ghost'" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (("--test-split", "tset"), "did you mean 'test'"),
+        (("--test-share", "1.5"), "a test share of 1.5 is not possible"),
+        (("--test-share", "0.1", "--test-split", "test"), "not both"),
+        (("--candidates", "-1"), "candidates must be 0 or more"),
+        (("--min-grade", "5"), "no training query with a document of grade 5"),
+        (("--relevant", "0"), "relevant must be at least 1"),
+    ],
+)
+def test_options_of_import_that_cannot_be(
+    refused: Refused, beir: Path, tmp_path: Path, given: tuple[str, ...], problem: str
+) -> None:
+    assert problem in refused("import", f"beir:{beir}", "--out", tmp_path / "out", *given)
+
+
+@pytest.mark.parametrize("command", ["inspect", "evaluate", "forget", "train", "find", "split"])
+def test_a_missing_collection(refused: Refused, ranker: Path, removal: Path, tmp_path: Path, command: str) -> None:
+    nowhere, out = tmp_path / "nowhere", tmp_path / "out"
+    commands = {
+        "inspect": ("inspect", nowhere),
+        "evaluate": ("evaluate", ranker, nowhere, "--removal", removal),
+        "forget": ("forget", ranker, nowhere, "--removal", removal, "--out", out),
+        "train": ("train", nowhere, "--ranker", "bi-encoder", "--out", out),
+        "find": ("find", nowhere, "words"),
+        "split": ("split", nowhere, "--remove", "queries", "--share", "0.1", "--out", out),
+    }
+    said = refused(*commands[command])
+    assert said == f"{nowhere}: no such collection folder; make one with 'unrank import'"
+
+
+def test_a_folder_that_is_no_collection(refused: Refused, ranker: Path) -> None:
+    assert "not a collection: it holds no collection.json" in refused("inspect", ranker)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "forget", "train"])
+def test_a_collection_without_candidates(
+    refused: Refused, beir: Path, encoder: Path, ranker: Path, removal: Path, tmp_path: Path, command: str
+) -> None:
+    bare, out = tmp_path / "bare", tmp_path / "out"
+    assert run(["import", f"beir:{beir}", "--out", str(bare), "--candidates", "0"]) == 0
+    commands = {
+        "evaluate": ("evaluate", ranker, bare),
+        "forget": ("forget", ranker, bare, "--removal", removal, "--out", out, "--quiet"),
+        "train": ("train", bare, "--ranker", "bi-encoder", "--base", encoder, "--out", out, "--quiet"),
+    }
+    assert "imported without candidates, so there is nothing to rank against" in refused(*commands[command])
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("", "not JSON"),
+        ("{\n\n]", "line 3: not JSON"),
+        ("[]", "not a removal"),
+        ("{}", "an empty removal"),
+        ('{"queries": [], "documents": []}', "an empty removal"),
+        ('{"querys": ["query1"]}', "unknown key 'querys'"),
+        ('{"queries": "query1"}', "'queries' must be a list of ids"),
+        ('{"queries": [1.5]}', "'queries' must be a list of ids"),
+        ('{"pairs": [["query1"]]}', "'pairs' must be a list of [query id, document id]"),
+    ],
+)
+def test_a_removal_that_is_none(refused: Refused, collection: Path, tmp_path: Path, content: str, problem: str) -> None:
+    path = tmp_path / "removal.json"
+    path.write_text(content)
+    said = refused("inspect", collection, "--removal", path)
+    assert said.startswith(str(path))
+    assert problem in said
+
+
+@pytest.mark.parametrize("option", ["--removal", "--queries", "--documents"])
+def test_a_missing_removal(refused: Refused, ranker: Path, collection: Path, tmp_path: Path, option: str) -> None:
+    path = tmp_path / "nowhere"
+    assert refused("forget", ranker, collection, option, path, "--out", tmp_path / "out") == f"{path}: no such file"
+
+
+@pytest.mark.parametrize("option", ["--queries", "--documents"])
+def test_an_empty_file_of_ids(refused: Refused, ranker: Path, collection: Path, tmp_path: Path, option: str) -> None:
+    path = tmp_path / "ids.txt"
+    path.write_text("\n  \n")
+    said = refused("forget", ranker, collection, option, path, "--out", tmp_path / "out")
+    assert said == f"{path}: an empty removal: the file names no id"
+
+
+def test_no_removal_at_all(refused: Refused, ranker: Path, collection: Path, tmp_path: Path) -> None:
+    said = refused("forget", ranker, collection, "--out", tmp_path / "out")
+    assert said == "nothing to forget was named: give --removal, --queries or --documents"
+
+
+@pytest.mark.parametrize("command", ["inspect", "evaluate", "forget", "train"])
+def test_unknown_ids_are_named_and_counted(
+    refused: Refused, ranker: Path, collection: Path, encoder: Path, tmp_path: Path, command: str
+) -> None:
+    ghosts = [f"ghost{number}" for number in range(8)]
+    path, out = write_removal(tmp_path, documents=["doc1", *ghosts]), tmp_path / "out"
+    commands = {
+        "inspect": ("inspect", collection),
+        "evaluate": ("evaluate", ranker, collection),
+        "forget": ("forget", ranker, collection, "--out", out, "--quiet"),
+        "train": ("train", collection, "--ranker", "bi-encoder", "--base", encoder, "--out", out, "--quiet"),
+    }
+    said = refused(*commands[command], "--removal", path)
+    assert "8 document ids not in the collection: 'ghost0', 'ghost1'" in said
+    assert "and 3 more" in said
+
+
+def test_unknown_ids_in_a_file(refused: Refused, ranker: Path, collection: Path, tmp_path: Path) -> None:
+    path = tmp_path / "ids.txt"
+    path.write_text("query1\nghost\n")
+    said = refused("forget", ranker, collection, "--queries", path, "--out", tmp_path / "out")
+    assert f"{path}: 1 query id not in the collection: 'ghost'" in said
+
+
+@pytest.mark.parametrize(
+    ("removal", "problem"),
+    [
+        ({"pairs": [["query1", "more1"]]}, "1 pair not among the relevant training pairs"),
+        ({"documents": ["more1"]}, "nothing that it names is a relevant training pair"),
+        ({"queries": ["test1", "query1"]}, "names test queries, which no ranker was trained on: 'test1'"),
+        ({"queries": [f"query{number}" for number in range(18)]}, "leaves nothing: all 54 training pairs"),
+    ],
+    ids=["no pair", "relevant to nothing", "a test query", "everything"],
+)
+def test_removals_that_make_no_sense(
+    refused: Refused, ranker: Path, collection: Path, tmp_path: Path, removal: dict[str, list[str]], problem: str
+) -> None:
+    path = write_removal(tmp_path, **removal)
+    said = refused("forget", ranker, collection, "--removal", path, "--out", tmp_path / "out")
+    assert said.startswith(f"{path}: ")
+    assert problem in said
+
+
+@pytest.mark.parametrize("target", ["unseen", "half-unseen"])
+def test_no_test_queries(refused: Refused, ranker: Path, golden_folder: Path, tmp_path: Path, target: str) -> None:
+    path = write_removal(tmp_path, queries=["q1"])
+    command = ("forget", ranker, golden_folder, "--removal", path, "--target", target, "--out", tmp_path / "out")
+    assert f"the target '{target}' is the MRR on test queries and the collection has none" in refused(*command)
+
+
+@pytest.mark.parametrize("target", ["0", "-0.5", "1.5", "nan", "inf", "0%", "150%"])
+def test_a_target_out_of_range(
+    refused: Refused, ranker: Path, collection: Path, removal: Path, tmp_path: Path, target: str
+) -> None:
+    command = ("forget", ranker, collection, "--removal", removal, "--out", tmp_path / "out")
+    assert f"a target of {target} is outside (0, 1]" in refused(*command, f"--target={target}")
+
+
+def test_a_target_that_is_no_number(
+    refused: Refused, ranker: Path, collection: Path, removal: Path, tmp_path: Path
+) -> None:
+    command = ("forget", ranker, collection, "--removal", removal, "--out", tmp_path / "out", "--target")
+    assert "unknown target 'abc'" in refused(*command, "abc")
+    assert "did you mean 'unseen'" in refused(*command, "unsen")
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (("--method", "cocoll"), "unknown method 'cocoll': did you mean 'cocol'"),
+        (("--method", ""), "unknown method ''"),
+        (("--set", "learning-rat=1"), "unknown setting of cocol 'learning_rat': did you mean 'learning_rate'"),
+        (("--set", "epochs"), "expected NAME=VALUE"),
+        (("--set", "epochs=many"), "epochs takes a whole number, not 'many'"),
+        (("--set", "epochs=0"), "epochs must be more than 0"),
+        (("--set", "learning_rate=nan"), "learning_rate must be more than 0"),
+        (("--set", "scale=wide"), "unknown value of scale 'wide'"),
+        (("--set", "without_disjoint=maybe"), "without_disjoint is true or false"),
+        (("--set", "phases=joint", "--set", "anchors=paper"), "phases=joint needs anchors=wide"),
+        (("--keep-at-least", "1.1"), "--keep-at-least 1.1 is outside (0, 1]"),
+        (("--keep-at-least", "nan"), "--keep-at-least nan is outside (0, 1]"),
+        (("--device", "tpu"), "'--device'"),
+        (("--seed", "-1"), "'--seed'"),
+        (("--watch", "-1"), "'--watch'"),
+        (("--nonsense",), "--nonsense"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_options_of_forget_that_cannot_be(
+    refused: Refused,
+    ranker: Path,
+    collection: Path,
+    removal: Path,
+    tmp_path: Path,
+    given: tuple[str, ...],
+    problem: str,
+) -> None:
+    command = ("forget", ranker, collection, "--removal", removal, "--out", tmp_path / "out", "--quiet")
+    assert problem in refused(*command, *given)
+
+
+def test_retrain_needs_a_base(
+    refused: Refused, spoilt_ranker: Path, collection: Path, removal: Path, tmp_path: Path
+) -> None:
+    (spoilt_ranker / "unrank.json").unlink()
+    command = ("forget", spoilt_ranker, collection, "--removal", removal, "--out", tmp_path / "out", "--quiet")
+    assert "name it with --base" in refused(*command, "--method", "retrain")
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("cros-encoder", "unknown ranker 'cros-encoder': did you mean 'cross-encoder'"),
+        ("bertdog", "unknown ranker 'bertdog'"),
+        ("", "unknown ranker ''"),
+    ],
+)
+def test_an_unknown_ranker(refused: Refused, collection: Path, tmp_path: Path, name: str, problem: str) -> None:
+    assert problem in refused("train", collection, "--ranker", name, "--out", tmp_path / "out")
+
+
+def test_a_base_that_is_none(refused: Refused, collection: Path, tmp_path: Path) -> None:
+    command = ("train", collection, "--ranker", "bi-encoder", "--out", tmp_path / "out", "--quiet", "--base")
+    assert refused(*command, tmp_path / "nowhere") == f"{tmp_path / 'nowhere'}: no such folder"
+    assert "could be had from the hub" in refused(*command, "nobody/nothing")
+
+
+@pytest.mark.parametrize("command", ["import", "train", "forget", "split"])
+def test_an_output_that_exists(
+    refused: Refused, beir: Path, ranker: Path, collection: Path, removal: Path, tmp_path: Path, command: str
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    commands = {
+        "import": ("import", f"beir:{beir}"),
+        "train": ("train", collection, "--ranker", "bi-encoder"),
+        "forget": ("forget", ranker, collection, "--removal", removal),
+        "split": ("split", collection, "--remove", "queries", "--share", "0.1"),
+    }
+    said = refused(*commands[command], "--out", out)
+    assert said == f"{out} exists already: choose another --out, or remove it first"
+
+
+@pytest.mark.parametrize("command", ["import", "train", "forget", "split"])
+def test_a_missing_out(
+    refused: Refused, beir: Path, ranker: Path, collection: Path, removal: Path, command: str
+) -> None:
+    commands = {
+        "import": ("import", f"beir:{beir}"),
+        "train": ("train", collection, "--ranker", "bi-encoder"),
+        "forget": ("forget", ranker, collection, "--removal", removal),
+        "split": ("split", collection, "--remove", "queries", "--share", "0.1"),
+    }
+    assert re.search(r"--out\b", refused(*commands[command]))
+
+
+def test_an_output_that_cannot_be_written(refused: Refused, beir: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said = refused("import", f"beir:{beir}", "--out", tmp_path / "file" / "out")
+    assert said.startswith(f"cannot write to {tmp_path / 'file'}")
+
+
+@pytest.mark.parametrize("share", ["0", "1", "-1", "2", "nan"])
+def test_a_share_that_cannot_be(refused: Refused, collection: Path, tmp_path: Path, share: str) -> None:
+    command = ("split", collection, "--remove", "queries", f"--share={share}", "--out", tmp_path / "out.json")
+    assert f"a share of {share} cannot be removed" in refused(*command)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "forget", "forget --dry-run"])
+def test_a_ranker_without_weights(
+    refused: Refused, spoilt_ranker: Path, collection: Path, removal: Path, tmp_path: Path, command: str
+) -> None:
+    for path in list(spoilt_ranker.rglob("*.safetensors")):
+        path.unlink()
+    name, *more = command.split()
+    out = ("--out", tmp_path / "out") if name == "forget" else ()
+    said = refused(name, spoilt_ranker, collection, "--removal", removal, *more, *out)
+    assert said == f"{spoilt_ranker}: holds no weights (*.safetensors)"
+
+
+def test_a_ranker_with_pickled_weights(
+    refused: Refused, spoilt_ranker: Path, collection: Path, removal: Path, tmp_path: Path
+) -> None:
+    (spoilt_ranker / "model.safetensors").unlink()
+    (spoilt_ranker / "pytorch_model.bin").write_bytes(pickle.dumps({}))
+    said = refused("forget", spoilt_ranker, collection, "--removal", removal, "--out", tmp_path / "out")
+    assert said.startswith(f"{spoilt_ranker / 'pytorch_model.bin'}: pickled weights")
+
+
+@pytest.mark.parametrize("given", ["nowhere/", "nobody/nothing", "./nowhere"])
+def test_a_ranker_that_is_not_there(
+    refused: Refused, collection: Path, removal: Path, tmp_path: Path, given: str
+) -> None:
+    said = refused("forget", given, collection, "--removal", removal, "--out", tmp_path / "out")
+    assert "no such folder" in said
+
+
+@pytest.mark.parametrize("command", ["evaluate", "forget", "forget --quiet", "forget --dry-run"])
+def test_scores_that_are_not_finite(
+    refused: Refused, spoilt_ranker: Path, collection: Path, removal: Path, tmp_path: Path, command: str
+) -> None:
+    path = spoilt_ranker / "model.safetensors"
+    weights = load_file(path)
+    save_file({name: np.full_like(values, np.nan) for name, values in weights.items()}, path, {"format": "pt"})
+    name, *more = command.split()
+    out = ("--out", tmp_path / "out") if name == "forget" else ()
+    said = refused(name, spoilt_ranker, collection, "--removal", removal, *more, *out)
+    assert re.search(r"the ranker gave ([\d,]+) of \1 scores that are not finite", said)
+
+
+def test_a_loss_that_is_not_finite(
+    refused: Refused, ranker: Path, collection: Path, removal: Path, tmp_path: Path
+) -> None:
+    """Steps so large that the first of them breaks the ranker."""
+    command = ("forget", ranker, collection, "--removal", removal, "--out", tmp_path / "out", "--target", "10%")
+    said = refused(*command, "--set", "learning_rate=1e30", "--set", "batch=4")
+    assert said.startswith("the loss of forget is not finite in epoch 1; ")
+
+
+def test_an_unknown_command(refused: Refused) -> None:
+    assert "No such command 'forgett'" in refused("forgett")
+
+
+def test_nothing_to_look_for(refused: Refused, collection: Path) -> None:
+    assert "give some words" in refused("find", collection, "  ")
+
+
+def test_a_collection_of_a_later_format(refused: Refused, collection: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(collection, tmp_path / "copied"))
+    described = json.loads((copied / "collection.json").read_text())
+    (copied / "collection.json").write_text(json.dumps({**described, "format_version": 99}))
+    assert "format version 99" in refused("inspect", copied)
+
+
+def test_a_collection_that_was_cut_short(refused: Refused, collection: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(collection, tmp_path / "copied"))
+    path = copied / "documents.arrow"
+    path.write_bytes(path.read_bytes()[:-10])
+    assert refused("inspect", copied).startswith(f"{path}: missing or cut short")
+
+
+def test_a_source_with_one_split_to_test_on(refused: Refused, tmp_path: Path) -> None:
+    folder = write_beir(tmp_path / "beir", [], [("q1", "d1")])
+    said = refused("import", f"beir:{folder}", "--out", tmp_path / "out", "--test-split", "test")
+    assert "is the only split, so nothing is left to train on" in said

@@ -1,0 +1,346 @@
+"""The commands, as a user types them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.numpy import load_file
+from tests.cli.conftest import some_pairs, tree
+
+from unrank.cli.main import run
+
+Ran = Callable[..., tuple[int, str]]
+
+INSPECT_KEYS = {
+    "name", "queries", "documents", "pairs", "training_queries", "test_queries", "test_pairs", "candidates_per_query",
+    "relevant_per_query", "queries_per_document", "queries_with_several_documents", "documents_with_several_queries",
+    "relevant_in_no_list",
+}  # fmt: skip
+SETS = {"forget", "entangled", "disjoint", "test", "forget_full"}
+MEASURES = {"mrr", "low", "high", "ndcg@10", "queries"}
+FAST = ("--set", "learning_rate=1e-3", "--set", "batch=16", "--quiet")
+
+
+@pytest.fixture
+def ran(capsys: pytest.CaptureFixture[str]) -> Ran:
+    """Run a command: its exit status and what it printed. Nothing may stand on standard error."""
+
+    def call(*arguments: object) -> tuple[int, str]:
+        capsys.readouterr()
+        status = run([str(argument) for argument in arguments])
+        said = capsys.readouterr()
+        assert said.err == ""
+        return status, said.out
+
+    return call
+
+
+@pytest.fixture
+def done(ran: Ran) -> Callable[..., str]:
+    """Run a command that must succeed: what it printed."""
+
+    def call(*arguments: object) -> str:
+        status, out = ran(*arguments)
+        assert status == 0, out
+        return out
+
+    return call
+
+
+def record_of(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "unrank.json").read_text())
+    return found
+
+
+def write_json(path: Path, value: object) -> Path:
+    path.write_text(json.dumps(value))
+    return path
+
+
+def test_the_whole_walk(done: Callable[..., str], beir: Path, encoder: Path, tmp_path: Path) -> None:
+    collection, removal = tmp_path / "collection", tmp_path / "removal.json"
+    original, clean = tmp_path / "original", tmp_path / "clean"
+
+    said = done("import", f"beir:{beir}", "--out", collection, "--candidates", 10)
+    assert f"written to {collection}" in said
+    counts = json.loads(done("inspect", collection, "--json"))
+    assert (counts["queries"], counts["test_queries"], counts["pairs"]) == (24, 6, 54)
+    assert "for example, query query0" in done("inspect", collection)
+
+    first = json.loads((beir / "corpus.jsonl").read_text().splitlines()[0])
+    assert first["_id"] in done("find", collection, first["text"], "--documents")
+
+    said = done("split", collection, "--remove", "documents", "--share", 0.2, "--out", removal)
+    assert "the removal would" in said
+    removed = json.loads(removal.read_text())["documents"]
+    assert f"{len(removed)} documents written to" in said
+    assert "forget" in done("inspect", collection, "--removal", removal)
+
+    train = (
+        "train",
+        collection,
+        "--ranker",
+        "cross-encoder",
+        "--base",
+        encoder,
+        "--out",
+        original,
+        "--set",
+        "epochs=2",
+    )
+    assert "2 epochs in " in done(*train, "--set", "learning_rate=1e-3", "--quiet")
+    before = json.loads(done("evaluate", original, collection, "--removal", removal, "--json"))
+
+    said = done("forget", original, collection, "--removal", removal, "--target", "80%", "--out", clean, *FAST)
+    assert "forget MRR is at the target of" in said
+    after = json.loads(done("evaluate", clean, collection, "--removal", removal, "--json"))
+    record = record_of(clean)
+    assert record["before"] == before
+    assert record["after"] == after
+    assert after["forget"]["mrr"] < before["forget"]["mrr"]
+    assert record["reached"] is True
+
+
+def test_inspect_json_is_stable(done: Callable[..., str], collection: Path, removal: Path) -> None:
+    counts = json.loads(done("inspect", collection, "--json"))
+    assert counts.keys() == INSPECT_KEYS
+    train, test = some_pairs()
+    assert (counts["pairs"], counts["test_pairs"], counts["training_queries"]) == (len(train), len(test), 18)
+    with_removal = json.loads(done("inspect", collection, "--removal", removal, "--json"))
+    assert with_removal.keys() == INSPECT_KEYS | {"forget", "entangled", "disjoint"}
+    sets = [tuple(pair) for name in ("forget", "entangled", "disjoint") for pair in with_removal[name]]
+    assert sorted(sets) == sorted(train)
+
+
+@pytest.mark.parametrize(
+    ("removal", "forget", "entangled", "disjoint"),
+    [
+        (
+            {"queries": ["q1", "q2"]},
+            [["q1", "d1"], ["q1", "d2"], ["q2", "d3"]],
+            [["q3", "d2"], ["q4", "d3"]],
+            [["q4", "d4"], ["q5", "d5"]],
+        ),
+        (
+            {"documents": ["d2", "d3"]},
+            [["q1", "d2"], ["q2", "d3"], ["q3", "d2"], ["q4", "d3"]],
+            [["q1", "d1"], ["q4", "d4"]],
+            [["q5", "d5"]],
+        ),
+        (
+            {"pairs": [["q4", "d3"]]},
+            [["q4", "d3"]],
+            [["q2", "d3"], ["q4", "d4"]],
+            [["q1", "d1"], ["q1", "d2"], ["q3", "d2"], ["q5", "d5"]],
+        ),
+    ],
+    ids=["queries", "documents", "a pair"],
+)
+def test_the_golden_example(
+    done: Callable[..., str],
+    golden_folder: Path,
+    tmp_path: Path,
+    removal: dict[str, Any],
+    forget: list[list[str]],
+    entangled: list[list[str]],
+    disjoint: list[list[str]],
+) -> None:
+    path = write_json(tmp_path / "removal.json", removal)
+    found = json.loads(done("inspect", golden_folder, "--removal", path, "--json"))
+    assert (found["forget"], found["entangled"], found["disjoint"]) == (forget, entangled, disjoint)
+
+
+def test_evaluate_json_is_stable(done: Callable[..., str], ranker: Path, collection: Path, removal: Path) -> None:
+    found = json.loads(done("evaluate", ranker, collection, "--removal", removal, "--json"))
+    assert found.keys() == SETS
+    for measured in found.values():
+        assert measured.keys() == MEASURES
+        assert 0 <= measured["low"] <= measured["mrr"] <= measured["high"] <= 1
+        assert measured["queries"] > 0
+
+
+def test_a_set_without_a_query_is_null(done: Callable[..., str], ranker: Path, golden_folder: Path) -> None:
+    found = json.loads(done("evaluate", ranker, golden_folder, "--json"))
+    empty = {name for name, measured in found.items() if measured is None}
+    assert empty == {"forget", "entangled", "test", "forget_full"}
+    assert "none" in done("evaluate", ranker, golden_folder)
+
+
+def test_find_looks_where_it_is_told(done: Callable[..., str], beir: Path, collection: Path) -> None:
+    query = json.loads((beir / "queries.jsonl").read_text().splitlines()[3])
+    found = json.loads(done("find", collection, query["text"].upper(), "--exact", "--queries", "--json"))
+    assert found == {"queries": [{"id": query["_id"], "text": query["text"]}]}
+    both = json.loads(done("find", collection, query["text"], "--json", "--most", 2))
+    assert both.keys() == {"queries", "documents"}
+    assert both["queries"][0]["id"] == query["_id"]
+    assert len(both["documents"]) == 2
+    assert "none" in done("find", collection, "no such words", "--exact", "--documents")
+
+
+def test_split_draws_the_same_for_the_same_seed(done: Callable[..., str], collection: Path, tmp_path: Path) -> None:
+    drawn = []
+    for number, seed in enumerate((0, 0, 1)):
+        out = tmp_path / f"{number}.json"
+        done("split", collection, "--remove", "queries", "--share", 0.3, "--seed", seed, "--out", out)
+        drawn.append(json.loads(out.read_text()))
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert len(drawn[0]["queries"]) == 5  # 15 of 54 pairs, the nearest to a share of 0.3
+
+
+def test_list_names_what_there_is(done: Callable[..., str]) -> None:
+    assert "cocol" in (methods := done("list", "methods"))
+    assert "--set learning_rate=5e-05" in methods
+    assert "bi-encoder" in (rankers := done("list", "rankers"))
+    assert "(also: bertcat)" in rankers
+    assert "beir:" in done("list", "sources")
+
+
+def test_train_with_a_removal_trains_on_what_is_kept(
+    done: Callable[..., str], collection: Path, encoder: Path, removal: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "retrained"
+    command = ("train", collection, "--ranker", "bertdot", "--base", encoder, "--removal", removal, "--out", out)
+    done(*command, "--set", "epochs=1", "--set", "negatives=1", "--quiet")
+    record = record_of(out)
+    assert record["method"] == "retrain"
+    assert record["removed"]["documents"]["count"] == len(json.loads(removal.read_text())["documents"])
+    assert record["after"]["forget"]["queries"] > 0
+
+
+def test_a_known_learning_epoch_and_base_are_taken_from_the_record(
+    done: Callable[..., str], ran: Ran, ranker: Path, collection: Path, removal: Path, tmp_path: Path
+) -> None:
+    """So that `--method retrain` needs no --base for a ranker that unrank trained."""
+    out = tmp_path / "retrained"
+    command = ("forget", ranker, collection, "--removal", removal, "--method", "retrain", "--out", out, "--quiet")
+    status, _ = ran(*command, "--set", "epochs=1", "--set", "negatives=1")
+    assert status in (0, 3)
+    record, known = record_of(out), record_of(ranker)
+    assert record["learning_epoch"] == known["learning_epoch"]
+    assert record["learning_epoch"]["how"] == "measured"
+    assert record["base"] == known["base"]
+
+
+def test_forget_takes_files_of_ids(done: Callable[..., str], ranker: Path, collection: Path, tmp_path: Path) -> None:
+    (tmp_path / "queries.txt").write_text("query1\n\n  query2  \nquery1\n")
+    (tmp_path / "documents.txt").write_text("doc1\r\ndoc3\r\n")
+    both = ("--queries", tmp_path / "queries.txt", "--documents", tmp_path / "documents.txt")
+    done("forget", ranker, collection, *both, "--target", 1.0, "--out", tmp_path / "clean", "--quiet")
+    removed = record_of(tmp_path / "clean")["removed"]
+    assert {kind: removed[kind]["count"] for kind in ("queries", "documents", "pairs")} == {
+        "queries": 2, "documents": 2, "pairs": 0,
+    }  # fmt: skip
+
+
+def test_a_removal_and_files_are_joined(
+    done: Callable[..., str], ranker: Path, collection: Path, removal: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "queries.txt").write_text("query1\n")
+    named = ("--removal", removal, "--queries", tmp_path / "queries.txt")
+    done("forget", ranker, collection, *named, "--target", 1.0, "--out", tmp_path / "clean", "--quiet")
+    removed = record_of(tmp_path / "clean")["removed"]
+    assert removed["queries"]["count"] == 1
+    assert removed["documents"]["count"] == len(json.loads(removal.read_text())["documents"])
+
+
+def test_a_target_that_is_met_already_is_no_failure(
+    done: Callable[..., str], ranker: Path, collection: Path, removal: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "same"
+    said = done("forget", ranker, collection, "--removal", removal, "--target", 1, "--out", out, "--quiet")
+    assert "nothing to do" in said
+    assert f"saved unchanged to {out}" in said
+    before, after = (load_file(folder / "model.safetensors") for folder in (ranker, out))
+    assert before.keys() == after.keys()
+    assert all((before[name] == after[name]).all() for name in before)
+
+
+def test_a_target_out_of_reach_exits_with_3_and_keeps_the_best_model(
+    ran: Ran, done: Callable[..., str], ranker: Path, collection: Path, removal: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "best"
+    command = ("forget", ranker, collection, "--removal", removal, "--target", 0.001, "--out", out, *FAST)
+    status, said = ran(*command, "--set", "epochs=1")
+    assert status == 3
+    assert f"was not reached in 1 epoch; the best model was written to {out}" in said
+    assert record_of(out)["reached"] is False
+    found = json.loads(done("evaluate", out, collection, "--removal", removal, "--json"))
+    assert found == record_of(out)["after"]
+
+
+def test_losing_more_than_keep_at_least_exits_with_3_and_keeps_the_model(
+    ran: Ran, ranker: Path, collection: Path, removal: Path, tmp_path: Path
+) -> None:
+    """Steps far too large, and nothing held in place."""
+    out = tmp_path / "harmed"
+    command = ("forget", ranker, collection, "--removal", removal, "--target", "50%", "--out", out, "--quiet")
+    careless = ("learning_rate=0.03", "anchors=paper", "without_entangled=true", "without_disjoint=true")
+    settings = [item for setting in careless for item in ("--set", setting)]
+    status, said = ran(*command, *settings, "--keep-at-least", 1.0)
+    record = record_of(out)
+    kept = {name: record["after"][name]["mrr"] / record["before"][name]["mrr"] for name in SETS - {"forget_full"}}
+    assert min(kept[name] for name in ("entangled", "disjoint", "test")) < 1
+    assert status == 3
+    assert "less than --keep-at-least 1; the model is in" in said
+
+
+def test_a_dry_run_writes_nothing(
+    done: Callable[..., str], ranker: Path, collection: Path, removal: Path, tmp_path: Path
+) -> None:
+    folders = (ranker.parent, collection.parent, removal.parent, tmp_path)
+    before = [tree(folder) for folder in folders]
+    for more in ((), ("--out", tmp_path / "clean")):
+        said = done("forget", ranker, collection, "--removal", removal, "--dry-run", *more)
+        assert "the removal would" in said
+        assert "entangled" in said
+        assert "that takes about" in said
+        assert "nothing was done" in said
+    assert [tree(folder) for folder in folders] == before
+
+
+def test_progress_is_told_on_standard_error_alone(
+    capsys: pytest.CaptureFixture[str], ranker: Path, collection: Path, removal: Path, tmp_path: Path
+) -> None:
+    command = ["forget", str(ranker), str(collection), "--removal", str(removal), "--target", "0.001"]
+    command += ["--out", str(tmp_path / "clean"), "--set", "epochs=1", "--watch", "5"]
+    assert run(command) == 3
+    said = capsys.readouterr()
+    assert "epoch 1: forget MRR" in said.err
+    assert "test 0." in said.err
+    assert "epoch 1: forget MRR" not in said.out
+
+
+def test_no_command_shows_the_help(done: Callable[..., str]) -> None:
+    assert done() == done("--help")
+    assert "Commands:" in done()
+
+
+def test_a_bug_is_one_line_and_exit_1(
+    capsys: pytest.CaptureFixture[str], collection: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: object) -> None:
+        raise RuntimeError("two\nlines")
+
+    monkeypatch.setattr("unrank.collection.inspect.describe", broken)
+    assert run(["inspect", str(collection)]) == 1
+    said = capsys.readouterr()
+    assert said.err == "unrank: a bug in unrank: RuntimeError: two lines (UNRANK_DEBUG=1 shows where)\n"
+    monkeypatch.setenv("UNRANK_DEBUG", "1")
+    assert run(["inspect", str(collection)]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_interruption_leaves_nothing(
+    capsys: pytest.CaptureFixture[str], beir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unrank.collection.build.make_negatives", interrupted)
+    assert run(["import", f"beir:{beir}", "--out", str(tmp_path / "collection")]) == 130
+    assert capsys.readouterr().err == "unrank: stopped; nothing was written\n"
+    assert list(tmp_path.iterdir()) == []

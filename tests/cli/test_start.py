@@ -1,0 +1,58 @@
+"""The command line answers at once: what is slow to import is imported when it is needed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from time import perf_counter
+
+import pytest
+
+from unrank.cli.main import app, run
+
+SLOW = ("torch", "transformers", "sentence_transformers", "accelerate", "pyarrow", "bm25s", "numpy")
+COMMANDS = [str(command.name) for command in app.registered_commands]
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True, env=environment)
+
+
+def test_help_answers_in_half_a_second() -> None:
+    taken = []
+    for _ in range(5):
+        started = perf_counter()
+        said = python("-m", "unrank", "--help")
+        taken.append(perf_counter() - started)
+        assert "Usage: unrank" in said.stdout
+    assert min(taken) < 0.5
+
+
+@pytest.mark.parametrize("module", ["unrank", "unrank.cli.main", "unrank.rankers", "unrank.methods"])
+def test_nothing_slow_is_imported_before_it_is_needed(module: str) -> None:
+    said = python("-c", f"import sys, {module}; print([name for name in {SLOW} if name in sys.modules])")
+    assert said.stdout.strip() == "[]"
+
+
+def test_the_collection_needs_no_torch() -> None:
+    code = "import sys, unrank; unrank.open_collection; unrank.Removal; unrank.partition; unrank.import_collection"
+    said = python("-c", f"{code}; print([name for name in ('torch', 'transformers') if name in sys.modules])")
+    assert said.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    assert run([command, "--help"]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert f"Usage: unrank {command}" in said.out
+    assert "--help" in said.out
+
+
+def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert {"import", "inspect", "find", "split", "train", "forget", "evaluate", "list", "demo"} <= {*COMMANDS}
+    assert all(f"\n  {command} " in said for command in COMMANDS)

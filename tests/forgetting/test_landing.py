@@ -1,0 +1,157 @@
+"""Landing on a ranker with one weight, whose measure is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from unrank.forgetting.landing import MOST_EVALUATIONS, Landing, land, put_weights, weights_of
+from unrank.rankers.base import Ranker, Role
+from unrank.rankers.tokens import Tokens
+
+NEAR = 0.003
+START, END = 2.0, 4.0
+
+
+class OneWeight(Ranker):
+    """The weight goes from 2, where training was above the target, to 4, where it has crossed it."""
+
+    kind = "one-weight"
+
+    def __init__(self, weight: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(weight, dtype=torch.float64))
+        self.frozen = nn.Parameter(torch.tensor(7.0), requires_grad=False)
+
+    @classmethod
+    def create(cls, base: Path) -> Self:
+        raise NotImplementedError
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        raise NotImplementedError
+
+    def save(self, folder: Path) -> None:
+        raise NotImplementedError
+
+    def tokenize(self, texts: object, role: Role) -> Tokens:
+        raise NotImplementedError
+
+    def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
+        raise NotImplementedError
+
+
+def landed(measure: Callable[[float], float], target: float, near: float = NEAR) -> tuple[Landing, OneWeight, int]:
+    """Land where `measure` is a function of how far along the line the weight lies, from 0 to 1."""
+    ranker = OneWeight(START)
+    above = weights_of(ranker)
+    with torch.no_grad():
+        ranker.weight.fill_(END)
+    calls = 0
+
+    def share() -> float:
+        return (ranker.weight.item() - START) / (END - START)
+
+    def counted() -> float:
+        nonlocal calls
+        calls += 1
+        return measure(share())
+
+    landing = land(ranker, above, measure(1.0), target, near, counted)
+    assert measure(share()) == landing.forget  # the weights measure what was reported,
+    assert share() == landing.share  # lie where it was reported,
+    assert landing.evaluations == calls <= MOST_EVALUATIONS  # and took as long
+    assert ranker.frozen.item() == 7.0
+    return landing, ranker, calls
+
+
+def falling(share: float) -> float:
+    return 0.9 - 0.7 * share
+
+
+def steps(*edges: tuple[float, float]) -> Callable[[float], float]:
+    """A measure that has each value from its share on."""
+    return lambda share: [value for start, value in edges if share >= start][-1]
+
+
+@pytest.mark.parametrize("target", [0.21, 0.3, 0.45, 0.5, 0.7, 0.899])
+def test_a_falling_measure_is_met(target: float) -> None:
+    landing, _, calls = landed(falling, target)
+    assert abs(landing.forget - target) <= NEAR
+    assert calls <= 9
+
+
+@given(target=st.floats(0.21, 0.89), bend=st.floats(0.5, 5))
+def test_any_smooth_fall_is_met(target: float, bend: float) -> None:
+    landing, _, _ = landed(lambda share: 0.9 - 0.7 * share**bend, target)
+    assert abs(landing.forget - target) <= NEAR
+
+
+@given(target=st.floats(0.3, 0.8), waves=st.integers(1, 6), height=st.floats(0, 0.5))
+def test_a_measure_that_goes_up_and_down_is_met(target: float, waves: int, height: float) -> None:
+    def wavy(share: float) -> float:
+        return 0.9 - 0.7 * share + height * math.sin(2 * math.pi * waves * share)
+
+    landing, _, _ = landed(wavy, target, near=0.01)
+    assert landing.forget <= target + 0.01
+
+
+def test_where_it_ends_on_the_target_nothing_is_measured() -> None:
+    landing, ranker, calls = landed(falling, 0.201)
+    assert (landing.share, calls) == (1.0, 0)
+    assert ranker.weight.item() == END
+
+
+def test_a_measure_that_jumps_over_the_target_ends_below_it() -> None:
+    landing, ranker, calls = landed(steps((0, 0.9), (0.4, 0.2)), 0.5)
+    assert landing.forget == 0.2
+    assert calls == MOST_EVALUATIONS
+    assert ranker.weight.item() == END  # no point on the way was nearer
+
+
+def test_of_several_jumps_the_nearest_below_is_taken() -> None:
+    landing, _, _ = landed(steps((0, 0.9), (0.2, 0.7), (0.3, 0.45), (0.6, 0.3), (0.9, 0.1)), 0.5)
+    assert landing.forget == 0.45
+    assert 0.3 <= landing.share < 0.6
+
+
+def test_a_jump_onto_the_target_is_taken() -> None:
+    landing, _, _ = landed(steps((0, 0.9), (0.26, 0.5), (0.27, 0.2)), 0.5)
+    assert landing.forget == 0.5
+
+
+@given(
+    values=st.lists(st.floats(0.01, 1), min_size=1, max_size=8),
+    last=st.floats(0.01, 0.5),
+    near=st.sampled_from([0.003, 0.05]),
+)
+def test_it_never_ends_above_the_target_by_more_than_the_tolerance(
+    values: list[float], last: float, near: float
+) -> None:
+    """Whatever the measure does on the way: it was at or below the target at the end, so that is the worst case."""
+    edges = [*((number / 9, value) for number, value in enumerate(values)), (0.95, last)]
+    landing, _, _ = landed(steps(*edges), 0.5, near)
+    assert landing.forget <= 0.5 + near
+    assert abs(landing.forget - 0.5) <= max(near, 0.5 - last)
+
+
+def test_weights_are_copies() -> None:
+    ranker = OneWeight(START)
+    held = weights_of(ranker)
+    with torch.no_grad():
+        ranker.weight.fill_(END)
+    assert float(held["weight"]) == START
+    assert "frozen" not in held
+    put_weights(ranker, held)
+    assert ranker.weight.item() == START
+    put_weights(ranker, held, {"weight": torch.tensor(END, dtype=torch.float64)}, 0.25)
+    assert ranker.weight.item() == 2.5
+    assert float(held["weight"]) == START
