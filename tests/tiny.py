@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -91,3 +92,28 @@ def make_dense_collection(out: Path, queries: int = 24, documents: int = 40) -> 
     pairs = [(f"query{i}", document) for i in range(queries) for document in generator.sample(ids, 3)]
     tests = [(f"test{i}", generator.choice(ids)) for i in range(8)]
     return make_collection(out, pairs, tests, documents=20)
+
+
+def make_learnable_beir(folder: Path, articles: int = 25) -> Path:
+    """A BEIR folder in which a query shares words with its documents, so that there is something to learn."""
+    generator = random.Random(11)
+    queries, documents, train, test = [], [], [], []
+    for article in range(articles):
+        topic = generator.sample(WORDS, 6)
+        for _ in range(4):
+            document = f"d{len(documents) + 1}"
+            words = [*generator.sample(topic, 4), *generator.sample(WORDS, 6)]
+            documents.append({"_id": document, "title": "", "text": " ".join(words)})
+        mine = [row["_id"] for row in documents[-4:]]
+        for _ in range(3):
+            query = f"q{len(queries) + 1}"
+            queries.append({"_id": query, "text": " ".join(generator.sample(topic, 3))})
+            for document in generator.sample(mine, 2):
+                (test if article % 4 == 3 else train).append(f"{query}\t{document}\t1")
+    folder.mkdir(parents=True)
+    (folder / "qrels").mkdir()
+    for name, rows in (("queries", queries), ("corpus", documents)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for split, lines in (("train", train), ("test", test)):
+        (folder / "qrels" / f"{split}.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n")
+    return folder

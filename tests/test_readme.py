@@ -1,0 +1,79 @@
+"""What the README tells people to type works, on tiny data under the README's own names."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.tiny import make_learnable_beir
+from unrank.cli.main import run
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def commands() -> list[list[str]]:
+    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    return [shlex.split(line, comments=True) for line in lines if line.startswith("unrank ")]
+
+
+@pytest.fixture
+def home(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the README's names in it: my-data, my-ranker, removal.json."""
+    monkeypatch.chdir(tmp_path)
+    make_learnable_beir(tmp_path / "my-data")
+    monkeypatch.setattr("unrank.rankers.encoder.default_encoder", lambda: encoder)
+    (tmp_path / "removal.json").write_text(json.dumps({"documents": ["d12"]}))
+    return tmp_path
+
+
+def test_the_shell_commands(home: Path) -> None:
+    quick = {
+        "train": ["--set", "epochs=1", "--set", "negatives=1", "--quiet"],
+        "forget": ["--set", "epochs=2", "--quiet"],
+    }
+    imports, *rest = commands()
+    trains = [command for command in rest if command[1] in ("train", "split")]
+    others = [command for command in rest if command[1] not in ("train", "split")]
+    assert len(trains) == 3 and len(others) == 5
+    assert run(imports[1:]) == 0
+    for command in [*trains, *others]:
+        assert run([*command[1:], *quick.get(command[1], [])]) in ((0, 3) if command[1] == "forget" else (0,)), command
+    assert (home / "clean-ranker" / "unrank.json").is_file()
+
+
+def test_the_python_lines(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["import", "beir:my-data", "--out", "my-collection"]) == 0
+    train = ["--ranker", "bi-encoder", "--out", "my-ranker", "--set", "epochs=1", "--quiet"]
+    assert run(["train", "my-collection", *train]) == 0
+    (lines,) = blocks("python")
+    assert len([line for line in lines.splitlines() if line.strip()]) <= 12
+    capsys.readouterr()
+    exec(compile(lines, "README.md", "exec"), {})
+    assert "entangled" in capsys.readouterr().out
+    assert (home / "clean-ranker" / "model.safetensors").is_file()
+
+
+def test_the_example_forgets_a_document(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from examples.forget_a_document import main
+
+    assert run(["import", "beir:my-data", "--out", "my-collection"]) == 0
+    train = ["--ranker", "bi-encoder", "--out", "my-ranker", "--set", "epochs=1", "--quiet"]
+    assert run(["train", "my-collection", *train]) == 0
+    main("my-collection", "my-ranker", "d12", "out", "50%")
+    assert "forget MRR" in capsys.readouterr().out
+    assert (home / "out" / "unrank.json").is_file()
+
+
+def test_every_path_that_the_readme_names_is_there() -> None:
+    named = re.findall(r"^(\w[\w./-]*/)\s", README, flags=re.MULTILINE)
+    assert {"src/unrank/", "tests/", "docs/"} <= set(named)
+    assert [path for path in [*named, "CITATION.cff", "constraints.txt"] if not (ROOT / path).exists()] == []
