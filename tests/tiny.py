@@ -97,7 +97,10 @@ def make_dense_collection(out: Path, queries: int = 24, documents: int = 40) -> 
 def make_learnable_beir(folder: Path, articles: int = 25) -> Path:
     """A BEIR folder in which a query shares words with its documents, so that there is something to learn."""
     generator = random.Random(11)
-    queries, documents, train, test = [], [], [], []
+    queries: list[dict[str, str]] = []
+    documents: list[dict[str, str]] = []
+    train: list[str] = []
+    test: list[str] = []
     for article in range(articles):
         topic = generator.sample(WORDS, 6)
         for _ in range(4):

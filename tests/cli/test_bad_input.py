@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from tests.cli.conftest import Refused, write_beir
 
+from tests.cli.conftest import Refused, write_beir
 from unrank.cli.main import run
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from safetensors.numpy import load_file
-from tests.cli.conftest import some_pairs, tree
 
+from tests.cli.conftest import some_pairs, tree
 from unrank.cli.main import run
 
 Ran = Callable[..., tuple[int, str]]
@@ -161,6 +161,19 @@ def test_evaluate_json_is_stable(done: Callable[..., str], ranker: Path, collect
         assert measured.keys() == MEASURES
         assert 0 <= measured["low"] <= measured["mrr"] <= measured["high"] <= 1
         assert measured["queries"] > 0
+
+
+def test_bm25_is_measured_on_the_same_lists(
+    done: Callable[..., str], ranker: Path, collection: Path, removal: Path
+) -> None:
+    ours, theirs = (
+        json.loads(done("evaluate", name, collection, "--removal", removal, "--json")) for name in (ranker, "bm25")
+    )
+    assert theirs.keys() == SETS
+    assert {name: found["queries"] for name, found in theirs.items()} == {
+        name: found["queries"] for name, found in ours.items()
+    }
+    assert theirs["disjoint"]["mrr"] != ours["disjoint"]["mrr"]
 
 
 def test_a_set_without_a_query_is_null(done: Callable[..., str], ranker: Path, golden_folder: Path) -> None:

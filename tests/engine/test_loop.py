@@ -134,7 +134,10 @@ def test_a_loss_that_is_no_number_is_an_error(value: float) -> None:
     def broken(scored: Scored) -> Tensor:
         return scored.score.mean() * value
 
-    with pytest.raises(NotFinite, match="the loss of second is not finite in epoch 1; try a lower --learning-rate"):
+    with pytest.raises(
+        NotFinite,
+        match="the loss of second is not finite in epoch 1; try a lower learning rate",
+    ):
         run([phase(all_pairs()), phase(all_pairs(), broken, name="second")])
 
 

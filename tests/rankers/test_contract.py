@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.rankers.conftest import enliven
 from torch import Tensor
 
+from tests.rankers.conftest import enliven
 from unrank.collection.collection import Collection
 from unrank.engine.scoring import score_pairs
 from unrank.engine.tokens import TokenStore

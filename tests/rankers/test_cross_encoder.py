@@ -13,8 +13,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentence_transformers import CrossEncoder
-from tests.rankers.conftest import enliven
-from tests.tiny import SPECIAL, WORDS, make_tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import nn
 from transformers import (
@@ -26,6 +24,8 @@ from transformers import (
     RobertaForSequenceClassification,
 )
 
+from tests.rankers.conftest import enliven
+from tests.tiny import SPECIAL, WORDS, make_tokenizer
 from unrank.errors import UnrankError
 from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.base import Ranker

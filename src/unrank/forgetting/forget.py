@@ -26,7 +26,7 @@ from unrank.forgetting.target import check_target, resolve_target, tolerance
 from unrank.forgetting.train import estimate_learning_epoch, run_training
 from unrank.forgetting.workshop import Workshop
 from unrank.methods import make_method
-from unrank.methods.base import Method
+from unrank.methods.base import Method, Task
 from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker
@@ -64,6 +64,7 @@ class Steering:
     student: Ranker
     workshop: Workshop
     target: float
+    near: float
     clock: Clock
     watched: int
     above: Weights
@@ -87,19 +88,18 @@ class Steering:
         self.workshop.runtime.progress.say(
             f"epoch {epoch.number}: forget MRR {self.forget:.3f}, target {self.target:.3f}{moved and f' ({moved})'}"
         )
-        return self.forget <= self.target
+        return self.forget <= self.target + self.near
 
     def land(self) -> Landing | None:
         """Onto the target if it was crossed, else back to the best weights."""
-        if self.forget > self.target:
+        if self.forget > self.target + self.near:
             if self.best is not None:
                 self.forget = self.best[0]
                 put_weights(self.student, self.best[1])
             return None
-        near = tolerance(len(np.unique(self.workshop.parts.forget[:, 0])))
         judge, student, score = self.workshop.judge, self.student, self.workshop.scorer(self.student)
         with self.clock.on("landing"):
-            landing = land(student, self.above, self.forget, self.target, near, lambda: judge.forget_mrr(score))
+            landing = land(student, self.above, self.forget, self.target, self.near, lambda: judge.forget_mrr(score))
         self.forget = landing.forget
         return landing
 
@@ -127,10 +127,12 @@ def forget(
     method = make_method(method) if isinstance(method, str) else method
     parts = partition(collection, removal)
     workshop = Workshop.open(ranker, collection, parts, device, progress)
-    before = workshop.judge.scorecard(workshop.scorer(ranker))
+    task = workshop.task(ranker)
+    clock = Clock(workshop.runtime)
+    with clock.on("teacher"):
+        before = workshop.judge.scorecard(task.teacher.scores)
     assert before.forget is not None
     goal = resolve_target(target, before)
-    clock = Clock(workshop.runtime)
     student, after, history, landing = ranker, before, [], None
     if before.forget.mean > goal or not method.steered:
         student = _start(ranker, method, base, seed)
@@ -138,9 +140,10 @@ def forget(
         if watch is None:
             watch = WATCHED if workshop.runtime.device.type == "cuda" else 0
         if isinstance(method, Retrain):
+            clock = Clock(workshop.runtime)  # no teacher
             history = run_training(student, workshop, method, seed, clock)
         else:
-            history, landing = _unlearn(ranker, student, workshop, method, goal, before.forget.mean, clock, watch, seed)
+            history, landing = _unlearn(task, student, workshop, method, goal, before.forget.mean, clock, watch, seed)
         after = workshop.judge.scorecard(workshop.scorer(student))
     assert after.forget is not None
     known = learning_epoch if learning_epoch and learning_epoch.get("device") == workshop.runtime.name else None
@@ -178,7 +181,7 @@ def _start(ranker: Ranker, method: Method, base: str | None, seed: int) -> Ranke
 
 
 def _unlearn(
-    original: Ranker,
+    task: Task,
     student: Ranker,
     workshop: Workshop,
     method: Method,
@@ -189,9 +192,8 @@ def _unlearn(
     seed: int,
 ) -> tuple[list[dict[str, Any]], Landing | None]:
     """Unlearn in place: epochs until the target is crossed, then landing."""
-    steering = Steering(student, workshop, target, clock, watch, weights_of(student), forget_before)
-    with clock.on("preparation"):
-        plan = method.plan(workshop.task(original))
+    near = tolerance(len(np.unique(workshop.parts.forget[:, 0])))
+    steering = Steering(student, workshop, target, near, clock, watch, weights_of(student), forget_before)
     schedule = Schedule(method.epochs, method.learning_rate, seed)
-    fit(student, plan, schedule, workshop.store, workshop.runtime, steering.reached)
+    fit(student, method.plan(task), schedule, workshop.store, workshop.runtime, steering.reached)
     return steering.history, steering.land()

@@ -49,7 +49,7 @@ MODEL_TYPES = {"CrossEncoder": "cross-encoder", "SentenceTransformer": "bi-encod
 def ranker_kind(name: str) -> str:
     """The ranker that a user's word means."""
     for kind, entry in RANKERS.items():
-        if name.lower() in (kind, entry.alias):
+        if name and name.lower() in (kind, entry.alias):
             return kind
     raise UnknownName("ranker", name, RANKERS)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Ints = NDArray[np.int64]
-WIDTH_STEP = 16
+WIDTH_STEP = 8
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def width_for(lengths: Ints, most: int) -> int:
     """The longest length, rounded up so that few shapes occur and memory is used again.
 
     >>> width_for(np.array([3, 18]), 64), width_for(np.array([63]), 50), width_for(np.array([], np.int64), 64)
-    (32, 63, 16)
+    (24, 63, 8)
     """
     longest = int(lengths.max(initial=1))
     return max(longest, min(most, -(-longest // WIDTH_STEP) * WIDTH_STEP))
