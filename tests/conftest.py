@@ -6,9 +6,12 @@ from pathlib import Path
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import pytest
+import torch
 
 from tests.tiny import GOLDEN, make_collection, make_dense_collection, make_encoder
 from unrank.collection.collection import Collection
+
+torch.set_num_threads(1)  # models this small only lose by sharing their work
 
 
 @pytest.fixture(scope="session")

@@ -120,3 +120,11 @@ def make_learnable_beir(folder: Path, articles: int = 25) -> Path:
     for split, lines in (("train", train), ("test", test)):
         (folder / "qrels" / f"{split}.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n")
     return folder
+
+
+def make_bi_encoder(encoder: Path, folder: Path) -> Path:
+    """An untrained bi-encoder on the tiny encoder, as a folder."""
+    from unrank.rankers import create_ranker
+
+    create_ranker("bi-encoder", str(encoder), 0).save(folder)
+    return folder

@@ -29,6 +29,7 @@ def check_free(out: Path) -> None:
 def new_folder(out: Path) -> Iterator[Path]:
     """A folder to write into that becomes `out` when the block ends well, and is gone when it does not."""
     check_free(out)
+    new_parents = [parent for parent in out.parents if not parent.exists()]
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.partial-", dir=out.parent))
@@ -44,6 +45,8 @@ def new_folder(out: Path) -> Iterator[Path]:
         _flush(out.parent)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
+        for parent in new_parents:
+            parent.rmdir()
         raise
 
 

@@ -8,12 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.tiny import GOLDEN, text_of
 from unrank.cli.main import run
-
-torch.set_num_threads(1)  # models this small only lose by sharing their work
 
 Pair = tuple[str, str]
 Refused = Callable[..., str]

@@ -243,7 +243,7 @@ def test_removals_that_make_no_sense(
 def test_no_test_queries(refused: Refused, ranker: Path, golden_folder: Path, tmp_path: Path, target: str) -> None:
     path = write_removal(tmp_path, queries=["q1"])
     command = ("forget", ranker, golden_folder, "--removal", path, "--target", target, "--out", tmp_path / "out")
-    assert f"the target '{target}' is the MRR on test queries and the collection has none" in refused(*command)
+    assert f"the target '{target}' is the MRR on test queries, and none is there" in refused(*command)
 
 
 @pytest.mark.parametrize("target", ["0", "-0.5", "1.5", "nan", "inf", "0%", "150%"])

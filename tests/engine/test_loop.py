@@ -64,7 +64,7 @@ def pull(scored: Scored) -> Tensor:
 
 
 def phase(samples: Samples, loss: Callable[[Scored], Tensor] = pull, batch: int = 4, name: str = "pull") -> Phase:
-    return Phase(name, lambda generator: samples, loss, batch)
+    return Phase(name, len(samples), lambda generator: samples, loss, batch)
 
 
 def run(phases: Sequence[Phase], epochs: int = 3, stop_after: int = 99) -> tuple[TableRanker, list[Epoch]]:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from unrank.collection.collection import Collection
 from unrank.collection.inspect import pair_ids
@@ -16,8 +15,6 @@ from unrank.forgetting.forget import Forgotten, forget
 from unrank.forgetting.train import Trained, train
 from unrank.methods.cocol import Cocol
 from unrank.methods.retrain import Retrain
-
-torch.set_num_threads(1)  # models this small only lose by sharing their work
 
 FAST = Cocol(learning_rate=1e-3, batch=16)
 """Steps large enough that a tiny ranker forgets within a few epochs."""

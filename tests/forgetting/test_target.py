@@ -7,6 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from unrank.collection.collection import Collection
+from unrank.collection.partition import partition
+from unrank.collection.removal import Removal
 from unrank.errors import UnknownName, UnrankError
 from unrank.evaluation.scorecard import Measured, Scorecard
 from unrank.forgetting.target import check_target, resolve_target, tolerance
@@ -23,28 +26,28 @@ def scorecard(test_mrr: float | None) -> Scorecard:
 
 
 @pytest.mark.parametrize("target", ["unseen", "half-unseen", 0.45, "0.45", 1, "1", 1e-6, "50%", "0.1%", "100%"])
-def test_what_can_be_a_target(target: str | float) -> None:
-    check_target(target)
+def test_what_can_be_a_target(target: str | float, dense: Collection) -> None:
+    check_target(target, dense, partition(dense, Removal(queries=["query1"])))
     assert 0 < resolve_target(target, scorecard(0.5)) <= 1
 
 
 @pytest.mark.parametrize(
     "target", [0, -0.1, 1.0001, 1.5, "0", "1.5", float("nan"), "nan", float("inf"), "-inf", "0%", "101%"]
 )
-def test_numbers_that_cannot(target: str | float) -> None:
+def test_numbers_that_cannot(target: str | float, dense: Collection) -> None:
     with pytest.raises(UnrankError, match=r"outside \(0, 1\]"):
-        check_target(target)
+        check_target(target, dense, partition(dense, Removal(queries=["query1"])))
 
 
 @pytest.mark.parametrize("target", ["abc", "", "0,5", "UNSEEN", "unseen ", "%", "half%", "50%%"])
-def test_words_that_cannot(target: str) -> None:
+def test_words_that_cannot(target: str, dense: Collection) -> None:
     with pytest.raises(UnknownName, match=r"unknown target .*known are unseen, half-unseen, a number in \(0, 1\]"):
-        check_target(target)
+        check_target(target, dense, partition(dense, Removal(queries=["query1"])))
 
 
-def test_the_nearest_name_is_offered() -> None:
+def test_the_nearest_name_is_offered(dense: Collection) -> None:
     with pytest.raises(UnknownName, match="did you mean 'half-unseen'"):
-        check_target("half_unseen")
+        check_target("half_unseen", dense, partition(dense, Removal(queries=["query1"])))
 
 
 def test_unseen_is_what_the_ranker_reaches_on_test_queries() -> None:
@@ -54,10 +57,19 @@ def test_unseen_is_what_the_ranker_reaches_on_test_queries() -> None:
     assert resolve_target(0.45, before) == resolve_target("0.45", before) == 0.45
 
 
-def test_unseen_needs_test_queries_and_a_number_does_not() -> None:
-    with pytest.raises(UnrankError, match="the collection has none: give a number, or import it with --test-split"):
-        resolve_target("unseen", scorecard(None))
+def test_unseen_needs_test_queries_and_a_number_does_not(golden: Collection) -> None:
+    parts = partition(golden, Removal(queries=["q1"]))
+    with pytest.raises(UnrankError, match="MRR on test queries, and none is there or none is left: give a number"):
+        check_target("unseen", golden, parts)
+    check_target(0.3, golden, parts)
     assert resolve_target(0.3, scorecard(None)) == 0.3
+
+
+def test_unseen_needs_test_queries_that_are_left(dense: Collection) -> None:
+    tested = dense.documents.ids(np.unique(dense.test_pairs[:, 1]))
+    parts = partition(dense, Removal(documents=tested))
+    with pytest.raises(UnrankError, match="none is left"):
+        check_target("half-unseen", dense, parts)
 
 
 def test_a_share_is_of_what_the_forget_pairs_had() -> None:

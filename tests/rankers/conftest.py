@@ -10,8 +10,6 @@ import torch
 from unrank.rankers import RANKERS, create_ranker
 from unrank.rankers.base import Ranker
 
-torch.set_num_threads(1)  # models this small only lose by sharing their work
-
 
 def enliven(ranker: Ranker, seed: int = 1) -> Ranker:
     """Random weights as they are drawn for training score all texts alike; noise makes the scores part."""

@@ -156,7 +156,7 @@ def test_a_query_of_unknown_words_still_ranks(ranker: Ranker) -> None:
 
 def test_every_pair_has_a_length(ranker: Ranker) -> None:
     queries, documents = ranker.tokenize(["ba", LONG], "query"), ranker.tokenize(["ba", LONG], "document")
-    short, long = ranker.lengths(queries, documents).tolist()
+    short, long = ranker.lengths(queries.lengths, documents.lengths).tolist()
     assert 2 <= short < long < 10_000
 
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unrank.cli.option import DeviceName, DeviceOption, Quiet
+from unrank.cli.option import NOT_REACHED, DeviceName, DeviceOption, Quiet
 from unrank.cli.show import duration, say, show_change, show_partition
 from unrank.disk import check_free
 
 if TYPE_CHECKING:
     from unrank.forgetting.example import Example, Line
+    from unrank.forgetting.forget import Forgotten
 
 
 def demo(
@@ -26,19 +27,19 @@ def demo(
     """Forget a part of Python's own documentation, in minutes, with nothing to download."""
     if out is not None:
         check_free(out)
-    folder = out or Path(tempfile.mkdtemp(prefix="unrank-demo-"))
     say("Reading the documentation that comes with this Python, and the encoder all-MiniLM-L6-v2 ...")
     from unrank.cli.progress import progress
     from unrank.collection.build import ImportOptions, import_collection
     from unrank.collection.partition import partition
     from unrank.collection.sources.pydocs import demo_location
-    from unrank.forgetting.demo import CANDIDATES, HEADING, METHOD, TARGET, demo_removal
+    from unrank.forgetting.demo import CANDIDATES, HEADING, METHOD, TARGET, TRAIN_LAYERS, demo_removal
     from unrank.forgetting.example import examples
     from unrank.forgetting.forget import forget
     from unrank.rankers import load_ranker
     from unrank.rankers.encoder import default_encoder
 
     original = load_ranker(default_encoder())
+    folder = out or Path(tempfile.mkdtemp(prefix="unrank-demo-"))
     collection = import_collection(
         f"pydocs:{demo_location()}", folder / "collection", ImportOptions(candidates=CANDIDATES)
     )
@@ -51,23 +52,40 @@ def demo(
     say(f"Forgetting, until the forget MRR is {TARGET} of what it was ...")
     with progress(quiet) as listener:
         result = forget(
-            original, collection, removal, method=METHOD, target=TARGET, device=device.value, progress=listener
+            original,
+            collection,
+            removal,
+            method=METHOD,
+            target=TARGET,
+            train_layers=TRAIN_LAYERS,
+            device=device.value,
+            progress=listener,
         )
     result.save(folder / "ranker")
     say("")
     show_change(result)
-    assert result.before.forget is not None and result.after.forget is not None
-    before, after = result.before.forget.mean, result.after.forget.mean
-    say(
-        f"\nThe ranker forgot what it was told to: its MRR there fell from {before:.3f} to {after:.3f}, "
-        f"where the target was {result.target:.3f}. It kept "
-        + ", ".join(f"{share:.3f} of {name}" for name, share in result.kept.items())
-        + f". That took {duration(result.record.seconds)}; an epoch of training would take "
-        f"{duration(result.record.learning_epoch['seconds'])} ({result.record.learning_epoch['how']})."
-    )
+    tell(result)
     for example in examples(original, result, collection, parts, device=device.value):
         show_example(example)
     say(f"\nThe ranker is in {folder / 'ranker'}; SentenceTransformer loads it. Its record is unrank.json there.")
+    if not result.reached:
+        raise typer.Exit(NOT_REACHED)
+
+
+def tell(result: Forgotten) -> None:
+    """In plain words what came of it."""
+    assert result.before.forget is not None and result.after.forget is not None
+    before, after, epoch = result.before.forget.mean, result.after.forget.mean, result.record.learning_epoch
+    done = "forgot what it was told to" if result.reached else "did not forget enough"
+    kept = ", ".join(f"{share:.3f} of {name}" for name, share in result.kept.items())
+    say(
+        f"\nThe ranker {done}: its MRR there fell from {before:.3f} to {after:.3f}; the target was {result.target:.3f}."
+    )
+    say(f"It kept {kept}.")
+    say(
+        f"That took {duration(result.record.seconds)}; "
+        f"one epoch of training would take {duration(epoch['seconds'])} ({epoch['how']})."
+    )
 
 
 def show_example(example: Example) -> None:

@@ -11,6 +11,9 @@ import typer
 
 from unrank.errors import UnrankError
 
+NOT_REACHED = 3
+"""The exit status where less was reached, or more was lost, than was asked for."""
+
 
 class DeviceName(StrEnum):
     auto = "auto"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unrank.cli.option import (
+    NOT_REACHED,
     AsJson,
     CollectionFolder,
     DeviceName,
@@ -28,8 +29,6 @@ from unrank.errors import UnrankError, count
 if TYPE_CHECKING:
     from unrank.collection.removal import Removal
     from unrank.forgetting.forget import Forgotten
-
-NOT_REACHED = 3
 
 
 def train(
@@ -75,6 +74,7 @@ def evaluate(
     removal: RemovalFile = None,
     as_json: AsJson = False,
     device: DeviceOption = DeviceName.auto,
+    quiet: Quiet = False,
 ) -> None:
     """Measure a ranker (or bm25, to compare with) on the forget, entangled, disjoint and test pairs."""
     from unrank.collection.collection import open_collection
@@ -83,6 +83,7 @@ def evaluate(
     removed = Removal.load(removal) if removal else None
     opened = open_collection(collection)
 
+    from unrank.cli.progress import progress
     from unrank.forgetting.evaluate import evaluate as measure
     from unrank.forgetting.evaluate import evaluate_bm25
     from unrank.rankers import load_ranker
@@ -90,7 +91,8 @@ def evaluate(
     if ranker == "bm25":
         scorecard = evaluate_bm25(opened, removed)
     else:
-        scorecard = measure(load_ranker(ranker), opened, removed, device=device.value)
+        with progress(quiet or as_json) as listener:
+            scorecard = measure(load_ranker(ranker), opened, removed, device=device.value, progress=listener)
     if as_json:
         print(json.dumps(scorecard.to_json()))
     else:
@@ -105,12 +107,17 @@ def forget(
     queries: Annotated[Path | None, typer.Option(help="A text file of query ids, one a line.")] = None,
     documents: Annotated[Path | None, typer.Option(help="A text file of document ids, one a line.")] = None,
     method: Annotated[str, typer.Option(help="How to forget; 'unrank list methods' names them.")] = "cocol",
-    target: Annotated[str, typer.Option(help="The forget MRR to reach: unseen, half-unseen, or a number.")] = "unseen",
+    target: Annotated[
+        str, typer.Option(help="The forget MRR to reach: unseen, half-unseen, a share such as 50%, or a number.")
+    ] = "unseen",
     keep_at_least: Annotated[
         float | None, typer.Option(help="The least share of its MRR that each kept set must keep; else exit 3.")
     ] = None,
     base: Annotated[str | None, typer.Option(help="The encoder that the ranker was trained from.")] = None,
     settings: Settings = None,
+    train_layers: Annotated[
+        int | None, typer.Option(help="Let only so many of the encoder's last layers move.", min=1)
+    ] = None,
     watch: Annotated[
         int | None,
         typer.Option(help="Queries of each kept set to measure at every check; by default 100 on a GPU.", min=0),
@@ -143,7 +150,7 @@ def forget(
     from unrank.rankers import load_ranker
 
     chosen = make_method(method, read_settings(settings))
-    check_target(target)
+    check_target(target, opened, parts)
     loaded = load_ranker(ranker)
     if dry_run:
         show_partition(parts)
@@ -161,6 +168,7 @@ def forget(
             target=target,
             base=base or known.get("base"),
             learning_epoch=known.get("learning_epoch") if same else None,
+            train_layers=train_layers,
             watch=watch,
             seed=seed,
             device=device.value,
@@ -191,14 +199,17 @@ def read_removal(removal: Path | None, queries: Path | None, documents: Path | N
 def report(result: Forgotten, out: Path, keep_at_least: float | None) -> None:
     """Say how it went; exit 3 where less was reached, or more was lost, than was asked for."""
     show_change(result)
-    epochs, goal = result.record.epochs, f"the target of {result.target:.3f}"
-    if not epochs:
+    epochs, goal, took = result.record.epochs, f"the target of {result.target:.3f}", duration(result.record.seconds)
+    if result.record.reached is None:
+        say(f"{result.record.method} has no target; {count(epochs, 'epoch')}, {took}; written to {out}")
+    elif not epochs:
         say(f"nothing to do: the forget MRR is at or below {goal} already; saved unchanged to {out}")
     elif result.reached:
-        took = duration(result.record.seconds)
-        say(f"forget MRR is at {goal} after {count(epochs, 'epoch')}, {took}; written to {out}")
+        say(f"the forget MRR was brought to {goal} in {count(epochs, 'epoch')}, {took}; written to {out}")
     else:
         say(f"{goal} was not reached in {count(epochs, 'epoch')}; the best model was written to {out}")
+    if epochs and result.ranker.separable:
+        say("document vectors that were stored with the old ranker are stale: encode the collection again")
     lost = {name: share for name, share in result.kept.items() if keep_at_least is not None and share < keep_at_least}
     for name, share in lost.items():
         say(f"{name} kept {share:.3f} of its MRR, less than --keep-at-least {keep_at_least:g}; the model is in {out}")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from unrank.collection.texts import Rows, Texts
 from unrank.disk import read_json
-from unrank.errors import BadFile
+from unrank.errors import BadFile, UnrankError
 
 FORMAT_VERSION = 1
 PROMISED = {"name": str, "fingerprint": str, "min_grade": int, "test_min_grade": int, "files": dict}
@@ -99,6 +99,11 @@ class Collection:
     def pair_keys(self, pairs: Pairs) -> Rows:
         """One number a pair, by which pairs are compared."""
         return pairs[:, 0] * len(self.documents) + pairs[:, 1]
+
+    def check_candidates(self) -> None:
+        """Refuse to rank where there is nothing to rank against."""
+        if not len(self.negatives.values):
+            raise UnrankError(f"{self.name} was imported without candidates, so there is nothing to rank against")
 
     @property
     def fingerprint(self) -> str:

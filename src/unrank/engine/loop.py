@@ -88,9 +88,7 @@ def _epoch(
             runtime.progress.advance()
         losses[phase.name] = float(total) / max(1, len(batches))
         if not np.isfinite(losses[phase.name]):
-            raise NotFinite(
-                f"the loss of {phase.name} is not finite in epoch {number}; try a lower learning rate"
-            )
+            raise NotFinite(f"the loss of {phase.name} is not finite in epoch {number}; try a lower learning rate")
         steps, samples = steps + len(batches), samples + len(drawn)
     runtime.wait()
     return Epoch(number, perf_counter() - started, steps, samples, losses)

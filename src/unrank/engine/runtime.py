@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -53,7 +54,14 @@ class Runtime:
     def on(cls, device: Device = "auto", progress: Progress | None = None) -> Runtime:
         if device == "cuda" and not torch.cuda.is_available():
             raise UnrankError("--device cuda: no GPU can be used here; take --device cpu, or auto")
-        return cls(Accelerator(cpu=device == "cpu"), progress or Silence())
+        wanted = "cpu" if device == "cpu" or not torch.cuda.is_available() else "cuda"
+        try:
+            accelerator = Accelerator(cpu=wanted == "cpu", mixed_precision="no")
+        except ValueError as error:  # accelerate keeps one device a process
+            raise UnrankError(f"this process computes on another device than {wanted}; start a new one") from error
+        if accelerator.device.type != wanted:
+            raise UnrankError(f"this process computes on {accelerator.device.type}; for {wanted} start a new one")
+        return cls(accelerator, progress or Silence())
 
     @property
     def device(self) -> torch.device:
@@ -66,7 +74,9 @@ class Runtime:
     @property
     def name(self) -> str:
         """What the device calls itself: times measured on one say nothing of another."""
-        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
+        if self.device.type == "cuda":
+            return str(torch.cuda.get_device_name(self.device))
+        return f"{platform.machine()} processor, {torch.get_num_threads()} threads"
 
     def wait(self) -> None:
         """Until the device has done all it was given, so that a clock may be read."""

@@ -70,9 +70,10 @@ class Scored:
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of an epoch: which samples, how many a step, and what loss."""
+    """A part of an epoch: how many samples and which, how many a step, and what loss."""
 
     name: str
+    size: int
     draw: Callable[[np.random.Generator], Samples]
     loss: Callable[[Scored], Tensor]
     batch: int

@@ -1,7 +1,7 @@
 """Scores of pairs, for training and for evaluation alike.
 
-Pairs go through the encoder in chunks of like length, so that little is padded; the score of a pair does not
-depend on its chunk. A separable ranker encodes each text once, however many pairs it stands in.
+Pairs go through the encoder in chunks of like length, so that little is padded; in float32 the score of a pair does
+not depend on its chunk. A separable ranker encodes each text once, however many pairs it stands in.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
-from unrank.engine.runtime import Runtime
+from unrank.engine.runtime import Progress, Runtime, Silence
 from unrank.engine.tokens import TokenStore
 from unrank.errors import NotFinite
 from unrank.rankers.base import Ranker, Role, SeparableRanker
@@ -25,21 +25,29 @@ PAIRS_AT_ONCE = 65_536
 """How many pairs of vectors meet at once where no gradient is kept."""
 
 
-def score_pairs(ranker: Ranker, store: TokenStore, pairs: Pairs, tokens_at_once: int) -> Tensor:
+def score_pairs(
+    ranker: Ranker, store: TokenStore, pairs: Pairs, tokens_at_once: int, progress: Progress | None = None
+) -> Tensor:
     """The score of each pair, in order. float32 [pairs]"""
+    progress = progress or Silence()
+    if not len(pairs):
+        return torch.zeros(0, device=ranker.device)
     if isinstance(ranker, SeparableRanker):
-        return _score_apart(ranker, store, pairs, tokens_at_once)
-    queries, documents = store.get(pairs[:, 0], "query"), store.get(pairs[:, 1], "document")
-    lengths = ranker.lengths(queries, documents)
+        return _score_apart(ranker, store, pairs, tokens_at_once, progress)
+    lengths = ranker.lengths(store.lengths(pairs[:, 0], "query"), store.lengths(pairs[:, 1], "document"))
     chunks = list(chunks_by_length(lengths, tokens_at_once))
-    scores = [ranker(queries.take(chunk), documents.take(chunk)) for chunk in chunks]
+    progress.begin("scoring", len(chunks))
+    scores = []
+    for chunk in chunks:
+        scores.append(ranker(store.get(pairs[chunk, 0], "query"), store.get(pairs[chunk, 1], "document")))
+        progress.advance()
     return _in_order(scores, chunks)
 
 
 def scores_of(ranker: Ranker, store: TokenStore, pairs: Pairs, runtime: Runtime) -> NDArray[np.float32]:
     """The same without gradients; a score that is not finite is an error."""
     with torch.inference_mode():
-        scores = score_pairs(ranker, store, pairs, runtime.tokens_at_once) if len(pairs) else torch.empty(0)
+        scores = score_pairs(ranker, store, pairs, runtime.tokens_at_once, runtime.progress)
     values: NDArray[np.float32] = scores.cpu().numpy()
     if bad := int(np.count_nonzero(~np.isfinite(values))):
         raise NotFinite(
@@ -62,9 +70,11 @@ def chunks_by_length(lengths: NDArray[np.int64], tokens_at_once: int) -> Iterato
         start += size
 
 
-def _score_apart(ranker: SeparableRanker, store: TokenStore, pairs: Pairs, tokens_at_once: int) -> Tensor:
-    queries, query_of = _encode_once(ranker, store, pairs[:, 0], "query", tokens_at_once)
-    documents, document_of = _encode_once(ranker, store, pairs[:, 1], "document", tokens_at_once)
+def _score_apart(
+    ranker: SeparableRanker, store: TokenStore, pairs: Pairs, tokens_at_once: int, progress: Progress
+) -> Tensor:
+    queries, query_of = _encode_once(ranker, store, pairs[:, 0], "query", tokens_at_once, progress)
+    documents, document_of = _encode_once(ranker, store, pairs[:, 1], "document", tokens_at_once, progress)
     size = len(pairs) if torch.is_grad_enabled() else PAIRS_AT_ONCE
     scores = [
         ranker.interact(queries[query_of[start : start + size]], documents[document_of[start : start + size]])
@@ -74,13 +84,16 @@ def _score_apart(ranker: SeparableRanker, store: TokenStore, pairs: Pairs, token
 
 
 def _encode_once(
-    ranker: SeparableRanker, store: TokenStore, rows: Rows, role: Role, tokens_at_once: int
+    ranker: SeparableRanker, store: TokenStore, rows: Rows, role: Role, tokens_at_once: int, progress: Progress
 ) -> tuple[Tensor, Tensor]:
     unique, place = np.unique(rows, return_inverse=True)
-    tokens = store.get(unique, role)
-    chunks = list(chunks_by_length(tokens.lengths, tokens_at_once))
-    vectors = _in_order([ranker.encode(tokens.take(chunk), role) for chunk in chunks], chunks)
-    return vectors, to_device(place, ranker.device)
+    chunks = list(chunks_by_length(store.lengths(unique, role), tokens_at_once))
+    progress.begin(f"encoding {role} texts", len(chunks))
+    vectors = []
+    for chunk in chunks:
+        vectors.append(ranker.encode(store.get(unique[chunk], role), role))
+        progress.advance()
+    return _in_order(vectors, chunks), to_device(place, ranker.device)
 
 
 def _in_order(values: list[Tensor], chunks: list[Rows]) -> Tensor:

@@ -7,7 +7,7 @@ import numpy as np
 from unrank.collection.collection import Collection
 from unrank.collection.texts import Rows, Texts
 from unrank.rankers.base import Ranker, Role
-from unrank.rankers.tokens import Tokens
+from unrank.rankers.tokens import Ints, Tokens
 
 
 class TokenStore:
@@ -22,6 +22,9 @@ class TokenStore:
     def get(self, rows: Rows, role: Role) -> Tokens:
         return self._sides[role].get(rows)
 
+    def lengths(self, rows: Rows, role: Role) -> Ints:
+        return self._sides[role].lengths(rows)
+
 
 class _Side:
     def __init__(self, ranker: Ranker, texts: Texts, role: Role) -> None:
@@ -30,8 +33,16 @@ class _Side:
         self._tokens = Tokens.of([])
 
     def get(self, rows: Rows) -> Tokens:
+        places = self._places(rows)
+        return self._tokens.take(places)
+
+    def lengths(self, rows: Rows) -> Ints:
+        places = self._places(rows)
+        return self._tokens.lengths[places]
+
+    def _places(self, rows: Rows) -> Ints:
         missing = np.unique(rows[self._place[rows] < 0])
         if len(missing):
             self._place[missing] = len(self._tokens) + np.arange(len(missing))
             self._tokens = self._tokens + self._ranker.tokenize(self._texts.texts(missing), self._role)
-        return self._tokens.take(self._place[rows].astype(np.int64))
+        return self._place[rows].astype(np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from unrank.engine.scoring import scores_of
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.workshop import Workshop
 from unrank.methods.base import Method
+from unrank.methods.retrain import Retrain
 from unrank.rankers.base import Ranker
 
 TIMED_LISTS = 3
@@ -26,25 +28,38 @@ TYPICAL_CHECKS = 8
 def estimate(
     ranker: Ranker, collection: Collection, parts: Partition, method: Method, device: Device = "auto"
 ) -> float:
-    """Seconds for a typical run: its epochs, the teacher's scores, the checks and the landing."""
+    """Seconds for a typical run: the scorecards before and after, some epochs, the checks and the landing."""
     workshop = Workshop.open(ranker, collection, parts, device)
+    forgotten, all_queries = len(np.unique(parts.forget[:, 0])), len(collection.queries)
+    a_list = _seconds_a_list(ranker, workshop)
+    steps = _seconds_an_epoch(ranker, workshop, method)
+    if isinstance(method, Retrain):
+        return method.epochs * steps + 2 * all_queries * a_list
+    return TYPICAL_EPOCHS * steps + (2 * all_queries + TYPICAL_CHECKS * forgotten) * a_list
+
+
+def _seconds_a_list(ranker: Ranker, workshop: Workshop) -> float:
+    queries = np.unique(workshop.parts.forget[:, 0])[:TIMED_LISTS]
+    pairs = workshop.collection.list_pairs(queries)
+    scores_of(ranker, workshop.store, pairs, workshop.runtime)  # tokenises and warms up
     clock = Clock(workshop.runtime)
-    queries = np.unique(parts.forget[:, 0])
-    some = collection.list_pairs(queries[:TIMED_LISTS])
-    scores_of(ranker, workshop.store, some, workshop.runtime)  # tokenises and warms up
     with clock.on("lists"):
-        scores_of(ranker, workshop.store, some, workshop.runtime)
-    few = Partition(parts.forget[:TIMED_SAMPLES], parts.entangled, parts.disjoint[:TIMED_SAMPLES])
-    steps = 0.0
-    whole = {"forget": len(parts.forget), "hold": len(parts.disjoint)}
+        scores_of(ranker, workshop.store, pairs, workshop.runtime)
+    return clock.total / len(queries)
+
+
+def _seconds_an_epoch(ranker: Ranker, workshop: Workshop, method: Method) -> float:
+    """A few samples of each phase, scaled to all of them."""
     pupil = copy.deepcopy(ranker)
     optimizer = torch.optim.AdamW(pupil.parameters(), lr=0.0, weight_decay=0.0)
-    for phase in method.plan(Workshop.open(ranker, collection, few, device).task(ranker)):
-        drawn = phase.draw(np.random.default_rng(0))
-        sample = drawn.take(np.arange(min(TIMED_SAMPLES, len(drawn))))
-        with clock.on(phase.name):
-            step(pupil, phase, sample, optimizer, workshop.store, workshop.runtime)
-        steps += clock.seconds[phase.name] * whole.get(phase.name, len(drawn)) / max(1, len(sample))
-    a_list = clock.seconds["lists"] / len(queries[:TIMED_LISTS])
-    teacher = len(np.unique(np.concatenate([parts.forget, parts.retain])[:, 0])) * a_list
-    return teacher + TYPICAL_EPOCHS * steps + TYPICAL_CHECKS * len(queries) * a_list
+    parts, first = workshop.parts, slice(TIMED_SAMPLES)
+    few = replace(parts, forget=parts.forget[first], entangled=parts.entangled[first], disjoint=parts.disjoint[first])
+    plans = [method.plan(replace(workshop, parts=these).task(ranker)) for these in (parts, few)]
+    seconds = 0.0
+    for whole, part in zip(*plans, strict=True):
+        drawn = part.draw(np.random.default_rng(0))
+        clock = Clock(workshop.runtime)
+        with clock.on("step"):
+            step(pupil, part, drawn.take(np.arange(len(drawn))[first]), optimizer, workshop.store, workshop.runtime)
+        seconds += clock.total * whole.size / max(1, min(len(drawn), TIMED_SAMPLES))
+    return seconds

@@ -31,13 +31,14 @@ def evaluate(
 
 def evaluate_bm25(collection: Collection, removal: Removal | None = None) -> Scorecard:
     """The scorecard of BM25 on the same lists."""
+    collection.check_candidates()
     index = Bm25.over(collection.documents)
 
     def score(pairs: Pairs) -> NDArray[np.float32]:
         scores = np.empty(len(pairs), np.float32)
-        for query in np.unique(pairs[:, 0]).tolist():
-            here = np.flatnonzero(pairs[:, 0] == query)
-            scores[here] = index.scores(collection.queries.text(query), pairs[here, 1])
+        order = np.argsort(pairs[:, 0], kind="stable")
+        for here in np.split(order, np.flatnonzero(np.diff(pairs[order, 0])) + 1):
+            scores[here] = index.scores(collection.queries.text(pairs[here[0], 0]), pairs[here, 1])
         return scores
 
     return Judge(collection, partition(collection, removal) if removal is not None else None).scorecard(score)

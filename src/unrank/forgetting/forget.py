@@ -6,7 +6,7 @@ The original is never changed. A method that cannot reach the target within its 
 from __future__ import annotations
 
 import copy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,14 @@ import numpy as np
 from unrank.collection.collection import Collection
 from unrank.collection.partition import partition
 from unrank.collection.removal import Removal
-from unrank.engine.loop import Epoch, Schedule, fit
+from unrank.engine.loop import Schedule, fit
 from unrank.engine.runtime import Device, Progress
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.clock import Clock
-from unrank.forgetting.landing import Landing, Weights, land, put_weights, weights_of
+from unrank.forgetting.landing import Landing, weights_of
 from unrank.forgetting.record import Record, hashed, save_ranker
+from unrank.forgetting.steering import Steering
 from unrank.forgetting.target import check_target, resolve_target, tolerance
 from unrank.forgetting.train import estimate_learning_epoch, run_training
 from unrank.forgetting.workshop import Workshop
@@ -29,7 +30,8 @@ from unrank.methods import make_method
 from unrank.methods.base import Method, Task
 from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker
-from unrank.rankers.base import Ranker
+from unrank.rankers.base import Ranker, train_last_layers
+from unrank.rankers.encoder import public_name
 
 KEPT = ("entangled", "disjoint", "test")
 WATCHED = 100
@@ -57,53 +59,6 @@ class Forgotten:
         save_ranker(self.ranker, self.record, Path(out))
 
 
-@dataclass
-class Steering:
-    """Watches the forget MRR of a run: when to stop, where to land from, which weights were best."""
-
-    student: Ranker
-    workshop: Workshop
-    target: float
-    near: float
-    clock: Clock
-    watched: int
-    above: Weights
-    forget: float
-    history: list[dict[str, Any]] = field(default_factory=list)
-    best: tuple[float, Weights] | None = None
-
-    def reached(self, epoch: Epoch) -> bool:
-        """The check after an epoch."""
-        self.clock.add("steps", epoch.seconds)
-        with self.clock.on("checks"):
-            self.forget = self.workshop.judge.forget_mrr(self.workshop.scorer(self.student))
-        if self.forget > self.target:
-            self.above = weights_of(self.student)
-            if self.best is None or self.forget < self.best[0]:
-                self.best = self.forget, self.above
-        line = {"epoch": epoch.number, "seconds": epoch.seconds, "forget": self.forget, "losses": epoch.losses}
-        seen = self.workshop.judge.watch(self.workshop.scorer(self.student), self.watched) if self.watched else {}
-        self.history.append(line | seen)
-        moved = ", ".join(f"{name} {value:.3f}" for name, value in seen.items())
-        self.workshop.runtime.progress.say(
-            f"epoch {epoch.number}: forget MRR {self.forget:.3f}, target {self.target:.3f}{moved and f' ({moved})'}"
-        )
-        return self.forget <= self.target + self.near
-
-    def land(self) -> Landing | None:
-        """Onto the target if it was crossed, else back to the best weights."""
-        if self.forget > self.target + self.near:
-            if self.best is not None:
-                self.forget = self.best[0]
-                put_weights(self.student, self.best[1])
-            return None
-        judge, student, score = self.workshop.judge, self.student, self.workshop.scorer(self.student)
-        with self.clock.on("landing"):
-            landing = land(student, self.above, self.forget, self.target, self.near, lambda: judge.forget_mrr(score))
-        self.forget = landing.forget
-        return landing
-
-
 def forget(
     ranker: Ranker,
     collection: Collection,
@@ -113,6 +68,7 @@ def forget(
     target: float | str = "unseen",
     base: str | None = None,
     learning_epoch: dict[str, Any] | None = None,
+    train_layers: int | None = None,
     watch: int | None = None,
     seed: int = 0,
     device: Device = "auto",
@@ -121,46 +77,50 @@ def forget(
     """Make a copy of a ranker that has forgotten, to the degree that the target says.
 
     `base` is the encoder that the ranker was trained from, for methods that begin there; `learning_epoch` what an epoch
-    of training took, if that is known; `watch` how many queries of each kept set are measured at every check.
+    of training took, if that is known; `train_layers` how many of the encoder's last layers may move, if not all;
+    `watch` how many queries of each kept set are measured at every check.
     """
-    check_target(target)
     method = make_method(method) if isinstance(method, str) else method
     parts = partition(collection, removal)
+    check_target(target, collection, parts)
+    student = _start(ranker, method, base, seed)
+    if train_layers is not None:
+        train_last_layers(student, train_layers)
     workshop = Workshop.open(ranker, collection, parts, device, progress)
+    student.to(workshop.runtime.device)
+    known = learning_epoch if learning_epoch and learning_epoch.get("device") == workshop.runtime.name else None
+    an_epoch = known or estimate_learning_epoch(ranker, workshop)
     task = workshop.task(ranker)
     clock = Clock(workshop.runtime)
     with clock.on("teacher"):
         before = workshop.judge.scorecard(task.teacher.scores)
     assert before.forget is not None
     goal = resolve_target(target, before)
-    student, after, history, landing = ranker, before, [], None
-    if before.forget.mean > goal or not method.steered:
-        student = _start(ranker, method, base, seed)
-        student.to(workshop.runtime.device)
-        if watch is None:
-            watch = WATCHED if workshop.runtime.device.type == "cuda" else 0
-        if isinstance(method, Retrain):
-            clock = Clock(workshop.runtime)  # no teacher
-            history = run_training(student, workshop, method, seed, clock)
-        else:
-            history, landing = _unlearn(task, student, workshop, method, goal, before.forget.mean, clock, watch, seed)
+    history: list[dict[str, Any]] = []
+    landing: Landing | None = None
+    after, reached = before, before.forget.mean <= goal
+    if isinstance(method, Retrain):
+        clock = Clock(workshop.runtime)  # it asks no teacher
+        history = run_training(student, workshop, method, seed, clock)
+    elif not reached:
+        steering = _unlearn(task, student, workshop, method, goal, before.forget.mean, clock, watch, seed)
+        landing, reached, history = steering.land(), steering.on_target, steering.history
+    if history:
         after = workshop.judge.scorecard(workshop.scorer(student))
-    assert after.forget is not None
-    known = learning_epoch if learning_epoch and learning_epoch.get("device") == workshop.runtime.name else None
     record = Record(
         ranker=ranker.kind,
-        base=base,
+        base=public_name(base) if base else None,
         method=method.name,
-        settings=asdict(method),
+        settings=asdict(method) | ({} if train_layers is None else {"train_layers": train_layers}),
         seed=seed,
         collection={"name": collection.name, "fingerprint": collection.fingerprint},
         target=goal,
         target_name=str(target),
-        reached=after.forget.mean <= goal + tolerance(len(after.forget.queries)),
+        reached=reached if method.steered else None,
         epochs=len(history),
         seconds=clock.total,
         timing=clock.seconds,
-        learning_epoch=known or estimate_learning_epoch(ranker, workshop),
+        learning_epoch=an_epoch,
         landing=asdict(landing) if landing else None,
         device=workshop.runtime.name,
         before=before.to_json(),
@@ -168,7 +128,7 @@ def forget(
         removed=hashed(removal),
         history=history,
     )
-    return Forgotten(student, before, after, goal, bool(record.reached), record)
+    return Forgotten(student, before, after, goal, record.reached is not False, record)
 
 
 def _start(ranker: Ranker, method: Method, base: str | None, seed: int) -> Ranker:
@@ -188,12 +148,14 @@ def _unlearn(
     target: float,
     forget_before: float,
     clock: Clock,
-    watch: int,
+    watch: int | None,
     seed: int,
-) -> tuple[list[dict[str, Any]], Landing | None]:
-    """Unlearn in place: epochs until the target is crossed, then landing."""
+) -> Steering:
+    """Unlearn in place: epochs until the target is crossed."""
     near = tolerance(len(np.unique(workshop.parts.forget[:, 0])))
+    if watch is None:
+        watch = WATCHED if workshop.runtime.device.type == "cuda" else 0
     steering = Steering(student, workshop, target, near, clock, watch, weights_of(student), forget_before)
     schedule = Schedule(method.epochs, method.learning_rate, seed)
-    fit(student, method.plan(task), schedule, workshop.store, workshop.runtime, steering.reached)
-    return steering.history, steering.land()
+    fit(student, method.plan(task), schedule, workshop.store, workshop.runtime, steering.crossed)
+    return steering

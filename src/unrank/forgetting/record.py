@@ -1,7 +1,7 @@
 """The record of a run: all that is needed to judge it, and nothing that was removed.
 
 It is JSON beside the weights (`unrank.json`), with one line a check in `history.jsonl`. Removed ids are there
-only as salted hashes, by which a later run can tell that it was asked the same before.
+only as salted hashes: whoever knows an id can check whether it is among them, and nobody can read it off.
 """
 
 from __future__ import annotations
@@ -99,14 +99,12 @@ def save_ranker(ranker: Ranker, record: Record, out: Path) -> None:
 
 def model_card(record: Record) -> str:
     """A model card that says what the ranker is and what was done to it, in counts."""
-    libraries = {"cross-encoder": "text-ranking", "bi-encoder": "sentence-similarity"}
-    head = (
-        f"---\nlibrary_name: sentence-transformers\npipeline_tag: {libraries.get(record.ranker, 'text-ranking')}\n---\n"
-    )
+    tags = {"cross-encoder": "text-ranking", "bi-encoder": "sentence-similarity"}
+    head = f"---\nlibrary_name: sentence-transformers\npipeline_tag: {tags.get(record.ranker, 'text-ranking')}\n---\n"
     lines = [f"# A {record.ranker}", "", f"Made by unrank with the method `{record.method}`."]
     if record.removed is not None:
         counts = ", ".join(f"{record.removed[kind]['count']} {kind}" for kind in ("queries", "documents", "pairs"))
-        lines += ["", f"Removed: {counts}. What they were is not recorded here."]
+        lines += ["", f"Removed: {counts}. Their ids are recorded only as salted hashes."]
     lines += ["", "| set | MRR before | MRR after | queries |", "| --- | --- | --- | --- |"]
     for name, after in record.after.items():
         if after is not None:

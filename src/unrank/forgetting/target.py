@@ -8,15 +8,24 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from unrank.collection.collection import Collection
+from unrank.collection.partition import Partition
 from unrank.errors import UnknownName, UnrankError
 from unrank.evaluation.scorecard import Scorecard
 
 NAMES = {"unseen": 1.0, "half-unseen": 0.5}
 
 
-def check_target(target: str | float) -> None:
+def check_target(target: str | float, collection: Collection, parts: Partition) -> None:
     """Refuse a target that cannot be one, before any work is done for it."""
     if target in NAMES:
+        if np.isin(collection.test_pairs[:, 1], parts.documents).all():
+            raise UnrankError(
+                f"the target {target!r} is the MRR on test queries, and none is there or none is left: "
+                "give a number, or import the collection with --test-split or --test-share"
+            )
         return
     value = _number(target)
     if not (math.isfinite(value) and 0 < value <= 1):
@@ -25,21 +34,17 @@ def check_target(target: str | float) -> None:
 
 def resolve_target(target: str | float, before: Scorecard) -> float:
     """The number that a target means for a ranker with this scorecard."""
-    assert before.forget is not None
     if target not in NAMES:
+        assert before.forget is not None
         return _number(target) * (before.forget.mean if _is_share(target) else 1.0)
-    if before.test is None:
-        raise UnrankError(
-            f"the target {target!r} is the MRR on test queries and the collection has none: "
-            "give a number, or import it with --test-split or --test-share"
-        )
+    assert before.test is not None
     return NAMES[str(target)] * before.test.mean
 
 
 def tolerance(queries: int) -> float:
     """How near to the target counts as on it, for so many forget queries.
 
-    Half a rank of one query, within limits: of a single query, still first, half would be said to be forgotten.
+    Half of what one query can change, within limits: a single query that still stands first is not half forgotten.
 
     >>> tolerance(1000), tolerance(50), tolerance(1)
     (0.003, 0.01, 0.05)

@@ -22,9 +22,10 @@ from unrank.forgetting.workshop import Workshop
 from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker
+from unrank.rankers.encoder import public_name
 
 TIMED_STEPS = 3
-TIMED_TRIPLES = {"cpu": 16, "cuda": 256}
+TIMED_TRIPLES = {"cpu": 8, "cuda": 256}
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def train(
     epoch = sum(line["seconds"] for line in history) / len(history)
     record = Record(
         ranker=ranker.kind,
-        base=base,
+        base=public_name(base),
         method=method.name,
         settings=asdict(method),
         seed=seed,

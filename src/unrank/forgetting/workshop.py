@@ -41,8 +41,11 @@ class Workshop:
         device: Device = "auto",
         progress: Progress | None = None,
     ) -> Workshop:
-        if not len(collection.negatives.values):
-            raise UnrankError(f"{collection.name} was imported without candidates, so there is nothing to rank against")
+        collection.check_candidates()
+        if parts is not None and np.isin(collection.negatives.pairs(parts.retain[:, 0])[:, 1], parts.documents).all():
+            raise UnrankError(
+                "the removal takes every negative of the kept queries, so nothing is left to rank against"
+            )
         runtime = Runtime.on(device, progress)
         ranker.to(runtime.device)
         store = TokenStore(ranker, collection)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -47,9 +48,10 @@ class Cocol(Method):
             )
 
     def plan(self, task: Task) -> Sequence[Phase]:
-        plan = [Phase("forget", lambda generator: self._draw_forget(task, generator), self._forget_loss, self.batch)]
-        if self.phases == "two" and not self.without_disjoint:
-            plan.append(Phase("hold", lambda generator: self._draw_hold(task, generator), self._hold_loss, self.batch))
+        draw_forget, draw_hold = partial(self._draw_forget, task), partial(self._draw_hold, task)
+        plan = [Phase("forget", len(task.parts.forget), draw_forget, self._forget_loss, self.batch)]
+        if self.phases == "two" and not self.without_disjoint and len(task.parts.disjoint):
+            plan.append(Phase("hold", len(task.parts.disjoint), draw_hold, self._hold_loss, self.batch))
         return plan
 
     def _draw_forget(self, task: Task, generator: np.random.Generator) -> Samples:

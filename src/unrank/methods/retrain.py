@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from unrank.engine.losses import margin_loss, mean_where
+from unrank.engine.losses import margin_loss
 from unrank.engine.samples import Phase, Samples, Scored
 from unrank.methods.base import Method, Task, all_present
 
@@ -37,9 +37,9 @@ class Retrain(Method):
             negatives, has = task.negatives.draw(positives[:, 0], generator)
             return Samples.of(all_present(positives[has]), all_present(negatives[has]))
 
-        return [Phase("learn", draw, ranking_loss, self.batch)]
+        return [Phase("learn", self.negatives * len(task.parts.retain), draw, ranking_loss, self.batch)]
 
 
 def ranking_loss(scored: Scored) -> Tensor:
     positive, negative = scored.score.unbind(1)
-    return mean_where(margin_loss(positive, negative), scored.present[:, 1])
+    return margin_loss(positive, negative).mean()

@@ -58,10 +58,10 @@ def create_ranker(kind: str, base: str | None, seed: int) -> Ranker:
     """A fresh ranker on a pretrained encoder; what is new in it is drawn by seed."""
     import torch
 
-    from unrank.rankers.encoder import check_weights, default_encoder, find_model
+    from unrank.rankers.encoder import check_weights, find_encoder
 
     entry = RANKERS[ranker_kind(kind)]
-    folder = default_encoder() if base is None else find_model(base)
+    folder = find_encoder(base)
     check_weights(folder)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

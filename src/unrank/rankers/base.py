@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
+from unrank.errors import UnrankError, count
 from unrank.rankers.tokens import Ints, Tokens
 
 Role = Literal["query", "document"]
@@ -24,6 +25,8 @@ class Ranker(nn.Module, ABC):
     """One contract for all rankers; an entry of `RANKERS` fulfils it."""
 
     kind: ClassVar[str]
+    separable: ClassVar[bool] = False
+    """Whether document vectors can be stored apart from any query."""
 
     @classmethod
     @abstractmethod
@@ -47,9 +50,9 @@ class Ranker(nn.Module, ABC):
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
         """The score of each query with the document at the same place. float32 [batch]"""
 
-    def lengths(self, queries: Tokens, documents: Tokens) -> Ints:
-        """About how many tokens the encoder sees for each pair: what batches are sorted by."""
-        return queries.lengths + documents.lengths
+    def lengths(self, queries: Ints, documents: Ints) -> Ints:
+        """How many tokens the encoder sees for pairs of texts so long: what chunks are made by."""
+        return queries + documents
 
     @property
     def device(self) -> torch.device:
@@ -65,6 +68,8 @@ class Ranker(nn.Module, ABC):
 class SeparableRanker(Ranker):
     """A ranker whose two sides meet only at the end."""
 
+    separable = True
+
     @abstractmethod
     def encode(self, tokens: Tokens, role: Role) -> Tensor:
         """One vector a text. float32 [texts, width]"""
@@ -75,6 +80,19 @@ class SeparableRanker(Ranker):
 
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
         return self.interact(self.encode(queries, "query"), self.encode(documents, "document"))
+
+
+def train_last_layers(ranker: Ranker, layers: int) -> None:
+    """Freeze the embeddings and all but the last layers of the encoder; what stands after them stays trainable."""
+    stacks = [module for module in ranker.modules() if isinstance(module, nn.ModuleList)]
+    if not stacks:
+        raise UnrankError(f"a {ranker.kind} has no layers to choose from")
+    stack = max(stacks, key=lambda layers: sum(weight.numel() for weight in layers.parameters()))
+    if layers > len(stack):
+        raise UnrankError(f"the encoder has {count(len(stack), 'layer')}, so {layers} of them cannot be trained")
+    frozen = {id(weight) for layer in list(stack)[: len(stack) - layers] for weight in layer.parameters()}
+    for name, weight in ranker.named_parameters():
+        weight.requires_grad_(id(weight) not in frozen and "embedding" not in name)
 
 
 def run_in_bfloat16(body: nn.Module) -> None:

@@ -73,6 +73,6 @@ class CrossEncoderRanker(Ranker):
         scores: Tensor = self.model({**tensors, "modality": "text"})["scores"]
         return scores.float().reshape(-1)
 
-    def lengths(self, queries: Tokens, documents: Tokens) -> Ints:
-        whole: Ints = queries.lengths + documents.lengths + self._template.special
+    def lengths(self, queries: Ints, documents: Ints) -> Ints:
+        whole: Ints = queries + documents + self._template.special
         return np.minimum(whole, self._template.longest)

@@ -30,6 +30,20 @@ def default_encoder() -> Path:
     return folder
 
 
+def find_encoder(base: str | None) -> Path:
+    """The folder of a named encoder, or of the default one, which its package has too."""
+    if base is None or (base == DEFAULT_ENCODER and importlib.util.find_spec(DEFAULT_PACKAGE) is not None):
+        return default_encoder()
+    return find_model(base)
+
+
+def public_name(base: str | None) -> str:
+    """What a record may say of an encoder: a hub id, or the last name of a folder, never where it lies."""
+    if base is None:
+        return DEFAULT_ENCODER
+    return Path(base).resolve().name if Path(base).exists() else base
+
+
 def find_model(name: str) -> Path:
     """The folder of a model that is named by its folder or by its hub id."""
     folder = Path(name)

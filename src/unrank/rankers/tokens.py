@@ -41,13 +41,14 @@ class Tokens:
         return Tokens(np.concatenate([self.ids, other.ids]), offsets)
 
     def take(self, places: Ints) -> Tokens:
-        return self.cut(self.lengths, places)
+        return self._some(places, self.lengths[places])
 
-    def cut(self, lengths: Ints, places: Ints | None = None) -> Tokens:
-        """The texts at these places (all, if none are given), text i at most `lengths[i]` long."""
-        if places is None:
-            places = np.arange(len(self))
-        kept = np.minimum(self.lengths, lengths)[places]
+    def cut(self, lengths: Ints) -> Tokens:
+        """Text i at most `lengths[i]` long."""
+        return self._some(np.arange(len(self)), np.minimum(self.lengths, lengths))
+
+    def _some(self, places: Ints, kept: Ints) -> Tokens:
+        """Of the text at each place, so many tokens."""
         offsets = np.concatenate([[0], np.cumsum(kept)])
         source = np.repeat(self.offsets[places] - offsets[:-1], kept) + np.arange(offsets[-1])
         return Tokens(self.ids[source], offsets)

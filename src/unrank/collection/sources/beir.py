@@ -37,7 +37,7 @@ def read_beir(location: str, test_split: str | None) -> Raw:
 def _texts(path: Path) -> Iterator[Text]:
     for number, row in read_json_lines(path):
         id, title, text = row.get("_id"), row.get("title") or "", row.get("text")
-        if not isinstance(id, str) or not isinstance(text, str) or not isinstance(title, str):
+        if not isinstance(id, str) or not id or not isinstance(text, str) or not isinstance(title, str):
             raise BadFile(path, 'expected {"_id": "...", "text": "..."}', number)
         yield Text(id, f"{title} {text}".strip())
 

@@ -18,7 +18,7 @@ from unrank.errors import UnknownName
 
 DEMO_HEADINGS = (
     "argparse", "base64", "calendar", "cmd", "code", "collections", "concurrent", "configparser", "contextlib",
-    "functools", "getopt", "ipaddress", "json", "logging", "optparse", "pathlib", "pdb", "queue", "random",
+    "functools", "getopt", "json", "logging", "optparse", "pathlib", "pdb", "queue", "random",
     "selectors", "shlex", "shutil", "subprocess", "tempfile", "textwrap", "threading", "weakref", "zipfile",
 )  # fmt: skip
 FEWEST_WORDS = 5

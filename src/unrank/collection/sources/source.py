@@ -75,8 +75,8 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             raise BadFile(path, "half of a surrogate pair, which is not text", number) from error
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise BadFile(path, f"not JSON: {getattr(error, 'msg', 'nested too deep')}", number) from error
+        except (ValueError, RecursionError) as error:
+            raise BadFile(path, f"not JSON: {getattr(error, 'msg', 'a value too long or too deep')}", number) from error
         if not isinstance(value, dict):
             raise BadFile(path, "expected a JSON object on each line", number)
         yield number, value
