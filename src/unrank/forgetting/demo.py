@@ -19,7 +19,7 @@ RELATED = ("optparse", "getopt", "configparser", "calendar", "zipfile")
 SHARE = 0.05
 CANDIDATES = 15
 TARGET = "60%"
-METHOD = Cocol(phases="joint", batch=16, learning_rate=1.5e-4)
+METHOD = Cocol(phases="joint", batch=16, learning_rate=2e-4)
 TRAIN_LAYERS = 2
 """One phase and two layers: two slow cores have minutes for it."""
 
