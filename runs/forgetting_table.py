@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import unrank
+from unrank.engine.runtime import Silence
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.record import Record
 from unrank.forgetting.train import Trained
@@ -22,14 +23,8 @@ from unrank.forgetting.train import Trained
 SETS = ("entangled", "disjoint", "test")
 
 
-class Lines:
+class Lines(Silence):
     """Progress as plain lines: this runs where nobody watches."""
-
-    def begin(self, what: str, steps: int) -> None:
-        return
-
-    def advance(self, steps: int = 1) -> None:
-        return
 
     def say(self, line: str) -> None:
         print(f"  {line}", flush=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from unrank.collection.arrow import list_column, open_table, text_batches, write_table, write_texts
 from unrank.collection.collection import FILES, FORMAT_VERSION, Collection, Ragged, open_collection
 from unrank.collection.lists import group, listed_relevant, make_negatives
 from unrank.collection.order import hashed_order
 from unrank.collection.sources import read_source
-from unrank.collection.sources.source import PAIRS_A_BATCH, TEXTS_A_BATCH, Raw, Text, batched
+from unrank.collection.sources.source import PAIRS_A_BATCH, Raw, batched
 from unrank.collection.texts import Rows, Texts
 from unrank.disk import check_free, new_folder, sha256, write_json
 from unrank.errors import UnknownIds, UnknownName, UnrankError, listed
@@ -106,7 +107,7 @@ def build_collection(raw: Raw, out: Path, options: ImportOptions, source: str = 
         most = np.where(is_test, TEST_RELEVANT, options.relevant)
         listed = listed_relevant(relevant, most, documents, queries, options.seed)
         negatives = _negatives(raw, relevant, queries, documents, options)
-        _write_table(folder / "candidates.arrow", {"relevant": _lists(listed), "negatives": _lists(negatives)})
+        write_table(folder / "candidates.arrow", {"relevant": list_column(listed), "negatives": list_column(negatives)})
         write_json(folder / "collection.json", _description(folder, raw, source, options))
     return open_collection(out)
 
@@ -186,8 +187,8 @@ def _negatives(raw: Raw, relevant: Ragged, queries: Texts, documents: Texts, opt
 
 def _write_documents(raw: Raw, folder: Path) -> Texts:
     path = folder / "documents.arrow"
-    _write_stream(path, _text_batches(raw.documents()))
-    documents = Texts("document", _open(path))
+    write_texts(path, text_batches(raw.documents()))
+    documents = Texts("document", open_table(path))
     if len(documents) == 0:
         raise UnrankError(f"{raw.name} has no documents")
     documents.check_unique()
@@ -213,7 +214,7 @@ def _write_queries(raw: Raw, folder: Path, train: Judged, test: Judged) -> Texts
         "text": pa.array(texts, pa.string()),
         "test": pa.array(is_test),
     }
-    return Texts("query", _write_table(folder / "queries.arrow", columns))
+    return Texts("query", write_table(folder / "queries.arrow", columns))
 
 
 def _write_judgements(
@@ -229,45 +230,17 @@ def _write_judgements(
         "document": documents[first].astype(np.int32),
         "grade": grades[first],
     }
-    _write_table(folder / "judgements.arrow", {name: pa.array(values) for name, values in columns.items()})
+    write_table(folder / "judgements.arrow", {name: pa.array(values) for name, values in columns.items()})
     return columns
 
 
 def _description(folder: Path, raw: Raw, source: str, options: ImportOptions) -> dict[str, Any]:
     files = {name: {"bytes": (folder / name).stat().st_size, "sha256": sha256(folder / name)} for name in FILES}
     fingerprint = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
-    counts = {name.removesuffix(".arrow"): _open(folder / name).num_rows for name in FILES[:3]}
+    counts = {name.removesuffix(".arrow"): open_table(folder / name).num_rows for name in FILES[:3]}
     head = {"format_version": FORMAT_VERSION, "name": raw.name, "source": source, "licence": raw.licence}
     return {**head, **asdict(options), "counts": counts, "files": files, "fingerprint": fingerprint}
 
 
 def _joined(train: Judged, test: Judged, name: str) -> NDArray[Any]:
     return np.concatenate([getattr(train, name), getattr(test, name)])
-
-
-def _text_batches(texts: Iterable[Text]) -> Iterator[pa.RecordBatch]:
-    for batch in batched(texts, TEXTS_A_BATCH):
-        ids, values = zip(*batch, strict=True)
-        yield pa.record_batch({"id": pa.array(ids, pa.string()), "text": pa.array(values, pa.string())})
-
-
-def _write_stream(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
-    schema = pa.schema([("id", pa.string()), ("text", pa.string())])
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-
-
-def _write_table(path: Path, columns: dict[str, pa.Array]) -> pa.Table:
-    table = pa.table(columns)
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table)
-    return table
-
-
-def _open(path: Path) -> pa.Table:
-    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-
-
-def _lists(ragged: Ragged) -> pa.Array:
-    return pa.LargeListArray.from_arrays(pa.array(ragged.offsets, pa.int64()), pa.array(ragged.values, pa.int32()))
