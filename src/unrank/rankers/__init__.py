@@ -80,6 +80,10 @@ def load_ranker(name: str | Path) -> Ranker:
 
 def detect_kind(folder: Path) -> str:
     """Which ranker a folder holds, by the marks that its writer left."""
+    from unrank.rankers.own_folder import is_own_folder, read_description
+
+    if is_own_folder(folder):
+        return ranker_kind(read_description(folder)[0])
     described = folder / "config_sentence_transformers.json"
     if described.is_file():
         model_type = _read_object(described).get("model_type", "SentenceTransformer")
