@@ -19,7 +19,7 @@ from unrank.engine.runtime import Progress, Runtime, Silence
 from unrank.engine.tokens import TokenStore
 from unrank.errors import NotFinite
 from unrank.rankers.base import Ranker, Role, SeparableRanker
-from unrank.rankers.tokens import to_device
+from unrank.rankers.staging import to_device
 
 PAIRS_AT_ONCE = 65_536
 """How many pairs of vectors meet at once where no gradient is kept."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -93,27 +93,3 @@ def train_last_layers(ranker: Ranker, layers: int) -> None:
     frozen = {id(weight) for layer in list(stack)[: len(stack) - layers] for weight in layer.parameters()}
     for name, weight in ranker.named_parameters():
         weight.requires_grad_(id(weight) not in frozen and "embedding" not in name)
-
-
-def run_in_bfloat16(body: nn.Module) -> None:
-    """Let an encoder compute in bfloat16 on a GPU, and hand float32 to whatever comes after it.
-
-    Only the encoder: a score that left a linear layer in bfloat16 would tie with its neighbours. Done with hooks,
-    because a deep copy of the ranker copies them rightly; `body` must be a module that is called, not its `forward`.
-    """
-    body.register_forward_pre_hook(_enter_bfloat16)
-    body.register_forward_hook(_leave_bfloat16, always_call=True)
-
-
-def _enter_bfloat16(body: nn.Module, _: Any) -> None:
-    precision = torch.autocast("cuda", torch.bfloat16, enabled=next(body.parameters()).is_cuda)
-    precision.__enter__()  # type: ignore[no-untyped-call]
-    body.__dict__["_precision"] = precision
-
-
-def _leave_bfloat16(body: nn.Module, _: Any, output: Any) -> Any:
-    body.__dict__.pop("_precision").__exit__(None, None, None)
-    for name, value in (output or {}).items():
-        if isinstance(value, Tensor) and value.dtype == torch.bfloat16:
-            output[name] = value.float()
-    return output

@@ -18,8 +18,10 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor
 
 from unrank.errors import BadFile
-from unrank.rankers.base import Role, SeparableRanker, run_in_bfloat16
-from unrank.rankers.tokens import Tokens, mask_of, to_device
+from unrank.rankers.base import Role, SeparableRanker
+from unrank.rankers.lean import LeanEncoder
+from unrank.rankers.staging import to_device
+from unrank.rankers.tokens import Tokens, mask_of
 from unrank.rankers.transformer import MAX_TOKENS, SAFE, loading, longest_input, quiet
 
 TEXTS_AT_ONCE = 256
@@ -37,7 +39,7 @@ class BiEncoderRanker(SeparableRanker):
         self._padding = int(model.tokenizer.pad_token_id or 0)
         self._longest = int(model.max_seq_length or longest_input(model.tokenizer, model[0].config))
         self._prompts = {role: self._prompt(role) for role in PROMPTS}
-        run_in_bfloat16(model[0])
+        self._lean = LeanEncoder(model[0].auto_model)
 
     @classmethod
     def create(cls, base: Path) -> Self:
@@ -81,7 +83,8 @@ class BiEncoderRanker(SeparableRanker):
         }
         if self._prompts[role]:
             features["prompt_length"] = self.model[0]._get_prompt_length(self._prompts[role])
-        vectors: Tensor = self.model(features)["sentence_embedding"].float()
+        with self._lean.reading(tokens.lengths):
+            vectors: Tensor = self.model(features)["sentence_embedding"].float()
         return vectors[:, : self.model.truncate_dim] if self.model.truncate_dim else vectors
 
     def interact(self, queries: Tensor, documents: Tensor) -> Tensor:

@@ -16,8 +16,10 @@ from sentence_transformers import CrossEncoder
 from torch import Tensor, nn
 
 from unrank.errors import BadFile
-from unrank.rankers.base import Ranker, Role, run_in_bfloat16
-from unrank.rankers.tokens import Ints, Tokens, to_device
+from unrank.rankers.base import Ranker, Role
+from unrank.rankers.lean import LeanEncoder
+from unrank.rankers.staging import to_device
+from unrank.rankers.tokens import Ints, Tokens
 from unrank.rankers.transformer import MAX_TOKENS, SAFE, PairTemplate, loading, longest_input, quiet
 
 
@@ -31,7 +33,7 @@ class CrossEncoderRanker(Ranker):
         self.model = model.eval()
         self._prompt: str = model.prompts.get(model.default_prompt_name or "", "")
         self._template = PairTemplate.of(model.tokenizer, int(model.max_seq_length))
-        run_in_bfloat16(model.model.base_model)
+        self._lean = LeanEncoder(model.model.base_model)
 
     @classmethod
     def create(cls, base: Path) -> Self:
@@ -70,7 +72,8 @@ class CrossEncoderRanker(Ranker):
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
         features = self._template.join(queries, documents)
         tensors: dict[str, Any] = {name: to_device(array, self.device) for name, array in features.items()}
-        scores: Tensor = self.model({**tensors, "modality": "text"})["scores"]
+        with self._lean.reading(self.lengths(queries.lengths, documents.lengths)):
+            scores: Tensor = self.model({**tensors, "modality": "text"})["scores"]
         return scores.float().reshape(-1)
 
     def lengths(self, queries: Ints, documents: Ints) -> Ints:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 Ints = NDArray[np.int64]
 WIDTH_STEP = 8
@@ -79,11 +76,3 @@ def width_for(lengths: Ints, most: int) -> int:
     """
     longest = int(lengths.max(initial=1))
     return max(longest, min(most, -(-longest // WIDTH_STEP) * WIDTH_STEP))
-
-
-def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
-    """Move without waiting for what the device still has to do."""
-    tensor = torch.from_numpy(array)
-    if device.type == "cuda":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)

@@ -1,0 +1,132 @@
+"""The way an encoder runs on a GPU, tried on a CPU: the same scores without padding, and in bfloat16 nearly so."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from tests.rankers.conftest import enliven
+from unrank.rankers import create_ranker, lean
+from unrank.rankers.base import Ranker, train_last_layers
+from unrank.rankers.lean import LeanEncoder
+
+KINDS = ["cross-encoder", "bi-encoder"]
+QUERIES = ["ba be", "", "cel dan fos gu", "hir ka le mi no pu ran sel tir"]
+DOCUMENTS = ["ba ce di fo gu han kel", "lir mos", "", "can del fir gos " * 30]
+
+
+def attend_each_text(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, *_: object) -> Tensor:
+    """What the GPU's kernel does, text after text."""
+    each = []
+    for start, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+        query, key, value = (side[start:end].transpose(0, 1).unsqueeze(0) for side in (q, k, v))
+        each.append(scaled_dot_product_attention(query, key, value)[0].transpose(0, 1))
+    return torch.cat(each)
+
+
+def as_on_a_gpu(patch: pytest.MonkeyPatch, precision: torch.dtype) -> None:
+    patch.setattr(lean, "on_gpu", lambda encoder: True)
+    patch.setattr(lean, "varlen_attn", attend_each_text)
+    patch.setattr(lean, "PRECISION", precision)
+
+
+def scores(ranker: Ranker) -> Tensor:
+    result: Tensor = ranker(ranker.tokenize(QUERIES, "query"), ranker.tokenize(DOCUMENTS, "document"))
+    return result
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_padding_scores_and_gradients_stay(
+    kind: str, rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranker = copy.deepcopy(rankers[kind])
+    usual = scores(ranker)
+    usual.sum().backward()  # type: ignore[no-untyped-call]
+    expected = {name: weight.grad for name, weight in ranker.named_parameters() if weight.grad is not None}
+    ranker.zero_grad()
+    as_on_a_gpu(monkeypatch, torch.float32)
+    packed = scores(ranker)
+    packed.sum().backward()  # type: ignore[no-untyped-call]
+    np.testing.assert_allclose(packed.detach(), usual.detach(), rtol=1e-5, atol=1e-5)
+    for name, weight in ranker.named_parameters():
+        if name in expected:
+            assert weight.grad is not None
+            np.testing.assert_allclose(weight.grad, expected[name], rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
+@pytest.mark.parametrize("kind", KINDS)
+def test_bfloat16_moves_scores_by_little_and_weights_stay_float32(
+    kind: str, rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranker = copy.deepcopy(rankers[kind])
+    usual = scores(ranker).detach()
+    as_on_a_gpu(monkeypatch, torch.bfloat16)
+    lower = scores(ranker)
+    assert lower.dtype == torch.float32
+    np.testing.assert_allclose(lower.detach(), usual, rtol=0.05, atol=0.05 * float(usual.abs().max()))
+    lower.sum().backward()  # type: ignore[no-untyped-call]
+    grads = [weight.grad for weight in ranker.parameters() if weight.grad is not None]
+    assert grads and all(grad.dtype == torch.float32 and grad.isfinite().all() for grad in grads)
+
+
+def test_a_copy_runs_on_its_own_weights(rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch) -> None:
+    as_on_a_gpu(monkeypatch, torch.float32)
+    original = rankers["cross-encoder"]
+    before = scores(original).detach()
+    changed = copy.deepcopy(original)
+    with torch.no_grad():
+        for weight in changed.parameters():
+            weight.mul_(0.5)
+    assert not torch.allclose(scores(changed), before, atol=1e-3)
+    assert torch.equal(scores(original), before)
+
+
+def test_what_is_frozen_gets_no_gradient(rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch) -> None:
+    as_on_a_gpu(monkeypatch, torch.float32)
+    ranker = copy.deepcopy(rankers["cross-encoder"])
+    train_last_layers(ranker, 1)
+    scores(ranker).sum().backward()  # type: ignore[no-untyped-call]
+    assert {name for name, weight in ranker.named_parameters() if weight.grad is not None} == {
+        name for name, weight in ranker.named_parameters() if weight.requires_grad
+    }
+
+
+def test_padding_reaches_no_layer(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranker = enliven(create_ranker("cross-encoder", str(encoder), seed=0))
+    as_on_a_gpu(monkeypatch, torch.float32)
+    seen: list[int] = []
+    layers = [module for module in ranker.modules() if type(module).__name__ == "BertLayer"]
+    layers[0].register_forward_pre_hook(lambda layer, inputs: seen.append(inputs[0].shape[:2].numel()))
+    queries, documents = ranker.tokenize(QUERIES, "query"), ranker.tokenize(DOCUMENTS, "document")
+    ranker(queries, documents)
+    assert seen == [int(ranker.lengths(queries.lengths, documents.lengths).sum())]
+
+
+def test_a_family_that_is_not_listed_sees_padding(rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch) -> None:
+    ranker = rankers["bi-encoder"]
+    usual = scores(ranker).detach()
+    as_on_a_gpu(monkeypatch, torch.float32)
+    monkeypatch.setattr(lean, "LAYERS", {})
+    np.testing.assert_allclose(scores(ranker).detach(), usual, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_a_gpu_scores_are_those_of_the_cpu(kind: str, rankers: dict[str, Ranker]) -> None:
+    expected = scores(rankers[kind]).detach()
+    given = scores(copy.deepcopy(rankers[kind]).cuda()).detach().cpu()
+    np.testing.assert_allclose(given, expected, rtol=0.05, atol=0.05 * float(expected.abs().max()))
+
+
+def test_lengths_are_forgotten_after_the_pass(rankers: dict[str, Ranker]) -> None:
+    held: LeanEncoder = rankers["bi-encoder"]._lean  # type: ignore[assignment]
+    with pytest.raises(ZeroDivisionError), held.reading(np.array([1])):
+        _ = 1 / 0
+    assert held._lengths is None
