@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from tests.rankers.conftest import enliven
-from unrank.rankers import create_ranker, lean
-from unrank.rankers.base import Ranker, train_last_layers
-from unrank.rankers.lean import LeanEncoder
+from unrank.rankers import create_ranker, lean, packing
+from unrank.rankers.base import Ranker
+from unrank.rankers.layers import train_last_layers
 
 KINDS = ["cross-encoder", "bi-encoder"]
 QUERIES = ["ba be", "", "cel dan fos gu", "hir ka le mi no pu ran sel tir"]
@@ -32,7 +32,7 @@ def attend_each_text(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, *_: object
 
 def as_on_a_gpu(patch: pytest.MonkeyPatch, precision: torch.dtype) -> None:
     patch.setattr(lean, "on_gpu", lambda encoder: True)
-    patch.setattr(lean, "varlen_attn", attend_each_text)
+    patch.setattr(packing, "varlen_attn", attend_each_text)
     patch.setattr(lean, "PRECISION", precision)
 
 
@@ -113,7 +113,7 @@ def test_a_family_that_is_not_listed_sees_padding(rankers: dict[str, Ranker], mo
     ranker = rankers["bi-encoder"]
     usual = scores(ranker).detach()
     as_on_a_gpu(monkeypatch, torch.float32)
-    monkeypatch.setattr(lean, "LAYERS", {})
+    monkeypatch.setattr(packing, "LAYERS", {})
     np.testing.assert_allclose(scores(ranker).detach(), usual, rtol=1e-5, atol=1e-5)
 
 
@@ -126,7 +126,8 @@ def test_on_a_gpu_scores_are_those_of_the_cpu(kind: str, rankers: dict[str, Rank
 
 
 def test_lengths_are_forgotten_after_the_pass(rankers: dict[str, Ranker]) -> None:
-    held: LeanEncoder = rankers["bi-encoder"]._lean  # type: ignore[assignment]
+    held = rankers["bi-encoder"].lean
+    assert held is not None
     with pytest.raises(ZeroDivisionError), held.reading(np.array([1])):
         _ = 1 / 0
     assert held._lengths is None

@@ -30,8 +30,9 @@ from unrank.methods import make_method
 from unrank.methods.base import Method, Task
 from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker
-from unrank.rankers.base import Ranker, train_last_layers
+from unrank.rankers.base import Ranker
 from unrank.rankers.encoder import public_name
+from unrank.rankers.layers import sharing_frozen_start, train_last_layers
 
 KEPT = ("entangled", "disjoint", "test")
 WATCHED = 100
@@ -92,21 +93,22 @@ def forget(
     an_epoch = known or estimate_learning_epoch(ranker, workshop)
     task = workshop.task(ranker)
     clock = Clock(workshop.runtime)
-    with clock.on("teacher"):
-        before = workshop.judge.scorecard(task.teacher.scores)
-    assert before.forget is not None
-    goal = resolve_target(target, before)
     history: list[dict[str, Any]] = []
     landing: Landing | None = None
-    after, reached = before, before.forget.mean <= goal
-    if isinstance(method, Retrain):
-        clock = Clock(workshop.runtime)  # it asks no teacher
-        history = run_training(student, workshop, method, seed, clock)
-    elif not reached:
-        steering = _unlearn(task, student, workshop, method, goal, before.forget.mean, clock, watch, seed)
-        landing, reached, history = steering.land(), steering.on_target, steering.history
-    if history:
-        after = workshop.judge.scorecard(workshop.scorer(student))
+    with sharing_frozen_start(ranker, student):
+        with clock.on("teacher"):
+            before = workshop.judge.scorecard(task.teacher.scores)
+        assert before.forget is not None
+        goal = resolve_target(target, before)
+        after, reached = before, before.forget.mean <= goal
+        if isinstance(method, Retrain):
+            clock = Clock(workshop.runtime)  # it asks no teacher
+            history = run_training(student, workshop, method, seed, clock)
+        elif not reached:
+            steering = _unlearn(task, student, workshop, method, goal, before.forget.mean, clock, watch, seed)
+            landing, reached, history = steering.land(), steering.on_target, steering.history
+        if history:
+            after = workshop.judge.scorecard(workshop.scorer(student))
     record = Record(
         ranker=ranker.kind,
         base=public_name(base) if base else None,

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from unrank.errors import UnrankError, count
+from unrank.rankers.lean import LeanEncoder
 from unrank.rankers.tokens import Ints, Tokens
 
 Role = Literal["query", "document"]
@@ -27,6 +27,8 @@ class Ranker(nn.Module, ABC):
     kind: ClassVar[str]
     separable: ClassVar[bool] = False
     """Whether document vectors can be stored apart from any query."""
+    lean: LeanEncoder | None = None
+    """Its encoder, where it has one that can run with less."""
 
     @classmethod
     @abstractmethod
@@ -80,16 +82,3 @@ class SeparableRanker(Ranker):
 
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
         return self.interact(self.encode(queries, "query"), self.encode(documents, "document"))
-
-
-def train_last_layers(ranker: Ranker, layers: int) -> None:
-    """Freeze the embeddings and all but the last layers of the encoder; what stands after them stays trainable."""
-    stacks = [module for module in ranker.modules() if isinstance(module, nn.ModuleList)]
-    if not stacks:
-        raise UnrankError(f"a {ranker.kind} has no layers to choose from")
-    stack = max(stacks, key=lambda layers: sum(weight.numel() for weight in layers.parameters()))
-    if layers > len(stack):
-        raise UnrankError(f"the encoder has {count(len(stack), 'layer')}, so {layers} of them cannot be trained")
-    frozen = {id(weight) for layer in list(stack)[: len(stack) - layers] for weight in layer.parameters()}
-    for name, weight in ranker.named_parameters():
-        weight.requires_grad_(id(weight) not in frozen and "embedding" not in name)

@@ -32,6 +32,7 @@ class BiEncoderRanker(SeparableRanker):
     """Any `SentenceTransformer` whose first module is a transformer."""
 
     kind = "bi-encoder"
+    lean: LeanEncoder
 
     def __init__(self, model: SentenceTransformer) -> None:
         super().__init__()
@@ -39,7 +40,7 @@ class BiEncoderRanker(SeparableRanker):
         self._padding = int(model.tokenizer.pad_token_id or 0)
         self._longest = int(model.max_seq_length or longest_input(model.tokenizer, model[0].config))
         self._prompts = {role: self._prompt(role) for role in PROMPTS}
-        self._lean = LeanEncoder(model[0].auto_model)
+        self.lean = LeanEncoder(model[0].auto_model)
 
     @classmethod
     def create(cls, base: Path) -> Self:
@@ -83,7 +84,7 @@ class BiEncoderRanker(SeparableRanker):
         }
         if self._prompts[role]:
             features["prompt_length"] = self.model[0]._get_prompt_length(self._prompts[role])
-        with self._lean.reading(tokens.lengths):
+        with self.lean.reading(tokens.lengths, tokens):
             vectors: Tensor = self.model(features)["sentence_embedding"].float()
         return vectors[:, : self.model.truncate_dim] if self.model.truncate_dim else vectors
 

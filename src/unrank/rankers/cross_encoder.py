@@ -27,13 +27,14 @@ class CrossEncoderRanker(Ranker):
     """Any `CrossEncoder` of sentence-transformers with one output."""
 
     kind = "cross-encoder"
+    lean: LeanEncoder
 
     def __init__(self, model: CrossEncoder) -> None:
         super().__init__()
         self.model = model.eval()
         self._prompt: str = model.prompts.get(model.default_prompt_name or "", "")
         self._template = PairTemplate.of(model.tokenizer, int(model.max_seq_length))
-        self._lean = LeanEncoder(model.model.base_model)
+        self.lean = LeanEncoder(model.model.base_model)
 
     @classmethod
     def create(cls, base: Path) -> Self:
@@ -72,7 +73,7 @@ class CrossEncoderRanker(Ranker):
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
         features = self._template.join(queries, documents)
         tensors: dict[str, Any] = {name: to_device(array, self.device) for name, array in features.items()}
-        with self._lean.reading(self.lengths(queries.lengths, documents.lengths)):
+        with self.lean.reading(self.lengths(queries.lengths, documents.lengths)):
             scores: Tensor = self.model({**tensors, "modality": "text"})["scores"]
         return scores.float().reshape(-1)
 
