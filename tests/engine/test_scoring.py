@@ -24,7 +24,7 @@ from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker, SeparableRanker
 from unrank.rankers.tokens import Ints
 
-KINDS = ["cross-encoder", "bi-encoder"]
+KINDS = ["cross-encoder", "bi-encoder", "colbert"]
 
 
 @pytest.fixture(scope="module", params=KINDS)
