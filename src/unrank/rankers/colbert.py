@@ -78,8 +78,8 @@ class ColbertRanker(SeparableRanker):
     def encode(self, tokens: Tokens, role: Role) -> Tensor:
         """One vector a token, and zeros for what is not scored. float32 [texts, tokens, width]"""
         features = self.model(self._sides.features(tokens, role, self.device), task=role)
-        vectors: Tensor = features["token_embeddings"].float()
-        return vectors * features["attention_mask"].unsqueeze(-1)
+        vectors: Tensor = features["token_embeddings"].float() * features["attention_mask"].unsqueeze(-1)
+        return vectors
 
     def encoded_sizes(self, lengths: Ints) -> Ints:
         return lengths * int(self.model.get_embedding_dimension() or 1)
