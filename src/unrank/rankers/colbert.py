@@ -4,7 +4,7 @@ Reference: Khattab and Zaharia, ColBERT: Efficient and Effective Passage Search 
 over BERT (2020).
 Differs: a loaded folder keeps its own prompts, masks, query expansion and normalisation, as `MultiVectorEncoder` of
 sentence-transformers reads them. A fresh one has none of the first three: its unit vectors of 128 numbers come from a
-layer with orthogonal rows, which keeps the encoder's own similarities, so that it ranks before it is trained.
+layer with orthogonal rows, which nearly keeps the encoder's own similarities, so that it ranks before it is trained.
 """
 
 from __future__ import annotations
