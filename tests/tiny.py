@@ -30,8 +30,7 @@ DISTILBERT_NAMES = {
 }  # fmt: skip
 
 
-def make_tokenizer(types: bool = True) -> PreTrainedTokenizerFast:
-    """A tokenizer that knows `WORDS`; `types` says whether it tells the two texts of a pair apart."""
+def make_tokenizer() -> PreTrainedTokenizerFast:
     vocabulary = {word: row for row, word in enumerate([*SPECIAL, *WORDS])}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
@@ -49,7 +48,6 @@ def make_tokenizer(types: bool = True) -> PreTrainedTokenizerFast:
         sep_token="[SEP]",
         mask_token="[MASK]",
         model_max_length=64,
-        model_input_names=["input_ids", *(["token_type_ids"] if types else []), "attention_mask"],
     )
 
 
@@ -66,7 +64,7 @@ def make_encoder(folder: Path, family: str = "bert") -> Path:
             family, vocab_size=len(WORDS) + len(SPECIAL), max_position_embeddings=places, **sizes, **special
         )
         AutoModel.from_config(config).save_pretrained(folder)
-    make_tokenizer(types=family == "bert").save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
     return folder
 
 
