@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
 from unrank.collection.build import ImportOptions, build_collection
 from unrank.collection.collection import Collection
@@ -21,6 +21,13 @@ WORDS = [
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 GOLDEN = [("q1", "d1"), ("q1", "d2"), ("q2", "d3"), ("q3", "d2"), ("q4", "d3"), ("q4", "d4"), ("q5", "d5")]
+
+
+FAMILIES = ("bert", "distilbert", "mpnet", "modernbert", "roberta")
+DISTILBERT_NAMES = {
+    "hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads",
+    "intermediate_size": "hidden_dim",
+}  # fmt: skip
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
@@ -44,19 +51,19 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def make_encoder(folder: Path) -> Path:
-    """A BERT with random weights, as a folder that `--base` takes."""
+def make_encoder(folder: Path, family: str = "bert") -> Path:
+    """An encoder with random weights, as a folder that `--base` takes."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    special = {f"{name}_token_id": SPECIAL.index(f"[{name.upper()}]") for name in ("pad", "cls", "sep", "mask")}
+    places = 64 if family == "bert" else 72  # some families begin to count after the padding's id
+    if family == "distilbert":
+        sizes = {DISTILBERT_NAMES[name]: size for name, size in sizes.items()}
     with torch.random.fork_rng():
         torch.manual_seed(7)
-        config = BertConfig(
-            vocab_size=len(WORDS) + len(SPECIAL),
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=64,
-            max_position_embeddings=64,
+        config = AutoConfig.for_model(
+            family, vocab_size=len(WORDS) + len(SPECIAL), max_position_embeddings=places, **sizes, **special
         )
-        BertModel(config).save_pretrained(folder)
+        AutoModel.from_config(config).save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
     return folder
 

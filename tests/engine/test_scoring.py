@@ -16,6 +16,8 @@ from tests.tiny import text_of
 from unrank.collection.build import ImportOptions, build_collection
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.sources.source import Judgement, Raw, Text
+from unrank.engine import scoring
+from unrank.engine.encodings import Encodings
 from unrank.engine.runtime import Runtime
 from unrank.engine.scoring import chunks_by_length, score_pairs, scores_of
 from unrank.engine.tokens import TokenStore
@@ -24,7 +26,8 @@ from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker, SeparableRanker
 from unrank.rankers.tokens import Ints
 
-KINDS = ["cross-encoder", "bi-encoder"]
+APART = ["bi-encoder", "colbert"]
+KINDS = ["cross-encoder", *APART]
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -103,8 +106,9 @@ def test_a_pair_that_stands_there_twice_scores_the_same(ranker: Ranker, uneven: 
     assert torch.allclose(scores[60:], scores[:20], atol=1e-5, rtol=0)
 
 
-def test_encoded_apart_a_pair_scores_as_it_does_together(encoder: Path, uneven: Collection) -> None:
-    ranker = create_ranker("bi-encoder", str(encoder), 0)
+@pytest.mark.parametrize("kind", APART)
+def test_encoded_apart_a_pair_scores_as_it_does_together(kind: str, encoder: Path, uneven: Collection) -> None:
+    ranker = create_ranker(kind, str(encoder), 0)
     assert isinstance(ranker, SeparableRanker)
     pairs, store = some_pairs(uneven), TokenStore(ranker, uneven)
     together = ranker(store.get(pairs[:, 0], "query"), store.get(pairs[:, 1], "document"))
@@ -114,16 +118,50 @@ def test_encoded_apart_a_pair_scores_as_it_does_together(encoder: Path, uneven: 
     assert without == pytest.approx(together.detach().numpy(), abs=1e-5, rel=1e-5)
 
 
+@pytest.mark.parametrize("kind", APART)
 def test_encoded_apart_each_text_is_encoded_once(
-    encoder: Path, uneven: Collection, monkeypatch: pytest.MonkeyPatch
+    kind: str, encoder: Path, uneven: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ranker = create_ranker("bi-encoder", str(encoder), 0)
+    ranker = create_ranker(kind, str(encoder), 0)
     assert isinstance(ranker, SeparableRanker)
     encoded, encode = [], ranker.encode
     monkeypatch.setattr(ranker, "encode", lambda tokens, role: encoded.append(len(tokens)) or encode(tokens, role))  # type: ignore[func-returns-value]
     pairs = some_pairs(uneven)
     score_pairs(ranker, TokenStore(ranker, uneven), pairs, 100)
     assert sum(encoded) == len(np.unique(pairs[:, 0])) + len(np.unique(pairs[:, 1]))
+
+
+@pytest.mark.parametrize("kind", APART)
+def test_encoded_apart_memory_is_bounded(
+    kind: str, encoder: Path, uneven: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same scores come where few encodings are held at once and few of them meet at once."""
+    ranker = create_ranker(kind, str(encoder), 0)
+    assert isinstance(ranker, SeparableRanker)
+    pairs, store = some_pairs(uneven), TokenStore(ranker, uneven)
+    sizes = ranker.encoded_sizes(store.lengths(pairs[:, 1], "document"))
+    together = score_pairs(ranker, store, pairs, 700)
+    most, interact = [], ranker.interact
+    monkeypatch.setattr(scoring, "NUMBERS_KEPT", int(sizes.max()) * 5)
+    monkeypatch.setattr(scoring, "NUMBERS_AT_ONCE", int(sizes.max()) * 3)
+    monkeypatch.setattr(ranker, "interact", lambda *sides: most.append(len(sides[0])) or interact(*sides))  # type: ignore[func-returns-value]
+    groups = scoring._groups_that_fit(pairs, sizes)
+    assert len(groups) > 1
+    assert sorted(np.concatenate(groups).tolist()) == list(range(len(pairs)))
+    assert max(sizes[group].sum() for group in groups) <= int(sizes.max()) * 6
+    assert torch.allclose(score_pairs(ranker, store, pairs, 700), together, atol=1e-4, rtol=1e-5)
+    assert sum(most) == len(pairs)
+    assert len(most) > len(groups)
+
+
+def test_encodings_of_many_widths_are_padded_where_they_are_taken() -> None:
+    values = [torch.ones(1, 3, 2), 2 * torch.ones(2, 1, 2)]
+    encodings = Encodings(values, [np.array([1]), np.array([2, 0])])
+    assert encodings.sizes.tolist() == [2, 6, 2]
+    assert encodings.take(np.array([0, 1]))[..., 0].tolist() == [[2, 0, 0], [1, 1, 1]]
+    assert encodings.take(np.array([2, 0, 2])).shape == (3, 1, 2)
+    flat = Encodings([torch.tensor([[1.0, 2], [3, 4]])], [np.array([1, 0])])
+    assert flat.take(np.array([0, 1, 0])).tolist() == [[3, 4], [1, 2], [3, 4]]
 
 
 def test_gradients_flow_from_every_pair(ranker: Ranker, uneven: Collection) -> None:

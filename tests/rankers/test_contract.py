@@ -24,10 +24,11 @@ LONG = "ba cel dir fos gu " * 400
 UNKNOWN = "xyzzy plugh qwerty"
 
 # A bias of the keys shifts all of a token's attention alike, so no score depends on it. A bi-encoder pools the
-# last layer itself and leaves the encoder's own pooler unused.
+# last layer itself and leaves the encoder's own pooler unused; so does colbert, which pools nothing.
 WITHOUT_EFFECT = {
     "cross-encoder": ("attention.self.key.bias",),
     "bi-encoder": ("attention.self.key.bias", "pooler.dense.weight", "pooler.dense.bias"),
+    "colbert": ("attention.self.key.bias", "pooler.dense.weight", "pooler.dense.bias"),
 }
 
 

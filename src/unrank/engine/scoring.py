@@ -1,7 +1,8 @@
 """Scores of pairs, for training and for evaluation alike.
 
 Pairs go through the encoder in chunks of like length, so that little is padded; in float32 the score of a pair does
-not depend on its chunk. A separable ranker encodes each text once, however many pairs it stands in.
+not depend on its chunk. A separable ranker encodes each text once, however many pairs it stands in; if it keeps a
+vector for every token, no more of them are held at once than memory has room for.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ from torch import Tensor
 
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
+from unrank.engine.encodings import Encodings
 from unrank.engine.runtime import Progress, Runtime, Silence
 from unrank.engine.tokens import TokenStore
 from unrank.errors import NotFinite
 from unrank.rankers.base import Ranker, Role, SeparableRanker
 from unrank.rankers.staging import to_device
 
-PAIRS_AT_ONCE = 65_536
-"""How many pairs of vectors meet at once where no gradient is kept."""
+NUMBERS_AT_ONCE = 2**25
+"""How many numbers meet at once where queries and documents are encoded apart: 128 MiB."""
+
+NUMBERS_KEPT = 2**30
+"""How many numbers of encoded documents are held at once: 4 GiB."""
 
 
 def score_pairs(
@@ -73,27 +78,44 @@ def chunks_by_length(lengths: NDArray[np.int64], tokens_at_once: int) -> Iterato
 def _score_apart(
     ranker: SeparableRanker, store: TokenStore, pairs: Pairs, tokens_at_once: int, progress: Progress
 ) -> Tensor:
+    """Each text encoded once; where all encodings would be too much to hold, once a group of queries."""
+    sizes = ranker.encoded_sizes(store.lengths(pairs[:, 1], "document"))
+    groups = _groups_that_fit(pairs, sizes)
+    return _in_order([_score_group(ranker, store, pairs[group], tokens_at_once, progress) for group in groups], groups)
+
+
+def _groups_that_fit(pairs: Pairs, sizes: NDArray[np.int64]) -> list[Rows]:
+    """Places of pairs by query, so that the documents of each group can be held encoded."""
+    _, once = np.unique(pairs[:, 1], return_index=True)
+    if sizes[once].sum() <= NUMBERS_KEPT:
+        return [np.arange(len(pairs))]
+    order = np.argsort(pairs[:, 0], kind="stable")
+    number = np.cumsum(sizes[order]) // NUMBERS_KEPT
+    return np.split(order, np.flatnonzero(np.diff(number)) + 1)
+
+
+def _score_group(
+    ranker: SeparableRanker, store: TokenStore, pairs: Pairs, tokens_at_once: int, progress: Progress
+) -> Tensor:
     queries, query_of = _encode_once(ranker, store, pairs[:, 0], "query", tokens_at_once, progress)
     documents, document_of = _encode_once(ranker, store, pairs[:, 1], "document", tokens_at_once, progress)
-    size = len(pairs) if torch.is_grad_enabled() else PAIRS_AT_ONCE
-    scores = [
-        ranker.interact(queries[query_of[start : start + size]], documents[document_of[start : start + size]])
-        for start in range(0, len(pairs), size)
-    ]
-    return torch.cat(scores)
+    chunks = list(chunks_by_length(queries.sizes[query_of] + documents.sizes[document_of], NUMBERS_AT_ONCE))
+    scores = [ranker.interact(queries.take(query_of[chunk]), documents.take(document_of[chunk])) for chunk in chunks]
+    return _in_order(scores, chunks)
 
 
 def _encode_once(
     ranker: SeparableRanker, store: TokenStore, rows: Rows, role: Role, tokens_at_once: int, progress: Progress
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Encodings, Rows]:
+    """The encodings of all texts that stand in `rows`, and the place of each row among them."""
     unique, place = np.unique(rows, return_inverse=True)
     chunks = list(chunks_by_length(store.lengths(unique, role), tokens_at_once))
     progress.begin(f"encoding {role} texts", len(chunks))
-    vectors = []
+    values = []
     for chunk in chunks:
-        vectors.append(ranker.encode(store.get(unique[chunk], role), role))
+        values.append(ranker.encode(store.get(unique[chunk], role), role))
         progress.advance()
-    return _in_order(vectors, chunks), to_device(place, ranker.device)
+    return Encodings(values, chunks), place
 
 
 def _in_order(values: list[Tensor], chunks: list[Rows]) -> Tensor:

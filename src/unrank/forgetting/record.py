@@ -99,7 +99,7 @@ def save_ranker(ranker: Ranker, record: Record, out: Path) -> None:
 
 def model_card(record: Record) -> str:
     """A model card that says what the ranker is and what was done to it, in counts."""
-    tags = {"cross-encoder": "text-ranking", "bi-encoder": "sentence-similarity"}
+    tags = {"cross-encoder": "text-ranking", "bi-encoder": "sentence-similarity", "colbert": "feature-extraction"}
     head = f"---\nlibrary_name: sentence-transformers\npipeline_tag: {tags.get(record.ranker, 'text-ranking')}\n---\n"
     lines = [f"# A {record.ranker}", "", f"Made by unrank with the method `{record.method}`."]
     if record.removed is not None:

@@ -41,9 +41,20 @@ RANKERS: dict[str, RankerEntry] = {
         "query and document encoded apart, a similarity of two vectors; fast",
         "bertdot",
     ),
+    "colbert": RankerEntry(
+        "colbert",
+        "ColbertRanker",
+        "a vector for every token, each of the query's meets its nearest of the document; between the two",
+    ),
 }
 
-MODEL_TYPES = {"CrossEncoder": "cross-encoder", "SentenceTransformer": "bi-encoder"}
+MODEL_TYPES = {
+    "CrossEncoder": "cross-encoder",
+    "SentenceTransformer": "bi-encoder",
+    "MultiVectorEncoder": "colbert",
+    "ColBERT": "colbert",
+}
+"""What sentence-transformers and PyLate (the last) write, and which ranker it is."""
 
 
 def ranker_kind(name: str) -> str:
@@ -86,7 +97,9 @@ def detect_kind(folder: Path) -> str:
         return ranker_kind(read_description(folder)[0])
     described = folder / "config_sentence_transformers.json"
     if described.is_file():
-        model_type = _read_object(described).get("model_type", "SentenceTransformer")
+        description = _read_object(described)
+        unnamed = "ColBERT" if "query_prefix" in description else "SentenceTransformer"  # as older releases left it
+        model_type = description.get("model_type", unnamed)
         if model_type in MODEL_TYPES:
             return MODEL_TYPES[model_type]
         raise BadFile(folder, f"a {model_type}, which unrank does not rank with")
@@ -97,6 +110,8 @@ def detect_kind(folder: Path) -> str:
         architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else "of unknown kind"
         if architecture.endswith("ForSequenceClassification"):
             return "cross-encoder"
+        if architecture == "HF_ColBERT":
+            return "colbert"
         raise BadFile(folder, f"an encoder ({architecture}), not a ranker; train one with it as --base")
     raise BadFile(folder, "not a ranker: no sentence-transformers model and no config.json is there")
 

@@ -74,11 +74,15 @@ class SeparableRanker(Ranker):
 
     @abstractmethod
     def encode(self, tokens: Tokens, role: Role) -> Tensor:
-        """One vector a text. float32 [texts, width]"""
+        """One vector a text, or one a token and zeros beyond. float32 [texts, width] or [texts, tokens, width]"""
+
+    @abstractmethod
+    def encoded_sizes(self, lengths: Ints) -> Ints:
+        """How many numbers the encodings of texts so long hold: what memory is planned by."""
 
     @abstractmethod
     def interact(self, queries: Tensor, documents: Tensor) -> Tensor:
-        """The score of each query vector with the document vector at the same place. float32 [batch]"""
+        """The score of each query's encoding with the document's at the same place. float32 [batch]"""
 
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
         return self.interact(self.encode(queries, "query"), self.encode(documents, "document"))

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
+import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
@@ -19,28 +20,21 @@ from torch import Tensor
 
 from unrank.errors import BadFile
 from unrank.rankers.base import Role, SeparableRanker
-from unrank.rankers.lean import LeanEncoder
-from unrank.rankers.staging import to_device
-from unrank.rankers.tokens import Tokens, mask_of
+from unrank.rankers.sides import Sides
+from unrank.rankers.tokens import Ints, Tokens
 from unrank.rankers.transformer import MAX_TOKENS, SAFE, loading, longest_input, quiet
-
-TEXTS_AT_ONCE = 256
-PROMPTS: dict[Role, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
 
 
 class BiEncoderRanker(SeparableRanker):
     """Any `SentenceTransformer` whose first module is a transformer."""
 
     kind = "bi-encoder"
-    lean: LeanEncoder
 
     def __init__(self, model: SentenceTransformer) -> None:
         super().__init__()
         self.model = model.eval()
-        self._padding = int(model.tokenizer.pad_token_id or 0)
-        self._longest = int(model.max_seq_length or longest_input(model.tokenizer, model[0].config))
-        self._prompts = {role: self._prompt(role) for role in PROMPTS}
-        self.lean = LeanEncoder(model[0].auto_model)
+        self._sides = Sides(model)
+        self.lean = self._sides.lean
 
     @classmethod
     def create(cls, base: Path) -> Self:
@@ -67,32 +61,15 @@ class BiEncoderRanker(SeparableRanker):
             self.model.save_pretrained(str(folder), create_model_card=False)
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
-        rows = []
-        for start in range(0, len(texts), TEXTS_AT_ONCE):
-            batch = list(texts[start : start + TEXTS_AT_ONCE])
-            features = self.model.preprocess(batch, prompt=self._prompts[role], task=role)
-            ids, mask = features["input_ids"], features["attention_mask"].bool()
-            rows += [row[kept].numpy() for row, kept in zip(ids, mask, strict=True)]
-        return Tokens.of(rows)
+        return self._sides.tokenize(texts, role)
 
     def encode(self, tokens: Tokens, role: Role) -> Tensor:
-        ids = tokens.padded(self._padding, self._longest)
-        features: dict[str, Any] = {
-            "input_ids": to_device(ids, self.device),
-            "attention_mask": to_device(mask_of(tokens.lengths, ids.shape[1]), self.device),
-            "modality": "text",
-        }
-        if self._prompts[role]:
-            features["prompt_length"] = self.model[0]._get_prompt_length(self._prompts[role])
-        with self.lean.reading(tokens.lengths, tokens):
-            vectors: Tensor = self.model(features)["sentence_embedding"].float()
+        vectors: Tensor = self._sides.encode(tokens, role, self.device)["sentence_embedding"].float()
         return vectors[:, : self.model.truncate_dim] if self.model.truncate_dim else vectors
+
+    def encoded_sizes(self, lengths: Ints) -> Ints:
+        return np.full_like(lengths, int(self.model.get_embedding_dimension() or 1))
 
     def interact(self, queries: Tensor, documents: Tensor) -> Tensor:
         scores: Tensor = self.model.similarity_pairwise(queries, documents)
         return scores
-
-    def _prompt(self, role: Role) -> str:
-        names = [name for name in PROMPTS[role] if name in self.model.prompts]
-        name = names[0] if names else self.model.default_prompt_name
-        return str(self.model.prompts.get(name, "")) if name else ""

@@ -45,8 +45,9 @@ class LeanEncoder:
         return moves.index(True) if any(moves) else len(moves)
 
     @contextmanager
-    def reading(self, lengths: Ints, texts: Tokens | None = None) -> Iterator[None]:
-        """While texts of these lengths are read. Known here, they need not be asked of the device, which would wait."""
+    def reading(self, lengths: Ints | None, texts: Tokens | None = None) -> Iterator[None]:
+        """While texts of these lengths are read. Known here, they need not be asked of the device, which would wait.
+        Without lengths nothing is packed; without texts nothing is remembered."""
         self._lengths, self._texts = lengths, texts
         try:
             yield
