@@ -22,9 +22,17 @@ class RankerEntry:
     name: str
     summary: str
     alias: str = ""
+    own: type[Ranker] | None = None
+
+    @classmethod
+    def of(cls, ranker: type[Ranker], summary: str, alias: str = "") -> RankerEntry:
+        """The entry of a class that is there already: a ranker of one's own."""
+        return cls(ranker.__module__, ranker.__name__, summary, alias, ranker)
 
     @property
     def ranker(self) -> type[Ranker]:
+        if self.own is not None:
+            return self.own
         return cast("type[Ranker]", getattr(importlib.import_module(f"unrank.rankers.{self.module}"), self.name))
 
 
@@ -40,6 +48,11 @@ RANKERS: dict[str, RankerEntry] = {
         "BiEncoderRanker",
         "query and document encoded apart, a similarity of two vectors; fast",
         "bertdot",
+    ),
+    "parade": RankerEntry(
+        "parade",
+        "ParadeRanker",
+        "a document's passages read one by one with the query, then together; for long documents",
     ),
 }
 

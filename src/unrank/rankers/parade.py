@@ -1,0 +1,136 @@
+"""PARADE: a document's passages are read one by one with the query, and a small transformer over what was read scores.
+
+So that a document longer than the encoder's window counts whole. Each passage is a core and some tokens on either
+side of it, so that no sentence is lost at a cut; its CLS vector stands for it. Nothing says where in the document a
+passage stood: any number of passages can be read, and a passage counts alike wherever it is.
+
+Reference: Li et al., PARADE: Passage Representation Aggregation for Document Reranking (2020).
+Differs: passages are short, 50 tokens and 7 more on either side. They have no positions, for which other
+implementations fix the number of passages. The new layers start so that the mean of the passages' vectors passes
+through them; with `max` there are none, but the largest value of each element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
+
+from unrank.errors import BadFile
+from unrank.rankers.aggregator import make_aggregator
+from unrank.rankers.base import Ranker, Role, run_in_bfloat16
+from unrank.rankers.own_folder import read_description, read_weights, write_own_folder
+from unrank.rankers.passages import Aggregation, PassageSettings, cores, passage_spans
+from unrank.rankers.tokens import WIDTH_STEP, Ints, Tokens, to_device
+from unrank.rankers.transformer import MAX_TOKENS, PairTemplate, loading, longest_input, quiet
+
+TOKENS_AT_ONCE = {"cpu": 4_096, "cuda": 131_072}
+"""How many tokens go through the encoder at once; a document of more is read in pieces."""
+
+LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+
+
+class ParadeRanker(Ranker):
+    """Any encoder that `AutoModel` loads and whose inputs begin with a token that stands for them all."""
+
+    kind = "parade"
+
+    def __init__(self, encoder: PreTrainedModel, tokenizer: Any, settings: PassageSettings) -> None:
+        super().__init__()
+        encoder.register_module("pooler", None)
+        self.encoder = encoder
+        self.aggregator = make_aggregator(encoder.config, settings.layers, settings.aggregation)
+        self.tokenizer, self.settings = tokenizer, settings
+        self._template = PairTemplate.of(tokenizer, settings.longest)
+        self._query_room = settings.longest - self._template.special - settings.window
+        run_in_bfloat16(encoder)
+        self.eval()
+
+    @classmethod
+    def create(cls, base: Path, aggregation: Aggregation = "transformer") -> Self:
+        with loading(base, "an encoder"):
+            tokenizer = AutoTokenizer.from_pretrained(str(base), **LOCAL)
+            encoder = AutoModel.from_pretrained(str(base), use_safetensors=True, dtype=torch.float32, **LOCAL)
+            template = PairTemplate.of(tokenizer, min(MAX_TOKENS, longest_input(tokenizer, encoder.config)))
+        if not template.before:
+            raise BadFile(base, "no encoder for parade: its inputs do not begin with a token that stands for them all")
+        settings = replace(PassageSettings.fitting(template), aggregation=aggregation)
+        return cls(encoder, tokenizer, settings)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        settings = PassageSettings.read(folder, read_description(folder)[1])
+        with loading(folder, "a parade ranker"):
+            tokenizer = AutoTokenizer.from_pretrained(str(folder), **LOCAL)
+            config = AutoConfig.from_pretrained(str(folder), **LOCAL)
+            settings.check(folder, PairTemplate.of(tokenizer, longest_input(tokenizer, config)))
+            with torch.random.fork_rng(devices=[]):
+                ranker = cls(AutoModel.from_config(config, dtype=torch.float32), tokenizer, settings)
+        read_weights(folder, ranker)
+        return ranker
+
+    def save(self, folder: Path) -> None:
+        write_own_folder(folder, self.kind, asdict(self.settings), self)
+        with quiet():
+            self.encoder.config.save_pretrained(str(folder))
+            self.tokenizer.save_pretrained(str(folder))
+
+    def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
+        """A query cut so that a passage always has its room; a document whole."""
+        cut = {"truncation": True, "max_length": self._query_room} if role == "query" else {"truncation": False}
+        with quiet():
+            encoded = self.tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False, **cut)
+        return Tokens.of(encoded["input_ids"])
+
+    def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
+        counts = cores(documents.lengths, self.settings.passage)
+        document, starts, ends = passage_spans(documents.lengths, self.settings)
+        vectors = self._read(queries.take(document), documents.spans(document, starts, ends))
+        grid, missing = _grid(counts)
+        scores: Tensor = self.aggregator(vectors[to_device(grid, self.device)], to_device(missing, self.device))
+        return scores.float()
+
+    def lengths(self, queries: Ints, documents: Ints) -> Ints:
+        query, passage = np.minimum(queries, self._query_room), np.minimum(documents, self.settings.window)
+        seen = -(-(query + passage + self._template.special) // WIDTH_STEP) * WIDTH_STEP
+        whole: Ints = cores(documents, self.settings.passage) * np.minimum(seen, self._template.longest)
+        return whole
+
+    def _read(self, queries: Tokens, passages: Tokens) -> Tensor:
+        """The CLS vector of each passage with its query. [passages, width]
+
+        Of many passages only a piece is read at a time; where gradients are wanted, it is read again for them.
+        """
+        tokens = int(self.lengths(queries.lengths, passages.lengths).max()) * len(passages)
+        pieces = np.array_split(np.arange(len(passages)), -(-tokens // TOKENS_AT_ONCE.get(self.device.type, 4_096)))
+        inputs = [self._template.join(queries.take(piece), passages.take(piece)) for piece in pieces if len(piece)]
+        return torch.cat([self._encode(features, len(inputs) > 1) for features in inputs])
+
+    def _encode(self, features: dict[str, Any], forgetful: bool) -> Tensor:
+        tensors = {name: to_device(array, self.device) for name, array in features.items()}
+        if forgetful and torch.is_grad_enabled():
+            again: Tensor = checkpoint(self._first, tensors, use_reentrant=False, preserve_rng_state=False)
+            return again
+        return self._first(tensors)
+
+    def _first(self, tensors: dict[str, Tensor]) -> Tensor:
+        vectors: Tensor = self.encoder(**tensors).last_hidden_state[:, 0]
+        return vectors.float()
+
+
+def _grid(counts: Ints) -> tuple[Ints, Any]:
+    """Which passages each document has, padded, and where it has none. [documents, most passages]
+
+    >>> [array.tolist() for array in _grid(np.array([2, 1]))]
+    [[[0, 1], [2, 2]], [[False, False], [False, True]]]
+    """
+    column = np.arange(counts.max(initial=1))
+    first = np.cumsum(counts) - counts
+    return first[:, None] + np.minimum(column, counts[:, None] - 1), column >= counts[:, None]
