@@ -98,19 +98,25 @@ class ParadeRanker(Ranker):
         return scores.float()
 
     def lengths(self, queries: Ints, documents: Ints) -> Ints:
-        query, passage = np.minimum(queries, self._query_room), np.minimum(documents, self.settings.window)
-        seen = -(-(query + passage + self._template.special) // WIDTH_STEP) * WIDTH_STEP
-        whole: Ints = cores(documents, self.settings.passage) * np.minimum(seen, self._template.longest)
+        passages = np.minimum(documents, self.settings.window)
+        whole: Ints = cores(documents, self.settings.passage) * self._widths(queries, passages)
         return whole
+
+    def _widths(self, queries: Ints, passages: Ints) -> Ints:
+        """How many tokens the encoder sees for a query with one passage."""
+        tokens = np.minimum(queries, self._query_room) + passages + self._template.special
+        return np.minimum(-(-tokens // WIDTH_STEP) * WIDTH_STEP, self._template.longest)
 
     def _read(self, queries: Tokens, passages: Tokens) -> Tensor:
         """The CLS vector of each passage with its query. [passages, width]
 
         Of many passages only a piece is read at a time; where gradients are wanted, it is read again for them.
         """
-        tokens = int(self.lengths(queries.lengths, passages.lengths).max()) * len(passages)
-        pieces = np.array_split(np.arange(len(passages)), -(-tokens // TOKENS_AT_ONCE.get(self.device.type, 4_096)))
-        inputs = [self._template.join(queries.take(piece), passages.take(piece)) for piece in pieces if len(piece)]
+        width = int(self._widths(queries.lengths, passages.lengths).max())
+        most = TOKENS_AT_ONCE.get(self.device.type, TOKENS_AT_ONCE["cpu"])
+        size = max(1, most // width)
+        pieces = np.array_split(np.arange(len(passages)), -(-len(passages) // size))
+        inputs = [self._template.join(queries.take(piece), passages.take(piece)) for piece in pieces]
         return torch.cat([self._encode(features, len(inputs) > 1) for features in inputs])
 
     def _encode(self, features: dict[str, Any], forgetful: bool) -> Tensor:
