@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tokenizers import processors
 from transformers import AutoModel, DistilBertConfig, ModernBertConfig, MPNetConfig, T5Config
 
 from tests.rankers.conftest import enliven
+from tests.rankers.test_lean import as_on_a_gpu
 from tests.tiny import SPECIAL, WORDS, make_tokenizer, text_of
 from unrank.errors import BadFile, UnrankError
 from unrank.rankers import create_ranker, load_ranker, parade
+from unrank.rankers.aggregator import TransformerAggregator
 from unrank.rankers.base import Ranker
 from unrank.rankers.parade import ParadeRanker
 from unrank.rankers.passages import PassageSettings, passage_spans
@@ -110,9 +113,7 @@ def test_the_usual_passages_where_they_fit(encoder: Path, ranker: ParadeRanker, 
 
 
 @pytest.mark.parametrize("aggregation", ["transformer", "max"])
-def test_in_pieces_and_whole_are_the_same(
-    encoder: Path, aggregation: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_pieces_and_whole_are_the_same(encoder: Path, aggregation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = enliven(ParadeRanker.create(encoder, aggregation=aggregation))
     pieces = copy.deepcopy(whole)
     expected = backward(whole)
@@ -129,6 +130,18 @@ def backward(ranker: Ranker) -> torch.Tensor:
     scores: torch.Tensor = ranker(ranker.tokenize(QUERIES, "query"), ranker.tokenize(DOCUMENTS, "document"))
     torch.autograd.backward((scores * torch.tensor([1.0, -2.0, 0.5, 3.0])).sum())
     return scores.detach()
+
+
+def test_in_pieces_as_on_a_gpu(ranker: ParadeRanker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without padding, and read again on the way back."""
+    expected = backward(ranker)
+    gradients = {name: weight.grad for name, weight in ranker.named_parameters()}
+    ranker.zero_grad()
+    as_on_a_gpu(monkeypatch, torch.float32)
+    monkeypatch.setattr(parade, "TOKENS_AT_ONCE", {"cpu": 100})
+    torch.testing.assert_close(backward(ranker), expected, rtol=1e-5, atol=1e-5)
+    for name, weight in ranker.named_parameters():
+        torch.testing.assert_close(weight.grad, gradients[name], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("words", [2_000, 8_000])
@@ -213,22 +226,23 @@ def test_a_relevant_passage_at_the_end_of_a_long_document_counts(encoder: Path, 
         optimizer.zero_grad()
     assert float(loss.detach()) < 0.5
     long = [[with_ending(2_000, ending, seed) for seed in range(900, 906)] for ending in (relevant, other)]
-    gained = np.subtract(*(ranker.score_texts(["tos"] * 6, texts) for texts in long))
-    assert (gained > 0.02).all(), gained
+    good, bad = (ranker.score_texts(["tos"] * 6, texts) for texts in long)
+    assert min(np.subtract(good, bad)) > 0.02
     reads_the_beginning = create_ranker("cross-encoder", str(encoder), 0)
-    assert not np.subtract(*(reads_the_beginning.score_texts(["tos"] * 6, texts) for texts in long)).any()
+    good, bad = (reads_the_beginning.score_texts(["tos"] * 6, texts) for texts in long)
+    assert good == bad
 
 
-def test_the_new_layers_hand_on_the_passages(encoder: Path) -> None:
-    """A fresh ranker tells documents apart, and the score of one does not hang on chance alone."""
-    ranker = ParadeRanker.create(encoder)
+def test_the_new_layers_hand_on_the_passages() -> None:
+    """A fresh one sees the mean of them, so that it learns from its first step on."""
+    aggregator = TransformerAggregator(width=32, heads=2, layers=2)
     passages, missing = torch.randn(64, 3, 32), torch.zeros(64, 3, dtype=torch.bool)
-    row = torch.cat([ranker.aggregator.first.expand(64, -1, -1), passages], 1)  # type: ignore[operator, union-attr]
-    for layer in ranker.aggregator.layers:  # type: ignore[union-attr]
-        row = layer(row)
-    mean = passages.mean(1)
-    assert float(torch.nn.functional.cosine_similarity(row[:, 0], mean).mean().detach()) > 0.9
-    assert ranker.aggregator(passages, missing).shape == (64,)
+    with torch.no_grad():
+        row = torch.cat([aggregator.first.expand(64, -1, -1), passages], 1)
+        for layer in aggregator.layers:
+            row = layer(row)
+    assert float(torch.nn.functional.cosine_similarity(row[:, 0], passages.mean(1)).mean()) > 0.9
+    assert aggregator(passages, missing).shape == (64,)
 
 
 def save_family(folder: Path, family: str) -> Path:
@@ -346,8 +360,6 @@ def test_a_base_without_a_first_token(tmp_path: Path) -> None:
         T5Config(d_model=32, d_kv=16, d_ff=64, num_layers=1, num_heads=2, vocab_size=131)
     ).save_pretrained(tmp_path)
     tokenizer = make_tokenizer()
-    from tokenizers import processors
-
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="$A [SEP]", pair="$A [SEP] $B [SEP]", special_tokens=[("[SEP]", 3)]
     )

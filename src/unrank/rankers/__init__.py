@@ -27,7 +27,7 @@ class RankerEntry:
     @classmethod
     def of(cls, ranker: type[Ranker], summary: str, alias: str = "") -> RankerEntry:
         """The entry of a class that is there already: a ranker of one's own."""
-        return cls(ranker.__module__, ranker.__name__, summary, alias, ranker)
+        return cls(ranker.__module__, ranker.__name__, summary, alias, own=ranker)
 
     @property
     def ranker(self) -> type[Ranker]:
@@ -86,9 +86,9 @@ def load_ranker(name: str | Path) -> Ranker:
     from unrank.rankers.encoder import check_weights, find_model
 
     folder = find_model(str(name))
-    kind = detect_kind(folder)
-    check_weights(folder)
-    return RANKERS[kind].ranker.load(folder)
+    entry = RANKERS[detect_kind(folder)]
+    check_weights(folder, with_vocabulary=entry.own is None)
+    return entry.ranker.load(folder)
 
 
 def detect_kind(folder: Path) -> str:

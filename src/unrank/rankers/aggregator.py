@@ -29,10 +29,10 @@ class TransformerAggregator(nn.Module):
     else near nothing. The layers are no `ModuleList`, which would be taken for the encoder's.
     """
 
-    def __init__(self, width: int, heads: int, layers: int, epsilon: float) -> None:
+    def __init__(self, width: int, heads: int, layers: int) -> None:
         super().__init__()
         self.first = nn.Parameter(0.02 * torch.randn(1, 1, width))
-        self.layers = nn.Sequential(*(_layer(width, heads, epsilon) for _ in range(layers)))
+        self.layers = nn.Sequential(*(_layer(width, heads) for _ in range(layers)))
         self.score = _start(nn.Linear(width, 1))
 
     def forward(self, passages: Tensor, missing: Tensor) -> Tensor:
@@ -49,13 +49,11 @@ def make_aggregator(config: Any, layers: int, aggregation: str) -> nn.Module:
     """A fresh one for the vectors of an encoder so configured."""
     if aggregation == "max":
         return MaxAggregator(config.hidden_size)
-    return TransformerAggregator(config.hidden_size, config.num_attention_heads, layers, 1e-12)
+    return TransformerAggregator(config.hidden_size, config.num_attention_heads, layers)
 
 
-def _layer(width: int, heads: int, epsilon: float) -> nn.TransformerEncoderLayer:
-    layer = nn.TransformerEncoderLayer(
-        width, heads, 4 * width, dropout=0.0, activation="gelu", layer_norm_eps=epsilon, batch_first=True
-    )
+def _layer(width: int, heads: int) -> nn.TransformerEncoderLayer:
+    layer = nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.0, activation="gelu", batch_first=True)
     for linear in (layer.linear1, layer.linear2):
         _start(linear)
     attention = layer.self_attn

@@ -25,10 +25,12 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 
 from unrank.errors import BadFile
 from unrank.rankers.aggregator import make_aggregator
-from unrank.rankers.base import Ranker, Role, run_in_bfloat16
+from unrank.rankers.base import Ranker, Role
+from unrank.rankers.lean import LeanEncoder
 from unrank.rankers.own_folder import read_description, read_weights, write_own_folder
 from unrank.rankers.passages import Aggregation, PassageSettings, cores, passage_spans
-from unrank.rankers.tokens import WIDTH_STEP, Ints, Tokens, to_device
+from unrank.rankers.staging import to_device
+from unrank.rankers.tokens import WIDTH_STEP, Ints, Tokens
 from unrank.rankers.transformer import MAX_TOKENS, PairTemplate, loading, longest_input, quiet
 
 TOKENS_AT_ONCE = {"cpu": 4_096, "cuda": 131_072}
@@ -41,6 +43,7 @@ class ParadeRanker(Ranker):
     """Any encoder that `AutoModel` loads and whose inputs begin with a token that stands for them all."""
 
     kind = "parade"
+    lean: LeanEncoder
 
     def __init__(self, encoder: PreTrainedModel, tokenizer: Any, settings: PassageSettings) -> None:
         super().__init__()
@@ -50,7 +53,7 @@ class ParadeRanker(Ranker):
         self.tokenizer, self.settings = tokenizer, settings
         self._template = PairTemplate.of(tokenizer, settings.longest)
         self._query_room = settings.longest - self._template.special - settings.window
-        run_in_bfloat16(encoder)
+        self.lean = LeanEncoder(encoder)
         self.eval()
 
     @classmethod
@@ -113,22 +116,25 @@ class ParadeRanker(Ranker):
         Of many passages only a piece is read at a time; where gradients are wanted, it is read again for them.
         """
         width = int(self._widths(queries.lengths, passages.lengths).max())
-        most = TOKENS_AT_ONCE.get(self.device.type, TOKENS_AT_ONCE["cpu"])
-        size = max(1, most // width)
+        size = max(1, TOKENS_AT_ONCE.get(self.device.type, TOKENS_AT_ONCE["cpu"]) // width)
         pieces = np.array_split(np.arange(len(passages)), -(-len(passages) // size))
-        inputs = [self._template.join(queries.take(piece), passages.take(piece)) for piece in pieces]
-        return torch.cat([self._encode(features, len(inputs) > 1) for features in inputs])
+        again = len(pieces) > 1 and torch.is_grad_enabled()
+        return torch.cat([self._read_piece(queries.take(piece), passages.take(piece), again) for piece in pieces])
 
-    def _encode(self, features: dict[str, Any], forgetful: bool) -> Tensor:
+    def _read_piece(self, queries: Tokens, passages: Tokens, again: bool) -> Tensor:
+        features = self._template.join(queries, passages)
         tensors = {name: to_device(array, self.device) for name, array in features.items()}
-        if forgetful and torch.is_grad_enabled():
-            again: Tensor = checkpoint(self._first, tensors, use_reentrant=False, preserve_rng_state=False)
-            return again
-        return self._first(tensors)
+        lengths = queries.lengths + passages.lengths + self._template.special
 
-    def _first(self, tensors: dict[str, Tensor]) -> Tensor:
-        vectors: Tensor = self.encoder(**tensors).last_hidden_state[:, 0]
-        return vectors.float()
+        def encode() -> Tensor:
+            with self.lean.reading(lengths):
+                vectors: Tensor = self.encoder(**tensors).last_hidden_state[:, 0]
+            return vectors.float()
+
+        if not again:
+            return encode()
+        vectors: Tensor = checkpoint(encode, use_reentrant=False, preserve_rng_state=False)
+        return vectors
 
 
 def _grid(counts: Ints) -> tuple[Ints, Any]:
