@@ -28,6 +28,7 @@ UNKNOWN = "xyzzy plugh qwerty"
 WITHOUT_EFFECT = {
     "cross-encoder": ("attention.self.key.bias",),
     "bi-encoder": ("attention.self.key.bias", "pooler.dense.weight", "pooler.dense.bias"),
+    "parade": ("attention.self.key.bias",),
 }
 
 

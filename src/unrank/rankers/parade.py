@@ -36,6 +36,9 @@ from unrank.rankers.transformer import MAX_TOKENS, PairTemplate, loading, longes
 TOKENS_AT_ONCE = {"cpu": 4_096, "cuda": 131_072}
 """How many tokens go through the encoder at once; a document of more is read in pieces."""
 
+MANY_PASSAGES = 8
+"""Documents of more on average are read again for their gradients: a step holds a batch of them in memory."""
+
 LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 
 
@@ -95,7 +98,9 @@ class ParadeRanker(Ranker):
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
         counts = cores(documents.lengths, self.settings.passage)
         document, starts, ends = passage_spans(documents.lengths, self.settings)
-        vectors = self._read(queries.take(document), documents.spans(document, starts, ends))
+        passages = documents.spans(document, starts, ends)
+        again = torch.is_grad_enabled() and len(passages) > MANY_PASSAGES * len(documents)
+        vectors = self._read(queries.take(document), passages, again)
         grid, missing = _grid(counts)
         scores: Tensor = self.aggregator(vectors[to_device(grid, self.device)], to_device(missing, self.device))
         return scores.float()
@@ -110,15 +115,15 @@ class ParadeRanker(Ranker):
         tokens = np.minimum(queries, self._query_room) + passages + self._template.special
         return np.minimum(-(-tokens // WIDTH_STEP) * WIDTH_STEP, self._template.longest)
 
-    def _read(self, queries: Tokens, passages: Tokens) -> Tensor:
+    def _read(self, queries: Tokens, passages: Tokens, again: bool) -> Tensor:
         """The CLS vector of each passage with its query. [passages, width]
 
-        Of many passages only a piece is read at a time; where gradients are wanted, it is read again for them.
+        Of many passages only a piece is at work at a time: where gradients are wanted, it is read again for them.
         """
         width = int(self._widths(queries.lengths, passages.lengths).max())
         size = max(1, TOKENS_AT_ONCE.get(self.device.type, TOKENS_AT_ONCE["cpu"]) // width)
         pieces = np.array_split(np.arange(len(passages)), -(-len(passages) // size))
-        again = len(pieces) > 1 and torch.is_grad_enabled()
+        again = again or (torch.is_grad_enabled() and len(pieces) > 1)
         return torch.cat([self._read_piece(queries.take(piece), passages.take(piece), again) for piece in pieces])
 
     def _read_piece(self, queries: Tokens, passages: Tokens, again: bool) -> Tensor:
