@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import unrank.rankers
 from tests.tiny import make_learnable_beir
 from unrank.cli.main import run
 
@@ -71,6 +72,23 @@ def test_the_example_forgets_a_document(home: Path, capsys: pytest.CaptureFixtur
     main("my-collection", "my-ranker", "d12", "out", "50%")
     assert "forget MRR" in capsys.readouterr().out
     assert (home / "out" / "unrank.json").is_file()
+
+
+def test_the_example_of_a_ranker_of_ones_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from examples import own_ranker
+
+    from unrank import RANKERS, load_ranker
+
+    assert len((ROOT / "examples" / "own_ranker.py").read_text().splitlines()) < 40
+    monkeypatch.setattr(unrank.rankers, "RANKERS", kinds := dict(RANKERS))
+    assert run(["import", "beir:my-data", "--out", "my-collection"]) == 0
+    own_ranker.main("my-collection", "d12", "out")
+    record = json.loads((home / "out" / "unrank.json").read_text())
+    assert record["after"]["forget"]["mrr"] < record["before"]["forget"]["mrr"]
+    loaded = load_ranker("out")
+    assert type(loaded) is own_ranker.SharedWords is kinds["shared-words"].ranker
+    shared, apart = loaded.score_texts(["ba be"] * 2, ["be ba", "cel dan"])
+    assert shared > apart == 0
 
 
 def test_every_path_that_the_readme_names_is_there() -> None:

@@ -29,6 +29,7 @@ WITHOUT_EFFECT = {
     "cross-encoder": ("attention.self.key.bias",),
     "bi-encoder": ("attention.self.key.bias", "pooler.dense.weight", "pooler.dense.bias"),
     "colbert": ("attention.self.key.bias", "pooler.dense.weight", "pooler.dense.bias"),
+    "parade": ("attention.self.key.bias",),
 }
 
 

@@ -16,7 +16,7 @@ from unrank.rankers import create_ranker, lean, packing
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import train_last_layers
 
-KINDS = ["cross-encoder", "bi-encoder", "colbert"]
+KINDS = ["cross-encoder", "bi-encoder", "colbert", "parade"]
 QUERIES = ["ba be", "", "cel dan fos gu", "hir ka le mi no pu ran sel tir"]
 DOCUMENTS = ["ba ce di fo gu han kel", "lir mos", "", "can del fir gos " * 30]
 

@@ -22,9 +22,17 @@ class RankerEntry:
     name: str
     summary: str
     alias: str = ""
+    own: type[Ranker] | None = None
+
+    @classmethod
+    def of(cls, ranker: type[Ranker], summary: str, alias: str = "") -> RankerEntry:
+        """The entry of a class that is there already: a ranker of one's own."""
+        return cls(ranker.__module__, ranker.__name__, summary, alias, own=ranker)
 
     @property
     def ranker(self) -> type[Ranker]:
+        if self.own is not None:
+            return self.own
         return cast("type[Ranker]", getattr(importlib.import_module(f"unrank.rankers.{self.module}"), self.name))
 
 
@@ -45,6 +53,11 @@ RANKERS: dict[str, RankerEntry] = {
         "colbert",
         "ColbertRanker",
         "a vector for every token, each of the query's meets its nearest of the document; between the two",
+    ),
+    "parade": RankerEntry(
+        "parade",
+        "ParadeRanker",
+        "a document's passages read one by one with the query, then together; for long documents",
     ),
 }
 
@@ -84,9 +97,9 @@ def load_ranker(name: str | Path) -> Ranker:
     from unrank.rankers.encoder import check_weights, find_model
 
     folder = find_model(str(name))
-    kind = detect_kind(folder)
-    check_weights(folder)
-    return RANKERS[kind].ranker.load(folder)
+    entry = RANKERS[detect_kind(folder)]
+    check_weights(folder, with_vocabulary=entry.own is None)
+    return entry.ranker.load(folder)
 
 
 def detect_kind(folder: Path) -> str:

@@ -62,7 +62,7 @@ def find_model(name: str) -> Path:
         raise BadFile(name, "no such folder, and no model of that name could be had from the hub") from error
 
 
-def check_weights(folder: Path) -> None:
+def check_weights(folder: Path, with_vocabulary: bool = True) -> None:
     """Refuse a folder without weights or a vocabulary, or whose weights are pickled."""
     pickled = [path for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.rglob(pattern)]
     for path in pickled:
@@ -74,5 +74,6 @@ def check_weights(folder: Path) -> None:
             )
     if not list(folder.rglob("*.safetensors")):
         raise BadFile(folder, "holds no weights (*.safetensors)")
-    if not any(list(folder.rglob(pattern)) for pattern in VOCABULARIES):  # else every word would be an unknown one
+    found = any(list(folder.rglob(pattern)) for pattern in VOCABULARIES)
+    if with_vocabulary and not found:  # else every word would be an unknown one
         raise BadFile(folder, f"holds no tokenizer ({', '.join(VOCABULARIES)})")

@@ -44,4 +44,4 @@ def read_weights(folder: Path, model: nn.Module) -> None:
     try:
         model.load_state_dict(load_file(path))
     except Exception as error:
-        raise BadFile(path, "not the weights of the ranker that ranker.json describes") from error
+        raise BadFile(folder, f"cannot be loaded as a ranker: {WEIGHTS} is not what {DESCRIPTION} describes") from error

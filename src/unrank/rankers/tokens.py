@@ -38,16 +38,21 @@ class Tokens:
         return Tokens(np.concatenate([self.ids, other.ids]), offsets)
 
     def take(self, places: Ints) -> Tokens:
-        return self._some(places, self.lengths[places])
+        return self.spans(places, 0, self.lengths[places])
 
     def cut(self, lengths: Ints) -> Tokens:
         """Text i at most `lengths[i]` long."""
-        return self._some(np.arange(len(self)), np.minimum(self.lengths, lengths))
+        return self.spans(np.arange(len(self)), 0, np.minimum(self.lengths, lengths))
 
-    def _some(self, places: Ints, kept: Ints) -> Tokens:
-        """Of the text at each place, so many tokens."""
+    def spans(self, places: Ints, starts: Ints | int, ends: Ints) -> Tokens:
+        """Of the text at each place, its tokens from start to end.
+
+        >>> Tokens.of([[1, 2, 3], [4, 5]]).spans(np.array([1, 0]), np.array([0, 1]), np.array([1, 3])).ids.tolist()
+        [4, 2, 3]
+        """
+        kept = ends - starts
         offsets = np.concatenate([[0], np.cumsum(kept)])
-        source = np.repeat(self.offsets[places] - offsets[:-1], kept) + np.arange(offsets[-1])
+        source = np.repeat(self.offsets[places] + starts - offsets[:-1], kept) + np.arange(offsets[-1])
         return Tokens(self.ids[source], offsets)
 
     def place(self, matrix: NDArray[np.int64], column: Ints | int) -> None:
