@@ -9,25 +9,17 @@ a line.
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from shared import Lines, keep, markdown, show
 
 import unrank
-from unrank.engine.runtime import Silence
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.record import Record
 from unrank.forgetting.train import Trained
 
 SETS = ("entangled", "disjoint", "test")
-
-
-class Lines(Silence):
-    """Progress as plain lines: this runs where nobody watches."""
-
-    def say(self, line: str) -> None:
-        print(f"  {line}", flush=True)
 
 
 @dataclass(frozen=True)
@@ -75,7 +67,7 @@ def rows_of(collection: unrank.Collection, kind: str, share: float, arguments: a
     listener = Lines()
     print(f"{kind}: original", flush=True)
     original = unrank.train(collection, kind, arguments.base, device=arguments.device, progress=listener)
-    keep(arguments.out, [original.record])
+    keep(arguments.out, original.record)
     rows = []
     for removal in arguments.removals:
         removed = unrank.Removal.sample(collection, removal, share)
@@ -100,29 +92,18 @@ def rows_of(collection: unrank.Collection, kind: str, share: float, arguments: a
             )
             rows.append(Row(kind, removal, method, target, result.before, retrained, result.after, result.record))
             print(f"  {' | '.join(rows[-1].cells())}", flush=True)
-            keep(arguments.out, [result.record, *([retrained.record] if method == arguments.methods[0] else [])])
+            keep(arguments.out, result.record, *([retrained.record] if method == arguments.methods[0] else []))
     return rows
 
 
-def keep(out: Path, records: list[Record]) -> None:
-    """Records without the hashes of what was removed, one a line."""
-    with (out / "records.jsonl").open("a", encoding="utf-8") as file:
-        for record in records:
-            value: dict[str, Any] = record.to_json({})
-            value.pop("removed")
-            file.write(json.dumps(value) + "\n")
-
-
-def show(rows: list[Row], out: Path) -> None:
-    lines = ["| " + " | ".join(HEAD) + " |", "| " + " | ".join("---" for _ in HEAD) + " |"]
-    lines += ["| " + " | ".join(row.cells()) + " |" for row in rows]
+def summary(rows: list[Row]) -> list[str]:
+    lines = markdown(HEAD, [row.cells() for row in rows])
     for method in dict.fromkeys(row.method for row in rows):
         cells = [row for row in rows if row.method == method]
         means = " ".join(f"{name} {sum(row.kept(name) for row in cells) / len(cells):.3f}" for name in SETS)
         gaps = [abs(row.after.forget.mean - row.target) for row in cells if row.after.forget is not None]
         lines.append(f"\n{method}: mean |F − δ| {sum(gaps) / len(gaps):.4f}, worst {max(gaps):.4f}; kept {means}")
-    (out / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print("\n".join(lines))
+    return lines
 
 
 def main() -> None:
@@ -142,7 +123,7 @@ def main() -> None:
     rows: list[Row] = []
     for kind in arguments.rankers:
         rows += rows_of(collection, kind, arguments.share, arguments)
-        show(rows, arguments.out)
+        show(summary(rows), arguments.out)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,60 @@
+"""One collection × some rankers: what each reaches when trained by its recipe, beside BM25 on the same lists.
+
+Prints a Markdown table and writes one record a line.
+
+    python runs/rankers_table.py COLLECTION --out FOLDER [--rankers duet parade] [--base MODEL] [--words VECTORS]
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from shared import Lines, keep, markdown, show
+
+import unrank
+from unrank.evaluation.scorecard import Measured, Scorecard
+from unrank.forgetting.evaluate import evaluate_bm25
+from unrank.forgetting.record import Record
+from unrank.rankers import RANKERS
+
+HEAD = ["ranker", "training queries", "test queries", "share of BM25", "epochs", "seconds"]
+WORD_RANKERS = ("duet", "match-pyramid")
+
+
+def row(name: str, card: Scorecard, bm25: Scorecard, record: Record | None = None) -> list[str]:
+    assert card.test is not None and bm25.test is not None and card.disjoint is not None
+    took = [str(record.epochs), f"{record.seconds:.0f}"] if record else ["", ""]
+    return [name, shown(card.disjoint), shown(card.test), f"{card.test.mean / bm25.test.mean:.2f}", *took]
+
+
+def shown(measured: Measured) -> str:
+    return f"{measured.mean:.3f} ({measured.low:.3f}–{measured.high:.3f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("collection", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--rankers", nargs="+", default=list(RANKERS))
+    parser.add_argument("--base", help="the encoder of the transformer rankers")
+    parser.add_argument("--words", help="the word vectors of the others")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="auto")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    collection = unrank.open_collection(arguments.collection)
+    print(collection, flush=True)
+    bm25 = evaluate_bm25(collection)
+    rows = [row("BM25", bm25, bm25)]
+    for kind in arguments.rankers:
+        print(kind, flush=True)
+        base = arguments.words if kind in WORD_RANKERS else arguments.base
+        trained = unrank.train(collection, kind, base, seed=arguments.seed, device=arguments.device, progress=Lines())
+        keep(arguments.out, trained.record)
+        rows.append(row(kind, trained.after, bm25, trained.record))
+        show(markdown(HEAD, rows), arguments.out)
+
+
+if __name__ == "__main__":
+    main()
