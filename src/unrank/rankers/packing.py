@@ -56,27 +56,47 @@ def packed(encoder: Any, lengths: Ints | None) -> Iterator[None]:
 
 
 class _Packing:
-    """Where each token of a padded batch stands when all texts are laid end to end."""
+    """Where each token of a padded batch stands when all texts are laid end to end.
+
+    What is missing to a round number of tokens is filled with texts that nobody reads: memory that was used for one
+    batch then fits the next.
+    """
 
     def __init__(self, lengths: Ints, device: torch.device) -> None:
-        self._longest, self._tokens = int(lengths.max()), int(lengths.sum())
-        self._starts = to_device(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32), device)
-        self._lengths = to_device(lengths, device)
+        self._tokens, self._longest = int(lengths.sum()), int(lengths.max())
+        filled = filled_up(lengths)
+        self._all = int(filled.sum())
+        self._lengths = to_device(filled, device)
+        self._starts = to_device(np.concatenate([[0], np.cumsum(filled)]).astype(np.int32), device)
 
     def pack(self, layers: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
         states: Tensor = options.pop("hidden_states", None) if not inputs else inputs[0]
         self._shape = states.shape
-        text = torch.repeat_interleave(self._lengths, output_size=self._tokens)
-        place = torch.arange(self._tokens, device=states.device) - self._starts[text]
-        self._row = text * states.shape[1] + place
+        text = torch.repeat_interleave(self._lengths, output_size=self._all)
+        place = torch.arange(self._all, device=states.device) - self._starts[text]
+        row = text * states.shape[1] + place
+        self._row = row[: self._tokens]
+        row = torch.cat([self._row, torch.zeros_like(row[self._tokens :])])
         options |= {"cu_seq_lens_q": self._starts, "max_length_q": self._longest}
-        return (states.flatten(0, 1)[self._row].unsqueeze(0), *inputs[1:]), options
+        return (states.flatten(0, 1)[row].unsqueeze(0), *inputs[1:]), options
 
     def unpack(self, layers: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
-        packed: Tensor = output.last_hidden_state[0]
+        packed: Tensor = output.last_hidden_state[0, : self._tokens]
         padded = packed.new_zeros(self._shape[0] * self._shape[1], self._shape[2])
         output.last_hidden_state = padded.index_copy(0, self._row, packed).view(self._shape)
         return output
+
+
+def filled_up(lengths: Ints) -> Ints:
+    """The lengths of texts, and of others that fill their sum up to a round number; none longer than the longest.
+
+    >>> filled_up(np.array([100, 120])).tolist(), filled_up(np.array([1000, 500, 600])).tolist()
+    ([100, 120, 4], [1000, 500, 600, 76])
+    """
+    tokens, longest = int(lengths.sum()), int(lengths.max())
+    step = max(32, 1 << tokens.bit_length() >> 5)
+    whole, rest = divmod(-tokens % step, longest)
+    return np.concatenate([lengths, [longest] * whole, [rest] if rest else []]).astype(np.int64)
 
 
 def _attend(
