@@ -33,6 +33,8 @@ class Cocol(Method):
     """What a gap between two scores is divided by."""
     anchors: Literal["wide", "paper"] = "wide"
     """What the first phase holds in place: partners alone, or negatives and other kept pairs too."""
+    held: int = 1
+    """With wide anchors: how many kept pairs a forget pair holds in place. More hold firmer, and cost more."""
     phases: Literal["two", "joint"] = "two"
     """Whether a second phase holds the disjoint pairs."""
     without_entangled: bool = False
@@ -55,19 +57,17 @@ class Cocol(Method):
         return plan
 
     def _draw_forget(self, task: Task, generator: np.random.Generator) -> Samples:
-        """Each forget pair x with a partner and, with wide anchors, a negative of its query, another kept pair, and a
-        negative of that one's query."""
+        """Each forget pair x with a partner and, with wide anchors, a negative of its query, other kept pairs, and a
+        negative of the query of each."""
         forget = task.parts.forget
         partner, has_partner = task.parts.draw_partners(forget, generator)
         roles = [all_present(forget), (partner, has_partner & (not self.without_entangled))]
         if self.anchors == "wide":
-            kept, has_kept = self._draw_kept(task, len(forget), generator)
-            negative, has_negative = task.negatives.draw(kept[:, 0], generator)
-            roles += [
-                task.negatives.draw(forget[:, 0], generator),
-                (kept, has_kept),
-                (negative, has_kept & has_negative),
-            ]
+            draws = [self._draw_kept(task, len(forget), generator) for _ in range(self.held)]
+            roles.append(task.negatives.draw(forget[:, 0], generator))
+            for kept, has_kept in draws:
+                negative, has_negative = task.negatives.draw(kept[:, 0], generator)
+                roles += [(kept, has_kept), (negative, has_kept & has_negative)]
         return Samples.of(*roles, teacher=task.teacher)
 
     def _draw_kept(self, task: Task, size: int, generator: np.random.Generator) -> Drawn:
