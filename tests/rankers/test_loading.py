@@ -15,6 +15,7 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 
+from tests.rankers.conftest import ENCODER_KINDS
 from unrank.errors import BadFile, UnknownName, UnrankError
 from unrank.rankers import RANKERS, create_ranker, detect_kind, encoder, load_ranker, ranker_kind
 
@@ -99,6 +100,7 @@ def test_pickles_beside_safe_weights_are_left_alone(kind: str, folder: Path, tmp
     assert not (tmp_path / "opened").exists()
 
 
+@pytest.mark.parametrize("kind", ENCODER_KINDS)
 def test_a_pickled_base_is_refused(kind: str, encoder: Path, tmp_path: Path) -> None:
     base = Path(shutil.copytree(encoder, tmp_path / "base"))
     pickle_weights(base, tmp_path / "opened")
@@ -198,6 +200,7 @@ def test_a_hub_id_is_found_in_the_cache(kind: str, folders: dict[str, Path], cac
     assert load_ranker("someone/a-ranker").score_texts(*texts) == load_ranker(folders[kind]).score_texts(*texts)
 
 
+@pytest.mark.parametrize("kind", ENCODER_KINDS)
 def test_a_base_is_found_in_the_cache(kind: str, encoder: Path, cache: Path) -> None:
     put_in_cache(encoder, cache, "someone/an-encoder")
     assert create_ranker(kind, "someone/an-encoder", seed=0).kind == kind

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from unrank.errors import UnrankError, count
+from unrank.rankers.encoder import DEFAULT_ENCODER
 from unrank.rankers.tokens import Ints, Tokens
 
 Role = Literal["query", "document"]
@@ -25,13 +26,15 @@ class Ranker(nn.Module, ABC):
     """One contract for all rankers; an entry of `RANKERS` fulfils it."""
 
     kind: ClassVar[str]
+    default_base: ClassVar[str] = DEFAULT_ENCODER
+    """What a fresh one starts from where nothing else is named."""
     separable: ClassVar[bool] = False
     """Whether document vectors can be stored apart from any query."""
 
     @classmethod
     @abstractmethod
-    def create(cls, base: Path) -> Self:
-        """A fresh, untrained ranker on a pretrained encoder."""
+    def create(cls, base: str | None) -> Self:
+        """A fresh, untrained ranker on what it starts from: the named base, or the default one of its kind."""
 
     @classmethod
     @abstractmethod

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from unrank.errors import BadFile
 from unrank.rankers.base import Role, SeparableRanker, run_in_bfloat16
+from unrank.rankers.encoder import checked_encoder
 from unrank.rankers.tokens import Tokens, mask_of, to_device
 from unrank.rankers.transformer import MAX_TOKENS, SAFE, loading, longest_input, quiet
 
@@ -40,9 +41,10 @@ class BiEncoderRanker(SeparableRanker):
         run_in_bfloat16(model[0])
 
     @classmethod
-    def create(cls, base: Path) -> Self:
-        with loading(base, "an encoder"):
-            encoder = Transformer(str(base), model_kwargs=SAFE["model_kwargs"])
+    def create(cls, base: str | None) -> Self:
+        folder = checked_encoder(base)
+        with loading(folder, "an encoder"):
+            encoder = Transformer(str(folder), model_kwargs=SAFE["model_kwargs"])
             encoder.max_seq_length = min(MAX_TOKENS, longest_input(encoder.tokenizer, encoder.config))
             width = encoder.get_embedding_dimension()
             identity = Dense(
