@@ -36,7 +36,7 @@ class Batch:
 
     @classmethod
     def of(cls, queries: Tokens, documents: Tokens, device: torch.device) -> Batch:
-        rows = [side.padded(0, LONGEST[role]) for side, role in ((queries, "query"), (documents, "document"))]
+        rows = [queries.padded(0, 0), documents.padded(0, LONGEST["document"])]
         masks = [
             mask_of(side.lengths, ids.shape[1]).astype(np.float32)
             for side, ids in zip((queries, documents), rows, strict=True)
@@ -57,9 +57,9 @@ class TermWeight(nn.Module):
         super().__init__()
         self.by_vector = nn.Linear(width, 1)
         self.by_place = nn.Parameter(torch.zeros(PLACES))
-        self.by_importance = nn.Parameter(torch.full((1,), 4.0))
+        self.by_importance = nn.Parameter(torch.full((1,), 8.0))
         nn.init.zeros_(self.by_vector.weight)
-        nn.init.constant_(self.by_vector.bias, -2.0)
+        nn.init.constant_(self.by_vector.bias, -5.0)
 
     def forward(self, batch: Batch, vectors: Tensor, importance: Tensor) -> Tensor:
         """More than 0 for a word, 0 for padding. [batch, query]"""
@@ -105,3 +105,9 @@ class WordRanker(Ranker):
 
     def weigh(self, batch: Batch, vectors: Tensor) -> Tensor:
         return self.term_weight(batch, vectors, self.table.importance[batch.query])
+
+
+def silent(layer: nn.Linear) -> nn.Linear:
+    """The layer, saying nothing until it is trained."""
+    nn.init.zeros_(layer.weight)
+    return layer

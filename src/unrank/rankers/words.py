@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Self
 from zlib import crc32
@@ -31,14 +32,13 @@ BUCKETS = 2**15
 WORD = re.compile(r"[^\W_]+")
 
 
-def words_of(text: str, most: int) -> list[str]:
-    """The first words of a text.
+def words_of(text: str, most: int | None = None) -> list[str]:
+    """The words of a text, or so many of them.
 
-    >>> words_of("Don't PANIC: snake_case, café 42!", 9)
-    ['don', 't', 'panic', 'snake', 'case', 'café', '42']
+    >>> words_of("Don't PANIC: snake_case, café 42!", 6)
+    ['don', 't', 'panic', 'snake', 'case', 'café']
     """
-    found = WORD.finditer(text.lower())
-    return [match.group() for match, _ in zip(found, range(most), strict=False)]
+    return [match.group() for match in islice(WORD.finditer(text.lower()), most)]
 
 
 class WordTable(nn.Module):
