@@ -47,7 +47,9 @@ def test_an_unknown_word_matches_itself_and_no_other(ranker: WordRanker) -> None
 
 
 def test_padding_matches_nothing(ranker: WordRanker) -> None:
-    batch = ranker.batch(ranker.tokenize(["ba", "", "ba be bi"], "query"), ranker.tokenize(["", "ba", "ce"], "document"))
+    batch = ranker.batch(
+        ranker.tokenize(["ba", "", "ba be bi"], "query"), ranker.tokenize(["", "ba", "ce"], "document")
+    )
     assert float(batch.same_word().abs().max()) == 0
 
 
@@ -81,7 +83,9 @@ def test_a_folder_holds_words_weights_and_a_description(name: str, folders: dict
 
 
 @pytest.mark.parametrize("settings", [{}, {"width": 0}, {"width": "16"}, {"width": True}, {"width": 17}])
-def test_a_width_that_cannot_be(name: str, folders: dict[str, Path], tmp_path: Path, settings: dict[str, object]) -> None:
+def test_a_width_that_cannot_be(
+    name: str, folders: dict[str, Path], tmp_path: Path, settings: dict[str, object]
+) -> None:
     folder = Path(shutil.copytree(folders[name], tmp_path / "ranker"))
     (folder / "ranker.json").write_text(json.dumps({"format_version": 1, "kind": name, "settings": settings}))
     with pytest.raises(BadFile, match="cannot be loaded as a"):

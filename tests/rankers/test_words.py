@@ -44,7 +44,7 @@ def test_words_that_no_text_can_yield_are_left_out(path: Path) -> None:
     assert table.width == 3
     vectors = table(torch.tensor([0, 1, 2]))
     assert vectors.dtype == torch.float32
-    np.testing.assert_allclose(vectors, [[0, 0, 0], [0.5, -1, 2], [1e-3, 0, 4]], rtol=1e-3)
+    np.testing.assert_allclose(vectors, [[0.0, 0.0, 0.0], [0.5, -1.0, 2.0], [1e-3, 0.0, 4.0]], rtol=1e-3)
 
 
 def test_a_packed_file_reads_alike(path: Path, tmp_path: Path) -> None:
@@ -144,7 +144,9 @@ def test_the_default_words_are_glove() -> None:
     table = WordTable.create(None)
     assert table.words[:4] == ("the", "of", "to", "and")
     assert table.vectors.shape == (1 + len(table.words) + BUCKETS, 50)
-    king, queen, river = torch.nn.functional.normalize(table(torch.tensor([table.row(w) for w in ("king", "queen", "river")])), dim=1)
+    king, queen, river = torch.nn.functional.normalize(
+        table(torch.tensor([table.row(w) for w in ("king", "queen", "river")])), dim=1
+    )
     assert float(king @ queen) > 0.7 > float(king @ river)
     assert torch.equal(WordTable.create(DEFAULT_WORDS).vectors, table.vectors)
 

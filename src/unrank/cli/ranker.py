@@ -119,7 +119,9 @@ def forget(
     keep_at_least: Annotated[
         float | None, typer.Option(help="The least share of its MRR that each kept set must keep; else exit 3.")
     ] = None,
-    base: Annotated[str | None, typer.Option(help="The encoder, or the word vectors, that the ranker was trained from.")] = None,
+    base: Annotated[
+        str | None, typer.Option(help="The encoder, or the word vectors, that the ranker was trained from.")
+    ] = None,
     settings: Settings = None,
     train_layers: Annotated[
         int | None, typer.Option(help="Let only so many of the encoder's last layers move.", min=1)

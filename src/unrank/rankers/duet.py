@@ -51,7 +51,7 @@ class Local(nn.Module):
         self.filters = nn.Linear(features, WIDTH)
         self.score = silent(nn.Linear(WIDTH, 1))
         with torch.no_grad():
-            self.match.weight.zero_()[0, DENSE] = 2.0
+            self.match.weight.zero_()[0, DENSE] = 8.0
 
     def forward(self, batch: Batch, weight: Tensor) -> Tensor:
         matches = self._matches(batch)

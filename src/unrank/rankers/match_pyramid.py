@@ -21,7 +21,7 @@ from unrank.rankers.words import WordTable
 QUERY_PARTS, DOCUMENT_PARTS = 3, 4
 FILTERS, HIDDEN = 8, 64
 CHANNELS = FILTERS + 2
-LENGTH_COSTS = 0.3
+LENGTH_COSTS = 1.2
 """What a longer document loses at first, by the logarithm of its length: it has more words to match by chance."""
 
 
@@ -37,7 +37,7 @@ class MatchPyramidRanker(WordRanker):
         self.score = silent(nn.Linear(HIDDEN, 1))
         with torch.no_grad():
             grid = self.match.weight.zero_()[0, :-1].view(DOCUMENT_PARTS + 1, QUERY_PARTS, CHANNELS)
-            grid[0, :, -1] = 1.0
+            grid[0, :, -1] = 4.0
             self.match.weight[0, -1] = -LENGTH_COSTS
 
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
@@ -48,7 +48,9 @@ class MatchPyramidRanker(WordRanker):
         image = torch.stack([cosine, batch.same_word().transpose(1, 2)], 3)  # [batch, document, query, 2]
         cells = torch.cat([torch.relu(self.filters(patches(image))), image], 3)
         cells = cells * batch.document_mask[:, :, None, None]
-        parts = highest(cells.flatten(2), batch.document_lengths, DOCUMENT_PARTS).unflatten(2, cells.shape[2:])
+        parts = highest(cells.flatten(2), batch.document_lengths, DOCUMENT_PARTS).view(
+            len(queries), DOCUMENT_PARTS, -1, CHANNELS
+        )
         rows = torch.cat([parts.amax(1, keepdim=True), parts], 1)  # [batch, 1 + parts, query, channels]
         weights = self.weigh(batch, query)[:, None] * members(batch.query_lengths, QUERY_PARTS, rows)
         pooled = (weights[:, None, :, :, None] * rows[:, :, None]).sum(3)

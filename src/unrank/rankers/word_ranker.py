@@ -36,13 +36,16 @@ class Batch:
 
     @classmethod
     def of(cls, queries: Tokens, documents: Tokens, device: torch.device) -> Batch:
-        rows = [queries.padded(0, 0), documents.padded(0, LONGEST["document"])]
-        masks = [
-            mask_of(side.lengths, ids.shape[1]).astype(np.float32)
-            for side, ids in zip((queries, documents), rows, strict=True)
-        ]
-        tensors = [to_device(array, device) for array in (*rows, *masks)]
-        return cls(*tensors, queries.lengths, documents.lengths)
+        """Queries are short: to pad them to a round number would cost more than it saves."""
+        query, document = queries.padded(0, most=0), documents.padded(0, LONGEST["document"])
+        return cls(
+            to_device(query, device),
+            to_device(document, device),
+            to_device(mask_of(queries.lengths, query.shape[1]).astype(np.float32), device),
+            to_device(mask_of(documents.lengths, document.shape[1]).astype(np.float32), device),
+            queries.lengths,
+            documents.lengths,
+        )
 
     def same_word(self) -> Tensor:
         """1 where a word of the query is a word of the document. [batch, query, document]"""
@@ -51,7 +54,7 @@ class Batch:
 
 
 class TermWeight(nn.Module):
-    """How much each word of a query counts: by the word itself, by its vector, and by its place from the query's end."""
+    """How much a word of the query counts: by the word itself, by its vector, and by its place from the query's end."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -104,7 +107,9 @@ class WordRanker(Ranker):
         return Batch.of(queries, documents, self.device)
 
     def weigh(self, batch: Batch, vectors: Tensor) -> Tensor:
-        return self.term_weight(batch, vectors, self.table.importance[batch.query])
+        """How much each word of the query counts. [batch, query]"""
+        weights: Tensor = self.term_weight(batch, vectors, self.table.importance[batch.query])
+        return weights
 
 
 def silent(layer: nn.Linear) -> nn.Linear:
