@@ -111,7 +111,7 @@ def test_every_recipe_can_be_followed() -> None:
 def test_weight_of_a_query_word_depends_on_the_query_alone(ranker: WordRanker) -> None:
     def weights(query: str, beside: str) -> Any:
         batch = ranker.batch(ranker.tokenize([query, beside], "query"), ranker.tokenize(["ba", "be"], "document"))
-        return ranker.weigh(batch, ranker.table(batch.query))[0].tolist()
+        return ranker.weigh(batch)[0].tolist()
 
     alone, beside_long = weights("ba be", "ce"), weights("ba be", "ba be bi bo bu ce di")
     assert beside_long[:2] == pytest.approx(alone)

@@ -22,6 +22,7 @@ from unrank.rankers.words import WordTable
 WIDTH = 32
 STRETCHES = np.array([0, 8, 16, 32, 64, 128, 256])
 """At which word of a document a stretch of it begins: the first words tell most."""
+START = 2.0
 DENSE = len(STRETCHES) + 1
 
 
@@ -36,7 +37,7 @@ class DuetRanker(WordRanker):
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
         batch = self.batch(queries, documents)
         query, document = self.table(batch.query), self.table(batch.document)
-        local: Tensor = self.local(batch, self.weigh(batch, query))
+        local: Tensor = self.local(batch, self.weigh(batch))
         distributed: Tensor = self.distributed(batch, query, document)
         return local + distributed
 
@@ -47,16 +48,19 @@ class Local(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         features = len(STRETCHES) + 3
-        self.match = nn.Linear(features, 1, bias=False)
         self.filters = nn.Linear(features, WIDTH)
+        self.match = nn.Linear(features + WIDTH, 1, bias=False)
+        self.hidden = nn.Linear(features + WIDTH, WIDTH)
         self.score = silent(nn.Linear(WIDTH, 1))
         with torch.no_grad():
-            self.match.weight.zero_()[0, DENSE] = 8.0
+            self.match.weight.zero_()[0, DENSE] = START
 
     def forward(self, batch: Batch, weight: Tensor) -> Tensor:
         matches = self._matches(batch)
-        term: Tensor = self.match(matches) + self.score(torch.tanh(self.filters(matches)))
-        return (term[..., 0] * weight).sum(1)
+        terms = torch.cat([matches, torch.tanh(self.filters(matches))], 2)
+        query = (terms * weight[..., None]).sum(1)
+        scores: Tensor = self.match(query) + self.score(torch.relu(self.hidden(query)))
+        return scores[:, 0]
 
     def _matches(self, batch: Batch) -> Tensor:
         """How a query word's matches lie in the document. [batch, query, features]"""

@@ -52,7 +52,7 @@ class MatchPyramidRanker(WordRanker):
             len(queries), DOCUMENT_PARTS, -1, CHANNELS
         )
         rows = torch.cat([parts.amax(1, keepdim=True), parts], 1)  # [batch, 1 + parts, query, channels]
-        weights = self.weigh(batch, query)[:, None] * members(batch.query_lengths, QUERY_PARTS, rows)
+        weights = self.weigh(batch)[:, None] * members(batch.query_lengths, QUERY_PARTS, rows)
         pooled = (weights[:, None, :, :, None] * rows[:, :, None]).sum(3)
         pooled = torch.cat([pooled.flatten(1), batch.document_mask.sum(1, keepdim=True).log1p()], 1)
         scores: Tensor = self.match(pooled) + self.score(torch.relu(self.hidden(pooled)))

@@ -56,21 +56,16 @@ class Batch:
 class TermWeight(nn.Module):
     """How much a word of the query counts: by the word itself, by its vector, and by its place from the query's end."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.by_vector = nn.Linear(width, 1)
         self.by_place = nn.Parameter(torch.zeros(PLACES))
-        self.by_importance = nn.Parameter(torch.full((1,), 8.0))
-        nn.init.zeros_(self.by_vector.weight)
-        nn.init.constant_(self.by_vector.bias, -5.0)
 
-    def forward(self, batch: Batch, vectors: Tensor, importance: Tensor) -> Tensor:
+    def forward(self, batch: Batch, importance: Tensor) -> Tensor:
         """More than 0 for a word, 0 for padding. [batch, query]"""
         width = batch.query.shape[1]
         from_end = np.clip(batch.query_lengths[:, None] - 1 - np.arange(width), 0, PLACES - 1)
-        place = self.by_place[to_device(from_end, vectors.device)]
-        weight = self.by_vector(vectors)[..., 0] + place + self.by_importance * importance
-        return nn.functional.softplus(weight) * batch.query_mask
+        place = self.by_place[to_device(from_end, importance.device)]
+        return nn.functional.softplus(importance + place) * batch.query_mask
 
 
 class WordRanker(Ranker):
@@ -81,7 +76,7 @@ class WordRanker(Ranker):
     def __init__(self, table: WordTable) -> None:
         super().__init__()
         self.table = table
-        self.term_weight = TermWeight(table.width)
+        self.term_weight = TermWeight()
 
     @classmethod
     def create(cls, base: str | None) -> Self:
@@ -106,9 +101,9 @@ class WordRanker(Ranker):
     def batch(self, queries: Tokens, documents: Tokens) -> Batch:
         return Batch.of(queries, documents, self.device)
 
-    def weigh(self, batch: Batch, vectors: Tensor) -> Tensor:
+    def weigh(self, batch: Batch) -> Tensor:
         """How much each word of the query counts. [batch, query]"""
-        weights: Tensor = self.term_weight(batch, vectors, self.table.importance[batch.query])
+        weights: Tensor = self.term_weight(batch, self.table.importance[batch.query])
         return weights
 
 

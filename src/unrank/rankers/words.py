@@ -29,6 +29,8 @@ from unrank.rankers.word_file import Vectors, find_vectors
 
 VOCABULARY = "words.txt"
 BUCKETS = 2**15
+LEAST, MOST = -5.0, 3.0
+"""How much the most frequent word matters at first, and one that is not in the table."""
 WORD = re.compile(r"[^\W_]+")
 
 
@@ -95,5 +97,5 @@ class WordTable(nn.Module):
         self.vectors[1 + size :] = torch.from_numpy(unknown)
         rank = torch.arange(1, size + 1, dtype=torch.float32)
         with torch.no_grad():
-            self.importance[1 : 1 + size] = rank.log() / math.log(size + 1)
-            self.importance[1 + size :] = 1.0
+            self.importance[1 : 1 + size] = LEAST + (MOST - LEAST) * rank.log() / math.log(size + 1)
+            self.importance[1 + size :] = MOST
