@@ -10,7 +10,7 @@ help: ## say what there is
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo,words,dev]'
 	@touch $@
 
 demo: $(VENV)/ready ## run the main job on the embedded default

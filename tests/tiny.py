@@ -68,6 +68,14 @@ def make_encoder(folder: Path, family: str = "bert") -> Path:
     return folder
 
 
+def make_word_vectors(path: Path, width: int = 16) -> Path:
+    """Random vectors of the words that texts are made of, in GloVe's format."""
+    generator = random.Random(7)
+    lines = [" ".join([word, *(f"{generator.gauss(0, 1):.4f}" for _ in range(width))]) for word in WORDS]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
 def text_of(generator: random.Random, words: int) -> str:
     return " ".join(generator.choice(WORDS) for _ in range(words))
 

@@ -323,6 +323,26 @@ def test_a_base_that_is_none(refused: Refused, collection: Path, tmp_path: Path)
     assert "could be had from the hub" in refused(*command, "nobody/nothing")
 
 
+@pytest.mark.parametrize("name", ["duet", "match-pyramid"])
+def test_word_vectors_that_are_none(refused: Refused, collection: Path, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "vectors.txt"
+    command = ("train", collection, "--ranker", name, "--out", tmp_path / "out", "--quiet", "--base")
+    path.write_text("ba 1 2 3\nbe 4 5 6\nbi 7 8\n")
+    assert refused(*command, path) == f"{path}, line 3: expected a word and 3 finite numbers, parted by spaces"
+    assert "no such file of word vectors" in refused(*command, tmp_path / "nowhere")
+    assert "a folder; word vectors are a text file" in refused(*command, tmp_path)
+
+
+def test_a_word_ranker_has_no_layers_to_freeze(
+    refused: Refused, collection: Path, removal: Path, tmp_path: Path
+) -> None:
+    trained = tmp_path / "duet"
+    command = ["train", str(collection), "--ranker", "duet", "--base", "random", "--quiet", "--set", "epochs=1"]
+    assert run([*command, "--out", str(trained)]) == 0
+    forget = ("forget", trained, collection, "--removal", removal, "--out", tmp_path / "out", "--quiet")
+    assert "a duet has no layers to choose from" in refused(*forget, "--train-layers", "1")
+
+
 @pytest.mark.parametrize("command", ["import", "train", "forget", "split"])
 def test_an_output_that_exists(
     refused: Refused, beir: Path, ranker: Path, collection: Path, removal: Path, tmp_path: Path, command: str

@@ -209,7 +209,24 @@ def test_list_names_what_there_is(done: Callable[..., str]) -> None:
     assert "--set learning_rate=5e-05" in methods
     assert "bi-encoder" in (rankers := done("list", "rankers"))
     assert "(also: bertcat)" in rankers
+    assert "    retrain: learning_rate=0.001" in rankers
     assert "beir:" in done("list", "sources")
+
+
+@pytest.mark.parametrize("name", ["duet", "matchpyramid"])
+def test_a_word_ranker_is_trained_by_its_recipe_forgets_and_is_retrained(
+    done: Callable[..., str], collection: Path, removal: Path, tmp_path: Path, name: str
+) -> None:
+    trained, retrained = tmp_path / "trained", tmp_path / "retrained"
+    done("train", collection, "--ranker", name, "--base", "random", "--out", trained, "--set", "epochs=2", "--quiet")
+    record = record_of(trained)
+    assert record["base"] == "random"
+    assert record["settings"]["learning_rate"] == 1e-3
+    assert record["settings"]["epochs"] == 2
+    forget = ("forget", trained, collection, "--removal", removal, "--quiet")
+    done(*forget, "--method", "retrain", "--set", "epochs=1", "--out", retrained)
+    assert record_of(retrained)["settings"]["learning_rate"] == 1e-3
+    assert "test" in done("evaluate", retrained, collection)
 
 
 def test_train_with_a_removal_trains_on_what_is_kept(

@@ -7,8 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.tiny import make_word_vectors
 from unrank.rankers import RANKERS, create_ranker
 from unrank.rankers.base import Ranker
+from unrank.rankers.word_ranker import WordRanker
+
+ENCODER_KINDS = [kind for kind, entry in RANKERS.items() if not issubclass(entry.ranker, WordRanker)]
+WORD_KINDS = [kind for kind in RANKERS if kind not in ENCODER_KINDS]
 
 
 def enliven(ranker: Ranker, seed: int = 1) -> Ranker:
@@ -28,9 +33,16 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def rankers(encoder: Path) -> dict[str, Ranker]:
+def bases(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What a ranker of each kind starts from."""
+    words = make_word_vectors(tmp_path_factory.mktemp("words") / "tiny.txt")
+    return {kind: str(words if kind in WORD_KINDS else encoder) for kind in RANKERS}
+
+
+@pytest.fixture(scope="session")
+def rankers(bases: dict[str, str]) -> dict[str, Ranker]:
     """One ranker of each kind, to be left as it is."""
-    return {kind: enliven(create_ranker(kind, str(encoder), seed=0)) for kind in RANKERS}
+    return {kind: enliven(create_ranker(kind, bases[kind], seed=0)) for kind in RANKERS}
 
 
 @pytest.fixture(scope="session")

@@ -83,9 +83,9 @@ def test_scores_are_the_same_each_time(ranker: Ranker) -> None:
     assert ranker.score_texts(QUERIES, DOCUMENTS) == ranker.score_texts(QUERIES, DOCUMENTS)
 
 
-def test_the_same_seed_makes_the_same_ranker(kind: str, encoder: Path) -> None:
+def test_the_same_seed_makes_the_same_ranker(kind: str, bases: dict[str, str]) -> None:
     state = torch.random.get_rng_state()
-    first, second = (create_ranker(kind, str(encoder), seed=4) for _ in range(2))
+    first, second = (create_ranker(kind, bases[kind], seed=4) for _ in range(2))
     assert torch.equal(torch.random.get_rng_state(), state)
     weights = second.state_dict()
     assert all(torch.equal(weight, weights[name]) for name, weight in first.state_dict().items())

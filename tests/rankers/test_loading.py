@@ -15,6 +15,7 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 
+from tests.rankers.conftest import ENCODER_KINDS
 from unrank.errors import BadFile, UnknownName, UnrankError
 from unrank.rankers import RANKERS, create_ranker, detect_kind, encoder, load_ranker, ranker_kind
 
@@ -99,6 +100,7 @@ def test_pickles_beside_safe_weights_are_left_alone(kind: str, folder: Path, tmp
     assert not (tmp_path / "opened").exists()
 
 
+@pytest.mark.parametrize("kind", ENCODER_KINDS)
 def test_a_pickled_base_is_refused(kind: str, encoder: Path, tmp_path: Path) -> None:
     base = Path(shutil.copytree(encoder, tmp_path / "base"))
     pickle_weights(base, tmp_path / "opened")
@@ -165,13 +167,15 @@ def test_a_corrupt_config_alone(encoder: Path, tmp_path: Path, content: str) -> 
 
 def test_a_ranker_without_its_tokenizer(folder: Path) -> None:
     """The libraries would make up a tokenizer to which every word is unknown."""
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (folder / name).unlink()
+    for name in ("tokenizer.json", "tokenizer_config.json", "words.txt"):
+        (folder / name).unlink(missing_ok=True)
     assert "holds no tokenizer" in refused(folder)
 
 
 def test_a_ranker_with_half_a_tokenizer(folder: Path) -> None:
-    (folder / "tokenizer.json").write_text('{"version": "1.0"}')
+    for name, half in (("tokenizer.json", '{"version": "1.0"}'), ("words.txt", "ba\nbe\n")):
+        if (folder / name).is_file():
+            (folder / name).write_text(half)
     assert f"{folder}: cannot be loaded as a" in refused(folder)
 
 
@@ -198,6 +202,7 @@ def test_a_hub_id_is_found_in_the_cache(kind: str, folders: dict[str, Path], cac
     assert load_ranker("someone/a-ranker").score_texts(*texts) == load_ranker(folders[kind]).score_texts(*texts)
 
 
+@pytest.mark.parametrize("kind", ENCODER_KINDS)
 def test_a_base_is_found_in_the_cache(kind: str, encoder: Path, cache: Path) -> None:
     put_in_cache(encoder, cache, "someone/an-encoder")
     assert create_ranker(kind, "someone/an-encoder", seed=0).kind == kind

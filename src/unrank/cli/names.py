@@ -29,6 +29,8 @@ def list_(what: Annotated[What, typer.Argument(help="What to name.")]) -> None:
 
         for name, ranker in RANKERS.items():
             say(f"{name:<16}{ranker.summary}{_also(ranker.alias)}")
+            for method, recipe in ranker.recipes.items():
+                say(f"    {method}: {', '.join(f'{name}={value}' for name, value in recipe.items())}")
     else:
         from unrank.methods import METHODS
 

@@ -31,11 +31,17 @@ if TYPE_CHECKING:
     from unrank.forgetting.forget import Forgotten
 
 
+BASE = (
+    "What to start from: an encoder's folder or hub id, by default all-MiniLM-L6-v2; for duet and match-pyramid a file "
+    "of word vectors in GloVe's format or 'random', by default GloVe 6B."
+)
+
+
 def train(
     collection: CollectionFolder,
     ranker: Annotated[str, typer.Option("--ranker", help="What to train; 'unrank list rankers' names them.")],
     out: Out,
-    base: Annotated[str | None, typer.Option(help="The encoder to start from; by default all-MiniLM-L6-v2.")] = None,
+    base: Annotated[str | None, typer.Option(help=BASE)] = None,
     removal: RemovalFile = None,
     settings: Settings = None,
     seed: Seed = 0,
@@ -57,7 +63,7 @@ def train(
     from unrank.methods import make_method
     from unrank.methods.retrain import Retrain
 
-    method = make_method("retrain", read_settings(settings))
+    method = make_method("retrain", read_settings(settings), kind)
     assert isinstance(method, Retrain)
     with progress(quiet) as listener:
         trained = train_ranker(
@@ -113,7 +119,9 @@ def forget(
     keep_at_least: Annotated[
         float | None, typer.Option(help="The least share of its MRR that each kept set must keep; else exit 3.")
     ] = None,
-    base: Annotated[str | None, typer.Option(help="The encoder that the ranker was trained from.")] = None,
+    base: Annotated[
+        str | None, typer.Option(help="The encoder, or the word vectors, that the ranker was trained from.")
+    ] = None,
     settings: Settings = None,
     train_layers: Annotated[
         int | None, typer.Option(help="Let only so many of the encoder's last layers move.", min=1)
@@ -149,9 +157,11 @@ def forget(
     from unrank.methods import make_method
     from unrank.rankers import load_ranker
 
-    chosen = make_method(method, read_settings(settings))
+    given = read_settings(settings)
+    make_method(method, given)  # what cannot be is refused before anything is loaded
     check_target(target, opened, parts)
     loaded = load_ranker(ranker)
+    chosen = make_method(method, given, loaded.kind)
     if dry_run:
         show_partition(parts)
         seconds = estimate(loaded, opened, parts, chosen, device.value)

@@ -29,9 +29,8 @@ from unrank.forgetting.workshop import Workshop
 from unrank.methods import make_method
 from unrank.methods.base import Method, Task
 from unrank.methods.retrain import Retrain
-from unrank.rankers import create_ranker
+from unrank.rankers import create_ranker, public_name
 from unrank.rankers.base import Ranker
-from unrank.rankers.encoder import public_name
 from unrank.rankers.layers import sharing_frozen_start, train_last_layers
 
 KEPT = ("entangled", "disjoint", "test")
@@ -81,7 +80,7 @@ def forget(
     of training took, if that is known; `train_layers` how many of the encoder's last layers may move, if not all;
     `watch` how many queries of each kept set are measured at every check.
     """
-    method = make_method(method) if isinstance(method, str) else method
+    method = make_method(method, ranker=ranker.kind) if isinstance(method, str) else method
     parts = partition(collection, removal)
     check_target(target, collection, parts)
     student = _start(ranker, method, base, seed)
@@ -111,7 +110,7 @@ def forget(
             after = workshop.judge.scorecard(workshop.scorer(student))
     record = Record(
         ranker=ranker.kind,
-        base=public_name(base) if base else None,
+        base=public_name(ranker.kind, base) if base else None,
         method=method.name,
         settings=asdict(method) | ({} if train_layers is None else {"train_layers": train_layers}),
         seed=seed,

@@ -19,10 +19,10 @@ from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.record import Record, hashed, save_ranker
 from unrank.forgetting.workshop import Workshop
+from unrank.methods import make_method
 from unrank.methods.retrain import Retrain
-from unrank.rankers import create_ranker
+from unrank.rankers import create_ranker, public_name, ranker_kind
 from unrank.rankers.base import Ranker
-from unrank.rankers.encoder import public_name
 
 TIMED_STEPS = 3
 TIMED_TRIPLES = {"cpu": 8, "cuda": 256}
@@ -52,7 +52,7 @@ def train(
     progress: Progress | None = None,
 ) -> Trained:
     """Train a ranker on a collection; with a removal, on the kept pairs alone."""
-    method = method or Retrain()
+    method = method or recipe_of(kind)
     parts = partition(collection, removal) if removal is not None else None
     ranker = create_ranker(kind, base, seed)
     workshop = Workshop.open(ranker, collection, parts, device, progress)
@@ -62,7 +62,7 @@ def train(
     epoch = sum(line["seconds"] for line in history) / len(history)
     record = Record(
         ranker=ranker.kind,
-        base=public_name(base),
+        base=public_name(kind, base),
         method=method.name,
         settings=asdict(method),
         seed=seed,
@@ -77,6 +77,13 @@ def train(
         history=history,
     )
     return Trained(ranker, after, record)
+
+
+def recipe_of(kind: str) -> Retrain:
+    """How a ranker of this kind is trained where nothing else is asked for."""
+    method = make_method("retrain", ranker=ranker_kind(kind))
+    assert isinstance(method, Retrain)
+    return method
 
 
 def run_training(ranker: Ranker, workshop: Workshop, method: Retrain, seed: int, clock: Clock) -> list[dict[str, Any]]:
@@ -99,7 +106,7 @@ def run_training(ranker: Ranker, workshop: Workshop, method: Retrain, seed: int,
 
 def estimate_learning_epoch(ranker: Ranker, workshop: Workshop) -> dict[str, Any]:
     """How long an epoch of training would take a ranker that came from elsewhere, timed on a few steps of a copy."""
-    method = Retrain()
+    method = recipe_of(ranker.kind)
     pupil = copy.deepcopy(ranker)
     optimizer = torch.optim.AdamW(pupil.parameters(), lr=0.0, weight_decay=0.0)
     phase = method.plan(workshop.task(ranker))[0]

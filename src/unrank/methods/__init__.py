@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from unrank.errors import UnknownName, UnrankError
+from unrank.rankers import RANKERS
 
 if TYPE_CHECKING:
     from unrank.methods.base import Method
@@ -33,17 +34,20 @@ METHODS: dict[str, MethodEntry] = {
 }
 
 
-def make_method(name: str, settings: Mapping[str, str] | None = None) -> Method:
-    """The method that a user's word means, with settings given as text.
+def make_method(name: str, settings: Mapping[str, str] | None = None, ranker: str | None = None) -> Method:
+    """The method that a user's word means, with settings given as text; where none is given, as suits the ranker.
 
     >>> make_method("cocol", {"scale": "paper", "epochs": "3"}).epochs
     3
+    >>> make_method("retrain", ranker="duet").learning_rate
+    0.001
     """
     for known, entry in METHODS.items():
         if name and name.lower() in (known, entry.alias):
             kinds = settings_of(entry.method)
             given = {key: _parsed(known, kinds, key, value) for key, value in (settings or {}).items()}
-            return entry.method(**given)
+            recipe = RANKERS[ranker].recipes.get(known, {}) if ranker else {}
+            return entry.method(**{**recipe, **given})
     raise UnknownName("method", name, METHODS)
 
 

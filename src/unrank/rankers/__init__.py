@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,6 +23,8 @@ class RankerEntry:
     name: str
     summary: str
     alias: str = ""
+    recipes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """For a method's name the settings that suit this ranker better than the method's own."""
     own: type[Ranker] | None = None
 
     @classmethod
@@ -59,6 +62,19 @@ RANKERS: dict[str, RankerEntry] = {
         "ParadeRanker",
         "a document's passages read one by one with the query, then together; for long documents",
     ),
+    "duet": RankerEntry(
+        "duet",
+        "DuetRanker",
+        "where the query's words stand, and what both texts mean, on word vectors; no encoder, light",
+        recipes={"retrain": {"learning_rate": 1e-3}},
+    ),
+    "match-pyramid": RankerEntry(
+        "match_pyramid",
+        "MatchPyramidRanker",
+        "reads the similarities of all words like an image, on word vectors; no encoder, light",
+        "matchpyramid",
+        {"retrain": {"learning_rate": 1e-3}},
+    ),
 }
 
 MODEL_TYPES = {
@@ -79,17 +95,20 @@ def ranker_kind(name: str) -> str:
 
 
 def create_ranker(kind: str, base: str | None, seed: int) -> Ranker:
-    """A fresh ranker on a pretrained encoder; what is new in it is drawn by seed."""
+    """A fresh ranker on a pretrained encoder or word vectors; what is new in it is drawn by seed."""
     import torch
 
-    from unrank.rankers.encoder import check_weights, find_encoder
-
     entry = RANKERS[ranker_kind(kind)]
-    folder = find_encoder(base)
-    check_weights(folder)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return entry.ranker.create(folder)
+        return entry.ranker.create(base)
+
+
+def public_name(kind: str, base: str | None) -> str:
+    """What a record may say of a base: its name, or the last name of a file or folder, never where it lies."""
+    if base is None:
+        return RANKERS[ranker_kind(kind)].ranker.default_base
+    return Path(base).resolve().name if Path(base).exists() else base
 
 
 def load_ranker(name: str | Path) -> Ranker:

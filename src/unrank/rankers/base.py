@@ -15,6 +15,7 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
+from unrank.rankers.encoder import DEFAULT_ENCODER
 from unrank.rankers.lean import LeanEncoder
 from unrank.rankers.tokens import Ints, Tokens
 
@@ -25,6 +26,8 @@ class Ranker(nn.Module, ABC):
     """One contract for all rankers; an entry of `RANKERS` fulfils it."""
 
     kind: ClassVar[str]
+    default_base: ClassVar[str] = DEFAULT_ENCODER
+    """What a fresh one starts from where nothing else is named."""
     separable: ClassVar[bool] = False
     """Whether document vectors can be stored apart from any query."""
     lean: LeanEncoder | None = None
@@ -32,8 +35,8 @@ class Ranker(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def create(cls, base: Path) -> Self:
-        """A fresh, untrained ranker on a pretrained encoder."""
+    def create(cls, base: str | None) -> Self:
+        """A fresh, untrained ranker on what it starts from: the named base, or the default one of its kind."""
 
     @classmethod
     @abstractmethod

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from unrank.errors import BadFile
 from unrank.rankers.base import Role, SeparableRanker
+from unrank.rankers.encoder import checked_encoder
 from unrank.rankers.sides import Sides
 from unrank.rankers.tokens import Ints, Tokens
 from unrank.rankers.transformer import MAX_TOKENS, SAFE, loading, longest_input, quiet
@@ -37,9 +38,10 @@ class BiEncoderRanker(SeparableRanker):
         self.lean = self._sides.lean
 
     @classmethod
-    def create(cls, base: Path) -> Self:
-        with loading(base, "an encoder"):
-            encoder = Transformer(str(base), model_kwargs=SAFE["model_kwargs"])
+    def create(cls, base: str | None) -> Self:
+        folder = checked_encoder(base)
+        with loading(folder, "an encoder"):
+            encoder = Transformer(str(folder), model_kwargs=SAFE["model_kwargs"])
             encoder.max_seq_length = min(MAX_TOKENS, longest_input(encoder.tokenizer, encoder.config))
             width = encoder.get_embedding_dimension()
             identity = Dense(

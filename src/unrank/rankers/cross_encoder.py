@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from unrank.errors import BadFile
 from unrank.rankers.base import Ranker, Role
+from unrank.rankers.encoder import checked_encoder
 from unrank.rankers.lean import LeanEncoder
 from unrank.rankers.staging import to_device
 from unrank.rankers.tokens import Ints, Tokens
@@ -37,9 +38,10 @@ class CrossEncoderRanker(Ranker):
         self.lean = LeanEncoder(model.model.base_model)
 
     @classmethod
-    def create(cls, base: Path) -> Self:
-        with loading(base, "an encoder"):
-            model = CrossEncoder(str(base), num_labels=1, activation_fn=nn.Identity(), device="cpu", **SAFE)
+    def create(cls, base: str | None) -> Self:
+        folder = checked_encoder(base)
+        with loading(folder, "an encoder"):
+            model = CrossEncoder(str(folder), num_labels=1, activation_fn=nn.Identity(), device="cpu", **SAFE)
             model.max_seq_length = min(MAX_TOKENS, longest_input(model.tokenizer, model.config))
         return cls(model)
 

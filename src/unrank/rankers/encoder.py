@@ -14,7 +14,7 @@ DEFAULT_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9
 """What the Hugging Face hub pins for the default encoder's weights."""
 
 NOT_PICKLED = ["*.json", "*.safetensors", "*.txt", "*.model"]
-VOCABULARIES = ["tokenizer.json", "vocab.json", "vocab.txt", "*.model"]
+VOCABULARIES = ["tokenizer.json", "vocab.json", "vocab.txt", "words.txt", "*.model"]
 
 
 def default_encoder() -> Path:
@@ -37,11 +37,11 @@ def find_encoder(base: str | None) -> Path:
     return find_model(base)
 
 
-def public_name(base: str | None) -> str:
-    """What a record may say of an encoder: a hub id, or the last name of a folder, never where it lies."""
-    if base is None:
-        return DEFAULT_ENCODER
-    return Path(base).resolve().name if Path(base).exists() else base
+def checked_encoder(base: str | None) -> Path:
+    """The same, refused where its weights are pickled or something is missing."""
+    folder = find_encoder(base)
+    check_weights(folder)
+    return folder
 
 
 def find_model(name: str) -> Path:

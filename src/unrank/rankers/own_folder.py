@@ -40,8 +40,7 @@ def write_own_folder(folder: Path, kind: str, settings: dict[str, Any], model: n
 
 def read_weights(folder: Path, model: nn.Module) -> None:
     """Fill a model with the folder's weights, every one of them."""
-    path = folder / WEIGHTS
     try:
-        model.load_state_dict(load_file(path))
+        model.load_state_dict(load_file(folder / WEIGHTS))
     except Exception as error:
         raise BadFile(folder, f"cannot be loaded as a ranker: {WEIGHTS} is not what {DESCRIPTION} describes") from error

@@ -26,6 +26,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 from unrank.errors import BadFile
 from unrank.rankers.aggregator import make_aggregator
 from unrank.rankers.base import Ranker, Role
+from unrank.rankers.encoder import checked_encoder
 from unrank.rankers.lean import LeanEncoder
 from unrank.rankers.own_folder import read_description, read_weights, write_own_folder
 from unrank.rankers.passages import Aggregation, PassageSettings, cores, passage_spans
@@ -60,13 +61,14 @@ class ParadeRanker(Ranker):
         self.eval()
 
     @classmethod
-    def create(cls, base: Path, aggregation: Aggregation = "transformer") -> Self:
-        with loading(base, "an encoder"):
-            tokenizer = AutoTokenizer.from_pretrained(str(base), **LOCAL)
-            encoder = AutoModel.from_pretrained(str(base), use_safetensors=True, dtype=torch.float32, **LOCAL)
+    def create(cls, base: str | None, aggregation: Aggregation = "transformer") -> Self:
+        folder = checked_encoder(base)
+        with loading(folder, "an encoder"):
+            tokenizer = AutoTokenizer.from_pretrained(str(folder), **LOCAL)
+            encoder = AutoModel.from_pretrained(str(folder), use_safetensors=True, dtype=torch.float32, **LOCAL)
             template = PairTemplate.of(tokenizer, min(MAX_TOKENS, longest_input(tokenizer, encoder.config)))
         if not template.before:
-            raise BadFile(base, "no encoder for parade: its inputs do not begin with a token that stands for them all")
+            raise BadFile(folder, "no encoder for parade: its inputs begin with no token that stands for them all")
         settings = replace(PassageSettings.fitting(template), aggregation=aggregation)
         return cls(encoder, tokenizer, settings)
 

