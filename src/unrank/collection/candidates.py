@@ -6,13 +6,32 @@ every neural one has to beat.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
-import bm25s
 import numpy as np
 from numpy.typing import NDArray
 
 from unrank.collection.texts import Texts
+
+
+@contextmanager
+def _without(module: str) -> Iterator[None]:
+    """While a module cannot be imported."""
+    modules: dict[str, Any] = sys.modules
+    was = {module: modules[module]} if module in modules else {}
+    modules[module] = None
+    try:
+        yield
+    finally:
+        del modules[module]
+        modules.update(was)
+
+
+with _without("jax"):  # bm25s would try it as soon as it finds it, and jax takes three quarters of a GPU's memory
+    import bm25s
 
 QUERIES_A_BATCH = 1_000
 
