@@ -48,14 +48,14 @@ RANKERS: dict[str, RankerEntry] = {
         "duet",
         "DuetRanker",
         "where the query's words stand, and what both texts mean, on word vectors; no encoder, light",
-        recipes={"retrain": {"learning_rate": 1e-3}},
+        recipes={"retrain": {"learning_rate": 1e-3, "epochs": 6, "batch": 64, "negatives": 4}},
     ),
     "match-pyramid": RankerEntry(
         "match_pyramid",
         "MatchPyramidRanker",
         "reads the similarities of all words like an image, on word vectors; no encoder, light",
         "matchpyramid",
-        {"retrain": {"learning_rate": 1e-3}},
+        {"retrain": {"learning_rate": 1e-3, "epochs": 6, "batch": 64, "negatives": 4}},
     ),
 }
 
