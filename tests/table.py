@@ -85,7 +85,7 @@ class TableRanker(Ranker):
         self.asked: list[tuple[int, int]] = []
 
     @classmethod
-    def create(cls, base: Path) -> Self:
+    def create(cls, base: str | None) -> Self:
         raise NotImplementedError
 
     @classmethod

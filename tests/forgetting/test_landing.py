@@ -32,7 +32,7 @@ class OneWeight(Ranker):
         self.frozen = nn.Parameter(torch.tensor(7.0), requires_grad=False)
 
     @classmethod
-    def create(cls, base: Path) -> Self:
+    def create(cls, base: str | None) -> Self:
         raise NotImplementedError
 
     @classmethod

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.rankers.conftest import ENCODER_KINDS
 from unrank.errors import UnrankError
-from unrank.rankers import RANKERS, create_ranker
+from unrank.rankers import create_ranker
 from unrank.rankers.base import train_last_layers
 
 
-@pytest.mark.parametrize("kind", RANKERS)
+@pytest.mark.parametrize("kind", ENCODER_KINDS)
 def test_only_the_last_layer_and_what_follows_it_moves(kind: str, encoder: Path) -> None:
     ranker = create_ranker(kind, str(encoder), 0)
     train_last_layers(ranker, 1)
