@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rankers.conftest import ENCODER_KINDS
 from unrank.errors import UnrankError
 from unrank.rankers import create_ranker, frozen_start
 from unrank.rankers.base import Ranker
@@ -16,7 +17,7 @@ from unrank.rankers.layers import sharing_frozen_start, train_last_layers
 UNUSED = {"model.0.model.pooler.dense.weight", "model.0.model.pooler.dense.bias"}
 
 
-@pytest.mark.parametrize("kind", ["cross-encoder", "bi-encoder", "colbert", "parade"])
+@pytest.mark.parametrize("kind", ENCODER_KINDS)
 def test_only_the_last_layer_and_what_follows_it_moves(kind: str, encoder: Path) -> None:
     ranker = create_ranker(kind, str(encoder), 0)
     train_last_layers(ranker, 1)

@@ -3,10 +3,11 @@
 Reference: Mitra, Diaz, Craswell, Learning to Match using Local and Distributed Representations of Text for Web
 Search (2017).
 Differs: a document is as long as it is, not 1,000 words: the local filters see a query word's matches counted in
-stretches of the document, and as a share that longer documents need more of, and the distributed model takes one
-maximum over the whole of it. Query words carry weights, because matches of rare words mean more. The local model starts
-as a weighted count of matches and both models' layers start silent, so that training begins from a sensible ranker.
-Word vectors instead of character n-graphs.
+stretches of the document, and as a share of which longer documents need more; the distributed model takes one maximum
+over the whole of it. Query words carry weights, because a match of a rare word means more. Both sides of the
+distributed model go through the same layers: apart, they learned training pairs by heart and no more. The local model
+starts as a weighted count of matches, all else starts silent, so that training begins from a sensible ranker. Word
+vectors instead of character n-graphs, and no dropout.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ WIDTH = 32
 STRETCHES = np.array([0, 8, 16, 32, 64, 128, 256])
 """At which word of a document a stretch of it begins: the first words tell most."""
 START = 2.0
+"""What a match is worth before training."""
 DENSE = len(STRETCHES) + 1
 
 
@@ -80,16 +82,14 @@ class Distributed(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.query_words = nn.Linear(3 * width, WIDTH)
-        self.document_words = nn.Linear(3 * width, WIDTH)
-        self.query_text = nn.Linear(WIDTH, WIDTH)
-        self.document_text = nn.Linear(WIDTH, WIDTH)
+        self.words = nn.Linear(3 * width, WIDTH)
+        self.text = nn.Linear(WIDTH, WIDTH)
         self.match = nn.Linear(WIDTH, WIDTH)
         self.score = silent(nn.Linear(WIDTH, 1))
 
     def forward(self, batch: Batch, query: Tensor, document: Tensor) -> Tensor:
-        asked = torch.tanh(self.query_text(strongest(self.query_words(threes(query)), batch.query_mask)))
-        told = torch.tanh(self.document_text(strongest(self.document_words(threes(document)), batch.document_mask)))
+        asked = torch.tanh(self.text(strongest(self.words(threes(query)), batch.query_mask)))
+        told = torch.tanh(self.text(strongest(self.words(threes(document)), batch.document_mask)))
         scores: Tensor = self.score(torch.relu(self.match(asked * told)))
         return scores[:, 0]
 

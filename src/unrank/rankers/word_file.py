@@ -69,18 +69,17 @@ def read_vectors(path: Path, wanted: Wanted = lambda _: True) -> Vectors:
     vectors: dict[str, NDArray[np.float32]] = {}
     width = 0
     for number, line in _lines(path):
-        *words, last = line.split(" ")
-        fields = [*words, last]
+        fields = line.split(" ")
         if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
             continue  # word2vec's own text format begins with how many words and how many numbers
         width = width or len(fields) - 1
-        word, vector = " ".join(fields[: len(fields) - width]), _numbers(fields[len(fields) - width :])
-        if not width or not word or vector is None:
+        word, numbers = fields[: len(fields) - width], _numbers(fields[len(fields) - width :])
+        if not word or numbers is None:
             raise BadFile(path, f"expected a word and {width or 'some'} finite numbers, parted by spaces", number)
-        if len(fields) > width + 1 and _numbers(fields[1 : len(fields) - width]) is not None:
+        if _numbers(word[1:]) is not None:
             raise BadFile(path, f"{len(fields) - 1} numbers where the first line has {width}", number)
-        if wanted(word):
-            vectors.setdefault(word, vector)
+        if wanted(" ".join(word)):  # some tables hold words with spaces in them
+            vectors.setdefault(" ".join(word), numbers)
     if not width:
         raise BadFile(path, "holds no word vectors")
     return Vectors(list(vectors), np.array(list(vectors.values()), np.float32).reshape(-1, width))

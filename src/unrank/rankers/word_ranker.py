@@ -22,6 +22,7 @@ from unrank.rankers.words import WordTable
 LONGEST: dict[Role, int] = {"query": 30, "document": 400}
 """How many words of a text are read."""
 PLACES = 12
+"""How many places from the query's end are told apart."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Batch:
 
 
 class TermWeight(nn.Module):
-    """How much a word of the query counts: by the word itself, by its vector, and by its place from the query's end."""
+    """How much a word of the query counts: by what the table says of it, and by its place from the query's end."""
 
     def __init__(self) -> None:
         super().__init__()
