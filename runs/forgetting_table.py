@@ -17,6 +17,7 @@ from shared import Lines, keep, markdown, show
 import unrank
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.record import Record
+from unrank.forgetting.run import Pace
 from unrank.forgetting.train import Trained
 
 SETS = ("entangled", "disjoint", "test")
@@ -46,7 +47,7 @@ class Row:
             f"{self.target:.3f}",
             f"{self.after.forget.mean:.3f}",
             *kept,
-            f"{self.record.epochs}",
+            f"{self.record.epochs:g}",
             f"{self.record.seconds:.1f}",
             f"{time:.2f}",
             f"{self.retrained.after.forget.mean:.3f}",
@@ -85,8 +86,8 @@ def rows_of(collection: unrank.Collection, kind: str, share: float, arguments: a
                 removed,
                 method=chosen,
                 target=target,
-                learning_epoch=original.record.learning_epoch,
-                watch=0,
+                known=original.record.to_json({}),
+                pace=Pace(watch=0),
                 device=arguments.device,
                 progress=listener,
             )

@@ -15,7 +15,7 @@ from torch import Tensor
 from unrank.collection.collection import Collection
 from unrank.collection.partition import partition
 from unrank.collection.removal import Removal
-from unrank.engine.loop import Epoch, Schedule, fit
+from unrank.engine.loop import Schedule, Stretch, fit
 from unrank.engine.runtime import Runtime
 from unrank.engine.samples import Phase, Samples, Scored
 from unrank.engine.tokens import TokenStore
@@ -42,7 +42,7 @@ def unlearned(original: Ranker, collection: Collection, seed: int) -> dict[str, 
     student = copy.deepcopy(original)
     plan = Cocol(batch=2).plan(task_of(collection, parts, original))
     store = TokenStore(student, collection)
-    fit(student, plan, Schedule(2, 1e-3, seed), store, Runtime.on("cpu"), lambda epoch: False)
+    list(fit(student, plan, Schedule(2, 1e-3, seed), store, Runtime.on("cpu")))
     return weights_of(student)
 
 
@@ -67,12 +67,18 @@ def phase(samples: Samples, loss: Callable[[Scored], Tensor] = pull, batch: int 
     return Phase(name, len(samples), lambda generator: samples, loss, batch)
 
 
-def run(phases: Sequence[Phase], epochs: int = 3, stop_after: int = 99) -> tuple[TableRanker, list[Epoch]]:
+def run(
+    phases: Sequence[Phase], epochs: int = 3, stop_after: int = 99, check_every: int | None = None
+) -> tuple[TableRanker, list[Stretch]]:
     collection = collection_of(random_lists(0), 14)
     ranker = random_table(collection, 0, values=5)
-    schedule = Schedule(epochs, 0.1)
+    schedule = Schedule(epochs, 0.1, check_every=check_every)
     store = TokenStore(ranker, collection)
-    history = fit(ranker, phases, schedule, store, Runtime.on("cpu"), lambda epoch: epoch.number >= stop_after)
+    history = []
+    for stretch in fit(ranker, phases, schedule, store, Runtime.on("cpu")):
+        history.append(stretch)
+        if len(history) == stop_after:
+            break
     return ranker, history
 
 
@@ -83,7 +89,7 @@ def all_pairs() -> Samples:
 def test_an_epoch_is_told_as_it_was() -> None:
     samples = all_pairs()
     _, history = run([phase(samples), phase(samples, batch=100, name="again")])
-    assert [epoch.number for epoch in history] == [1, 2, 3]
+    assert [epoch.epochs for epoch in history] == [1, 2, 3]
     for epoch in history:
         assert epoch.steps == -(-len(samples) // 4) + 1
         assert epoch.samples == 2 * len(samples)
@@ -99,6 +105,19 @@ def test_every_sample_is_stepped_on_once_an_epoch() -> None:
 
 def test_it_stops_when_it_is_told_to() -> None:
     assert len(run([phase(all_pairs())], epochs=9, stop_after=2)[1]) == 2
+
+
+def test_it_pauses_within_an_epoch_and_takes_the_same_steps() -> None:
+    samples = all_pairs()
+    whole, _ = run([phase(samples, batch=1), phase(samples, batch=2, name="again")], epochs=2)
+    paused, history = run([phase(samples, batch=1), phase(samples, batch=2, name="again")], epochs=2, check_every=3)
+    assert torch.equal(whole.table, paused.table)
+    steps = len(samples) + -(-len(samples) // 2)
+    assert [stretch.steps for stretch in history] == ([3] * (steps // 3) + [steps % 3] * (steps % 3 > 0)) * 2
+    assert [stretch.epochs for stretch in history] == sorted({stretch.epochs for stretch in history})
+    assert history[-1].epochs == 2
+    assert history[0].epochs == pytest.approx(3 / steps)
+    assert sum(stretch.samples for stretch in history) == 4 * len(samples)
 
 
 def test_the_optimiser_lives_through_all_epochs() -> None:
@@ -124,7 +143,7 @@ def test_weights_that_need_no_gradient_stay() -> None:
     ranker.register_parameter("frozen", torch.nn.Parameter(torch.ones(3), requires_grad=False))
     student = copy.deepcopy(ranker)
     plan = Cocol().plan(task_of(collection, parts, ranker))
-    fit(student, plan, Schedule(1, 0.1), TokenStore(student, collection), Runtime.on("cpu"), lambda epoch: False)
+    list(fit(student, plan, Schedule(1, 0.1), TokenStore(student, collection), Runtime.on("cpu")))
     assert student.get_parameter("frozen").tolist() == [1, 1, 1]
     assert not torch.equal(student.table, ranker.table)
 
@@ -136,7 +155,7 @@ def test_a_loss_that_is_no_number_is_an_error(value: float) -> None:
 
     with pytest.raises(
         NotFinite,
-        match="the loss of second is not finite in epoch 1; try a lower learning rate",
+        match="the loss of second is not finite after 1 epochs; try a lower learning rate",
     ):
         run([phase(all_pairs()), phase(all_pairs(), broken, name="second")])
 
@@ -144,5 +163,5 @@ def test_a_loss_that_is_no_number_is_an_error(value: float) -> None:
 def test_a_phase_without_samples_is_no_step() -> None:
     none = Samples.of(all_present(np.empty((0, 2), np.int64)))
     ranker, history = run([phase(none)], epochs=1)
-    assert (history[0].steps, history[0].samples, history[0].losses) == (0, 0, {"pull": 0.0})
+    assert (history[0].steps, history[0].samples, history[0].losses) == (0, 0, {})
     assert torch.equal(ranker.table, random_table(collection_of(random_lists(0), 14), 0, 5).table)

@@ -21,6 +21,7 @@ from unrank.errors import UnrankError
 from unrank.forgetting.evaluate import evaluate
 from unrank.forgetting.forget import Forgotten, forget
 from unrank.forgetting.landing import MOST_EVALUATIONS, weights_of
+from unrank.forgetting.run import Pace
 from unrank.forgetting.target import tolerance
 from unrank.forgetting.train import Trained, train
 from unrank.methods.retrain import Retrain
@@ -86,7 +87,7 @@ def test_it_stops_at_the_first_check_that_is_at_or_below_the_target(forgotten: F
     checks = [line["forget"] for line in forgotten.record.history]
     assert checks[-1] <= target
     assert all(check > target for check in checks[:-1])
-    assert [line["epoch"] for line in forgotten.record.history] == list(range(1, forgotten.record.epochs + 1))
+    assert [line["epoch"] for line in forgotten.record.history] == list(range(1, int(forgotten.record.epochs) + 1))
 
 
 def test_what_it_reports_is_what_the_ranker_measures(
@@ -228,7 +229,7 @@ def test_a_known_learning_epoch_of_the_same_device_is_used(
 ) -> None:
     known = trained.record.learning_epoch
     assert known["how"] == "measured"
-    result = forget(trained.ranker, dense, removal, target=1.0, device="cpu", learning_epoch=known)
+    result = forget(trained.ranker, dense, removal, target=1.0, device="cpu", known=trained.record.to_json({}))
     assert result.record.learning_epoch == known
 
 
@@ -237,7 +238,8 @@ def test_an_unknown_one_is_estimated_and_said_to_be(
     trained: Trained, dense: Collection, removal: Removal, known: dict[str, Any] | None
 ) -> None:
     before = weights(trained.ranker)
-    result = forget(trained.ranker, dense, removal, target=1.0, device="cpu", learning_epoch=known)
+    record = trained.record.to_json({}) | {"learning_epoch": known}
+    result = forget(trained.ranker, dense, removal, target=1.0, device="cpu", known=record)
     estimated = result.record.learning_epoch
     assert estimated["how"] == "timed on 3 steps"
     assert estimated["device"] == result.record.device == Runtime.on("cpu").name
@@ -266,7 +268,7 @@ def test_without_test_queries_unseen_means_nothing(trained: Trained, golden: Col
 def test_retrain_needs_the_model_that_training_began_with(
     trained: Trained, dense: Collection, removal: Removal
 ) -> None:
-    with pytest.raises(UnrankError, match=r"retrain starts from the model .* trained from: name it with --base"):
+    with pytest.raises(UnrankError, match=r"retrain needs the model .* trained from: name it with --base"):
         forget(trained.ranker, dense, removal, method="retrain", target=0.01)
 
 
@@ -285,7 +287,7 @@ def test_retrain_is_training_on_what_is_kept(
 def test_watching_measures_what_must_stay(trained: Trained, dense: Collection, removal: Removal) -> None:
     heard = Listener()
     method = replace(FAST, epochs=1)
-    result = forget(trained.ranker, dense, removal, method=method, target=0.01, watch=1000, progress=heard)
+    result = forget(trained.ranker, dense, removal, method=method, target=0.01, pace=Pace(watch=1000), progress=heard)
     line, after = result.record.history[0], result.after.to_json()
     watched = {name: line[name] for name in ("entangled", "disjoint", "test")}
     assert watched == {name: pytest.approx(after[name]["mrr"]) for name in watched}

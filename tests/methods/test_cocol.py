@@ -13,7 +13,7 @@ from tests.table import Listed, TableRanker, as_set, collection_of, forgetting, 
 
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition, split_pairs
-from unrank.engine.loop import Epoch, Schedule, fit
+from unrank.engine.loop import Schedule, Stretch, fit
 from unrank.engine.runtime import Runtime
 from unrank.engine.samples import Phase, Samples
 from unrank.engine.tokens import TokenStore
@@ -158,13 +158,13 @@ def test_without_the_disjoint(shared: Collection, removal: str) -> None:
     assert np.isfinite(run(shared, parts, Cocol(without_disjoint=True, without_entangled=True))[1].losses["forget"])
 
 
-def run(collection: Collection, parts: Partition, method: Cocol, epochs: int = 1) -> tuple[TableRanker, Epoch]:
+def run(collection: Collection, parts: Partition, method: Cocol, epochs: int = 1) -> tuple[TableRanker, Stretch]:
     original = random_table(collection, 0)
     student = copy.deepcopy(original)
     store = TokenStore(student, collection)
     schedule = Schedule(epochs, 5.0)
     phases = method.plan(task_of(collection, parts, original))
-    return student, fit(student, phases, schedule, store, Runtime.on("cpu"), lambda epoch: False)[-1]
+    return student, list(fit(student, phases, schedule, store, Runtime.on("cpu")))[-1]
 
 
 ODD = {

@@ -13,7 +13,7 @@ from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTran
 from tests.rankers.conftest import enliven
 from tests.tiny import FAMILIES, make_encoder
 from unrank.rankers import create_ranker, load_ranker
-from unrank.rankers.layers import train_last_layers
+from unrank.rankers.layers import train_layers_of
 
 QUERIES = ["ba be", "", "xyzzy", "cel dan fos", "ba cel dir fos gu " * 40]
 DOCUMENTS = ["ce di fo gu", "ba be", "", "ba cel dir fos gu " * 40, "han kel " * 25]
@@ -53,7 +53,7 @@ def test_a_ranker_of_another_family_scores_as_its_class_does(kind: str, family: 
 @pytest.mark.parametrize("kind", ORIGINALS)
 def test_its_last_layer_alone_can_be_trained(kind: str, family: Path) -> None:
     ranker = create_ranker(kind, str(family), seed=0)
-    train_last_layers(ranker, 1)
+    train_layers_of(ranker, 1)
     moving = [name for name, weight in ranker.named_parameters() if weight.requires_grad]
     assert any(".1." in name for name in moving)
     assert not any("embedding" in name or "layers.0." in name or "layer.0." in name for name in moving)

@@ -12,7 +12,7 @@ from tests.rankers.conftest import ENCODER_KINDS
 from unrank.errors import UnrankError
 from unrank.rankers import create_ranker, frozen_start
 from unrank.rankers.base import Ranker
-from unrank.rankers.layers import sharing_frozen_start, train_last_layers
+from unrank.rankers.layers import sharing_frozen_start, train_layers_of
 
 UNUSED = {"model.0.model.pooler.dense.weight", "model.0.model.pooler.dense.bias"}
 
@@ -20,7 +20,7 @@ UNUSED = {"model.0.model.pooler.dense.weight", "model.0.model.pooler.dense.bias"
 @pytest.mark.parametrize("kind", ENCODER_KINDS)
 def test_only_the_last_layer_and_what_follows_it_moves(kind: str, encoder: Path) -> None:
     ranker = create_ranker(kind, str(encoder), 0)
-    train_last_layers(ranker, 1)
+    train_layers_of(ranker, 1)
     moving = {name for name, weight in ranker.named_parameters() if weight.requires_grad}
     assert any("layer.1." in name for name in moving)
     assert not any("layer.0." in name or "embedding" in name for name in moving)
@@ -28,13 +28,13 @@ def test_only_the_last_layer_and_what_follows_it_moves(kind: str, encoder: Path)
 
 def test_no_more_layers_than_there_are(encoder: Path) -> None:
     with pytest.raises(UnrankError, match="the encoder has 2 layers, so 3 of them cannot be trained"):
-        train_last_layers(create_ranker("bi-encoder", str(encoder), 0), 3)
+        train_layers_of(create_ranker("bi-encoder", str(encoder), 0), 3)
 
 
 def test_a_frozen_start_changes_no_score_and_is_computed_once(rankers: dict[str, Ranker]) -> None:
     original = rankers["bi-encoder"]
     student = copy.deepcopy(original)
-    train_last_layers(student, 1)
+    train_layers_of(student, 1)
     texts = ["ba ce di fo gu", "", "han kel", "can del fir gos " * 20]
     expected = score(original, texts)
     ran: list[str] = []
@@ -61,7 +61,7 @@ def test_texts_beyond_the_room_are_computed_each_time(
     monkeypatch.setattr(frozen_start, "ROOM", 3000)
     original = rankers["bi-encoder"]
     student = copy.deepcopy(original)
-    train_last_layers(student, 1)
+    train_layers_of(student, 1)
     texts = ["ba ce", "can del fir gos " * 20]
     expected = score(original, texts)
     with sharing_frozen_start(original, student):

@@ -14,7 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from tests.rankers.conftest import enliven
 from unrank.rankers import create_ranker, lean, packing
 from unrank.rankers.base import Ranker
-from unrank.rankers.layers import train_last_layers
+from unrank.rankers.layers import train_layers_of
 
 KINDS = ["cross-encoder", "bi-encoder", "colbert", "parade"]
 QUERIES = ["ba be", "", "cel dan fos gu", "hir ka le mi no pu ran sel tir"]
@@ -91,7 +91,7 @@ def test_a_copy_runs_on_its_own_weights(rankers: dict[str, Ranker], monkeypatch:
 def test_what_is_frozen_gets_no_gradient(rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch) -> None:
     as_on_a_gpu(monkeypatch, torch.float32)
     ranker = copy.deepcopy(rankers["cross-encoder"])
-    train_last_layers(ranker, 1)
+    train_layers_of(ranker, 1)
     scores(ranker).sum().backward()  # type: ignore[no-untyped-call]
     assert {name for name, weight in ranker.named_parameters() if weight.grad is not None} == {
         name for name, weight in ranker.named_parameters() if weight.requires_grad

@@ -15,7 +15,7 @@ from tests.rankers.conftest import WORD_KINDS
 from unrank.errors import BadFile, UnrankError
 from unrank.rankers import RANKERS, create_ranker, load_ranker, ranker_kind
 from unrank.rankers.base import Ranker
-from unrank.rankers.layers import train_last_layers
+from unrank.rankers.layers import train_layers_of
 from unrank.rankers.match_pyramid import highest, parts_of
 from unrank.rankers.word_ranker import LONGEST, WordRanker
 
@@ -95,7 +95,7 @@ def test_a_width_that_cannot_be(
 
 def test_there_are_no_layers_to_choose_from(name: str) -> None:
     with pytest.raises(UnrankError, match=f"a {name} has no layers to choose from"):
-        train_last_layers(create_ranker(name, "random", seed=0), 1)
+        train_layers_of(create_ranker(name, "random", seed=0), 1)
 
 
 def test_every_recipe_can_be_followed() -> None:

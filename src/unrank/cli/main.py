@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from unrank.cli import collection, demo, names, ranker
+from unrank.cli import collection, demo, forget, names, ranker
 from unrank.errors import UnrankError
 
 # What the command line raises at a wrong word; typer names only its children.
@@ -29,7 +29,7 @@ app.command("inspect")(collection.inspect)
 app.command("find")(collection.find)
 app.command("split")(collection.split)
 app.command("train")(ranker.train)
-app.command("forget")(ranker.forget)
+app.command("forget")(forget.forget)
 app.command("evaluate")(ranker.evaluate)
 app.command("list")(names.list_)
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from unrank.collection.partition import Partition
     from unrank.evaluation.scorecard import Measured, Scorecard
     from unrank.forgetting.forget import Forgotten
+    from unrank.forgetting.record import Record
 
 LABELS = {
     "forget": "forget",
@@ -81,6 +82,26 @@ def show_change(result: Forgotten) -> None:
         kept = f"{after.mean / before.mean:.3f}" if name != "forget" and before.mean else ""
         table.add_row(name, f"{before.mean:.3f}", f"{after.mean:.3f}", change, kept, f"{len(after.queries):,}")
     console().print(table)
+
+
+def show_recovery(record: Record) -> None:
+    """What one epoch on kept data brought back, and whether what was forgotten before stayed so."""
+    if record.recovery is not None:
+        found = record.recovery
+        line = f"after one epoch on kept data the forget MRR goes from {found['before']:.3f} to {found['after']:.3f}"
+        if found["reference_after"] is not None:
+            line += f"; the reference's from {found['reference_before']:.3f} to {found['reference_after']:.3f}"
+        say(line)
+    if record.earlier is not None:
+        say(f"what was forgotten before: MRR {record.earlier['before']:.3f}, now {record.earlier['after']:.3f}")
+
+
+def epochs_of(epochs: float) -> str:
+    """
+    >>> epochs_of(1), epochs_of(2.25)
+    ('1 epoch', '2.25 epochs')
+    """
+    return f"{epochs:.3g} epoch{'' if epochs == 1 else 's'}"
 
 
 def _interval(low: float, high: float, sign: bool = False) -> str:

@@ -100,6 +100,9 @@ class Collection:
         """One number a pair, by which pairs are compared."""
         return pairs[:, 0] * len(self.documents) + pairs[:, 1]
 
+    def pair_ids(self, pairs: Pairs) -> list[tuple[str, str]]:
+        return list(zip(self.queries.ids(pairs[:, 0]), self.documents.ids(pairs[:, 1]), strict=True))
+
     def check_candidates(self) -> None:
         """Refuse to rank where there is nothing to rank against."""
         if not len(self.negatives.values):

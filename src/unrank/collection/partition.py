@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -25,6 +25,8 @@ from unrank.collection.removal import Removal
 from unrank.collection.texts import Rows
 from unrank.errors import UnrankError, count, listed
 
+NOTHING: Rows = np.empty(0, np.int64)
+
 
 @dataclass(frozen=True)
 class Partition:
@@ -33,8 +35,10 @@ class Partition:
     forget: Pairs
     entangled: Pairs
     disjoint: Pairs
-    queries: Rows = field(default_factory=lambda: np.empty(0, np.int64))
-    documents: Rows = field(default_factory=lambda: np.empty(0, np.int64))
+    queries: Rows = field(default_factory=lambda: NOTHING)
+    documents: Rows = field(default_factory=lambda: NOTHING)
+    earlier: Pairs = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    """Pairs that were forgotten before and must stay so: neither kept nor asked for now."""
 
     @cached_property
     def retain(self) -> Pairs:
@@ -69,40 +73,45 @@ class Partition:
 
 
 def split_pairs(
-    pairs: Pairs, forget: NDArray[np.bool_], queries: Rows | None = None, documents: Rows | None = None
+    pairs: Pairs, forget: NDArray[np.bool_], queries: Rows = NOTHING, documents: Rows = NOTHING
 ) -> Partition:
     """The partition of `pairs` in which those marked are forgotten."""
     gone = pairs[forget]
     shares = np.isin(pairs[:, 0], gone[:, 0]) | np.isin(pairs[:, 1], gone[:, 1])
-    none = np.empty(0, np.int64)
-    return Partition(
-        gone,
-        pairs[shares & ~forget],
-        pairs[~shares & ~forget],
-        none if queries is None else queries,
-        none if documents is None else documents,
-    )
+    return Partition(gone, pairs[shares & ~forget], pairs[~shares & ~forget], queries, documents)
 
 
-def partition(collection: Collection, removal: Removal, where: str = "the removal") -> Partition:
-    """What a removal does to a collection's training pairs."""
+def partition(
+    collection: Collection, removal: Removal, where: str = "the removal", earlier: Removal | None = None
+) -> Partition:
+    """What a removal does to a collection's training pairs; `earlier` was removed before it."""
     if not removal:
         raise UnrankError(f"{where}: an empty removal: it names no query, no document and no pair")
-    queries = collection.queries.rows(removal.queries, where)
-    documents = collection.documents.rows(removal.documents, where)
     pairs = collection.pairs
-    forget = np.isin(pairs[:, 0], queries) | np.isin(pairs[:, 1], documents)
-    if removal.pairs:
-        forget |= np.isin(collection.pair_keys(pairs), collection.pair_keys(_pair_rows(collection, removal, where)))
+    forget, queries, documents = named(collection, removal, where)
+    gone, gone_queries, gone_documents = named(collection, earlier or Removal(), where)
     if tests := collection.queries.ids(queries[collection.is_test[queries]]):
         raise UnrankError(
             f"{where}: names test queries, which no ranker was trained on: {listed(tests)}; take them out"
         )
     if not forget.any():
         raise UnrankError(f"{where}: nothing that it names is a relevant training pair, so there is nothing to forget")
-    if forget.all():
+    if (forget | gone).all():
         raise UnrankError(f"{where}: leaves nothing: all {len(pairs):,} training pairs would be forgotten; keep some")
-    return split_pairs(pairs, forget, np.unique(queries), np.unique(documents))
+    there = forget | ~gone
+    queries, documents = np.union1d(queries, gone_queries), np.union1d(documents, gone_documents)
+    return replace(split_pairs(pairs[there], forget[there], queries, documents), earlier=pairs[~there])
+
+
+def named(collection: Collection, removal: Removal, where: str = "the removal") -> tuple[NDArray[np.bool_], Rows, Rows]:
+    """Which pairs a removal names, and the rows of its queries and documents."""
+    queries = collection.queries.rows(removal.queries, where)
+    documents = collection.documents.rows(removal.documents, where)
+    pairs = collection.pairs
+    named = np.isin(pairs[:, 0], queries) | np.isin(pairs[:, 1], documents)
+    if removal.pairs:
+        named |= np.isin(collection.pair_keys(pairs), collection.pair_keys(_pair_rows(collection, removal, where)))
+    return named, queries, documents
 
 
 def _pair_rows(collection: Collection, removal: Removal, where: str) -> Pairs:

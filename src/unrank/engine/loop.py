@@ -6,12 +6,13 @@ Dropout is off throughout, the optimiser lives through all epochs, and every dra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from unrank.engine.runtime import Runtime
 from unrank.engine.samples import Phase, Samples, Scored
@@ -23,18 +24,20 @@ from unrank.rankers.base import Ranker
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how fast."""
+    """How long and how fast, and where to pause."""
 
     epochs: int
     learning_rate: float
     seed: int = 0
+    check_every: int | None = None
+    """Steps between pauses within an epoch; without it there is one at the end of each."""
 
 
 @dataclass(frozen=True)
-class Epoch:
-    """What one epoch took and came to."""
+class Stretch:
+    """What was done since the last pause, and how many epochs are done in all."""
 
-    number: int
+    epochs: float
     seconds: float
     steps: int
     samples: int
@@ -42,25 +45,23 @@ class Epoch:
 
 
 def fit(
-    ranker: Ranker,
-    phases: Sequence[Phase],
-    schedule: Schedule,
-    store: TokenStore,
-    runtime: Runtime,
-    stop: Callable[[Epoch], bool],
-) -> list[Epoch]:
-    """Train in place until `stop` says so after an epoch, or the epochs are over."""
+    ranker: Ranker, phases: Sequence[Phase], schedule: Schedule, store: TokenStore, runtime: Runtime
+) -> Iterator[Stretch]:
+    """Train in place, pausing for whoever wants to look; whoever has seen enough asks for no more."""
+    optimizer = make_optimizer(ranker, schedule.learning_rate, runtime)
+    ranker.eval()
+    for number in range(schedule.epochs):
+        for stretch in _epoch(number, ranker, phases, optimizer, schedule, store, runtime):
+            if stretch.steps or not schedule.check_every:
+                yield stretch
+
+
+def make_optimizer(ranker: Ranker, learning_rate: float, runtime: Runtime) -> torch.optim.Optimizer:
     trained = [parameter for parameter in ranker.parameters() if parameter.requires_grad]
     fused = runtime.device.type == "cuda"
-    optimizer = torch.optim.AdamW(trained, lr=schedule.learning_rate, weight_decay=0.0, fused=fused)
-    optimizer = runtime.accelerator.prepare(optimizer)
-    ranker.eval()
-    epochs: list[Epoch] = []
-    for number in range(1, schedule.epochs + 1):
-        epochs.append(_epoch(number, ranker, phases, optimizer, schedule.seed, store, runtime))
-        if stop(epochs[-1]):
-            break
-    return epochs
+    optimizer = torch.optim.AdamW(trained, lr=learning_rate, weight_decay=0.0, fused=fused)
+    prepared: torch.optim.Optimizer = runtime.accelerator.prepare(optimizer)
+    return prepared
 
 
 def _epoch(
@@ -68,30 +69,56 @@ def _epoch(
     ranker: Ranker,
     phases: Sequence[Phase],
     optimizer: torch.optim.Optimizer,
-    seed: int,
+    schedule: Schedule,
     store: TokenStore,
     runtime: Runtime,
-) -> Epoch:
+) -> Iterator[Stretch]:
     """One pass over all phases. Drawing samples, teacher scores included, is part of its time."""
-    runtime.wait()
-    started, steps, samples = perf_counter(), 0, 0
-    losses: dict[str, float] = {}
+    tally = _Tally(runtime)
+    steps_of = [-(-phase.size // phase.batch) for phase in phases]
     for place, phase in enumerate(phases):
-        generator = np.random.default_rng([seed, number, place])
+        generator = np.random.default_rng([schedule.seed, number + 1, place])
         drawn = phase.draw(generator)
         order = generator.permutation(len(drawn))
         batches = [order[start : start + phase.batch] for start in range(0, len(order), phase.batch)]
-        runtime.progress.begin(f"epoch {number}: {phase.name}", len(batches))
-        total = torch.zeros((), device=runtime.device)
-        for batch in batches:
-            total += step(ranker, phase, drawn.take(batch), optimizer, store, runtime)
+        runtime.progress.begin(f"epoch {number + 1}: {phase.name}", len(batches))
+        for done, batch in enumerate(batches, 1):
+            tally.add(phase.name, step(ranker, phase, drawn.take(batch), optimizer, store, runtime), len(batch))
             runtime.progress.advance()
-        losses[phase.name] = float(total) / max(1, len(batches))
-        if not np.isfinite(losses[phase.name]):
-            raise NotFinite(f"the loss of {phase.name} is not finite in epoch {number}; try a lower learning rate")
-        steps, samples = steps + len(batches), samples + len(drawn)
-    runtime.wait()
-    return Epoch(number, perf_counter() - started, steps, samples, losses)
+            if schedule.check_every and tally.steps == schedule.check_every:
+                share = (sum(steps_of[:place]) + done) / max(1, sum(steps_of))
+                yield tally.stretch(number + min(share, 1.0))
+                tally = _Tally(runtime)
+                runtime.progress.begin(f"epoch {number + 1}: {phase.name}", len(batches) - done)
+    yield tally.stretch(number + 1.0)
+
+
+class _Tally:
+    """Counts what is done, and adds up losses where they are: on the device."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        runtime.wait()
+        self._runtime, self._started = runtime, perf_counter()
+        self._losses: dict[str, Tensor] = {}
+        self._counts: dict[str, int] = {}
+        self.samples = 0
+
+    @property
+    def steps(self) -> int:
+        return sum(self._counts.values())
+
+    def add(self, phase: str, loss: Tensor, samples: int) -> None:
+        self._losses[phase] = self._losses.get(phase, torch.zeros_like(loss)) + loss
+        self._counts[phase] = self._counts.get(phase, 0) + 1
+        self.samples += samples
+
+    def stretch(self, epochs: float) -> Stretch:
+        losses = {phase: float(loss) / self._counts[phase] for phase, loss in self._losses.items()}
+        for phase, loss in losses.items():
+            if not np.isfinite(loss):
+                raise NotFinite(f"the loss of {phase} is not finite after {epochs:g} epochs; try a lower learning rate")
+        self._runtime.wait()
+        return Stretch(epochs, perf_counter() - self._started, self.steps, self.samples, losses)
 
 
 def step(
@@ -101,11 +128,37 @@ def step(
     optimizer: torch.optim.Optimizer,
     store: TokenStore,
     runtime: Runtime,
-) -> torch.Tensor:
+) -> Tensor:
     """One step on one batch; its loss, still on the device."""
-    scores = score_pairs(ranker, store, samples.pairs[samples.present], runtime.tokens_at_once)
-    loss = phase.loss(Scored.of(samples, scores))
+    loss = batch_loss(ranker, phase, samples, store, runtime)
     runtime.accelerator.backward(loss)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return loss.detach()
+
+
+def batch_loss(ranker: Ranker, phase: Phase, samples: Samples, store: TokenStore, runtime: Runtime) -> Tensor:
+    scores = score_pairs(ranker, store, samples.pairs[samples.present], runtime.tokens_at_once)
+    return phase.loss(Scored.of(samples, scores))
+
+
+def squared_gradients(
+    ranker: Ranker, phase: Phase, seed: int, store: TokenStore, runtime: Runtime
+) -> dict[str, Tensor]:
+    """The mean, over the batches of a phase, of each weight's squared gradient. Nothing is trained."""
+    ranker.eval()
+    generator = np.random.default_rng(seed)
+    drawn = phase.draw(generator)
+    order = generator.permutation(len(drawn))
+    batches = [order[start : start + phase.batch] for start in range(0, len(order), phase.batch)]
+    weights = {name: weight for name, weight in ranker.named_parameters() if weight.requires_grad}
+    total = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+    runtime.progress.begin(f"importance: {phase.name}", len(batches))
+    for batch in batches:
+        loss = batch_loss(ranker, phase, drawn.take(batch), store, runtime)
+        gradients = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
+        for name, gradient in zip(weights, gradients, strict=True):
+            if gradient is not None:
+                total[name] += gradient.square()
+        runtime.progress.advance()
+    return {name: value / max(1, len(batches)) for name, value in total.items()}

@@ -44,3 +44,17 @@ def mean_where(values: Tensor, present: Tensor) -> Tensor:
     1.0
     """
     return torch.where(present, values, 0.0).sum() / present.sum().clamp(min=1)
+
+
+def list_divergence(teacher: Tensor, student: Tensor, present: Tensor) -> Tensor:
+    """How far the student's distribution over each list is from the teacher's: KL(teacher ‖ student). [lists]
+
+    >>> two = torch.tensor([[0.0, 0.0], [5.0, 0.0]])
+    >>> [round(value, 4) for value in list_divergence(two, two.flip(0), torch.ones(2, 2, dtype=torch.bool)).tolist()]
+    [1.8136, 0.653]
+    >>> list_divergence(two, two + 3, torch.tensor([[True, False], [True, True]])).tolist()
+    [0.0, 0.0]
+    """
+    wanted, given = (scores.masked_fill(~present, -torch.inf).log_softmax(1) for scores in (teacher, student))
+    gap = torch.where(present, wanted, 0.0) - torch.where(present, given, 0.0)
+    return (wanted.exp() * gap).sum(1)

@@ -40,6 +40,11 @@ class Samples:
     def __len__(self) -> int:
         return len(self.pairs)
 
+    def __add__(self, other: Samples) -> Samples:
+        """Samples of the same roles, neither with a teacher."""
+        assert self.teacher is None and other.teacher is None
+        return Samples(np.concatenate([self.pairs, other.pairs]), np.concatenate([self.present, other.present]))
+
     def take(self, rows: NDArray[np.int64]) -> Samples:
         teacher = None if self.teacher is None else View(*(values[rows] for values in self.teacher))
         return Samples(self.pairs[rows], self.present[rows], teacher)

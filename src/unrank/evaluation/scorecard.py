@@ -100,6 +100,13 @@ class Judge:
         lists = self._score(score, np.unique(self.parts.forget[:, 0]), only=self.parts.forget)
         return float(reciprocal_ranks(*self._lists(lists, self.parts.forget, forget=True)).mean())
 
+    def earlier_mrr(self, score: Scorer) -> float | None:
+        """MRR of the pairs that were forgotten before, measured as forget pairs are."""
+        if not len(self.parts.earlier):
+            return None
+        lists = self._score(score, np.unique(self.parts.earlier[:, 0]), only=self.parts.earlier)
+        return float(reciprocal_ranks(*self._lists(lists, self.parts.earlier, forget=True)).mean())
+
     def mrr(self, score: Scorer, pairs: Pairs) -> float:
         """MRR of kept pairs."""
         lists = self._score(score, np.unique(pairs[:, 0]), only=pairs)

@@ -15,7 +15,7 @@ from unrank.engine.runtime import Device
 from unrank.engine.scoring import scores_of
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.workshop import Workshop
-from unrank.methods.base import Method
+from unrank.methods.base import Method, OneShot
 from unrank.methods.retrain import Retrain
 from unrank.rankers.base import Ranker
 
@@ -26,15 +26,22 @@ TYPICAL_CHECKS = 8
 
 
 def estimate(
-    ranker: Ranker, collection: Collection, parts: Partition, method: Method, device: Device = "auto"
+    ranker: Ranker,
+    collection: Collection,
+    parts: Partition,
+    method: Method,
+    base: str | None = None,
+    device: Device = "auto",
 ) -> float:
     """Seconds for a typical run: the scorecards before and after, some epochs, the checks and the landing."""
     workshop = Workshop.open(ranker, collection, parts, device)
     forgotten, all_queries = len(np.unique(parts.forget[:, 0])), len(collection.queries)
     a_list = _seconds_a_list(ranker, workshop)
-    steps = _seconds_an_epoch(ranker, workshop, method)
+    steps = _seconds_an_epoch(ranker, workshop, method, base)
     if isinstance(method, Retrain):
         return method.epochs * steps + 2 * all_queries * a_list
+    if isinstance(method, OneShot):
+        return steps + 2 * all_queries * a_list
     return TYPICAL_EPOCHS * steps + (2 * all_queries + TYPICAL_CHECKS * forgotten) * a_list
 
 
@@ -48,13 +55,13 @@ def _seconds_a_list(ranker: Ranker, workshop: Workshop) -> float:
     return clock.total / len(queries)
 
 
-def _seconds_an_epoch(ranker: Ranker, workshop: Workshop, method: Method) -> float:
+def _seconds_an_epoch(ranker: Ranker, workshop: Workshop, method: Method, base: str | None) -> float:
     """A few samples of each phase, scaled to all of them."""
     pupil = copy.deepcopy(ranker)
     optimizer = torch.optim.AdamW(pupil.parameters(), lr=0.0, weight_decay=0.0)
     parts, first = workshop.parts, slice(TIMED_SAMPLES)
     few = replace(parts, forget=parts.forget[first], entangled=parts.entangled[first], disjoint=parts.disjoint[first])
-    plans = [method.plan(replace(workshop, parts=these).task(ranker)) for these in (parts, few)]
+    plans = [method.plan(replace(workshop, parts=these).task(ranker, base)) for these in (parts, few)]
     seconds = 0.0
     for whole, part in zip(*plans, strict=True):
         drawn = part.draw(np.random.default_rng(0))

@@ -1,11 +1,12 @@
 """Forgetting: run a method from the original until the forget MRR is at the target, land on it, and measure all.
 
-The original is never changed. A method that cannot reach the target within its epochs keeps its best model and says so.
+The original is never changed. A method that cannot reach the target within its budget keeps its best model and says so.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,29 +14,26 @@ from typing import Any
 import numpy as np
 
 from unrank.collection.collection import Collection
-from unrank.collection.partition import partition
+from unrank.collection.partition import Partition, named, partition
 from unrank.collection.removal import Removal
-from unrank.engine.loop import Schedule, fit
 from unrank.engine.runtime import Device, Progress
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.clock import Clock
-from unrank.forgetting.landing import Landing, weights_of
-from unrank.forgetting.record import Record, hashed, save_ranker
-from unrank.forgetting.steering import Steering
-from unrank.forgetting.target import check_target, resolve_target, tolerance
-from unrank.forgetting.train import estimate_learning_epoch, run_training
+from unrank.forgetting.record import Record, hashed, recognised, save_ranker
+from unrank.forgetting.recovery import recovery
+from unrank.forgetting.run import Outcome, Pace, run_method
+from unrank.forgetting.target import OF_REFERENCE, check_target, resolve_target
+from unrank.forgetting.train import estimate_learning_epoch
 from unrank.forgetting.workshop import Workshop
 from unrank.methods import make_method
-from unrank.methods.base import Method, Task
+from unrank.methods.base import Method
 from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker, public_name
 from unrank.rankers.base import Ranker
-from unrank.rankers.layers import sharing_frozen_start, train_last_layers
+from unrank.rankers.layers import Layers, sharing_frozen_start, train_layers_of
 
 KEPT = ("entangled", "disjoint", "test")
-WATCHED = 100
-"""Queries of each kept set that are measured at every check, where that costs little."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,8 @@ class Forgotten:
     target: float
     reached: bool
     record: Record
+    fulfilled: bool = False
+    """Whether all of it had been forgotten by an earlier run, so that nothing was done."""
 
     @property
     def kept(self) -> dict[str, float]:
@@ -67,96 +67,123 @@ def forget(
     method: Method | str = "cocol",
     target: float | str = "unseen",
     base: str | None = None,
-    learning_epoch: dict[str, Any] | None = None,
-    train_layers: int | None = None,
-    watch: int | None = None,
+    reference: Ranker | None = None,
+    known: Mapping[str, Any] | None = None,
+    train_layers: Layers | None = None,
+    pace: Pace | None = None,
+    check_recovery: bool = False,
     seed: int = 0,
     device: Device = "auto",
     progress: Progress | None = None,
 ) -> Forgotten:
     """Make a copy of a ranker that has forgotten, to the degree that the target says.
 
-    `base` is the encoder that the ranker was trained from, for methods that begin there; `learning_epoch` what an epoch
-    of training took, if that is known; `train_layers` how many of the encoder's last layers may move, if not all;
-    `watch` how many queries of each kept set are measured at every check.
+    `base` is what the ranker was trained from, for methods that ask for it; `reference` a ranker that never saw what is
+    removed; `known` the record of the ranker, if unrank made it: what it forgot before stays forgotten; `train_layers`
+    which layers of the encoder may move, if not all; `pace` how closely the run is watched and how long it may take.
     """
     method = make_method(method, ranker=ranker.kind) if isinstance(method, str) else method
-    parts = partition(collection, removal)
-    check_target(target, collection, parts)
+    known = known or {}
+    base = base or known.get("base")
+    before_now: Sequence[dict[str, Any]] = [*known.get("removed_before", []), *filter(None, [known.get("removed")])]
+    earlier = recognised(collection, before_now)
+    parts = partition(collection, removal, earlier=earlier)
+    _check(ranker, reference, method, base, target, collection, parts)
     student = _start(ranker, method, base, seed)
     if train_layers is not None:
-        train_last_layers(student, train_layers)
+        train_layers_of(student, train_layers)
     workshop = Workshop.open(ranker, collection, parts, device, progress)
     student.to(workshop.runtime.device)
-    known = learning_epoch if learning_epoch and learning_epoch.get("device") == workshop.runtime.name else None
-    an_epoch = known or estimate_learning_epoch(ranker, workshop)
-    task = workshop.task(ranker)
-    clock = Clock(workshop.runtime)
-    history: list[dict[str, Any]] = []
-    landing: Landing | None = None
+    an_epoch = _learning_epoch(known, ranker, workshop)
+    task, clock = workshop.task(ranker, base, seed), Clock(workshop.runtime)
     with sharing_frozen_start(ranker, student):
         with clock.on("teacher"):
             before = workshop.judge.scorecard(task.teacher.scores)
         assert before.forget is not None
-        goal = resolve_target(target, before)
-        after, reached = before, before.forget.mean <= goal
+        goal = resolve_target(target, before, _scorecard(reference, workshop) if target in OF_REFERENCE else None)
+        fulfilled = _is_fulfilled(collection, parts, earlier)
         if isinstance(method, Retrain):
             clock = Clock(workshop.runtime)  # it asks no teacher
-            history = run_training(student, workshop, method, seed, clock)
-        elif not reached:
-            steering = _unlearn(task, student, workshop, method, goal, before.forget.mean, clock, watch, seed)
-            landing, reached, history = steering.land(), steering.on_target, steering.history
-        if history:
-            after = workshop.judge.scorecard(workshop.scorer(student))
+        outcome = (
+            Outcome(reached=True)
+            if fulfilled
+            else run_method(method, student, task, workshop, goal, before.forget.mean, pace or Pace(), seed, clock)
+        )
+        after = workshop.judge.scorecard(workshop.scorer(student)) if outcome.history else before
+    recovered = recovery(student, reference, workshop, seed) if check_recovery else None
+    settings = asdict(method) | ({} if train_layers is None else {"train_layers": train_layers})
     record = Record(
         ranker=ranker.kind,
         base=public_name(ranker.kind, base) if base else None,
         method=method.name,
-        settings=asdict(method) | ({} if train_layers is None else {"train_layers": train_layers}),
+        settings=settings,
         seed=seed,
         collection={"name": collection.name, "fingerprint": collection.fingerprint},
         target=goal,
         target_name=str(target),
-        reached=reached if method.steered else None,
-        epochs=len(history),
+        reached=outcome.reached,
+        epochs=outcome.epochs,
         seconds=clock.total,
         timing=clock.seconds,
         learning_epoch=an_epoch,
-        landing=asdict(landing) if landing else None,
+        landing=asdict(outcome.landing) if outcome.landing else None,
         device=workshop.runtime.name,
         before=before.to_json(),
         after=after.to_json(),
         removed=hashed(removal),
-        history=history,
+        removed_before=list(before_now),
+        earlier=_earlier(ranker, student, workshop),
+        recovery=asdict(recovered) if recovered else None,
+        history=outcome.history,
     )
-    return Forgotten(student, before, after, goal, record.reached is not False, record)
+    return Forgotten(student, before, after, goal, outcome.reached is not False, record, fulfilled)
+
+
+def _check(
+    ranker: Ranker,
+    reference: Ranker | None,
+    method: Method,
+    base: str | None,
+    target: float | str,
+    collection: Collection,
+    parts: Partition,
+) -> None:
+    """Refuse what cannot be, before any work is done for it."""
+    check_target(target, collection, parts, reference is not None)
+    if reference is not None and reference.kind != ranker.kind:
+        raise UnrankError(f"the reference is a {reference.kind}, the ranker a {ranker.kind}: they cannot be compared")
+    if method.needs_base and base is None:
+        raise UnrankError(f"{method.name} needs the model that the ranker was trained from: name it with --base")
 
 
 def _start(ranker: Ranker, method: Method, base: str | None, seed: int) -> Ranker:
     """The model that a method begins with."""
-    if method.start == "original":
-        return copy.deepcopy(ranker)
-    if base is None:
-        raise UnrankError(f"{method.name} starts from the model that the ranker was trained from: name it with --base")
-    return create_ranker(ranker.kind, base, seed)
+    return copy.deepcopy(ranker) if method.start == "original" else create_ranker(ranker.kind, base, seed)
 
 
-def _unlearn(
-    task: Task,
-    student: Ranker,
-    workshop: Workshop,
-    method: Method,
-    target: float,
-    forget_before: float,
-    clock: Clock,
-    watch: int | None,
-    seed: int,
-) -> Steering:
-    """Unlearn in place: epochs until the target is crossed."""
-    near = tolerance(len(np.unique(workshop.parts.forget[:, 0])))
-    if watch is None:
-        watch = WATCHED if workshop.runtime.device.type == "cuda" else 0
-    steering = Steering(student, workshop, target, near, clock, watch, weights_of(student), forget_before)
-    schedule = Schedule(method.epochs, method.learning_rate, seed)
-    fit(student, method.plan(task), schedule, workshop.store, workshop.runtime, steering.crossed)
-    return steering
+def _learning_epoch(known: Mapping[str, Any], ranker: Ranker, workshop: Workshop) -> dict[str, Any]:
+    """What an epoch of training takes: as it was measured on this collection and device, or timed anew."""
+    measured: dict[str, Any] = known.get("learning_epoch") or {}
+    same = known.get("collection", {}).get("fingerprint") == workshop.collection.fingerprint
+    if same and measured.get("device") == workshop.runtime.name:
+        return measured
+    return estimate_learning_epoch(ranker, workshop)
+
+
+def _scorecard(ranker: Ranker | None, workshop: Workshop) -> Scorecard:
+    assert ranker is not None
+    return workshop.judge.scorecard(workshop.scorer(ranker.to(workshop.runtime.device)))
+
+
+def _is_fulfilled(collection: Collection, parts: Partition, earlier: Removal) -> bool:
+    """Whether every pair to forget was forgotten before."""
+    gone = collection.pairs[named(collection, earlier)[0]]
+    return bool(np.isin(collection.pair_keys(parts.forget), collection.pair_keys(gone)).all())
+
+
+def _earlier(original: Ranker, student: Ranker, workshop: Workshop) -> dict[str, float | None] | None:
+    """What was forgotten before must have stayed so."""
+    if not len(workshop.parts.earlier):
+        return None
+    rankers = {"before": original, "after": student}
+    return {when: workshop.judge.earlier_mrr(workshop.scorer(ranker)) for when, ranker in rankers.items()}

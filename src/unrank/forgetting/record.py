@@ -10,13 +10,16 @@ import hashlib
 import json
 import platform
 import secrets
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import unrank
+from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.disk import new_folder, read_json, sha256, write_json
 from unrank.rankers.base import Ranker
@@ -37,7 +40,7 @@ class Record:
     settings: dict[str, Any]
     seed: int
     collection: dict[str, str]
-    epochs: int
+    epochs: float
     seconds: float
     """All that the method took: teacher scores, steps, checks and landing."""
     timing: dict[str, float]
@@ -52,6 +55,11 @@ class Record:
     reached: bool | None = None
     landing: dict[str, Any] | None = None
     removed: dict[str, Any] | None = None
+    removed_before: list[dict[str, Any]] = field(default_factory=list)
+    """What earlier runs removed, in their order: it must stay forgotten."""
+    earlier: dict[str, float | None] | None = None
+    """The MRR of what was removed before, before and after this run."""
+    recovery: dict[str, float | None] | None = None
 
     @property
     def normalised_epoch(self) -> float | None:
@@ -75,10 +83,31 @@ def hashed(removal: Removal) -> dict[str, Any]:
     salt = secrets.token_hex(16)
 
     def hashes(items: Iterable[object]) -> list[str]:
-        return sorted(hashlib.sha256(f"{salt}:{json.dumps(item)}".encode()).hexdigest()[:32] for item in items)
+        return sorted(_hash(salt, item) for item in items)
 
     kinds = {"queries": removal.queries, "documents": removal.documents, "pairs": removal.pairs}
     return {"salt": salt, **{name: {"count": len(items), "hashes": hashes(items)} for name, items in kinds.items()}}
+
+
+def recognised(collection: Collection, removed: Sequence[Mapping[str, Any]]) -> Removal:
+    """Those of a collection's queries, documents and pairs whose hashes stand in the records of earlier runs."""
+    found = Removal()
+    for hashes in removed:
+        queries, documents, pairs = (set(hashes[kind]["hashes"]) for kind in ("queries", "documents", "pairs"))
+
+        def known(items: Sequence[Any], among: set[str], salt: str = hashes["salt"]) -> list[Any]:
+            return [item for item in items if _hash(salt, item) in among] if among else []
+
+        found |= Removal(
+            known(collection.queries.ids(np.arange(len(collection.queries))), queries),
+            known(collection.documents.ids(np.arange(len(collection.documents))), documents),
+            known(collection.pair_ids(collection.pairs), pairs) if pairs else [],
+        )
+    return found
+
+
+def _hash(salt: str, item: object) -> str:
+    return hashlib.sha256(f"{salt}:{json.dumps(item)}".encode()).hexdigest()[:32]
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:

@@ -1,15 +1,16 @@
 """Steering: what tells a run to stop, and where it comes to lie.
 
-After every epoch the forget MRR is measured. A run that has crossed the target is landed on it; one that never does
-goes back to its best weights.
+At every pause of a run the forget MRR is measured. A run that has crossed the target is landed on it; one that never
+does goes back to its best weights.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from unrank.engine.loop import Epoch
+from unrank.engine.loop import Stretch
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.landing import Landing, Weights, land, put_weights, weights_of
 from unrank.forgetting.workshop import Workshop
@@ -26,6 +27,7 @@ class Steering:
     near: float
     clock: Clock
     watched: int
+    minutes: float | None
     above: Weights
     forget: float
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -35,25 +37,37 @@ class Steering:
     def on_target(self) -> bool:
         return self.forget <= self.target + self.near
 
-    def crossed(self, epoch: Epoch) -> bool:
-        """The check after an epoch."""
-        self.clock.add("steps", epoch.seconds)
+    def steer(self, run: Iterable[Stretch]) -> Landing | None:
+        """Let a run go on until it has crossed the target, or has no epochs or no time left; then land it."""
+        for stretch in run:
+            self._check(stretch)
+            if self.forget <= self.target or (self.minutes and self.clock.total >= 60 * self.minutes):
+                break
+        return self._land()
+
+    def _check(self, stretch: Stretch) -> None:
+        self.clock.add("steps", stretch.seconds)
         with self.clock.on("checks"):
             self.forget = self.workshop.judge.forget_mrr(self.workshop.scorer(self.student))
         if self.forget > self.target:
             self.above = weights_of(self.student)
             if self.best is None or self.forget < self.best[0]:
                 self.best = self.forget, self.above
-        line = {"epoch": epoch.number, "seconds": epoch.seconds, "forget": self.forget, "losses": epoch.losses}
+        line = {
+            "epoch": round(stretch.epochs, 4),
+            "seconds": stretch.seconds,
+            "forget": self.forget,
+            "losses": stretch.losses,
+        }
         seen = self.workshop.judge.watch(self.workshop.scorer(self.student), self.watched) if self.watched else {}
         self.history.append(line | seen)
         moved = ", ".join(f"{name} {value:.3f}" for name, value in seen.items())
         self.workshop.runtime.progress.say(
-            f"epoch {epoch.number}: forget MRR {self.forget:.3f}, target {self.target:.3f}{moved and f' ({moved})'}"
+            f"epoch {stretch.epochs:.3g}: forget MRR {self.forget:.3f}, target {self.target:.3f}"
+            f"{moved and f' ({moved})'}"
         )
-        return self.forget <= self.target
 
-    def land(self) -> Landing | None:
+    def _land(self) -> Landing | None:
         """Onto the target if it was crossed, else back to the best weights."""
         if self.forget > self.target:
             if self.best is not None:

@@ -2,6 +2,8 @@
 
 `unseen` is the original ranker's MRR on the test queries: how well it ranks what it was never shown. It needs no
 retraining. `half-unseen` is half of that; `50%` is half of what the forget MRR was; any number in (0, 1] is itself.
+Who has a retrained ranker may name the paper's three: `destination-1` is its forget MRR, `destination-2` its MRR on the
+test queries, `destination-3` half of that.
 """
 
 from __future__ import annotations
@@ -15,30 +17,41 @@ from unrank.collection.partition import Partition
 from unrank.errors import UnknownName, UnrankError
 from unrank.evaluation.scorecard import Scorecard
 
-NAMES = {"unseen": 1.0, "half-unseen": 0.5}
+OF_TEST = {"unseen": 1.0, "half-unseen": 0.5, "destination-2": 1.0, "destination-3": 0.5}
+OF_REFERENCE = ("destination-1", "destination-2", "destination-3")
 
 
-def check_target(target: str | float, collection: Collection, parts: Partition) -> None:
+def check_target(target: str | float, collection: Collection, parts: Partition, has_reference: bool = False) -> None:
     """Refuse a target that cannot be one, before any work is done for it."""
-    if target in NAMES:
+    if not collection.negatives.counts[np.unique(parts.forget[:, 0])].any():
+        raise UnrankError("no forget query has a candidate beside its relevant documents, so no target can be measured")
+    if target in OF_REFERENCE and not has_reference:
+        raise UnrankError(f"the target {target!r} is measured on a retrained ranker: name it with --reference")
+    if target in OF_TEST:
         if np.isin(collection.test_pairs[:, 1], parts.documents).all():
             raise UnrankError(
                 f"the target {target!r} is the MRR on test queries, and none is there or none is left: "
                 "give a number, or import the collection with --test-split or --test-share"
             )
         return
+    if target in OF_REFERENCE:
+        return
     value = _number(target)
     if not (math.isfinite(value) and 0 < value <= 1):
         raise UnrankError(f"a target of {target} is outside (0, 1]: it is the MRR that forgotten pairs should fall to")
 
 
-def resolve_target(target: str | float, before: Scorecard) -> float:
-    """The number that a target means for a ranker with this scorecard."""
-    if target not in NAMES:
-        assert before.forget is not None
-        return _number(target) * (before.forget.mean if _is_share(target) else 1.0)
-    assert before.test is not None
-    return NAMES[str(target)] * before.test.mean
+def resolve_target(target: str | float, before: Scorecard, reference: Scorecard | None = None) -> float:
+    """The number that a target means for a ranker with this scorecard, and a retrained one with that."""
+    measured = reference if target in OF_REFERENCE else before
+    assert measured is not None
+    if target in OF_TEST:
+        assert measured.test is not None
+        return OF_TEST[str(target)] * measured.test.mean
+    assert measured.forget is not None
+    if target in OF_REFERENCE:
+        return measured.forget.mean
+    return _number(target) * (measured.forget.mean if _is_share(target) else 1.0)
 
 
 def tolerance(queries: int) -> float:
@@ -64,4 +77,8 @@ def _number(target: str | float) -> float:
     try:
         return float(str(target).removesuffix("%")) / (100 if _is_share(target) else 1)
     except ValueError as error:
-        raise UnknownName("target", str(target), [*NAMES, "a number in (0, 1]", "a share such as 50%"]) from error
+        raise UnknownName(
+            "target",
+            str(target),
+            [*dict.fromkeys([*OF_TEST, *OF_REFERENCE]), "a number in (0, 1]", "a share such as 50%"],
+        ) from error

@@ -13,7 +13,7 @@ import torch
 from unrank.collection.collection import Collection
 from unrank.collection.partition import partition
 from unrank.collection.removal import Removal
-from unrank.engine.loop import Epoch, Schedule, fit, step
+from unrank.engine.loop import Schedule, fit, step
 from unrank.engine.runtime import Device, Progress
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.clock import Clock
@@ -90,17 +90,16 @@ def run_training(ranker: Ranker, workshop: Workshop, method: Retrain, seed: int,
     """Train in place until enough is learned; one line of history an epoch."""
     fixed = workshop.fixed_pairs()
     history: list[dict[str, Any]] = []
-
-    def enough(epoch: Epoch) -> bool:
-        clock.add("steps", epoch.seconds)
+    schedule = Schedule(method.epochs, method.learning_rate, seed)
+    for stretch in fit(ranker, method.plan(workshop.task(ranker)), schedule, workshop.store, workshop.runtime):
+        clock.add("steps", stretch.seconds)
         with clock.on("checks"):
             learned = workshop.judge.mrr(workshop.scorer(ranker), fixed)
-        history.append({"epoch": epoch.number, "seconds": epoch.seconds, "learned": learned, "losses": epoch.losses})
-        workshop.runtime.progress.say(f"epoch {epoch.number}: MRR {learned:.3f} on training queries")
-        return learned >= method.enough
-
-    schedule = Schedule(method.epochs, method.learning_rate, seed)
-    fit(ranker, method.plan(workshop.task(ranker)), schedule, workshop.store, workshop.runtime, enough)
+        epoch = round(stretch.epochs)
+        history.append({"epoch": epoch, "seconds": stretch.seconds, "learned": learned, "losses": stretch.losses})
+        workshop.runtime.progress.say(f"epoch {epoch}: MRR {learned:.3f} on training queries")
+        if learned >= method.enough:
+            break
     return history
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.order import hashed_order
@@ -16,7 +17,11 @@ from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Judge, Scorer
 from unrank.methods.base import Negatives, Task
+from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker
+
+RANDOM_WIDTH = 0.02
+"""How widely random weights are drawn, as encoders draw them."""
 
 FIXED_QUERIES = 1_000
 """How many training queries tell whether training is over."""
@@ -56,9 +61,19 @@ class Workshop:
         """What the judge asks for this ranker's scores."""
         return lambda pairs: scores_of(ranker, self.store, pairs, self.runtime)
 
-    def task(self, original: Ranker) -> Task:
+    def task(self, original: Ranker, base: str | None = None, seed: int = 0) -> Task:
+        """What a method may know; with a base, what the original was before it was trained too."""
         negatives = Negatives(self.collection, self.parts.documents)
-        return Task(self.parts, negatives, Teacher(original, self.collection, self.store, self.runtime))
+
+        def untrained(random: bool) -> Teacher:
+            fresh = create_ranker(original.kind, base, seed)
+            return self._teacher(randomised(fresh, seed) if random else fresh)
+
+        known = {"untrained": untrained} if base is not None else {}
+        return Task(self.parts, negatives, self._teacher(original), **known)
+
+    def _teacher(self, ranker: Ranker) -> Teacher:
+        return Teacher(ranker.to(self.runtime.device), self.collection, self.store, self.runtime)
 
     def fixed_pairs(self) -> Pairs:
         """The kept pairs of a fixed sample of the training queries."""
@@ -66,3 +81,13 @@ class Workshop:
         queries = np.unique(kept[:, 0])
         order = hashed_order(self.collection.queries.ids(queries), "fixed")[:FIXED_QUERIES]
         return kept[np.isin(kept[:, 0], queries[order])]
+
+
+def randomised(ranker: Ranker, seed: int) -> Ranker:
+    """The same ranker with random weights throughout; what has one dimension (biases, norms) stays."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in ranker.parameters():
+            if weight.dim() > 1:
+                weight.copy_(RANDOM_WIDTH * torch.randn(weight.shape, generator=generator))
+    return ranker

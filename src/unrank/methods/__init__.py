@@ -31,11 +31,20 @@ class MethodEntry:
 METHODS: dict[str, MethodEntry] = {
     "cocol": MethodEntry("cocol", "Cocol", "pushes the forgotten down, holds the rest in place; the default"),
     "retrain": MethodEntry("retrain", "Retrain", "trains anew on what is kept; the yardstick, and the cost to beat"),
+    "finetune": MethodEntry("finetune", "Finetune", "goes on training on what is kept; forgets little", "cf"),
+    "amnesiac": MethodEntry("amnesiac", "Amnesiac", "trains on the forgotten turned round, and on the entangled"),
+    "neggrad": MethodEntry("neggrad", "NegGrad", "climbs the loss on the forgotten; nothing holds the rest"),
+    "ssd": MethodEntry("ssd", "SelectiveDampening", "dampens, once, the weights that matter most to the forgotten"),
+    "bad-teacher": MethodEntry("bad_teacher", "BadTeacher", "an untrained ranker teaches the forgotten", "badt"),
 }
 
 
-def make_method(name: str, settings: Mapping[str, str] | None = None, ranker: str | None = None) -> Method:
-    """The method that a user's word means, with settings given as text; where none is given, as suits the ranker.
+def make_method(
+    name: str, settings: Mapping[str, str] | None = None, ranker: str | None = None, preset: str | None = None
+) -> Method:
+    """The method that a user's word means, with settings given as text.
+
+    Where none is given, the preset's count, and then those that suit the ranker.
 
     >>> make_method("cocol", {"scale": "paper", "epochs": "3"}).epochs
     3
@@ -47,8 +56,16 @@ def make_method(name: str, settings: Mapping[str, str] | None = None, ranker: st
             kinds = settings_of(entry.method)
             given = {key: _parsed(known, kinds, key, value) for key, value in (settings or {}).items()}
             recipe = RANKERS[ranker].recipes.get(known, {}) if ranker else {}
-            return entry.method(**{**recipe, **given})
+            return entry.method(**{**recipe, **_preset(entry.method, preset), **given})
     raise UnknownName("method", name, METHODS)
+
+
+def _preset(method: type[Method], name: str | None) -> Mapping[str, Any]:
+    if name is None:
+        return {}
+    if name not in method.presets:
+        raise UnknownName(f"preset of {method.name}", name, method.presets)
+    return method.presets[name]
 
 
 def settings_of(method: type[Method]) -> dict[str, Any]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from unrank.collection.collection import Collection, Pairs, Ragged
 from unrank.collection.partition import Partition
@@ -44,6 +45,10 @@ class Negatives:
         return np.stack([queries, documents.astype(np.int64)], axis=1), has
 
 
+def unknown_start(random: bool) -> Teacher:
+    raise UnrankError("what the ranker was before it was trained is not known: name its base with --base")
+
+
 @dataclass(frozen=True)
 class Task:
     """All that a method may know. No test query is in reach."""
@@ -51,6 +56,8 @@ class Task:
     parts: Partition
     negatives: Negatives
     teacher: Teacher
+    untrained: Callable[[bool], Teacher] = unknown_start
+    """What the ranker was before it was trained, as a teacher; or, if so asked, one with random weights throughout."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,8 @@ class Method(ABC):
     start: ClassVar[Literal["original", "initial"]] = "original"
     steered: ClassVar[bool] = True
     """Whether a run of it stops at the target."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Settings by name, for `--preset`."""
 
     learning_rate: float = 5e-5
     epochs: int = 30
@@ -72,9 +81,25 @@ class Method(ABC):
             if isinstance(value, int | float) and not isinstance(value, bool) and not 0 < value < math.inf:
                 raise UnrankError(f"{field.name} must be more than 0 and finite, not {value}")
 
+    @property
+    def needs_base(self) -> bool:
+        """Whether it asks for what the ranker was before it was trained."""
+        return self.start == "initial"
+
     @abstractmethod
     def plan(self, task: Task) -> Sequence[Phase]:
         """What one epoch consists of."""
+
+
+@dataclass(frozen=True)
+class OneShot(Method):
+    """A method that edits weights once, by how much each matters to the samples of its phases."""
+
+    steered = False
+
+    @abstractmethod
+    def edit(self, weight: Tensor, importance: Sequence[Tensor]) -> Tensor:
+        """What a weight becomes; its importance is the mean squared gradient, one for each phase of the plan."""
 
 
 def all_present(pairs: Pairs) -> Drawn:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -26,6 +27,7 @@ from unrank.methods.base import Drawn, Method, Task, all_present
 @dataclass(frozen=True)
 class Cocol(Method):
     name = "cocol"
+    presets = MappingProxyType({"paper": {"scale": "paper", "anchors": "paper", "phases": "two"}})
 
     batch: int = 64
     """Pairs a step: forget pairs in the first phase, disjoint ones in the second."""
@@ -74,6 +76,7 @@ class Cocol(Method):
         sides = [
             *([] if self.without_entangled else [task.parts.entangled]),
             *([] if self.without_disjoint else [task.parts.disjoint]),
+            task.parts.earlier,  # held where forgetting left it
         ]
         kept = np.concatenate([np.empty((0, 2), np.int64), *sides])
         if not len(kept):

@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from torch import Tensor
-
-from unrank.engine.losses import margin_loss
-from unrank.engine.samples import Phase, Samples, Scored
-from unrank.methods.base import Method, Task, all_present
+from unrank.engine.samples import Phase
+from unrank.methods.base import Method, Task
+from unrank.methods.ranking import learn
 
 
 @dataclass(frozen=True)
@@ -32,14 +29,4 @@ class Retrain(Method):
     """Training stops at this MRR on a fixed sample of the training queries."""
 
     def plan(self, task: Task) -> Sequence[Phase]:
-        def draw(generator: np.random.Generator) -> Samples:
-            positives = np.repeat(task.parts.retain, self.negatives, axis=0)
-            negatives, has = task.negatives.draw(positives[:, 0], generator)
-            return Samples.of(all_present(positives[has]), all_present(negatives[has]))
-
-        return [Phase("learn", self.negatives * len(task.parts.retain), draw, ranking_loss, self.batch)]
-
-
-def ranking_loss(scored: Scored) -> Tensor:
-    positive, negative = scored.score.unbind(1)
-    return margin_loss(positive, negative).mean()
+        return [learn(task, task.parts.retain, self.negatives, self.batch)]

@@ -4,25 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 from torch import nn
 
-from unrank.errors import UnrankError, count
+from unrank.errors import UnknownName, UnrankError, count
 from unrank.rankers.base import Ranker
 from unrank.rankers.frozen_start import FrozenStart
 
+Layers = int | Literal["head", "all-but-embeddings"]
+"""How many of the encoder's last layers move, with what stands after them; none of them; or all of them."""
 
-def train_last_layers(ranker: Ranker, layers: int) -> None:
+
+def read_layers(text: str) -> Layers:
+    """
+    >>> read_layers("2"), read_layers("head")
+    (2, 'head')
+    """
+    named: dict[str, Layers] = {"head": "head", "all-but-embeddings": "all-but-embeddings"}
+    if text in named:
+        return named[text]
+    if text.isdigit() and int(text) > 0:
+        return int(text)
+    raise UnknownName("choice of layers", text, [*named, "a whole number of layers"])
+
+
+def train_layers_of(ranker: Ranker, which: Layers) -> None:
     """Freeze the embeddings and all but the last layers of the encoder; what stands after them stays trainable."""
     stacks = [module for module in ranker.modules() if isinstance(module, nn.ModuleList)]
     if not stacks:
         raise UnrankError(f"a {ranker.kind} has no layers to choose from")
     stack = max(stacks, key=lambda layers: sum(weight.numel() for weight in layers.parameters()))
+    layers = {"head": 0, "all-but-embeddings": len(stack)}.get(str(which), which)
+    assert isinstance(layers, int)
     if layers > len(stack):
         raise UnrankError(f"the encoder has {count(len(stack), 'layer')}, so {layers} of them cannot be trained")
     frozen = {id(weight) for layer in list(stack)[: len(stack) - layers] for weight in layer.parameters()}
     for name, weight in ranker.named_parameters():
         weight.requires_grad_(id(weight) not in frozen and "embedding" not in name)
+    if not any(weight.requires_grad for weight in ranker.parameters()):
+        raise UnrankError(f"this {ranker.kind} has no head: nothing stands after the layers of its encoder")
 
 
 @contextmanager

@@ -1,0 +1,170 @@
+"""The command `forget`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from unrank.cli.option import (
+    NOT_REACHED,
+    CollectionFolder,
+    DeviceName,
+    DeviceOption,
+    Quiet,
+    RankerName,
+    RemovalFile,
+    Seed,
+    Settings,
+    read_settings,
+)
+from unrank.cli.show import duration, epochs_of, say, show_change, show_partition, show_recovery
+from unrank.disk import check_free
+from unrank.errors import UnrankError
+
+if TYPE_CHECKING:
+    from unrank.collection.removal import Removal
+    from unrank.forgetting.forget import Forgotten
+
+TARGET = (
+    "The forget MRR to reach: unseen, half-unseen, a share such as 50%, or a number; with --reference also "
+    "destination-1, -2 or -3."
+)
+LAYERS = "What may move: so many of the encoder's last layers, 'head', or 'all-but-embeddings'."
+WATCH = "Queries of each kept set to measure at every check; by default 100 on a GPU."
+
+
+def forget(
+    ranker: RankerName,
+    collection: CollectionFolder,
+    out: Annotated[Path | None, typer.Option("--out", help="The folder to write; it must not exist.")] = None,
+    removal: RemovalFile = None,
+    queries: Annotated[Path | None, typer.Option(help="A text file of query ids, one a line.")] = None,
+    documents: Annotated[Path | None, typer.Option(help="A text file of document ids, one a line.")] = None,
+    method: Annotated[str, typer.Option(help="How to forget; 'unrank list methods' names them.")] = "cocol",
+    preset: Annotated[str | None, typer.Option(help="Settings by name: 'paper' is cocol as printed.")] = None,
+    settings: Settings = None,
+    target: Annotated[str, typer.Option(help=TARGET)] = "unseen",
+    reference: Annotated[
+        str | None, typer.Option(help="A ranker that was retrained without what is removed, to compare with.")
+    ] = None,
+    keep_at_least: Annotated[
+        float | None, typer.Option(help="The least share of its MRR that each kept set must keep; else exit 3.")
+    ] = None,
+    base: Annotated[
+        str | None, typer.Option(help="The encoder, or the word vectors, that the ranker was trained from.")
+    ] = None,
+    train_layers: Annotated[str | None, typer.Option(help=LAYERS)] = None,
+    check_every: Annotated[int | None, typer.Option(help="Steps between checks; by default one an epoch.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="The most minutes that it may take.")] = None,
+    watch: Annotated[int | None, typer.Option(help=WATCH, min=0)] = None,
+    recovery: Annotated[
+        bool, typer.Option("--recovery", help="Measure what comes back after an epoch on what is kept.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    seed: Seed = 0,
+    device: DeviceOption = DeviceName.auto,
+    quiet: Quiet = False,
+) -> None:
+    """Make a ranker forget queries, documents or pairs, and leave the rest alone."""
+    from unrank.collection.collection import open_collection
+    from unrank.collection.partition import partition
+
+    if out is None and not dry_run:
+        raise UnrankError("--out is missing: name the folder to write, or ask for a --dry-run")
+    if out is not None:
+        check_free(out)
+    if keep_at_least is not None and not 0 < keep_at_least <= 1:
+        raise UnrankError(f"--keep-at-least {keep_at_least:g} is outside (0, 1]")
+    removed = read_removal(removal, queries, documents)
+    opened = open_collection(collection)
+    parts = partition(opened, removed, str(removal or queries or documents))
+
+    from unrank.cli.progress import progress
+    from unrank.forgetting.estimate import estimate
+    from unrank.forgetting.forget import forget as forget_removal
+    from unrank.forgetting.record import read_record
+    from unrank.forgetting.run import Pace
+    from unrank.forgetting.target import check_target
+    from unrank.methods import make_method
+    from unrank.rankers import load_ranker
+    from unrank.rankers.layers import read_layers
+
+    given = read_settings(settings)
+    make_method(method, given, preset=preset)  # what cannot be is refused before anything is loaded
+    pace, layers = Pace(check_every, minutes, watch), read_layers(train_layers) if train_layers else None
+    check_target(target, opened, parts, reference is not None)
+    loaded = load_ranker(ranker)
+    chosen = make_method(method, given, loaded.kind, preset)
+    if dry_run:
+        show_partition(parts)
+        seconds = estimate(loaded, opened, parts, chosen, base, device.value)
+        say(f"with {chosen.name} that takes about {duration(seconds)} here; nothing was done")
+        return
+    known: dict[str, Any] | None = read_record(Path(ranker))
+    with progress(quiet) as listener:
+        result = forget_removal(
+            loaded,
+            opened,
+            removed,
+            method=chosen,
+            target=target,
+            base=base,
+            reference=load_ranker(reference) if reference else None,
+            known=known,
+            train_layers=layers,
+            pace=pace,
+            check_recovery=recovery,
+            seed=seed,
+            device=device.value,
+            progress=listener,
+        )
+    assert out is not None
+    result.save(out)
+    report(result, out, keep_at_least)
+
+
+def read_removal(removal: Path | None, queries: Path | None, documents: Path | None) -> Removal:
+    """The removal that the three options name together."""
+    from unrank.collection.removal import Removal
+
+    given = [
+        *([Removal.load(removal)] if removal else []),
+        *([Removal.load_ids(queries, "queries")] if queries else []),
+        *([Removal.load_ids(documents, "documents")] if documents else []),
+    ]
+    if not given:
+        raise UnrankError("nothing to forget was named: give --removal, --queries or --documents")
+    whole = Removal()
+    for part in given:
+        whole |= part
+    return whole
+
+
+def report(result: Forgotten, out: Path, keep_at_least: float | None) -> None:
+    """Say how it went; exit 3 where less was reached, or more was lost, than was asked for."""
+    show_change(result)
+    show_recovery(result.record)
+    say(_in_words(result, out))
+    if result.record.epochs and result.ranker.separable:
+        say("document vectors that were stored with the old ranker are stale: encode the collection again")
+    lost = {name: share for name, share in result.kept.items() if keep_at_least is not None and share < keep_at_least}
+    for name, share in lost.items():
+        say(f"{name} kept {share:.3f} of its MRR, less than --keep-at-least {keep_at_least:g}; the model is in {out}")
+    if lost or not result.reached:
+        raise typer.Exit(NOT_REACHED)
+
+
+def _in_words(result: Forgotten, out: Path) -> str:
+    record, goal = result.record, f"the target of {result.target:.3f}"
+    epochs, took = epochs_of(record.epochs), duration(record.seconds)
+    if result.fulfilled:
+        return f"nothing to do: this ranker has forgotten all of it before; saved unchanged to {out}"
+    if record.reached is None:
+        return f"{record.method} has no target; {epochs}, {took}; written to {out}"
+    if not record.epochs:
+        return f"nothing to do: the forget MRR is at or below {goal} already; saved unchanged to {out}"
+    if result.reached:
+        return f"the forget MRR was brought to {goal} in {epochs}, {took}; written to {out}"
+    return f"{goal} was not reached in {epochs}, {took}; the best model was written to {out}"

@@ -1,0 +1,40 @@
+"""Recovery: what comes back after one epoch on the kept data alone was hidden, not forgotten."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+from unrank.engine.loop import Schedule, fit
+from unrank.forgetting.workshop import Workshop
+from unrank.methods.finetune import Finetune
+from unrank.rankers.base import Ranker
+
+RECIPE = Finetune(learning_rate=3e-5, epochs=1, negatives=1)
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """The forget MRR before and after the epoch; the same of a retrained ranker, where there is one."""
+
+    before: float
+    after: float
+    reference_before: float | None = None
+    reference_after: float | None = None
+
+
+def recovery(ranker: Ranker, reference: Ranker | None, workshop: Workshop, seed: int) -> Recovery:
+    """Measured on copies: neither ranker is changed."""
+    here = recover(ranker, workshop, seed)
+    return Recovery(*here, *(recover(reference, workshop, seed) if reference is not None else (None, None)))
+
+
+def recover(ranker: Ranker, workshop: Workshop, seed: int) -> tuple[float, float]:
+    pupil = copy.deepcopy(ranker).to(workshop.runtime.device)
+    for weight in pupil.parameters():
+        weight.requires_grad_(True)
+    before = workshop.judge.forget_mrr(workshop.scorer(pupil))
+    schedule = Schedule(RECIPE.epochs, RECIPE.learning_rate, seed)
+    for _ in fit(pupil, RECIPE.plan(workshop.task(pupil)), schedule, workshop.store, workshop.runtime):
+        pass
+    return before, workshop.judge.forget_mrr(workshop.scorer(pupil))

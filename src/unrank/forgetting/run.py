@@ -1,0 +1,100 @@
+"""Running a method: by steps to the target, through training where it is that, at once where it is an edit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from unrank.engine.loop import Schedule, fit, squared_gradients
+from unrank.errors import UnrankError
+from unrank.forgetting.clock import Clock
+from unrank.forgetting.landing import Landing, weights_of
+from unrank.forgetting.steering import Steering
+from unrank.forgetting.target import tolerance
+from unrank.forgetting.train import run_training
+from unrank.forgetting.workshop import Workshop
+from unrank.methods.base import Method, OneShot, Task
+from unrank.methods.retrain import Retrain
+from unrank.rankers.base import Ranker
+
+WATCHED = 100
+"""Queries of each kept set that are measured at every check, where that costs little."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How closely a run is watched, and how long it may take."""
+
+    check_every: int | None = None
+    """Steps between checks; without it one an epoch."""
+    minutes: float | None = None
+    watch: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("check_every", self.check_every), ("minutes", self.minutes)):
+            if value is not None and not value > 0:
+                raise UnrankError(f"{name.replace('_', '-')} must be more than 0, not {value:g}")
+
+    def watched(self, workshop: Workshop) -> int:
+        if self.watch is not None:
+            return self.watch
+        return WATCHED if workshop.runtime.device.type == "cuda" else 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to."""
+
+    history: list[dict[str, Any]] = field(default_factory=list)
+    landing: Landing | None = None
+    reached: bool | None = None
+    """None where the method knows no target."""
+
+    @property
+    def epochs(self) -> float:
+        return float(self.history[-1]["epoch"]) if self.history else 0
+
+
+def run_method(
+    method: Method,
+    student: Ranker,
+    task: Task,
+    workshop: Workshop,
+    target: float,
+    forget_before: float,
+    pace: Pace,
+    seed: int,
+    clock: Clock,
+) -> Outcome:
+    """Change the student in place."""
+    if isinstance(method, Retrain):
+        return Outcome(run_training(student, workshop, method, seed, clock))
+    if isinstance(method, OneShot):
+        return _edit(method, student, task, workshop, seed, clock)
+    if forget_before <= target:
+        return Outcome(reached=True)
+    near = tolerance(len(np.unique(workshop.parts.forget[:, 0])))
+    steering = Steering(
+        student, workshop, target, near, clock, pace.watched(workshop), pace.minutes, weights_of(student), forget_before
+    )
+    schedule = Schedule(method.epochs, method.learning_rate, seed, pace.check_every)
+    landing = steering.steer(fit(student, method.plan(task), schedule, workshop.store, workshop.runtime))
+    return Outcome(steering.history, landing, steering.on_target)
+
+
+def _edit(method: OneShot, student: Ranker, task: Task, workshop: Workshop, seed: int, clock: Clock) -> Outcome:
+    """One edit of every weight that moves, by how much it matters to each phase."""
+    with clock.on("steps"):
+        measured = [
+            squared_gradients(student, phase, seed, workshop.store, workshop.runtime) for phase in method.plan(task)
+        ]
+        with torch.no_grad():
+            for name, weight in student.named_parameters():
+                if weight.requires_grad:
+                    weight.copy_(method.edit(weight, [importance[name] for importance in measured]))
+    with clock.on("checks"):
+        forget = workshop.judge.forget_mrr(workshop.scorer(student))
+    return Outcome([{"epoch": 1, "seconds": clock.seconds["steps"], "forget": forget, "losses": {}}])

@@ -1,0 +1,39 @@
+"""Amnesiac: go on training with the forget pairs turned round, a negative above each, and the entangled as they were.
+
+Reference: Graves, Nagisetty, Ganesh, Amnesiac Machine Learning (2021): wrong labels for what is to be forgotten.
+Differs: a ranker has no labels, so a pair and its negative change places, as the paper on unranking has it. The
+entangled pairs are learned on beside them; `forget_only` leaves them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from unrank.engine.samples import Phase, Samples
+from unrank.methods.base import Method, Task
+from unrank.methods.ranking import ranking_loss, triples
+
+
+@dataclass(frozen=True)
+class Amnesiac(Method):
+    name = "amnesiac"
+
+    batch: int = 256
+    """Triples a step."""
+    negatives: int = 8
+    """Negatives a positive and epoch."""
+    forget_only: bool = False
+    """Whether the entangled pairs are left out."""
+
+    def plan(self, task: Task) -> Sequence[Phase]:
+        kept = task.parts.entangled[:0] if self.forget_only else task.parts.entangled
+
+        def draw(generator: np.random.Generator) -> Samples:
+            turned = triples(task, task.parts.forget, self.negatives, generator, swapped=True)
+            return turned + triples(task, kept, self.negatives, generator)
+
+        size = self.negatives * (len(task.parts.forget) + len(kept))
+        return [Phase("turn round", size, draw, ranking_loss, self.batch)]

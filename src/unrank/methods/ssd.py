@@ -1,0 +1,49 @@
+"""SSD: dampen, once, the weights that matter more to the forget pairs than to all. No steps, so no target.
+
+Reference: Foster, Schoepf, Brintrup, Fast Machine Unlearning Without Retraining Through Selective Synaptic Dampening
+(2024).
+Differs: importance is the mean, over batches of 16 triples, of the squared gradient of the soft ranking loss, because
+the hinge of the ranking loss has none on a pair that is learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unrank.collection.collection import Pairs
+from unrank.engine.samples import Phase, Samples
+from unrank.methods.base import OneShot, Task
+from unrank.methods.ranking import soft_ranking_loss, triples
+
+
+@dataclass(frozen=True)
+class SelectiveDampening(OneShot):
+    name = "ssd"
+
+    batch: int = 16
+    """Triples of which one gradient is taken."""
+    alpha: float = 10.0
+    """How much more a weight must matter to the forget pairs than to all, to be dampened."""
+    strength: float = 1.0
+    """The paper's lambda: the higher, the less is dampened."""
+
+    def plan(self, task: Task) -> Sequence[Phase]:
+        """What importance is measured on: the forget pairs, and all of them."""
+        everything = np.concatenate([task.parts.forget, task.parts.retain])
+        return [self._phase(task, "forget", task.parts.forget), self._phase(task, "all", everything)]
+
+    def edit(self, weight: Tensor, importance: Sequence[Tensor]) -> Tensor:
+        of_forget, of_all = importance
+        factor = (self.strength * of_all / of_forget).clamp(max=1.0)
+        return torch.where(of_forget > self.alpha * of_all, factor * weight, weight)
+
+    def _phase(self, task: Task, name: str, pairs: Pairs) -> Phase:
+        def draw(generator: np.random.Generator) -> Samples:
+            return triples(task, pairs, 1, generator)
+
+        return Phase(name, len(pairs), draw, soft_ranking_loss, self.batch)
