@@ -155,7 +155,7 @@ def test_a_loss_that_is_no_number_is_an_error(value: float) -> None:
 
     with pytest.raises(
         NotFinite,
-        match="the loss of second is not finite after 1 epochs; try a lower learning rate",
+        match="the loss of second is not finite in epoch 1; try a lower learning rate",
     ):
         run([phase(all_pairs()), phase(all_pairs(), broken, name="second")])
 

@@ -179,7 +179,7 @@ def test_the_best_model_need_not_be_the_last(
         return seen[-1]
 
     monkeypatch.setattr("unrank.evaluation.scorecard.Judge.forget_mrr", lambda *_: next(said))
-    monkeypatch.setattr("unrank.forgetting.forget.weights_of", noted)
+    monkeypatch.setattr("unrank.forgetting.run.weights_of", noted)
     monkeypatch.setattr("unrank.forgetting.steering.weights_of", noted)
     result = forget(trained.ranker, dense, removal, method=replace(FAST, epochs=4), target=0.01)
     assert len(seen) == 1 + 4  # the start, and each check

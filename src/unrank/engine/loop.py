@@ -6,6 +6,7 @@ Dropout is off throughout, the optimiser lives through all epochs, and every dra
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -116,7 +117,9 @@ class _Tally:
         losses = {phase: float(loss) / self._counts[phase] for phase, loss in self._losses.items()}
         for phase, loss in losses.items():
             if not np.isfinite(loss):
-                raise NotFinite(f"the loss of {phase} is not finite after {epochs:g} epochs; try a lower learning rate")
+                raise NotFinite(
+                    f"the loss of {phase} is not finite in epoch {math.ceil(epochs)}; try a lower learning rate"
+                )
         self._runtime.wait()
         return Stretch(epochs, perf_counter() - self._started, self.steps, self.samples, losses)
 

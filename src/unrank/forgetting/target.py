@@ -23,6 +23,7 @@ OF_REFERENCE = ("destination-1", "destination-2", "destination-3")
 
 def check_target(target: str | float, collection: Collection, parts: Partition, has_reference: bool = False) -> None:
     """Refuse a target that cannot be one, before any work is done for it."""
+    collection.check_candidates()
     if not collection.negatives.counts[np.unique(parts.forget[:, 0])].any():
         raise UnrankError("no forget query has a candidate beside its relevant documents, so no target can be measured")
     if target in OF_REFERENCE and not has_reference:
