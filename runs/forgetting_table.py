@@ -1,9 +1,10 @@
-"""One collection × some rankers × both removals: the original, the retrained ranker, and what forgetting makes of it.
+"""One collection × some rankers × both removals: the original, the retrained ranker, and what each method makes of it.
 
-The target is the retrained ranker's test MRR, as in the paper's tables. Prints a Markdown table and writes one record
-a line.
+The targets are the paper's destinations, measured on the retrained ranker. Prints a Markdown table and writes one
+record a line; a cell that fails is said so, and the others go on.
 
     python runs/forgetting_table.py COLLECTION --out FOLDER [--base MODEL] [--rankers cross-encoder bi-encoder]
+        [--methods cocol cocol:paper ssd] [--targets destination-2] [--recovery]
 """
 
 from __future__ import annotations
@@ -11,16 +12,23 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from shared import Lines, keep, markdown, show
 
 import unrank
-from unrank.evaluation.scorecard import Scorecard
+from unrank.errors import UnrankError
+from unrank.evaluation.scorecard import Measured, Scorecard
 from unrank.forgetting.record import Record
 from unrank.forgetting.run import Pace
 from unrank.forgetting.train import Trained
+from unrank.methods.base import Method
 
 SETS = ("entangled", "disjoint", "test")
+HEAD = [
+    "ranker", "removed", "method", "target", "δ", "F", "E", "D", "T", "epochs", "seconds", "time / retrain",
+    "recovered", "retrain recovered",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -30,80 +38,105 @@ class Row:
     ranker: str
     removal: str
     method: str
-    target: float
     original: Scorecard
     retrained: Trained
     after: Scorecard
     record: Record
 
+    @property
+    def gap(self) -> float:
+        assert self.after.forget is not None and self.record.target is not None
+        return abs(self.after.forget.mean - self.record.target)
+
+    @property
+    def time(self) -> float:
+        return self.record.seconds / self.retrained.record.seconds
+
+    def kept(self, name: str) -> float:
+        """The share that is left of the lower of the original's and the retrained ranker's."""
+        after, original, retrained = (
+            _there(getattr(card, name)).mean for card in (self.after, self.original, self.retrained.after)
+        )
+        return after / min(original, retrained)
+
     def cells(self) -> list[str]:
-        assert self.after.forget is not None and self.retrained.after.forget is not None
-        kept = [f"{self.kept(name):.3f}" for name in SETS]
-        time = self.record.seconds / self.retrained.record.seconds
+        found = self.record.recovery or {}
         return [
             self.ranker,
             self.removal,
             self.method,
-            f"{self.target:.3f}",
-            f"{self.after.forget.mean:.3f}",
-            *kept,
+            str(self.record.target_name),
+            f"{self.record.target:.3f}",
+            f"{_there(self.after.forget).mean:.3f}",
+            *(f"{self.kept(name):.3f}" for name in SETS),
             f"{self.record.epochs:g}",
             f"{self.record.seconds:.1f}",
-            f"{time:.2f}",
-            f"{self.retrained.after.forget.mean:.3f}",
+            f"{self.time:.2f}",
+            *(f"{found[name]:.3f}" if found.get(name) is not None else "" for name in ("after", "reference_after")),
         ]
 
-    def kept(self, name: str) -> float:
-        """The share that is left of the lower of the original's and the retrained ranker's."""
-        after, original = getattr(self.after, name), getattr(self.original, name)
-        lower = min(original.mean, getattr(self.retrained.after, name).mean)
-        return float(after.mean / lower)
+
+def _there(measured: Measured | None) -> Measured:
+    assert measured is not None
+    return measured
 
 
-HEAD = ["ranker", "removed", "method", "δ", "F", "E", "D", "T", "epochs", "seconds", "time / retrain", "F retrain"]
-
-
-def rows_of(collection: unrank.Collection, kind: str, share: float, arguments: argparse.Namespace) -> list[Row]:
+def rows_of(collection: unrank.Collection, kind: str, arguments: argparse.Namespace) -> list[Row]:
     """Train the original, and for both removals retrain and forget."""
-    listener = Lines()
+    common: dict[str, Any] = {"device": arguments.device, "seed": arguments.seed, "progress": Lines()}
+    base = arguments.words if kind in ("duet", "match-pyramid") else arguments.base
     print(f"{kind}: original", flush=True)
-    original = unrank.train(collection, kind, arguments.base, device=arguments.device, progress=listener)
+    original = unrank.train(collection, kind, base, **common)
     keep(arguments.out, original.record)
-    rows = []
+    rows: list[Row] = []
     for removal in arguments.removals:
-        removed = unrank.Removal.sample(collection, removal, share)
+        removed = unrank.Removal.sample(collection, removal, arguments.share)
         print(f"{kind}, {removal}: retrain", flush=True)
-        retrained = unrank.train(collection, kind, arguments.base, removed, device=arguments.device, progress=listener)
-        assert retrained.after.test is not None
-        target = retrained.after.test.mean
-        for method in arguments.methods:
-            print(f"{kind}, {removal}: {method}, target {target:.3f}", flush=True)
-            name, *settings = method.split(",")
-            chosen = unrank.make_method(name, dict(setting.split("=") for setting in settings))
-            result = unrank.forget(
-                original.ranker,
-                collection,
-                removed,
-                method=chosen,
-                target=target,
-                known=original.record.to_json({}),
-                pace=Pace(watch=0),
-                device=arguments.device,
-                progress=listener,
-            )
-            rows.append(Row(kind, removal, method, target, result.before, retrained, result.after, result.record))
+        retrained = unrank.train(collection, kind, base, removed, **common)
+        keep(arguments.out, retrained.record)
+        for method, target in ((method, target) for method in arguments.methods for target in arguments.targets):
+            print(f"{kind}, {removal}: {method} to {target}", flush=True)
+            try:
+                result = unrank.forget(
+                    original.ranker,
+                    collection,
+                    removed,
+                    method=method_of(method, kind),
+                    target=target,
+                    base=base,
+                    reference=retrained.ranker,
+                    known=original.record.to_json({}),
+                    pace=Pace(watch=0, check_every=arguments.check_every),
+                    check_recovery=arguments.recovery,
+                    **common,
+                )
+            except UnrankError as error:
+                print(f"  failed: {error}", flush=True)
+                continue
+            rows.append(Row(kind, removal, method, result.before, retrained, result.after, result.record))
             print(f"  {' | '.join(rows[-1].cells())}", flush=True)
-            keep(arguments.out, result.record, *([retrained.record] if method == arguments.methods[0] else []))
+            keep(arguments.out, result.record)
     return rows
+
+
+def method_of(text: str, kind: str) -> Method:
+    """`cocol`, `cocol:paper` with a preset, `cocol,held=4` with settings."""
+    name, *settings = text.split(",")
+    name, _, preset = name.partition(":")
+    return unrank.make_method(name, dict(setting.split("=") for setting in settings), kind, preset or None)
 
 
 def summary(rows: list[Row]) -> list[str]:
     lines = markdown(HEAD, [row.cells() for row in rows])
-    for method in dict.fromkeys(row.method for row in rows):
-        cells = [row for row in rows if row.method == method]
-        means = " ".join(f"{name} {sum(row.kept(name) for row in cells) / len(cells):.3f}" for name in SETS)
-        gaps = [abs(row.after.forget.mean - row.target) for row in cells if row.after.forget is not None]
-        lines.append(f"\n{method}: mean |F − δ| {sum(gaps) / len(gaps):.4f}, worst {max(gaps):.4f}; kept {means}")
+    for method, target in dict.fromkeys((row.method, row.record.target_name) for row in rows):
+        cells = [row for row in rows if (row.method, row.record.target_name) == (method, target)]
+        means = ", ".join(f"{name} {sum(row.kept(name) for row in cells) / len(cells):.3f}" for name in SETS)
+        lines.append(
+            f"\n{method} to {target}, {len(cells)} cells: |F − δ| {sum(row.gap for row in cells) / len(cells):.4f}, "
+            f"worst {max(row.gap for row in cells):.4f}; kept {means}, "
+            f"least {min(row.kept(name) for row in cells for name in SETS):.3f}; "
+            f"time / retrain {sum(row.time for row in cells) / len(cells):.2f}"
+        )
     return lines
 
 
@@ -111,11 +144,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("collection", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--base")
+    parser.add_argument("--base", help="the encoder of the transformer rankers")
+    parser.add_argument("--words", help="the word vectors of the others")
     parser.add_argument("--rankers", nargs="+", default=["cross-encoder", "bi-encoder"])
     parser.add_argument("--removals", nargs="+", default=["documents", "queries"])
-    parser.add_argument("--methods", nargs="+", default=["cocol"], help="a method, or method,setting=value,…")
+    parser.add_argument("--methods", nargs="+", default=["cocol"], help="method, method:preset, method,setting=value,…")
+    parser.add_argument("--targets", nargs="+", default=["destination-2"])
+    parser.add_argument("--recovery", action="store_true")
+    parser.add_argument("--check-every", type=int)
     parser.add_argument("--share", type=float, default=0.25)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -123,7 +161,7 @@ def main() -> None:
     print(collection, flush=True)
     rows: list[Row] = []
     for kind in arguments.rankers:
-        rows += rows_of(collection, kind, arguments.share, arguments)
+        rows += rows_of(collection, kind, arguments)
         show(summary(rows), arguments.out)
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from unrank.evaluation.scorecard import Scorecard
     from unrank.forgetting.evaluate import evaluate
     from unrank.forgetting.forget import Forgotten, forget
+    from unrank.forgetting.record import read_record
+    from unrank.forgetting.run import Pace
     from unrank.forgetting.train import train
     from unrank.methods import METHODS, make_method
     from unrank.rankers import RANKERS, load_ranker
@@ -26,6 +28,7 @@ _HOMES = {
     "Forgotten": "forgetting.forget",
     "ImportOptions": "collection.build",
     "METHODS": "methods",
+    "Pace": "forgetting.run",
     "Partition": "collection.partition",
     "RANKERS": "rankers",
     "Removal": "collection.removal",
@@ -38,6 +41,7 @@ _HOMES = {
     "make_method": "methods",
     "open_collection": "collection.collection",
     "partition": "collection.partition",
+    "read_record": "forgetting.record",
     "train": "forgetting.train",
 }
 
