@@ -51,6 +51,7 @@ __all__ = [
     "Collection",
     "Forgotten",
     "ImportOptions",
+    "Pace",
     "Partition",
     "Removal",
     "Scorecard",
@@ -62,6 +63,7 @@ __all__ = [
     "make_method",
     "open_collection",
     "partition",
+    "read_record",
     "train",
 ]
 
