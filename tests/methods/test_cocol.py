@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.table import Listed, TableRanker, as_set, collection_of, forgetting, random_lists, random_table, task_of
 
+from tests.table import Listed, TableRanker, as_set, collection_of, forgetting, random_lists, random_table, task_of
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition, split_pairs
 from unrank.engine.loop import Schedule, Stretch, fit
