@@ -340,7 +340,9 @@ def test_a_reference_sets_the_target_and_its_recovery_stands_beside(
     assert ran(*retrain, "--out", reference, "--set", "epochs=1", "--set", "negatives=1")[0] == 0
     command = ("forget", ranker, collection, "--removal", removal, "--out", out, *FAST, "--set", "epochs=1")
     _, said = ran(*command, "--reference", reference, "--target", "destination-1", "--recovery")
-    assert re.search(r"after one epoch on kept data the forget MRR goes from 0\.\d+ to [01]\.\d+; the reference's", said)
+    assert re.search(
+        r"after one epoch on kept data the forget MRR goes from 0\.\d+ to [01]\.\d+; the reference's", said
+    )
     record = record_of(out)
     assert record["target"] == pytest.approx(record_of(reference)["after"]["forget"]["mrr"])
     assert record["recovery"]["reference_before"] == pytest.approx(record["target"])

@@ -219,9 +219,11 @@ def test_a_divergence_knows_neither_shifts_nor_what_is_not_there() -> None:
     expected = list_divergence(teacher, student, whole)
     assert (expected > 0).all()
     assert torch.allclose(list_divergence(teacher + 3, student - 7, whole), expected, atol=1e-6)
-    wider = [torch.cat([scores, torch.full((5, 2), noise)], 1) for scores, noise in ((teacher, 50.0), (student, -50.0))]
+    noisy, quiet = (
+        torch.cat([one, torch.full((5, 2), noise)], 1) for one, noise in ((teacher, 50.0), (student, -50.0))
+    )
     present = torch.cat([whole, torch.zeros(5, 2, dtype=torch.bool)], 1)
-    assert torch.allclose(list_divergence(*wider, present), expected, atol=1e-6)
+    assert torch.allclose(list_divergence(noisy, quiet, present), expected, atol=1e-6)
     assert torch.allclose(list_divergence(teacher, teacher, whole), torch.zeros(5), atol=1e-6)
 
 

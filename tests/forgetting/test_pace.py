@@ -6,14 +6,13 @@ import copy
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from tests.forgetting.conftest import FAST
 from tests.forgetting.test_forget import HARD, ONE_EPOCH, same, weights
 from tests.table import Listed, TableRanker, collection_of, random_lists, random_table
-from unrank.collection.collection import Collection
+from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import partition
 from unrank.collection.removal import Removal
 from unrank.engine.loop import Schedule, fit
@@ -67,7 +66,7 @@ def test_a_run_stops_at_a_check_within_an_epoch(trained: Trained, dense: Collect
     ]
 
 
-def _phases(collection: Collection, removal: Removal) -> list[np.ndarray]:  # type: ignore[type-arg]
+def _phases(collection: Collection, removal: Removal) -> list[Pairs]:
     parts = partition(collection, removal)
     return [parts.forget, parts.disjoint]
 

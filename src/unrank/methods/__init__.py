@@ -63,7 +63,7 @@ def make_method(
         if name and name.lower() in (known, entry.alias):
             kinds = settings_of(entry.method)
             given = {key: _parsed(known, kinds, key, value) for key, value in (settings or {}).items()}
-            recipe = RANKERS[ranker].recipes.get(known, {}) if ranker else {}
+            recipe = RANKERS[ranker].recipes.get(known, {}) if ranker in RANKERS else {}
             return entry.method(**{**recipe, **_preset(entry.method, preset), **given})
     raise UnknownName("method", name, METHODS)
 
