@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import unrank.rankers
 from tests.tiny import make_learnable_beir
 from unrank.cli.main import run
 
@@ -80,15 +79,36 @@ def test_the_example_of_a_ranker_of_ones_own(home: Path, monkeypatch: pytest.Mon
     from unrank import RANKERS, load_ranker
 
     assert len((ROOT / "examples" / "own_ranker.py").read_text().splitlines()) < 40
-    monkeypatch.setattr(unrank.rankers, "RANKERS", kinds := dict(RANKERS))
+    monkeypatch.setitem(RANKERS, "shared-words", RANKERS["bi-encoder"])  # taken out again at the end
     assert run(["import", "beir:my-data", "--out", "my-collection"]) == 0
     own_ranker.main("my-collection", "d12", "out")
     record = json.loads((home / "out" / "unrank.json").read_text())
     assert record["after"]["forget"]["mrr"] < record["before"]["forget"]["mrr"]
     loaded = load_ranker("out")
-    assert type(loaded) is own_ranker.SharedWords is kinds["shared-words"].ranker
+    assert type(loaded) is own_ranker.SharedWords is RANKERS["shared-words"].ranker
     shared, apart = loaded.score_texts(["ba be"] * 2, ["be ba", "cel dan"])
     assert shared > apart == 0
+
+
+def test_the_example_of_a_method_of_ones_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from examples import own_method
+
+    from unrank import METHODS, load_ranker, make_method
+
+    source = (ROOT / "examples" / "own_method.py").read_text()
+    assert len(source.splitlines()) < 40
+    assert source in (ROOT / "docs" / "add-a-method.md").read_text(encoding="utf-8")
+    monkeypatch.setitem(METHODS, "demote", METHODS["cocol"])  # taken out again at the end
+    assert run(["import", "beir:my-data", "--out", "my-collection"]) == 0
+    train = ["--ranker", "bi-encoder", "--out", "my-ranker", "--set", "epochs=1", "--quiet"]
+    assert run(["train", "my-collection", *train]) == 0
+    own_method.main("my-collection", "my-ranker", "d12", "out")
+    record = json.loads((home / "out" / "unrank.json").read_text())
+    assert (record["method"], record["settings"]["hold"], record["reached"]) == ("demote", 1.0, True)
+    assert record["after"]["forget"]["mrr"] < record["before"]["forget"]["mrr"]
+    assert load_ranker("out").kind == "bi-encoder"
+    assert make_method("demote") == own_method.Demote()
+    assert run(["list", "methods"]) == 0
 
 
 def test_every_path_that_the_readme_names_is_there() -> None:

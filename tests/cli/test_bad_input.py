@@ -281,6 +281,23 @@ def test_a_target_that_is_no_number(
         (("--seed", "-1"), "'--seed'"),
         (("--watch", "-1"), "'--watch'"),
         (("--nonsense",), "--nonsense"),
+        (("--preset", "papre"), "unknown preset of cocol 'papre': did you mean 'paper'"),
+        (("--preset", "paper", "--method", "finetune"), "finetune has no presets"),
+        (("--preset", "paper", "--set", "phases=joint"), "phases=joint needs anchors=wide"),
+        (("--method", "badt", "--set", "teacher=nobody"), "unknown value of teacher 'nobody'"),
+        (("--method", "ssd", "--set", "alpha=0"), "alpha must be more than 0"),
+        (("--method", "ssd", "--minutes", "1"), "ssd has no target to be steered to"),
+        (("--method", "bad-teacher"), "needs the model that the ranker was trained from; 'tiny', as its record"),
+        (("--check-every", "0"), "check-every must be more than 0, not 0"),
+        (("--check-every", "half"), "'--check-every'"),
+        (("--minutes", "0"), "minutes must be more than 0, not 0"),
+        (("--minutes", "nan"), "minutes must be more than 0, not nan"),
+        (("--train-layers", "0"), "unknown choice of layers '0'"),
+        (("--train-layers", "heads"), "unknown choice of layers 'heads': did you mean 'head'"),
+        (("--train-layers", "3"), "the encoder has 2 layers, so 3 of them cannot be trained"),
+        (("--target", "destination-1"), "is measured on a retrained ranker: name it with --reference"),
+        (("--target", "destination-4"), "unknown target 'destination-4': did you mean 'destination-"),
+        (("--target", "destination-1", "--reference", "./nowhere"), "nowhere: no such folder"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -303,6 +320,26 @@ def test_retrain_needs_a_base(
     (spoilt_ranker / "unrank.json").unlink()
     command = ("forget", spoilt_ranker, collection, "--removal", removal, "--out", tmp_path / "out", "--quiet")
     assert "name it with --base" in refused(*command, "--method", "retrain")
+
+
+def test_a_reference_of_another_kind(
+    refused: Refused, ranker: Path, collection: Path, removal: Path, encoder: Path, tmp_path: Path
+) -> None:
+    from unrank.rankers import create_ranker
+
+    create_ranker("cross-encoder", str(encoder), 0).save(tmp_path / "other")
+    command = ("forget", ranker, collection, "--removal", removal, "--out", tmp_path / "out", "--quiet")
+    said = refused(*command, "--reference", tmp_path / "other", "--target", "destination-1")
+    assert said == "the reference is a cross-encoder, the ranker a bi-encoder: they cannot be compared"
+
+
+@pytest.mark.parametrize("content", ["[]", '{"removed": {"salt": 1}}', "{"])
+def test_a_damaged_record(
+    refused: Refused, spoilt_ranker: Path, collection: Path, removal: Path, tmp_path: Path, content: str
+) -> None:
+    (spoilt_ranker / "unrank.json").write_text(content)
+    command = ("forget", spoilt_ranker, collection, "--removal", removal, "--out", tmp_path / "out", "--quiet")
+    assert refused(*command).startswith(f"{spoilt_ranker / 'unrank.json'}")
 
 
 @pytest.mark.parametrize(

@@ -319,6 +319,70 @@ def test_losing_more_than_keep_at_least_exits_with_3_and_keeps_the_model(
     assert "less than --keep-at-least 1; the model is in" in said
 
 
+def test_a_budget_in_minutes_exits_with_3_and_keeps_the_best_model(
+    ran: Ran, ranker: Path, collection: Path, removal: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "best"
+    command = ("forget", ranker, collection, "--removal", removal, "--target", 0.001, "--out", out, *FAST)
+    status, said = ran(*command, "--minutes", "0.00001", "--check-every", 2)
+    assert status == 3
+    assert f"the best model was written to {out}" in said
+    record = record_of(out)
+    assert 0 < record["epochs"] < 1
+    assert len((out / "history.jsonl").read_text().splitlines()) == len(record["history"]) == 1
+
+
+def test_a_reference_sets_the_target_and_its_recovery_stands_beside(
+    ran: Ran, ranker: Path, collection: Path, removal: Path, encoder: Path, tmp_path: Path
+) -> None:
+    reference, out = tmp_path / "reference", tmp_path / "clean"
+    retrain = ("train", collection, "--ranker", "bi-encoder", "--base", encoder, "--removal", removal, "--quiet")
+    assert ran(*retrain, "--out", reference, "--set", "epochs=1", "--set", "negatives=1")[0] == 0
+    command = ("forget", ranker, collection, "--removal", removal, "--out", out, *FAST, "--set", "epochs=1")
+    _, said = ran(*command, "--reference", reference, "--target", "destination-1", "--recovery")
+    assert re.search(
+        r"after one epoch on kept data the forget MRR goes from 0\.\d+ to [01]\.\d+; the reference's", said
+    )
+    record = record_of(out)
+    assert record["target"] == pytest.approx(record_of(reference)["after"]["forget"]["mrr"])
+    assert record["recovery"]["reference_before"] == pytest.approx(record["target"])
+
+
+@pytest.mark.parametrize("method", ["finetune", "amnesiac", "neggrad", "ssd", "bad-teacher", "cf", "badt"])
+def test_every_method_by_name(
+    ran: Ran, ranker: Path, collection: Path, removal: Path, encoder: Path, tmp_path: Path, method: str
+) -> None:
+    out = tmp_path / "clean"
+    command = ("forget", ranker, collection, "--removal", removal, "--method", method, "--out", out, "--quiet")
+    status, said = ran(*command, "--base", encoder, "--set", "epochs=1", "--target", 0.001)
+    record = record_of(out)
+    assert record["method"] == {"cf": "finetune", "badt": "bad-teacher"}.get(method, method)
+    assert status == (0 if method == "ssd" else 3)
+    assert ("ssd has no target" in said) == (method == "ssd")
+
+
+def test_request_after_request(
+    ran: Ran, done: Callable[..., str], ranker: Path, collection: Path, removal: Path, tmp_path: Path
+) -> None:
+    once, twice, again = (tmp_path / name for name in ("once", "twice", "again"))
+    done("forget", ranker, collection, "--removal", removal, "--target", "80%", "--out", once, *FAST)
+
+    said = done("forget", once, collection, "--removal", removal, "--target", "80%", "--out", again, *FAST)
+    assert f"nothing to do: this ranker has forgotten all of it before; saved unchanged to {again}" in said
+    assert "stale" not in said
+    before, after = (load_file(folder / "model.safetensors") for folder in (once, again))
+    assert all((before[name] == after[name]).all() for name in before)
+
+    (tmp_path / "queries.txt").write_text("query1\n")
+    more = ("forget", once, collection, "--queries", tmp_path / "queries.txt")
+    plain, known = (done("forget", folder, *more[2:], "--dry-run") for folder in (ranker, once))
+    kept = [sum(map(int, re.findall(r"(?:touch|leave) +(\d+)", text))) for text in (plain, known)]
+    assert kept[0] > kept[1]
+    _, said = ran(*more, "--target", 0.001, "--out", twice, *FAST, "--set", "epochs=1")
+    assert "what was forgotten before: MRR" in said
+    assert record_of(twice)["removed_before"] == [record_of(once)["removed"]]
+
+
 def test_a_dry_run_writes_nothing(
     done: Callable[..., str], ranker: Path, collection: Path, removal: Path, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -165,3 +166,25 @@ def test_a_phase_without_samples_is_no_step() -> None:
     ranker, history = run([phase(none)], epochs=1)
     assert (history[0].steps, history[0].samples, history[0].losses) == (0, 0, {})
     assert torch.equal(ranker.table, random_table(collection_of(random_lists(0), 14), 0, 5).table)
+
+
+@pytest.mark.parametrize(("every", "epochs"), [(1, [1 / 5, 2 / 5, 3 / 5, 4 / 5, 1]), (2, [2 / 5, 4 / 5, 1]), (9, [1])])
+def test_pauses_within_an_epoch(every: int, epochs: list[float]) -> None:
+    """Two phases of three and two steps; an epoch's end is a pause too, and what is learned is the same."""
+    collection = collection_of(random_lists(4), 14)
+    parts = forgetting(collection, queries=[0, 1])
+    original = random_table(collection, 0)
+    sizes = [-(-len(pairs) // steps) for pairs, steps in ((parts.forget, 3), (parts.disjoint, 2))]
+    forget, hold = Cocol().plan(task_of(collection, parts, original))
+    plan = [replace(forget, batch=sizes[0]), replace(hold, batch=sizes[1])]
+    students = [copy.deepcopy(original) for _ in range(2)]
+    (whole, paused) = (
+        list(fit(student, plan, Schedule(2, 1.0, 0, pause), TokenStore(student, collection), Runtime.on("cpu")))
+        for student, pause in zip(students, (None, every), strict=True)
+    )
+    assert [stretch.epochs for stretch in whole] == [1, 2]
+    assert [stretch.steps for stretch in whole] == [5, 5]
+    assert [stretch.epochs for stretch in paused] == pytest.approx([*epochs, *(1 + epoch for epoch in epochs)])
+    assert sum(stretch.steps for stretch in paused) == 10
+    assert sum(stretch.samples for stretch in paused) == sum(stretch.samples for stretch in whole)
+    assert same(*(weights_of(student) for student in students))

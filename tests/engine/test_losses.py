@@ -11,7 +11,7 @@ import torch
 from tests.table import Listed, collection_of, forgetting, random_table, task_of
 from torch import Tensor
 
-from unrank.engine.losses import margin_loss, mean_where, paper_gap, range_gap
+from unrank.engine.losses import list_divergence, margin_loss, mean_where, paper_gap, range_gap
 from unrank.engine.samples import Phase, Samples, Scored
 from unrank.engine.teacher import View
 from unrank.methods.cocol import Cocol
@@ -203,3 +203,44 @@ def test_scores_are_spread_over_the_roles_that_are_present() -> None:
     assert spread.score.tolist() == [[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]]
     assert spread.present.tolist() == present.tolist()
     assert spread.teacher.tolist() == spread.low.tolist() == [[0.0] * 3] * 2
+
+
+def test_a_divergence_by_hand() -> None:
+    """Teacher 3/4 and 1/4, student 1/2 and 1/2: 3/4 log 3/2 + 1/4 log 1/2."""
+    teacher, student = torch.tensor([[math.log(3.0), 0.0]]), torch.tensor([[7.0, 7.0]])
+    expected = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
+    assert list_divergence(teacher, student, torch.ones(1, 2, dtype=torch.bool)).tolist() == pytest.approx([expected])
+
+
+def test_a_divergence_knows_neither_shifts_nor_what_is_not_there() -> None:
+    generator = torch.Generator().manual_seed(0)
+    teacher, student = torch.randn(2, 5, 4, generator=generator)
+    whole = torch.ones(5, 4, dtype=torch.bool)
+    expected = list_divergence(teacher, student, whole)
+    assert (expected > 0).all()
+    assert torch.allclose(list_divergence(teacher + 3, student - 7, whole), expected, atol=1e-6)
+    noisy, quiet = (
+        torch.cat([one, torch.full((5, 2), noise)], 1) for one, noise in ((teacher, 50.0), (student, -50.0))
+    )
+    present = torch.cat([whole, torch.zeros(5, 2, dtype=torch.bool)], 1)
+    assert torch.allclose(list_divergence(noisy, quiet, present), expected, atol=1e-6)
+    assert torch.allclose(list_divergence(teacher, teacher, whole), torch.zeros(5), atol=1e-6)
+
+
+def test_the_gradient_of_a_divergence_is_finite_and_none_where_nothing_is() -> None:
+    """A list of the positive alone, a list with a gap, a whole one, and scores far apart."""
+    present = torch.tensor([[True, False, False], [True, False, True], [True, True, True], [True, True, True]])
+    teacher = torch.tensor([[1.0, 9.0, 9.0], [1.0, 9.0, 0.0], [2.0, 1.0, 0.0], [500.0, -500.0, 0.0]])
+    student = torch.tensor(
+        [[2.0, 8.0, 8.0], [0.0, 8.0, 1.0], [0.0, 1.0, 2.0], [-500.0, 500.0, 0.0]], requires_grad=True
+    )
+    divergence = list_divergence(teacher, student, present)
+    divergence.sum().backward()  # type: ignore[no-untyped-call]
+    assert divergence[0] == 0
+    assert torch.isfinite(divergence).all()
+    assert student.grad is not None
+    assert torch.isfinite(student.grad).all()
+    assert (student.grad[~present] == 0).all()
+    assert (student.grad[0] == 0).all()
+    wanted = torch.softmax(student.detach(), 1) - torch.softmax(teacher, 1)
+    assert torch.allclose(student.grad[2], wanted[2], atol=1e-6)

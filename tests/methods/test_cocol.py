@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.table import Listed, TableRanker, as_set, collection_of, forgetting, random_lists, random_table, task_of
 
+from tests.table import Listed, TableRanker, as_set, collection_of, forgetting, random_lists, random_table, task_of
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition, split_pairs
 from unrank.engine.loop import Schedule, Stretch, fit
 from unrank.engine.runtime import Runtime
-from unrank.engine.samples import Phase, Samples
+from unrank.engine.samples import Phase, Samples, Scored
 from unrank.engine.tokens import TokenStore
 from unrank.errors import UnknownName, UnrankError
 from unrank.methods import make_method, settings_of
@@ -261,3 +261,52 @@ def test_all_settings_are_known_by_type() -> None:
     assert kinds["epochs"] is kinds["batch"] is int
     assert kinds["without_entangled"] is bool
     assert set(kinds) == {setting.name for setting in fields(Cocol)}
+
+
+@pytest.mark.parametrize("held", [1, 2, 4])
+def test_more_kept_pairs_may_be_held(shared: Collection, held: int) -> None:
+    """Two more roles for each: a kept pair, and a negative of its query."""
+    parts = forgetting(shared, **REMOVALS["documents"])
+    phase = plan(shared, parts, Cocol(held=held))[0]
+    [samples] = draws(phase, 1)
+    assert samples.pairs.shape == (len(parts.forget), 3 + 2 * held, 2)
+    for number in range(held):
+        kept, negative = samples.pairs[:, 3 + 2 * number], samples.pairs[:, 4 + 2 * number]
+        has = samples.present[:, 4 + 2 * number]
+        assert as_set(kept) <= as_set(parts.retain)
+        assert as_set(negative[has]) <= negatives_of(shared, parts)
+        assert kept[has, 0].tolist() == negative[has, 0].tolist()
+    if held > 1:
+        assert samples.pairs[:, 3].tolist() != samples.pairs[:, 5].tolist()
+
+
+def test_the_loss_of_a_forget_step_by_hand(shared: Collection) -> None:
+    """Ranges of 10, the lowest score 2; one forget pair at 7; partner, negative and kept pair moved by 1, 2 and 3."""
+    phase = plan(shared, forgetting(shared, queries=[0]), Cocol())[0]
+    score, teacher = torch.tensor([[7.0, 4.0, 3.0, 9.0, 0.0]]), torch.tensor([[9.0, 5.0, 5.0, 6.0, 0.0]])
+    present = torch.tensor([[True, True, True, True, False]])
+    low, span = torch.full((1, 5), 2.0), torch.full((1, 5), 10.0)
+    assert phase.loss(Scored(score, present, teacher, low, span)).item() == pytest.approx(0.5 + 0.1 + 0.2 + 0.3)
+
+
+def test_what_was_forgotten_before_is_held_too(shared: Collection) -> None:
+    """By the wide anchors, whatever the ablation leaves out."""
+    whole = forgetting(shared, queries=[0, 1, 2, 3])
+    now = np.isin(whole.forget[:, 0], [0, 1])
+    parts = replace(whole, forget=whole.forget[now], earlier=whole.forget[~now])
+    assert as_set(role(draws(plan(shared, parts, Cocol())[0]), KEPT)) & as_set(parts.earlier)
+    alone = plan(shared, parts, Cocol(without_entangled=True, without_disjoint=True))[0]
+    assert as_set(role(draws(alone), KEPT)) == as_set(parts.earlier)
+    assert not as_set(role(draws(alone), KEPT_NEGATIVE)) - negatives_of(shared, parts)
+
+
+def test_presets() -> None:
+    paper = make_method("cocol", preset="paper")
+    assert paper == Cocol(scale="paper", anchors="paper", phases="two")
+    assert make_method("cocol", {"scale": "range", "epochs": "3"}, preset="paper") == Cocol(epochs=3, anchors="paper")
+    with pytest.raises(UnknownName, match="unknown preset of cocol 'papre': did you mean 'paper'"):
+        make_method("cocol", preset="papre")
+    with pytest.raises(UnrankError, match="finetune has no presets, so 'paper' is none of them"):
+        make_method("finetune", preset="paper")
+    with pytest.raises(UnrankError, match="phases=joint needs anchors=wide"):
+        make_method("cocol", {"phases": "joint"}, preset="paper")

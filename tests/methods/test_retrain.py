@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.table import Listed, as_set, collection_of, forgetting, random_lists, random_table, task_of
 
+from tests.table import Listed, as_set, collection_of, forgetting, random_lists, random_table, task_of
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition
 from unrank.engine.samples import Phase, Samples, Scored

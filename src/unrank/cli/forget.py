@@ -84,7 +84,7 @@ def forget(
     from unrank.cli.progress import progress
     from unrank.forgetting.estimate import estimate
     from unrank.forgetting.forget import forget as forget_removal
-    from unrank.forgetting.record import read_record
+    from unrank.forgetting.record import read_record, recognised, removed_before
     from unrank.forgetting.run import Pace
     from unrank.forgetting.target import check_target
     from unrank.methods import make_method
@@ -97,12 +97,13 @@ def forget(
     check_target(target, opened, parts, reference is not None)
     loaded = load_ranker(ranker)
     chosen = make_method(method, given, loaded.kind, preset)
+    known: dict[str, Any] = read_record(Path(ranker)) or {}
     if dry_run:
+        parts = partition(opened, removed, earlier=recognised(opened, removed_before(known)))
         show_partition(parts)
-        seconds = estimate(loaded, opened, parts, chosen, base, device.value)
+        seconds = estimate(loaded, opened, parts, chosen, base or known.get("base"), device.value)
         say(f"with {chosen.name} that takes about {duration(seconds)} here; nothing was done")
         return
-    known: dict[str, Any] | None = read_record(Path(ranker))
     with progress(quiet) as listener:
         result = forget_removal(
             loaded,
@@ -163,7 +164,7 @@ def _in_words(result: Forgotten, out: Path) -> str:
         return f"nothing to do: this ranker has forgotten all of it before; saved unchanged to {out}"
     if record.reached is None:
         return f"{record.method} has no target; {epochs}, {took}; written to {out}"
-    if not record.epochs:
+    if result.reached and not record.epochs:
         return f"nothing to do: the forget MRR is at or below {goal} already; saved unchanged to {out}"
     if result.reached:
         return f"the forget MRR was brought to {goal} in {epochs}, {took}; written to {out}"

@@ -65,8 +65,10 @@ def _seconds_an_epoch(ranker: Ranker, workshop: Workshop, method: Method, base: 
     seconds = 0.0
     for whole, part in zip(*plans, strict=True):
         drawn = part.draw(np.random.default_rng(0))
+        if not len(drawn):
+            continue
         clock = Clock(workshop.runtime)
         with clock.on("step"):
             step(pupil, part, drawn.take(np.arange(len(drawn))[first]), optimizer, workshop.store, workshop.runtime)
-        seconds += clock.total * whole.size / max(1, min(len(drawn), TIMED_SAMPLES))
+        seconds += clock.total * whole.size / min(len(drawn), TIMED_SAMPLES)
     return seconds

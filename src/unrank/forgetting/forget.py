@@ -6,7 +6,8 @@ The original is never changed. A method that cannot reach the target within its 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,13 @@ from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition, named, partition
 from unrank.collection.removal import Removal
 from unrank.engine.runtime import Device, Progress
-from unrank.errors import UnrankError
-from unrank.evaluation.scorecard import Scorecard
+from unrank.errors import BadFile, UnrankError
+from unrank.evaluation.scorecard import Measured, Scorecard
 from unrank.forgetting.clock import Clock
-from unrank.forgetting.record import Record, hashed, recognised, save_ranker
+from unrank.forgetting.record import Record, hashed, recognised, removed_before, save_ranker
 from unrank.forgetting.recovery import recovery
 from unrank.forgetting.run import Outcome, Pace, run_method
-from unrank.forgetting.target import OF_REFERENCE, check_target, resolve_target
+from unrank.forgetting.target import OF_REFERENCE, check_target, resolve_target, tolerance
 from unrank.forgetting.train import estimate_learning_epoch
 from unrank.forgetting.workshop import Workshop
 from unrank.methods import make_method
@@ -83,12 +84,12 @@ def forget(
     which layers of the encoder may move, if not all; `pace` how closely the run is watched and how long it may take.
     """
     method = make_method(method, ranker=ranker.kind) if isinstance(method, str) else method
-    known = known or {}
-    base = base or known.get("base")
-    before_now: Sequence[dict[str, Any]] = [*known.get("removed_before", []), *filter(None, [known.get("removed")])]
+    known, pace = known or {}, pace or Pace()
+    before_now = removed_before(known)
     earlier = recognised(collection, before_now)
     parts = partition(collection, removal, earlier=earlier)
-    _check(ranker, reference, method, base, target, collection, parts)
+    _check(ranker, reference, method, target, pace, collection, parts)
+    base = _base(ranker, method, base, known)
     student = _start(ranker, method, base, seed)
     if train_layers is not None:
         train_layers_of(student, train_layers)
@@ -96,19 +97,18 @@ def forget(
     student.to(workshop.runtime.device)
     an_epoch = _learning_epoch(known, ranker, workshop)
     task, clock = workshop.task(ranker, base, seed), Clock(workshop.runtime)
-    with sharing_frozen_start(ranker, student):
+    with sharing_frozen_start(ranker, student) if method.start == "original" else nullcontext():
         with clock.on("teacher"):
             before = workshop.judge.scorecard(task.teacher.scores)
         assert before.forget is not None
         goal = resolve_target(target, before, _scorecard(reference, workshop) if target in OF_REFERENCE else None)
-        fulfilled = _is_fulfilled(collection, parts, earlier)
+        fulfilled = _is_fulfilled(collection, parts, earlier, known, str(target), goal, before.forget)
         if isinstance(method, Retrain):
             clock = Clock(workshop.runtime)  # it asks no teacher
-        outcome = (
-            Outcome(reached=True)
-            if fulfilled
-            else run_method(method, student, task, workshop, goal, before.forget.mean, pace or Pace(), seed, clock)
-        )
+        if fulfilled:
+            student, outcome = copy.deepcopy(ranker), Outcome(reached=True)
+        else:
+            outcome = run_method(method, student, task, workshop, goal, before.forget.mean, pace, seed, clock)
         after = workshop.judge.scorecard(workshop.scorer(student)) if outcome.history else before
     recovered = recovery(student, reference, workshop, seed) if check_recovery else None
     settings = asdict(method) | ({} if train_layers is None else {"train_layers": train_layers})
@@ -131,7 +131,7 @@ def forget(
         before=before.to_json(),
         after=after.to_json(),
         removed=hashed(removal),
-        removed_before=list(before_now),
+        removed_before=before_now,
         earlier=_earlier(ranker, student, workshop),
         recovery=asdict(recovered) if recovered else None,
         history=outcome.history,
@@ -143,8 +143,8 @@ def _check(
     ranker: Ranker,
     reference: Ranker | None,
     method: Method,
-    base: str | None,
     target: float | str,
+    pace: Pace,
     collection: Collection,
     parts: Partition,
 ) -> None:
@@ -152,8 +152,24 @@ def _check(
     check_target(target, collection, parts, reference is not None)
     if reference is not None and reference.kind != ranker.kind:
         raise UnrankError(f"the reference is a {reference.kind}, the ranker a {ranker.kind}: they cannot be compared")
-    if method.needs_base and base is None:
-        raise UnrankError(f"{method.name} needs the model that the ranker was trained from: name it with --base")
+    if not method.steered and (pace.check_every or pace.minutes):
+        raise UnrankError(f"{method.name} has no target to be steered to: it takes no --check-every and no --minutes")
+
+
+def _base(ranker: Ranker, method: Method, given: str | None, known: Mapping[str, Any]) -> str | None:
+    """What the ranker was trained from: as it was given, or else as its record names it."""
+    if given or not method.needs_base:
+        return given or known.get("base")
+    needed = f"{method.name} needs the model that the ranker was trained from"
+    if not (recorded := known.get("base")):
+        raise UnrankError(f"{needed}: name it with --base")
+    try:
+        create_ranker(ranker.kind, recorded, 0)
+    except BadFile as error:
+        raise UnrankError(
+            f"{needed}; {recorded!r}, as its record calls it, is not here: say where with --base"
+        ) from error
+    return str(recorded)
 
 
 def _start(ranker: Ranker, method: Method, base: str | None, seed: int) -> Ranker:
@@ -175,10 +191,23 @@ def _scorecard(ranker: Ranker | None, workshop: Workshop) -> Scorecard:
     return workshop.judge.scorecard(workshop.scorer(ranker.to(workshop.runtime.device)))
 
 
-def _is_fulfilled(collection: Collection, parts: Partition, earlier: Removal) -> bool:
-    """Whether every pair to forget was forgotten before."""
+def _is_fulfilled(
+    collection: Collection,
+    parts: Partition,
+    earlier: Removal,
+    known: Mapping[str, Any],
+    target: str,
+    goal: float,
+    now: Measured,
+) -> bool:
+    """Whether every pair to forget was forgotten before, to the degree that is asked for now: a target that goes by the
+    ranker's own MRR is the one that it was brought to."""
     gone = collection.pairs[named(collection, earlier)[0]]
-    return bool(np.isin(collection.pair_keys(parts.forget), collection.pair_keys(gone)).all())
+    if not np.isin(collection.pair_keys(parts.forget), collection.pair_keys(gone)).all():
+        return False
+    if known.get("target_name") == target:
+        goal = max(goal, known["target"])
+    return known.get("method") == "retrain" or now.mean <= goal + tolerance(len(now.queries))
 
 
 def _earlier(original: Ranker, student: Ranker, workshop: Workshop) -> dict[str, float | None] | None:

@@ -22,6 +22,7 @@ import unrank
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.disk import new_folder, read_json, sha256, write_json
+from unrank.errors import BadFile
 from unrank.rankers.base import Ranker
 
 RECORD = "unrank.json"
@@ -89,6 +90,11 @@ def hashed(removal: Removal) -> dict[str, Any]:
     return {"salt": salt, **{name: {"count": len(items), "hashes": hashes(items)} for name, items in kinds.items()}}
 
 
+def removed_before(known: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What a ranker with this record has been made to forget, run by run."""
+    return [*known.get("removed_before", []), *filter(None, [known.get("removed")])]
+
+
 def recognised(collection: Collection, removed: Sequence[Mapping[str, Any]]) -> Removal:
     """Those of a collection's queries, documents and pairs whose hashes stand in the records of earlier runs."""
     found = Removal()
@@ -113,7 +119,23 @@ def _hash(salt: str, item: object) -> str:
 def read_record(folder: Path) -> dict[str, Any] | None:
     """The record beside a ranker's weights, if unrank wrote them."""
     path = folder / RECORD
-    return read_json(path) if path.is_file() else None
+    if not path.is_file():
+        return None
+    record = read_json(path)
+    if not isinstance(record, dict) or not _is_whole(record):
+        raise BadFile(path, "damaged, so what the ranker has forgotten is not known; mend it, or take it away")
+    return record
+
+
+def _is_whole(record: dict[str, Any]) -> bool:
+    """Whether what later runs go by can be read."""
+    try:
+        for hashes in removed_before(record):
+            _ = hashes["salt"], [set(hashes[kind]["hashes"]) for kind in ("queries", "documents", "pairs")]
+    except (KeyError, TypeError, AttributeError):
+        return False
+    objects = [record.get(name) or {} for name in ("collection", "learning_epoch")]
+    return all(isinstance(value, dict) for value in objects) and isinstance(record.get("target") or 0.0, float)
 
 
 def save_ranker(ranker: Ranker, record: Record, out: Path) -> None:

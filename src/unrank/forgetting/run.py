@@ -81,7 +81,9 @@ def run_method(
         student, workshop, target, near, clock, pace.watched(workshop), pace.minutes, weights_of(student), forget_before
     )
     schedule = Schedule(method.epochs, method.learning_rate, seed, pace.check_every)
-    landing = steering.steer(fit(student, method.plan(task), schedule, workshop.store, workshop.runtime))
+    with clock.on("teacher"):  # a plan may make a teacher of its own
+        plan = method.plan(task)
+    landing = steering.steer(fit(student, plan, schedule, workshop.store, workshop.runtime))
     return Outcome(steering.history, landing, steering.on_target)
 
 

@@ -22,9 +22,17 @@ class MethodEntry:
     name: str
     summary: str
     alias: str = ""
+    own: type[Method] | None = None
+
+    @classmethod
+    def of(cls, method: type[Method], summary: str, alias: str = "") -> MethodEntry:
+        """The entry of a class that is there already: a method of one's own."""
+        return cls(method.__module__, method.__name__, summary, alias, method)
 
     @property
     def method(self) -> type[Method]:
+        if self.own is not None:
+            return self.own
         return cast("type[Method]", getattr(importlib.import_module(f"unrank.methods.{self.module}"), self.name))
 
 
@@ -55,7 +63,7 @@ def make_method(
         if name and name.lower() in (known, entry.alias):
             kinds = settings_of(entry.method)
             given = {key: _parsed(known, kinds, key, value) for key, value in (settings or {}).items()}
-            recipe = RANKERS[ranker].recipes.get(known, {}) if ranker else {}
+            recipe = RANKERS[ranker].recipes.get(known, {}) if ranker in RANKERS else {}
             return entry.method(**{**recipe, **_preset(entry.method, preset), **given})
     raise UnknownName("method", name, METHODS)
 
@@ -63,6 +71,8 @@ def make_method(
 def _preset(method: type[Method], name: str | None) -> Mapping[str, Any]:
     if name is None:
         return {}
+    if not method.presets:
+        raise UnrankError(f"{method.name} has no presets, so {name!r} is none of them; give its settings with --set")
     if name not in method.presets:
         raise UnknownName(f"preset of {method.name}", name, method.presets)
     return method.presets[name]

@@ -42,8 +42,14 @@ def train_layers_of(ranker: Ranker, which: Layers) -> None:
     frozen = {id(weight) for layer in list(stack)[: len(stack) - layers] for weight in layer.parameters()}
     for name, weight in ranker.named_parameters():
         weight.requires_grad_(id(weight) not in frozen and "embedding" not in name)
-    if not any(weight.requires_grad for weight in ranker.parameters()):
+    if not _can_learn(ranker):
         raise UnrankError(f"this {ranker.kind} has no head: nothing stands after the layers of its encoder")
+
+
+def _can_learn(ranker: Ranker) -> bool:
+    """Whether a gradient reaches anything: an encoder may bring weights that no score depends on, such as a pooler."""
+    score = ranker(ranker.tokenize(["a"], "query"), ranker.tokenize(["a"], "document"))
+    return bool(score.requires_grad)
 
 
 @contextmanager

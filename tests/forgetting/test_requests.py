@@ -1,0 +1,248 @@
+"""Request after request: what was forgotten before stays so, and is asked for by hashes alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.forgetting.conftest import FAST
+from tests.forgetting.test_forget import ONE_EPOCH, same, weights
+from tests.table import as_set
+from unrank.collection.collection import Collection, Pairs
+from unrank.collection.partition import Partition, partition
+from unrank.collection.removal import Removal
+from unrank.errors import BadFile
+from unrank.evaluation.scorecard import Judge
+from unrank.forgetting.forget import Forgotten, forget
+from unrank.forgetting.record import RECORD, hashed, read_record, recognised, removed_before
+from unrank.forgetting.train import Trained, train
+from unrank.methods import METHODS
+from unrank.methods.base import Negatives
+from unrank.rankers import load_ranker
+from unrank.rankers.base import Ranker
+
+OUT_OF_REACH = 0.01
+BRIEF = replace(FAST, epochs=1)
+
+
+def known_of(folder: Path) -> dict[str, Any]:
+    known = read_record(folder)
+    assert known is not None
+    return known
+
+
+@pytest.fixture(scope="module")
+def first(forgotten: Forgotten, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ranker that has forgotten eight documents, as a folder."""
+    folder = tmp_path_factory.mktemp("requests") / "first"
+    forgotten.save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def once(first: Path) -> Ranker:
+    return load_ranker(first)
+
+
+@pytest.fixture(scope="module")
+def later() -> Removal:
+    return Removal(queries=["query10", "query11"])
+
+
+@pytest.fixture(scope="module")
+def second(first: Path, once: Ranker, dense: Collection, later: Removal) -> Forgotten:
+    return forget(once, dense, later, method=BRIEF, target=OUT_OF_REACH, known=known_of(first))
+
+
+@pytest.fixture(scope="module")
+def parts(dense: Collection, removal: Removal, later: Removal) -> Partition:
+    """What the second request comes to."""
+    return partition(dense, later, earlier=removal)
+
+
+@pytest.mark.parametrize("kind", ["documents", "queries", "pairs"])
+def test_earlier_removals_are_recognised_by_their_hashes(
+    dense: Collection, golden: Collection, removals: dict[str, Removal], kind: str
+) -> None:
+    removed = hashed(removals[kind])
+    assert recognised(dense, [removed]) == removals[kind]
+    assert recognised(golden, [removed]) == Removal()
+    other = hashed(Removal(queries=["query20"]))
+    assert recognised(dense, [removed, other]) == removals[kind] | Removal(queries=["query20"])
+    assert recognised(dense, []) == Removal()
+
+
+def test_they_are_neither_kept_nor_asked_for(dense: Collection, removal: Removal, parts: Partition) -> None:
+    gone = as_set(partition(dense, removal).forget)
+    assert as_set(parts.earlier) == gone - as_set(parts.forget)
+    assert as_set(parts.earlier)
+    assert not gone & as_set(parts.retain)
+    assert as_set(parts.forget) | as_set(parts.retain) | as_set(parts.earlier) == as_set(dense.pairs)
+    assert set(dense.documents.rows(removal.documents, "")) <= set(parts.documents.tolist())
+
+
+def test_they_are_no_negatives(dense: Collection, removal: Removal, parts: Partition) -> None:
+    removed = dense.documents.rows(removal.documents, "")
+    negatives = Negatives(dense, parts.documents)
+    queries = np.repeat(dense.training_queries, 50)
+    drawn, has = negatives.draw(queries, np.random.default_rng(0))
+    assert not np.isin(drawn[has, 1], removed).any()
+
+
+def test_they_are_in_no_list_that_measures_what_is_kept(dense: Collection, removal: Removal, parts: Partition) -> None:
+    """However high an earlier document scores, nothing kept falls behind it."""
+    removed = dense.documents.rows(removal.documents, "")
+
+    def score(pairs: Pairs) -> Any:
+        return ((pairs[:, 0] * 31 + pairs[:, 1] * 17) % 101).astype(np.float32)
+
+    def loud(pairs: Pairs) -> Any:
+        return score(pairs) + 1000 * np.isin(pairs[:, 1], removed)
+
+    plain, shouting = (Judge(dense, parts).scorecard(scorer) for scorer in (score, loud))
+    for name in ("entangled", "disjoint", "test"):
+        assert getattr(plain, name).reciprocal.tolist() == getattr(shouting, name).reciprocal.tolist()
+    alone = partition(dense, Removal(queries=["query10", "query11"]))
+    without = Judge(dense, alone).scorecard(loud)
+    assert without.test is not None and shouting.test is not None
+    assert without.test.mean != shouting.test.mean
+
+
+def test_they_are_reported_and_passed_along(
+    second: Forgotten, first: Path, once: Ranker, dense: Collection, parts: Partition, tmp_path: Path
+) -> None:
+    known = known_of(first)
+    assert known["removed_before"] == []
+    assert second.record.removed_before == [known["removed"]]
+    judge = Judge(dense, parts)
+    second.save(tmp_path / "second")
+    reloaded = load_ranker(tmp_path / "second")
+    assert second.record.earlier is not None
+    assert second.record.earlier == {
+        "before": pytest.approx(judge.earlier_mrr(_scorer(once, dense, parts)), abs=1e-6),
+        "after": pytest.approx(judge.earlier_mrr(_scorer(reloaded, dense, parts)), abs=1e-6),
+    }
+    third = forget(
+        reloaded,
+        dense,
+        Removal(queries=["query20"]),
+        method=BRIEF,
+        target=OUT_OF_REACH,
+        known=known_of(tmp_path / "second"),
+    )
+    assert third.record.removed_before == [known["removed"], second.record.removed]
+    everything = recognised(dense, removed_before(third.record.to_json({})))
+    assert everything.documents == recognised(dense, [known["removed"]]).documents
+    assert everything.queries == ("query10", "query11", "query20")
+
+
+def _scorer(ranker: Ranker, collection: Collection, parts: Partition) -> Any:
+    from unrank.forgetting.workshop import Workshop
+
+    return Workshop.open(ranker, collection, parts, "cpu").scorer(ranker)
+
+
+def test_no_id_is_in_any_file(second: Forgotten, removal: Removal, later: Removal, tmp_path: Path) -> None:
+    second.save(tmp_path / "second")
+    written = [
+        path.read_text() for path in (tmp_path / "second").rglob("*") if path.suffix in (".json", ".jsonl", ".md")
+    ]
+    assert len(written) > 3
+    for id in (*removal.documents, *later.queries):
+        assert not any(f'"{id}"' in text or f" {id}" in text for text in written), id
+
+
+def test_what_was_forgotten_before_stays_so(second: Forgotten) -> None:
+    earlier = second.record.earlier
+    assert earlier is not None and earlier["before"] is not None and earlier["after"] is not None
+    assert earlier["after"] < earlier["before"] + 0.1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_removal_that_is_fulfilled_changes_nothing(
+    method: str, first: Path, once: Ranker, dense: Collection, removal: Removal, target: float, encoder: Path
+) -> None:
+    """Whatever the method: not even a fresh start is made."""
+    result = forget(
+        once, dense, removal, method=method, target=target, known=known_of(first), base=str(encoder), seed=3
+    )
+    assert result.fulfilled
+    assert result.reached
+    assert (result.record.epochs, result.record.history) == (0, [])
+    assert same(weights(result.ranker), weights(once))
+    assert result.after.to_json() == result.before.to_json()
+
+
+def test_a_part_of_it_is_fulfilled_too_and_more_is_not(
+    first: Path, once: Ranker, dense: Collection, removal: Removal, target: float
+) -> None:
+    more = removal | Removal(queries=["query10"])
+    result = forget(once, dense, more, method=BRIEF, target=OUT_OF_REACH, known=known_of(first))
+    assert not result.fulfilled
+    assert result.record.epochs == 1
+    part = Removal(documents=removal.documents[:2])
+    assert forget(once, dense, part, method=BRIEF, target=1.0, known=known_of(first)).fulfilled
+
+
+def test_to_forget_more_than_before_is_no_fulfilled_request(
+    first: Path, once: Ranker, dense: Collection, removal: Removal
+) -> None:
+    result = forget(once, dense, removal, method=BRIEF, target=OUT_OF_REACH, known=known_of(first))
+    assert not result.fulfilled
+    assert not same(weights(result.ranker), weights(once))
+
+
+def test_a_target_of_the_same_name_is_the_one_that_was_reached(
+    first: Path, once: Ranker, dense: Collection, removal: Removal
+) -> None:
+    """`60%` of what is left would be less each time; it was reached when it was asked for."""
+    known = known_of(first) | {"target_name": "60%"}
+    assert forget(once, dense, removal, method=BRIEF, target="60%", known=known).fulfilled
+    assert not forget(once, dense, removal, method=BRIEF, target="50%", known=known).fulfilled
+
+
+def test_a_request_that_fell_short_goes_on(trained: Trained, dense: Collection, removal: Removal) -> None:
+    short = forget(trained.ranker, dense, removal, method=BRIEF, target=OUT_OF_REACH)
+    assert not short.reached
+    known = short.record.to_json({})
+    again = forget(short.ranker, dense, removal, method=BRIEF, target=OUT_OF_REACH, known=known)
+    assert not again.fulfilled
+    assert again.record.epochs == 1
+
+
+def test_who_was_trained_without_it_has_nothing_to_forget(encoder: Path, dense: Collection, removal: Removal) -> None:
+    retrained = train(dense, "bi-encoder", str(encoder), removal, method=ONE_EPOCH)
+    known = retrained.record.to_json({})
+    assert forget(retrained.ranker, dense, removal, target=OUT_OF_REACH, known=known).fulfilled
+
+
+def test_without_a_record_nothing_is_known(once: Ranker, dense: Collection, later: Removal) -> None:
+    result = forget(once, dense, later, method=BRIEF, target=OUT_OF_REACH)
+    assert result.record.removed_before == []
+    assert result.record.earlier is None
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        [],
+        "text",
+        {"removed": 3},
+        {"removed": {"salt": "x"}},
+        {"removed_before": [{"salt": "x", "queries": 1}]},
+        {"removed_before": 5},
+        {"collection": "nfcorpus"},
+        {"target": "unseen"},
+    ],
+    ids=json.dumps,
+)
+def test_a_damaged_record(record: Any, tmp_path: Path) -> None:
+    (tmp_path / RECORD).write_text(json.dumps(record))
+    with pytest.raises(BadFile, match="damaged, so what the ranker has forgotten is not known"):
+        read_record(tmp_path)
+    assert read_record(tmp_path / "nowhere") is None

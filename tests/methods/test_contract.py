@@ -1,0 +1,164 @@
+"""What every method promises with every ranker: the original stays, seeds decide, weights are finite, folders load.
+
+One epoch on a handful of pairs, so that all of them together take seconds.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.tiny import make_collection
+from unrank.collection.collection import Collection
+from unrank.collection.removal import Removal
+from unrank.forgetting.forget import Forgotten, forget
+from unrank.methods import METHODS
+from unrank.methods.base import OneShot
+from unrank.rankers import RANKERS, load_ranker
+from unrank.rankers.base import Ranker
+
+PAIRS = [("q1", "d1"), ("q1", "d2"), ("q1", "d3"), ("q2", "d1"), ("q2", "d4"), ("q3", "d5"), ("q4", "d6"), ("q4", "d4")]
+TESTS = [("t1", "d2"), ("t2", "d6")]
+UNREACHABLE = 1e-6
+
+Run = Callable[..., Forgotten]
+
+ODD = {
+    "a query of two forgotten pairs": Removal(documents=["d1", "d2"]),
+    "an only positive": Removal(documents=["d5"]),
+    "nothing entangled": Removal(queries=["q3"]),
+    "nothing disjoint": Removal(documents=["d1", "d4", "d5"]),
+    "a single pair": Removal(pairs=[("q1", "d2")]),
+    "a mix": Removal(queries=["q3"], documents=["d2"], pairs=[("q2", "d4")]),
+}
+
+
+@pytest.fixture(scope="module")
+def little(tmp_path_factory: pytest.TempPathFactory) -> Collection:
+    return make_collection(tmp_path_factory.mktemp("little") / "little", PAIRS, TESTS, documents=4, candidates=4)
+
+
+@pytest.fixture(scope="module")
+def run(little: Collection, rankers: dict[str, Ranker], bases: dict[str, str]) -> Run:
+    """One epoch of a method, towards a target out of reach."""
+
+    def once(method: str, kind: str, removal: Removal, seed: int = 0, ranker: Ranker | None = None) -> Forgotten:
+        settings = replace(METHODS[method].method(), epochs=1, learning_rate=1e-3)
+        base = bases[kind] if settings.needs_base else None
+        return forget(
+            ranker or rankers[kind], little, removal, method=settings, target=UNREACHABLE, base=base, seed=seed
+        )
+
+    return once
+
+
+def weights(ranker: Ranker) -> dict[str, Tensor]:
+    return {name: weight.clone() for name, weight in ranker.state_dict().items()}
+
+
+def moved(first: dict[str, Tensor], second: dict[str, Tensor]) -> set[str]:
+    assert first.keys() == second.keys()
+    return {name for name in first if not torch.equal(first[name], second[name])}
+
+
+def all_finite(ranker: Ranker) -> bool:
+    return all(bool(torch.isfinite(weight).all()) for weight in ranker.state_dict().values())
+
+
+@pytest.mark.parametrize("kind", RANKERS)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_with_every_ranker(
+    method: str, kind: str, run: Run, rankers: dict[str, Ranker], tmp_path: Path
+) -> None:
+    original = rankers[kind]
+    before, modes = weights(original), [module.training for module in original.modules()]
+    gradients = [weight.requires_grad for weight in original.parameters()]
+    removal = Removal(documents=["d1", "d2"], pairs=[("q4", "d4")])
+    result, again = run(method, kind, removal), run(method, kind, removal)
+
+    assert moved(weights(original), before) == set()
+    assert [module.training for module in original.modules()] == modes
+    assert [weight.requires_grad for weight in original.parameters()] == gradients
+    assert all(weight.grad is None for weight in original.parameters())
+
+    assert moved(weights(result.ranker), weights(again.ranker)) == set()
+    assert result.after.to_json() == again.after.to_json()
+    assert moved(weights(result.ranker), before) != set()
+    assert all_finite(result.ranker)
+
+    queries, documents = ["ba be", "fo fu fir", "gan"], ["ba be bi bo", "fir fel", "gan gos"]
+    result.ranker.save(tmp_path / "saved")
+    loaded = load_ranker(tmp_path / "saved")
+    assert loaded.kind == kind
+    scores = result.ranker.score_texts(queries, documents)
+    assert loaded.score_texts(queries, documents) == pytest.approx(scores, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["bi-encoder", "match-pyramid"])
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("method", METHODS)
+def test_odd_partitions(method: str, odd: str, kind: str, run: Run) -> None:
+    result = run(method, kind, ODD[odd])
+    steered = METHODS[method].method.steered
+    assert all_finite(result.ranker)
+    assert result.after.forget is not None
+    assert (result.after.entangled is None) == (odd in ("an only positive", "nothing entangled"))
+    assert (result.after.disjoint is None) == (odd == "nothing disjoint")
+    assert result.record.reached is (False if steered else None)
+    assert result.record.epochs == 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_another_seed_gives_other_weights(method: str, run: Run, rankers: dict[str, Ranker]) -> None:
+    """A fresh start aside, what differs is the negatives and the order."""
+    one, other = (run(method, "bi-encoder", Removal(documents=["d1"]), seed) for seed in (0, 1))
+    assert moved(weights(one.ranker), weights(other.ranker)) != set()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_frozen_layers_stay_with_every_method(
+    method: str, rankers: dict[str, Ranker], bases: dict[str, str], little: Collection
+) -> None:
+    settings = replace(METHODS[method].method(), epochs=1, learning_rate=1e-3)
+    result = forget(
+        rankers["cross-encoder"],
+        little,
+        Removal(documents=["d1"]),
+        method=settings,
+        target=UNREACHABLE,
+        base=bases["cross-encoder"],
+        train_layers=1,
+    )
+    if settings.start == "original":
+        changed = moved(weights(result.ranker), weights(rankers["cross-encoder"]))
+        assert changed
+        assert not any("layer.0." in name or "embeddings" in name for name in changed)
+    assert all_finite(result.ranker)
+
+
+def test_a_target_that_is_met_already_leaves_nothing_to_do(
+    run: Run, little: Collection, rankers: dict[str, Ranker]
+) -> None:
+    """Whatever the method, unless it has no target: then it works on regardless."""
+    removal = Removal(documents=["d1"])
+    for name, entry in METHODS.items():
+        method = entry.method(epochs=1)
+        if method.needs_base:
+            continue
+        result = forget(rankers["bi-encoder"], little, removal, method=method, target=1.0)
+        same = not moved(weights(result.ranker), weights(rankers["bi-encoder"]))
+        assert same == (not isinstance(method, OneShot)), name
+        assert result.reached
+
+
+def test_the_tests_would_see_a_change(rankers: dict[str, Ranker]) -> None:
+    other = copy.deepcopy(rankers["bi-encoder"])
+    with torch.no_grad():
+        next(other.parameters()).view(-1)[0] += 1e-6
+    assert len(moved(weights(rankers["bi-encoder"]), weights(other))) == 1
