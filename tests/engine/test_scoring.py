@@ -156,11 +156,11 @@ def test_encoded_apart_memory_is_bounded(
 
 def test_encodings_of_many_widths_are_padded_where_they_are_taken() -> None:
     values = [torch.ones(1, 3, 2), 2 * torch.ones(2, 1, 2)]
-    encodings = Encodings(values, [np.array([1]), np.array([2, 0])])
+    encodings = Encodings.of(values, [np.array([1]), np.array([2, 0])])
     assert encodings.sizes.tolist() == [2, 6, 2]
     assert encodings.take(np.array([0, 1]))[..., 0].tolist() == [[2, 0, 0], [1, 1, 1]]
     assert encodings.take(np.array([2, 0, 2])).shape == (3, 1, 2)
-    flat = Encodings([torch.tensor([[1.0, 2], [3, 4]])], [np.array([1, 0])])
+    flat = Encodings.of([torch.tensor([[1.0, 2], [3, 4]])], [np.array([1, 0])])
     assert flat.take(np.array([0, 1, 0])).tolist() == [[3, 4], [1, 2], [3, 4]]
 
 

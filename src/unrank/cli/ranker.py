@@ -14,6 +14,7 @@ from unrank.cli.option import (
     CollectionFolder,
     DeviceName,
     DeviceOption,
+    Frozen,
     Out,
     Quiet,
     RankerName,
@@ -126,6 +127,9 @@ def forget(
     train_layers: Annotated[
         int | None, typer.Option(help="Let only so many of the encoder's last layers move.", min=1)
     ] = None,
+    freeze: Annotated[
+        Frozen | None, typer.Option(help="Train the query side alone: document vectors that are stored stay valid.")
+    ] = None,
     watch: Annotated[
         int | None,
         typer.Option(help="Queries of each kept set to measure at every check; by default 100 on a GPU.", min=0),
@@ -164,7 +168,7 @@ def forget(
     chosen = make_method(method, given, loaded.kind)
     if dry_run:
         show_partition(parts)
-        seconds = estimate(loaded, opened, parts, chosen, device.value)
+        seconds = estimate(loaded, opened, parts, chosen, device.value, freeze.value if freeze else None)
         say(f"with {chosen.name} that takes about {duration(seconds)} here; nothing was done")
         return
     known: dict[str, Any] = read_record(Path(ranker)) or {}
@@ -179,6 +183,7 @@ def forget(
             base=base or known.get("base"),
             learning_epoch=known.get("learning_epoch") if same else None,
             train_layers=train_layers,
+            freeze=freeze.value if freeze else None,
             watch=watch,
             seed=seed,
             device=device.value,
@@ -218,7 +223,9 @@ def report(result: Forgotten, out: Path, keep_at_least: float | None) -> None:
         say(f"the forget MRR was brought to {goal} in {count(epochs, 'epoch')}, {took}; written to {out}")
     else:
         say(f"{goal} was not reached in {count(epochs, 'epoch')}; the best model was written to {out}")
-    if epochs and result.ranker.separable:
+    if epochs and result.record.index_valid:
+        say("document vectors that were stored with the old ranker stay valid: only the query side has moved")
+    elif epochs and result.ranker.separable:
         say("document vectors that were stored with the old ranker are stale: encode the collection again")
     lost = {name: share for name, share in result.kept.items() if keep_at_least is not None and share < keep_at_least}
     for name, share in lost.items():

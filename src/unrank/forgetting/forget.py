@@ -20,6 +20,7 @@ from unrank.engine.runtime import Device, Progress
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.clock import Clock
+from unrank.forgetting.freezing import Freeze, check_freeze, freeze_side, index_stays_valid, keep_frozen
 from unrank.forgetting.landing import Landing, weights_of
 from unrank.forgetting.record import Record, hashed, save_ranker
 from unrank.forgetting.steering import Steering
@@ -31,7 +32,7 @@ from unrank.methods.base import Method, Task
 from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker, public_name
 from unrank.rankers.base import Ranker
-from unrank.rankers.layers import sharing_frozen_start, train_last_layers
+from unrank.rankers.layers import release, sharing_frozen_start, train_last_layers
 
 KEPT = ("entangled", "disjoint", "test")
 WATCHED = 100
@@ -69,6 +70,7 @@ def forget(
     base: str | None = None,
     learning_epoch: dict[str, Any] | None = None,
     train_layers: int | None = None,
+    freeze: Freeze | None = None,
     watch: int | None = None,
     seed: int = 0,
     device: Device = "auto",
@@ -78,18 +80,22 @@ def forget(
 
     `base` is the encoder that the ranker was trained from, for methods that begin there; `learning_epoch` what an epoch
     of training took, if that is known; `train_layers` how many of the encoder's last layers may move, if not all;
-    `watch` how many queries of each kept set are measured at every check.
+    `freeze="documents"` lets queries alone move, so that stored document vectors stay valid; `watch` how many
+    queries of each kept set are measured at every check.
     """
     method = make_method(method, ranker=ranker.kind) if isinstance(method, str) else method
+    check_freeze(freeze, ranker, method)
     parts = partition(collection, removal)
     check_target(target, collection, parts)
     student = _start(ranker, method, base, seed)
+    freeze_side(student, freeze)
     if train_layers is not None:
         train_last_layers(student, train_layers)
     workshop = Workshop.open(ranker, collection, parts, device, progress)
     student.to(workshop.runtime.device)
     known = learning_epoch if learning_epoch and learning_epoch.get("device") == workshop.runtime.name else None
     an_epoch = known or estimate_learning_epoch(ranker, workshop)
+    keep_frozen(workshop.store, ranker, student, freeze)
     task = workshop.task(ranker)
     clock = Clock(workshop.runtime)
     history: list[dict[str, Any]] = []
@@ -108,11 +114,14 @@ def forget(
             landing, reached, history = steering.land(), steering.on_target, steering.history
         if history:
             after = workshop.judge.scorecard(workshop.scorer(student))
+    release(student, ranker)
     record = Record(
         ranker=ranker.kind,
         base=public_name(ranker.kind, base) if base else None,
         method=method.name,
-        settings=asdict(method) | ({} if train_layers is None else {"train_layers": train_layers}),
+        settings=asdict(method)
+        | ({} if train_layers is None else {"train_layers": train_layers})
+        | ({} if freeze is None else {"freeze": freeze}),
         seed=seed,
         collection={"name": collection.name, "fingerprint": collection.fingerprint},
         target=goal,
@@ -124,6 +133,7 @@ def forget(
         learning_epoch=an_epoch,
         landing=asdict(landing) if landing else None,
         device=workshop.runtime.name,
+        index_valid=index_stays_valid(ranker, freeze, moved=bool(history)),
         before=before.to_json(),
         after=after.to_json(),
         removed=hashed(removal),
