@@ -8,7 +8,7 @@ Both sides may have the same modules, or a `Router` of sentence-transformers sen
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from sentence_transformers.base.modules import Router
 from torch import nn
 
+from unrank.errors import UnrankError
 from unrank.rankers.base import Role
 from unrank.rankers.lean import LeanEncoder
 from unrank.rankers.staging import to_device
@@ -111,10 +112,13 @@ def modules_of(model: Any, role: Role) -> list[Any]:
 def part_sides(model: Any) -> None:
     """Where the sides share weights, give queries a copy of all modules, in the form that the library itself reads."""
     queries, documents = modules_of(model, "query"), modules_of(model, "document")
-    if _weights(queries) & _weights(documents):
-        router = Router.for_query_document(copy.deepcopy(queries), documents)
-        del model[:]
-        model.append(router)
+    if not _weights(queries) & _weights(documents):
+        return
+    if _weights(model) > _weights(queries + documents):
+        raise UnrankError("the ranker has routes besides those of queries and documents, and would lose them")
+    router = Router.for_query_document(copy.deepcopy(queries), documents)
+    del model[:]
+    model.append(router)
 
 
 def freeze(modules: Sequence[nn.Module]) -> None:
@@ -122,7 +126,7 @@ def freeze(modules: Sequence[nn.Module]) -> None:
         module.requires_grad_(False)
 
 
-def _weights(modules: Sequence[nn.Module]) -> set[int]:
+def _weights(modules: Iterable[nn.Module]) -> set[int]:
     return {id(weight) for module in modules for weight in module.parameters()}
 
 
