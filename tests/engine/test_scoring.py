@@ -181,7 +181,7 @@ def test_a_kept_side_is_encoded_once_for_those_that_share_it(
     assert scores_of(original, store, pairs, runtime) == pytest.approx(expected, abs=1e-5, rel=1e-5)
     for _ in range(3):
         loss = score_pairs(student, store, pairs, 300).sum()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         assert scores_of(student, store, pairs, runtime) == pytest.approx(expected, abs=1e-5, rel=1e-5)
     queries, documents = (len(np.unique(pairs[:, side])) for side in (0, 1))
     assert sum(encoded[original, "document"]) == documents
@@ -220,7 +220,8 @@ def counted(patch: pytest.MonkeyPatch, *rankers: Ranker) -> dict[tuple[Ranker, s
     """How many texts each ranker encodes, call by call."""
     encoded: dict[tuple[Ranker, str], list[int]] = {}
 
-    def count(ranker: SeparableRanker, tokens: Tokens, role: Role) -> torch.Tensor:
+    def count(ranker: Ranker, tokens: Tokens, role: Role) -> torch.Tensor:
+        assert isinstance(ranker, SeparableRanker)
         encoded.setdefault((ranker, role), []).append(len(tokens))
         return type(ranker).encode(ranker, tokens, role)
 
