@@ -14,6 +14,7 @@ from sentence_transformers.base.modules import Dense, Normalize, Router, Transfo
 from sentence_transformers.sentence_transformer.modules import BoW, Pooling
 
 from tests.rankers.test_colbert import build
+from tests.rankers.test_lean import as_on_a_gpu
 from unrank.errors import UnrankError
 from unrank.rankers import RANKERS, load_ranker
 from unrank.rankers.base import Ranker, SeparableRanker
@@ -161,6 +162,19 @@ def test_states_of_frozen_layers_are_not_shared_between_two_encoders(kind: str, 
     with sharing_frozen_start(original, student):
         original.score_texts(QUERIES, DOCUMENTS)
         assert student.score_texts(QUERIES, DOCUMENTS) == wanted
+
+
+def test_it_runs_without_padding_as_on_a_gpu(
+    kind: str, given: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranker = frozen_from(given[kind])
+    texts = ranker.tokenize(QUERIES, "query"), ranker.tokenize(DOCUMENTS, "document")
+    usual = ranker(*texts)
+    as_on_a_gpu(monkeypatch, torch.float32)
+    packed = ranker(*texts)
+    np.testing.assert_allclose(packed.detach(), usual.detach(), rtol=1e-5, atol=1e-4)
+    packed.sum().backward()
+    assert all(QUERY_SIDE in name for name, weight in ranker.named_parameters() if weight.grad is not None)
 
 
 def test_what_was_frozen_is_released(kind: str, given: dict[str, Path]) -> None:
