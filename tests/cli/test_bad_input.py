@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from tests.cli.conftest import Refused, write_beir
 from unrank.cli.main import run
+from unrank.rankers import create_ranker
 
 
 def write_removal(folder: Path, **removal: list[str] | list[list[str]]) -> Path:
@@ -378,6 +379,20 @@ def test_a_word_ranker_has_no_layers_to_freeze(
     assert run([*command, "--out", str(trained)]) == 0
     forget = ("forget", trained, collection, "--removal", removal, "--out", tmp_path / "out", "--quiet")
     assert "a duet has no layers to choose from" in refused(*forget, "--train-layers", "1")
+
+
+def test_what_cannot_be_frozen(
+    refused: Refused, ranker: Path, encoder: Path, collection: Path, removal: Path, tmp_path: Path
+) -> None:
+    create_ranker("cross-encoder", str(encoder), 0).save(tmp_path / "cross")
+    rest = (collection, "--removal", removal, "--out", tmp_path / "out", "--quiet", "--freeze")
+    stores_none = "a cross-encoder stores no vectors of documents, so there are none to --freeze"
+    assert refused("forget", tmp_path / "cross", *rest, "documents") == stores_none
+    assert refused("forget", tmp_path / "cross", *rest, "documents", "--dry-run") == stores_none
+    anew = "retrain begins anew, so it cannot keep the documents' vectors: leave --freeze out"
+    assert refused("forget", ranker, *rest, "documents", "--method", "retrain", "--base", encoder) == anew
+    assert refused("forget", ranker, *rest, "documents", "--method", "retrain") == anew
+    assert "queries" in refused("forget", ranker, *rest, "queries")
 
 
 @pytest.mark.parametrize("command", ["import", "train", "forget", "split"])

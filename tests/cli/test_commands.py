@@ -290,6 +290,29 @@ def test_a_target_that_is_met_already_is_no_failure(
     assert all((before[name] == after[name]).all() for name in before)
 
 
+@pytest.mark.parametrize("kind", ["bi-encoder", "colbert"])
+def test_frozen_documents_keep_their_vectors(
+    ran: Ran, done: Callable[..., str], encoder: Path, collection: Path, removal: Path, tmp_path: Path, kind: str
+) -> None:
+    trained, frozen, again = (tmp_path / name for name in ("trained", "frozen", "again"))
+    done("train", collection, "--ranker", kind, "--base", encoder, "--out", trained, "--set", "epochs=1", "--quiet")
+    towards = ("--removal", removal, "--target", 0.001, *FAST, "--set", "epochs=1", "--out")
+    done("forget", trained, collection, "--removal", removal, "--freeze", "documents", "--dry-run")
+    status, said = ran("forget", trained, collection, "--freeze", "documents", *towards, frozen)
+    assert status == 3
+    assert "document vectors that were stored with the old ranker stay valid: only the query side has moved" in said
+    assert "stale" not in said
+    assert record_of(frozen)["settings"]["freeze"] == "documents"
+    assert record_of(frozen)["index_valid"] is True
+    found = json.loads(done("evaluate", frozen, collection, "--removal", removal, "--json"))
+    assert found == record_of(frozen)["after"]
+    _, said = ran("forget", frozen, collection, *towards, again)
+    assert "stale: encode the collection again" in said
+    assert record_of(again)["index_valid"] is False
+    same = [load_file(folder / "document_0_Transformer" / "model.safetensors") for folder in (frozen, again)]
+    assert any((same[0][name] != same[1][name]).any() for name in same[0])
+
+
 def test_a_target_out_of_reach_exits_with_3_and_keeps_the_best_model(
     ran: Ran, done: Callable[..., str], ranker: Path, collection: Path, removal: Path, tmp_path: Path
 ) -> None:

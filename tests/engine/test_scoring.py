@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +18,15 @@ from unrank.collection.build import ImportOptions, build_collection
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.sources.source import Judgement, Raw, Text
 from unrank.engine import scoring
+from unrank.engine import tokens as token_store
 from unrank.engine.encodings import Encodings
 from unrank.engine.runtime import Runtime
 from unrank.engine.scoring import chunks_by_length, score_pairs, scores_of
 from unrank.engine.tokens import TokenStore
 from unrank.errors import NotFinite
 from unrank.rankers import create_ranker
-from unrank.rankers.base import Ranker, SeparableRanker
-from unrank.rankers.tokens import Ints
+from unrank.rankers.base import Ranker, Role, SeparableRanker
+from unrank.rankers.tokens import Ints, Tokens
 
 APART = ["bi-encoder", "colbert"]
 KINDS = ["cross-encoder", *APART]
@@ -156,12 +158,76 @@ def test_encoded_apart_memory_is_bounded(
 
 def test_encodings_of_many_widths_are_padded_where_they_are_taken() -> None:
     values = [torch.ones(1, 3, 2), 2 * torch.ones(2, 1, 2)]
-    encodings = Encodings(values, [np.array([1]), np.array([2, 0])])
+    encodings = Encodings.of(values, [np.array([1]), np.array([2, 0])])
     assert encodings.sizes.tolist() == [2, 6, 2]
     assert encodings.take(np.array([0, 1]))[..., 0].tolist() == [[2, 0, 0], [1, 1, 1]]
     assert encodings.take(np.array([2, 0, 2])).shape == (3, 1, 2)
-    flat = Encodings([torch.tensor([[1.0, 2], [3, 4]])], [np.array([1, 0])])
+    flat = Encodings.of([torch.tensor([[1.0, 2], [3, 4]])], [np.array([1, 0])])
     assert flat.take(np.array([0, 1, 0])).tolist() == [[3, 4], [1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("kind", APART)
+def test_a_kept_side_is_encoded_once_for_those_that_share_it(
+    kind: str, encoder: Path, uneven: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, other = (create_ranker(kind, str(encoder), 0) for _ in range(2))
+    student = create_ranker(kind, str(encoder), 0)
+    assert isinstance(student, SeparableRanker)
+    student.freeze_documents()
+    pairs, store, runtime = some_pairs(uneven), TokenStore(original, uneven), Runtime.on("cpu")
+    expected = scores_of(original, store, pairs, runtime)
+    store.keep("document", original, student)
+    encoded = counted(monkeypatch, original, student, other)
+    assert scores_of(original, store, pairs, runtime) == pytest.approx(expected, abs=1e-5, rel=1e-5)
+    for _ in range(3):
+        loss = score_pairs(student, store, pairs, 300).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        assert scores_of(student, store, pairs, runtime) == pytest.approx(expected, abs=1e-5, rel=1e-5)
+    queries, documents = (len(np.unique(pairs[:, side])) for side in (0, 1))
+    assert sum(encoded[original, "document"]) == documents
+    assert (student, "document") not in encoded
+    assert sum(encoded[student, "query"]) == 6 * queries
+    for _ in range(2):
+        score_pairs(other, store, pairs, 300)
+    assert sum(encoded[other, "document"]) == 2 * documents
+
+
+@pytest.mark.parametrize("kind", APART)
+@pytest.mark.parametrize("share", [0.0, 0.4])
+def test_what_there_is_no_room_for_is_encoded_each_time(
+    kind: str, share: float, encoder: Path, uneven: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranker = create_ranker(kind, str(encoder), 0)
+    assert isinstance(ranker, SeparableRanker)
+    ranker.freeze_documents()
+    pairs, store = some_pairs(uneven), TokenStore(ranker, uneven)
+    expected = score_pairs(ranker, store, pairs, 300)
+    documents = np.unique(pairs[:, 1])
+    sizes = ranker.encoded_sizes(store.lengths(documents, "document"))
+    monkeypatch.setattr(token_store, "NUMBERS_KEPT", int(share * sizes.sum()))
+    store.keep("document", ranker)
+    encoded = counted(monkeypatch, ranker)
+    for part in (pairs[:7], pairs[30:], pairs, pairs[::-1].copy()):
+        wanted = score_pairs(ranker, store, part, 300).tolist()
+        places = [np.flatnonzero((pairs == pair).all(1))[0] for pair in part]
+        assert wanted == pytest.approx(expected[places].tolist(), abs=1e-5, rel=1e-5)
+    plainly = sum(len(np.unique(part[:, 1])) for part in (pairs[:7], pairs[30:], pairs, pairs))
+    seen = sum(encoded[ranker, "document"])
+    assert seen == plainly if share == 0 else len(documents) < seen < plainly
+
+
+def counted(patch: pytest.MonkeyPatch, *rankers: Ranker) -> dict[tuple[Ranker, str], list[int]]:
+    """How many texts each ranker encodes, call by call."""
+    encoded: dict[tuple[Ranker, str], list[int]] = {}
+
+    def count(ranker: Ranker, tokens: Tokens, role: Role) -> torch.Tensor:
+        assert isinstance(ranker, SeparableRanker)
+        encoded.setdefault((ranker, role), []).append(len(tokens))
+        return type(ranker).encode(ranker, tokens, role)
+
+    for ranker in rankers:
+        patch.setattr(ranker, "encode", partial(count, ranker))
+    return encoded
 
 
 def test_gradients_flow_from_every_pair(ranker: Ranker, uneven: Collection) -> None:

@@ -87,7 +87,7 @@ def test_only_what_matters_more_to_the_forget_pairs_is_dampened_and_no_target_is
     collection = collection_of(random_lists(4, queries=40, documents=30), 30)
     ranker = random_table(collection, 0)
     with torch.no_grad():
-        ranker.table += 1.0
+        ranker.table.add_(1.0)
     parts = forgetting(collection, queries=[0, 1])
     removal = Removal(queries=["q0", "q1"])
     result = forget(ranker, collection, removal, method=SelectiveDampening(), target=0.5, device="cpu", known=TIMED)

@@ -205,6 +205,10 @@ def test_a_folder_of_pylate(folder: Path, tmp_path: Path, more: dict[str, str]) 
     assert queries.ids[1] == model.tokenizer.convert_tokens_to_ids("[Q] ")
     ranker.save(tmp_path / "again")
     np.testing.assert_allclose(expected(tmp_path / "again"), expected(tmp_path), atol=1e-6)
+    assert isinstance(ranker, ColbertRanker)
+    ranker.freeze_documents()
+    ranker.save(tmp_path / "frozen")
+    np.testing.assert_allclose(expected(tmp_path / "frozen"), expected(tmp_path), atol=1e-6)
 
 
 def test_a_folder_of_the_first_colbert(folder: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from unrank.cli.option import (
     CollectionFolder,
     DeviceName,
     DeviceOption,
+    Frozen,
     Quiet,
     RankerName,
     RemovalFile,
@@ -56,6 +57,9 @@ def forget(
         str | None, typer.Option(help="The encoder, or the word vectors, that the ranker was trained from.")
     ] = None,
     train_layers: Annotated[str | None, typer.Option(help=LAYERS)] = None,
+    freeze: Annotated[
+        Frozen | None, typer.Option(help="Train the query side alone: document vectors that are stored stay valid.")
+    ] = None,
     check_every: Annotated[int | None, typer.Option(help="Steps between checks; by default one an epoch.")] = None,
     minutes: Annotated[float | None, typer.Option(help="The most minutes that it may take.")] = None,
     watch: Annotated[int | None, typer.Option(help=WATCH, min=0)] = None,
@@ -115,6 +119,7 @@ def forget(
             reference=load_ranker(reference) if reference else None,
             known=known,
             train_layers=layers,
+            freeze=freeze.value if freeze else None,
             pace=pace,
             check_recovery=recovery,
             seed=seed,
@@ -148,7 +153,9 @@ def report(result: Forgotten, out: Path, keep_at_least: float | None) -> None:
     show_change(result)
     show_recovery(result.record)
     say(_in_words(result, out))
-    if result.record.epochs and result.ranker.separable:
+    if result.record.epochs and result.record.index_valid:
+        say("document vectors that were stored with the old ranker stay valid: only the query side has moved")
+    elif result.record.epochs and result.ranker.separable:
         say("document vectors that were stored with the old ranker are stale: encode the collection again")
     lost = {name: share for name, share in result.kept.items() if keep_at_least is not None and share < keep_at_least}
     for name, share in lost.items():

@@ -26,6 +26,10 @@ class Side(StrEnum):
     documents = "documents"
 
 
+class Frozen(StrEnum):
+    documents = "documents"
+
+
 CollectionFolder = Annotated[Path, typer.Argument(metavar="COLLECTION", help="A folder that 'unrank import' wrote.")]
 RankerName = Annotated[str, typer.Argument(metavar="RANKER", help="A model folder or a hub id.")]
 Out = Annotated[Path, typer.Option("--out", help="The folder to write; it must not exist.")]

@@ -2,7 +2,8 @@
 
 Pairs go through the encoder in chunks of like length, so that little is padded; in float32 the score of a pair does
 not depend on its chunk. A separable ranker encodes each text once, however many pairs it stands in; if it keeps a
-vector for every token, no more of them are held at once than memory has room for.
+vector for every token, no more of them are held at once than memory has room for. Of a side that does not move the
+store keeps the encodings, so that a text is encoded once in the whole job.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
-from unrank.engine.encodings import Encodings
+from unrank.engine.encodings import NUMBERS_KEPT, Encodings
 from unrank.engine.runtime import Progress, Runtime, Silence
 from unrank.engine.tokens import TokenStore
 from unrank.errors import NotFinite
@@ -25,9 +26,6 @@ from unrank.rankers.staging import to_device
 
 NUMBERS_AT_ONCE = 2**25
 """How many numbers meet at once where queries and documents are encoded apart: 128 MiB."""
-
-NUMBERS_KEPT = 2**30
-"""How many numbers of encoded documents are held at once: 4 GiB."""
 
 
 def score_pairs(
@@ -109,13 +107,20 @@ def _encode_once(
 ) -> tuple[Encodings, Rows]:
     """The encodings of all texts that stand in `rows`, and the place of each row among them."""
     unique, place = np.unique(rows, return_inverse=True)
-    chunks = list(chunks_by_length(store.lengths(unique, role), tokens_at_once))
-    progress.begin(f"encoding {role} texts", len(chunks))
-    values = []
-    for chunk in chunks:
-        values.append(ranker.encode(store.get(unique[chunk], role), role))
-        progress.advance()
-    return Encodings(values, chunks), place
+
+    def encode(rows: Rows) -> Encodings:
+        chunks = list(chunks_by_length(store.lengths(rows, role), tokens_at_once))
+        progress.begin(f"encoding {role} texts", len(chunks))
+        values = []
+        for chunk in chunks:
+            values.append(ranker.encode(store.get(rows[chunk], role), role))
+            progress.advance()
+        return Encodings.of(values, chunks)
+
+    if (kept := store.kept(ranker, role)) is None:
+        return encode(unique), place
+    encodings, places = kept.get(unique, ranker.encoded_sizes(store.lengths(unique, role)), encode)
+    return encodings, places[place]
 
 
 def _in_order(values: list[Tensor], chunks: list[Rows]) -> Tensor:

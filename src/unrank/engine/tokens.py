@@ -1,4 +1,7 @@
-"""The token store: every text that a job needs is tokenised once, when it is first needed."""
+"""The token store: every text that a job needs is tokenised once, when it is first needed.
+
+Where a side of a ranker does not move, it keeps the encodings of that side as well.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import numpy as np
 
 from unrank.collection.collection import Collection
 from unrank.collection.texts import Rows, Texts
+from unrank.engine.encodings import NUMBERS_KEPT, KeptEncodings
 from unrank.rankers.base import Ranker, Role
 from unrank.rankers.tokens import Ints, Tokens
 
@@ -18,6 +22,7 @@ class TokenStore:
             "query": _Side(ranker, collection.queries, "query"),
             "document": _Side(ranker, collection.documents, "document"),
         }
+        self._kept: tuple[Role, tuple[Ranker, ...], KeptEncodings] | None = None
 
     def get(self, rows: Rows, role: Role) -> Tokens:
         return self._sides[role].get(rows)
@@ -25,12 +30,26 @@ class TokenStore:
     def lengths(self, rows: Rows, role: Role) -> Ints:
         return self._sides[role].lengths(rows)
 
+    def keep(self, role: Role, *rankers: Ranker) -> None:
+        """From now on encode each text of a side once for these rankers, which encode it alike and never otherwise."""
+        self._kept = role, rankers, KeptEncodings(len(self._sides[role]), NUMBERS_KEPT)
+
+    def kept(self, ranker: Ranker, role: Role) -> KeptEncodings | None:
+        """What is kept of a side for a ranker; nothing for one whose side moves."""
+        if self._kept is None:
+            return None
+        side, rankers, encodings = self._kept
+        return encodings if side == role and any(ranker is known for known in rankers) else None
+
 
 class _Side:
     def __init__(self, ranker: Ranker, texts: Texts, role: Role) -> None:
         self._ranker, self._texts, self._role = ranker, texts, role
         self._place = np.full(len(texts), -1, np.int32)
         self._tokens = Tokens.of([])
+
+    def __len__(self) -> int:
+        return len(self._place)
 
     def get(self, rows: Rows) -> Tokens:
         places = self._places(rows)

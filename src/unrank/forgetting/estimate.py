@@ -14,6 +14,7 @@ from unrank.engine.loop import step
 from unrank.engine.runtime import Device
 from unrank.engine.scoring import scores_of
 from unrank.forgetting.clock import Clock
+from unrank.forgetting.freezing import Freeze, check_freeze, freeze_side, keep_frozen
 from unrank.forgetting.workshop import Workshop
 from unrank.methods.base import Method, OneShot
 from unrank.methods.retrain import Retrain
@@ -32,17 +33,23 @@ def estimate(
     method: Method,
     base: str | None = None,
     device: Device = "auto",
+    freeze: Freeze | None = None,
 ) -> float:
     """Seconds for a typical run: the scorecards before and after, some epochs, the checks and the landing."""
+    check_freeze(freeze, ranker, method)
     workshop = Workshop.open(ranker, collection, parts, device)
     forgotten, all_queries = len(np.unique(parts.forget[:, 0])), len(collection.queries)
     a_list = _seconds_a_list(ranker, workshop)
-    steps = _seconds_an_epoch(ranker, workshop, method, base)
+    pupil = copy.deepcopy(ranker)
+    freeze_side(pupil, freeze)
+    keep_frozen(workshop.store, ranker, pupil, freeze)
+    a_check = a_list if freeze is None else _seconds_a_list(ranker, workshop)
+    steps = _seconds_an_epoch(ranker, pupil, workshop, method, base)
     if isinstance(method, Retrain):
         return method.epochs * steps + 2 * all_queries * a_list
     if isinstance(method, OneShot):
         return steps + 2 * all_queries * a_list
-    return TYPICAL_EPOCHS * steps + (2 * all_queries + TYPICAL_CHECKS * forgotten) * a_list
+    return TYPICAL_EPOCHS * steps + all_queries * a_list + (all_queries + TYPICAL_CHECKS * forgotten) * a_check
 
 
 def _seconds_a_list(ranker: Ranker, workshop: Workshop) -> float:
@@ -55,9 +62,8 @@ def _seconds_a_list(ranker: Ranker, workshop: Workshop) -> float:
     return clock.total / len(queries)
 
 
-def _seconds_an_epoch(ranker: Ranker, workshop: Workshop, method: Method, base: str | None) -> float:
+def _seconds_an_epoch(ranker: Ranker, pupil: Ranker, workshop: Workshop, method: Method, base: str | None) -> float:
     """A few samples of each phase, scaled to all of them."""
-    pupil = copy.deepcopy(ranker)
     optimizer = torch.optim.AdamW(pupil.parameters(), lr=0.0, weight_decay=0.0)
     parts, first = workshop.parts, slice(TIMED_SAMPLES)
     few = replace(parts, forget=parts.forget[first], entangled=parts.entangled[first], disjoint=parts.disjoint[first])

@@ -21,6 +21,7 @@ from unrank.engine.runtime import Device, Progress
 from unrank.errors import BadFile, UnrankError
 from unrank.evaluation.scorecard import Measured, Scorecard
 from unrank.forgetting.clock import Clock
+from unrank.forgetting.freezing import Freeze, check_freeze, freeze_side, index_stays_valid, keep_frozen
 from unrank.forgetting.record import Record, hashed, recognised, removed_before, save_ranker
 from unrank.forgetting.recovery import recovery
 from unrank.forgetting.run import Outcome, Pace, run_method
@@ -32,7 +33,7 @@ from unrank.methods.base import Method
 from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker, public_name
 from unrank.rankers.base import Ranker
-from unrank.rankers.layers import Layers, sharing_frozen_start, train_layers_of
+from unrank.rankers.layers import Layers, release, sharing_frozen_start, train_layers_of
 
 KEPT = ("entangled", "disjoint", "test")
 
@@ -71,6 +72,7 @@ def forget(
     reference: Ranker | None = None,
     known: Mapping[str, Any] | None = None,
     train_layers: Layers | None = None,
+    freeze: Freeze | None = None,
     pace: Pace | None = None,
     check_recovery: bool = False,
     seed: int = 0,
@@ -81,9 +83,11 @@ def forget(
 
     `base` is what the ranker was trained from, for methods that ask for it; `reference` a ranker that never saw what is
     removed; `known` the record of the ranker, if unrank made it: what it forgot before stays forgotten; `train_layers`
-    which layers of the encoder may move, if not all; `pace` how closely the run is watched and how long it may take.
+    which layers of the encoder may move, if not all; `freeze="documents"` lets queries alone move, so that stored
+    document vectors stay valid; `pace` how closely the run is watched and how long it may take.
     """
     method = make_method(method, ranker=ranker.kind) if isinstance(method, str) else method
+    check_freeze(freeze, ranker, method)
     known, pace = known or {}, pace or Pace()
     before_now = removed_before(known)
     earlier = recognised(collection, before_now)
@@ -91,11 +95,13 @@ def forget(
     _check(ranker, reference, method, target, pace, collection, parts)
     base = _base(ranker, method, base, known)
     student = _start(ranker, method, base, seed)
+    freeze_side(student, freeze)
     if train_layers is not None:
         train_layers_of(student, train_layers)
     workshop = Workshop.open(ranker, collection, parts, device, progress)
     student.to(workshop.runtime.device)
     an_epoch = _learning_epoch(known, ranker, workshop)
+    keep_frozen(workshop.store, ranker, student, freeze)
     task, clock = workshop.task(ranker, base, seed), Clock(workshop.runtime)
     with sharing_frozen_start(ranker, student) if method.start == "original" else nullcontext():
         with clock.on("teacher"):
@@ -110,8 +116,10 @@ def forget(
         else:
             outcome = run_method(method, student, task, workshop, goal, before.forget.mean, pace, seed, clock)
         after = workshop.judge.scorecard(workshop.scorer(student)) if outcome.history else before
+    release(student, ranker)
     recovered = recovery(student, reference, workshop, seed) if check_recovery else None
-    settings = asdict(method) | ({} if train_layers is None else {"train_layers": train_layers})
+    chosen = {"train_layers": train_layers, "freeze": freeze}
+    settings = asdict(method) | {name: value for name, value in chosen.items() if value is not None}
     record = Record(
         ranker=ranker.kind,
         base=public_name(ranker.kind, base) if base else None,
@@ -128,6 +136,7 @@ def forget(
         learning_epoch=an_epoch,
         landing=asdict(outcome.landing) if outcome.landing else None,
         device=workshop.runtime.name,
+        index_valid=index_stays_valid(ranker, freeze, moved=bool(outcome.history)),
         before=before.to_json(),
         after=after.to_json(),
         removed=hashed(removal),

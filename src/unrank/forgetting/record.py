@@ -61,6 +61,8 @@ class Record:
     earlier: dict[str, float | None] | None = None
     """The MRR of what was removed before, before and after this run."""
     recovery: dict[str, float | None] | None = None
+    index_valid: bool | None = None
+    """Whether document vectors that were stored with the original stay valid; None where none are stored."""
 
     @property
     def normalised_epoch(self) -> float | None:
@@ -156,6 +158,9 @@ def model_card(record: Record) -> str:
     if record.removed is not None:
         counts = ", ".join(f"{record.removed[kind]['count']} {kind}" for kind in ("queries", "documents", "pairs"))
         lines += ["", f"Removed: {counts}. Their ids are recorded only as salted hashes."]
+    if record.index_valid is not None:
+        state = "still valid" if record.index_valid else "stale"
+        lines += ["", f"Document vectors that were stored before are {state}."]
     lines += ["", "| set | MRR before | MRR after | queries |", "| --- | --- | --- | --- |"]
     for name, after in record.after.items():
         if after is not None:

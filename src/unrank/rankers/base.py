@@ -15,6 +15,7 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
+from unrank.errors import UnrankError
 from unrank.rankers.encoder import DEFAULT_ENCODER
 from unrank.rankers.lean import LeanEncoder
 from unrank.rankers.tokens import Ints, Tokens
@@ -60,6 +61,11 @@ class Ranker(nn.Module, ABC):
         return queries + documents
 
     @property
+    def encoders(self) -> Sequence[nn.Module]:
+        """The parts whose layers are counted apart: all of it, unless it has more than one encoder."""
+        return [self]
+
+    @property
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
@@ -86,6 +92,10 @@ class SeparableRanker(Ranker):
     @abstractmethod
     def interact(self, queries: Tensor, documents: Tensor) -> Tensor:
         """The score of each query's encoding with the document's at the same place. float32 [batch]"""
+
+    def freeze_documents(self) -> None:
+        """Give queries weights of their own and let these alone move: stored document vectors stay valid."""
+        raise UnrankError(f"a {self.kind} cannot be trained with its documents frozen")
 
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
         return self.interact(self.encode(queries, "query"), self.encode(documents, "document"))

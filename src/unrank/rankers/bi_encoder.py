@@ -7,7 +7,6 @@ through a linear layer that starts as the identity, and the dot product.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -18,24 +17,18 @@ from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor
 
-from unrank.errors import BadFile
-from unrank.rankers.base import Role, SeparableRanker
+from unrank.rankers.base import Role
 from unrank.rankers.encoder import checked_encoder
-from unrank.rankers.sides import Sides
+from unrank.rankers.sided import SidedRanker, check_beginning
 from unrank.rankers.tokens import Ints, Tokens
-from unrank.rankers.transformer import MAX_TOKENS, SAFE, loading, longest_input, quiet
+from unrank.rankers.transformer import MAX_TOKENS, SAFE, loading, longest_input
 
 
-class BiEncoderRanker(SeparableRanker):
-    """Any `SentenceTransformer` whose first module is a transformer."""
+class BiEncoderRanker(SidedRanker):
+    """Any `SentenceTransformer` that begins with a transformer, one for both sides or one each."""
 
     kind = "bi-encoder"
-
-    def __init__(self, model: SentenceTransformer) -> None:
-        super().__init__()
-        self.model = model.eval()
-        self._sides = Sides(model)
-        self.lean = self._sides.lean
+    model: SentenceTransformer
 
     @classmethod
     def create(cls, base: str | None) -> Self:
@@ -54,16 +47,8 @@ class BiEncoderRanker(SeparableRanker):
     def load(cls, folder: Path) -> Self:
         with loading(folder, "a bi-encoder"):
             model = SentenceTransformer(str(folder), device="cpu", **SAFE)
-        if not isinstance(model[0], Transformer):
-            raise BadFile(folder, f"a bi-encoder that begins with {type(model[0]).__name__}; unrank reads transformers")
+        check_beginning(model, folder, "a bi-encoder")
         return cls(model)
-
-    def save(self, folder: Path) -> None:
-        with quiet():
-            self.model.save_pretrained(str(folder), create_model_card=False)
-
-    def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
-        return self._sides.tokenize(texts, role)
 
     def encode(self, tokens: Tokens, role: Role) -> Tensor:
         vectors: Tensor = self._sides.encode(tokens, role, self.device)["sentence_embedding"].float()

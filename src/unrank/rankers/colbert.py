@@ -9,7 +9,6 @@ layer with orthogonal rows, which nearly keeps the encoder's own similarities, s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -20,27 +19,25 @@ from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from torch import Tensor, nn
 
 from unrank.errors import BadFile
-from unrank.rankers.base import Role, SeparableRanker
+from unrank.rankers.base import Role
 from unrank.rankers.encoder import checked_encoder
-from unrank.rankers.sides import Sides
+from unrank.rankers.sided import SidedRanker, check_beginning
 from unrank.rankers.tokens import Ints, Tokens
-from unrank.rankers.transformer import MAX_TOKENS, SAFE, loading, longest_input, quiet
+from unrank.rankers.transformer import MAX_TOKENS, SAFE, loading, longest_input
 
 WIDTH = 128
 """How many numbers a token's vector has in a fresh one."""
 
 
-class ColbertRanker(SeparableRanker):
-    """Any `MultiVectorEncoder` whose first module is a transformer and whose similarity is the sum of maxima."""
+class ColbertRanker(SidedRanker):
+    """Any `MultiVectorEncoder` that begins with a transformer, one for both sides or one each, and sums maxima."""
 
     kind = "colbert"
+    model: MultiVectorEncoder
 
     def __init__(self, model: MultiVectorEncoder) -> None:
-        super().__init__()
-        self.model = model.eval()
-        self._sides = Sides(model)
+        super().__init__(model)
         _let_skipped_words_move(model)
-        self.lean = self._sides.lean
 
     @classmethod
     def create(cls, base: str | None) -> Self:
@@ -64,18 +61,10 @@ class ColbertRanker(SeparableRanker):
     def load(cls, folder: Path) -> Self:
         with loading(folder, "a colbert"):
             model = MultiVectorEncoder(str(folder), device="cpu", **SAFE)
-        if not isinstance(model[0], Transformer):
-            raise BadFile(folder, f"a colbert that begins with {type(model[0]).__name__}; unrank reads transformers")
+        check_beginning(model, folder, "a colbert")
         if model.similarity_fn_name != "maxsim":
             raise BadFile(folder, f"a colbert that scores by {model.similarity_fn_name}; unrank reads maxsim alone")
         return cls(model)
-
-    def save(self, folder: Path) -> None:
-        with quiet():
-            self.model.save_pretrained(str(folder), create_model_card=False)
-
-    def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
-        return self._sides.tokenize(texts, role)
 
     def encode(self, tokens: Tokens, role: Role) -> Tensor:
         """One vector a token, and zeros for what is not scored. float32 [texts, tokens, width]"""

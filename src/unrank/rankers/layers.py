@@ -30,20 +30,34 @@ def read_layers(text: str) -> Layers:
 
 
 def train_layers_of(ranker: Ranker, which: Layers) -> None:
-    """Freeze the embeddings and all but the last layers of the encoder; what stands after them stays trainable."""
-    stacks = [module for module in ranker.modules() if isinstance(module, nn.ModuleList)]
-    if not stacks:
-        raise UnrankError(f"a {ranker.kind} has no layers to choose from")
-    stack = max(stacks, key=lambda layers: sum(weight.numel() for weight in layers.parameters()))
-    layers = {"head": 0, "all-but-embeddings": len(stack)}.get(str(which), which)
-    assert isinstance(layers, int)
-    if layers > len(stack):
-        raise UnrankError(f"the encoder has {count(len(stack), 'layer')}, so {layers} of them cannot be trained")
-    frozen = {id(weight) for layer in list(stack)[: len(stack) - layers] for weight in layer.parameters()}
+    """Freeze the embeddings and all but the last layers of what still moves; what stands after them stays trainable."""
+    moving = [encoder for encoder in ranker.encoders if any(weight.requires_grad for weight in encoder.parameters())]
+    frozen = {id(weight) for encoder in moving for weight in _first_weights(encoder, ranker.kind, which)}
     for name, weight in ranker.named_parameters():
-        weight.requires_grad_(id(weight) not in frozen and "embedding" not in name)
+        if id(weight) in frozen or "embedding" in name:
+            weight.requires_grad_(False)
     if not _can_learn(ranker):
         raise UnrankError(f"this {ranker.kind} has no head: nothing stands after the layers of its encoder")
+
+
+def release(student: Ranker, original: Ranker) -> None:
+    """Let all of a student move again, as all of its original could: another job may begin with it."""
+    if all(weight.requires_grad for weight in original.parameters()):
+        student.requires_grad_(True)
+
+
+def _first_weights(encoder: nn.Module, kind: str, which: Layers) -> Iterator[nn.Parameter]:
+    """The weights of all layers but the last."""
+    stacks = [module for module in encoder.modules() if isinstance(module, nn.ModuleList)]
+    if not stacks:
+        raise UnrankError(f"a {kind} has no layers to choose from")
+    stack = max(stacks, key=lambda layers: sum(weight.numel() for weight in layers.parameters()))
+    last = {"head": 0, "all-but-embeddings": len(stack)}.get(str(which), which)
+    assert isinstance(last, int)
+    if last > len(stack):
+        raise UnrankError(f"the encoder has {count(len(stack), 'layer')}, so {last} of them cannot be trained")
+    for layer in list(stack)[: len(stack) - last]:
+        yield from layer.parameters()
 
 
 def _can_learn(ranker: Ranker) -> bool:

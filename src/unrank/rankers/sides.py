@@ -1,17 +1,23 @@
-"""What the rankers that read query and document apart share: each side's prompt, its tokens, and the encoder's inputs.
+"""What the rankers that read query and document apart share: each side's modules, prompt, tokens, and encoder's inputs.
 
 A checkpoint may put a prompt before a text, and may lengthen a query by tokens that are scored though the encoder's
 attention leaves them out. Such a token is kept as `~id`, a negative number, so that ids alone say all there is to say.
+Both sides may have the same modules, or a `Router` of sentence-transformers sends each through its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from sentence_transformers.base.modules import Router
+from torch import nn
 
+from unrank.errors import UnrankError
 from unrank.rankers.base import Role
 from unrank.rankers.lean import LeanEncoder
 from unrank.rankers.staging import to_device
@@ -26,17 +32,26 @@ class Sides:
     """How a model of sentence-transformers reads queries, and how it reads documents."""
 
     def __init__(self, model: Any) -> None:
-        self.lean = LeanEncoder(model[0].auto_model)
         self._model = model
-        self._padding = int(model.tokenizer.pad_token_id or 0)
-        self._longest = int(model.max_seq_length or longest_input(model.tokenizer, model[0].config))
-        self._prompts = {role: _prompt(model, role) for role in PROMPTS}
+        self.transformers: dict[Role, Any] = {role: modules_of(model, role)[0] for role in PROMPTS}
+        encoders = {id(transformer.auto_model): transformer.auto_model for transformer in self.transformers.values()}
+        lean = {key: LeanEncoder(encoder) for key, encoder in encoders.items()}
+        self._sides: dict[Role, _Side] = {
+            role: _Side.of(transformer, lean[id(transformer.auto_model)], _prompt(model, role))
+            for role, transformer in self.transformers.items()
+        }
+
+    @property
+    def lean(self) -> LeanEncoder | None:
+        """The encoder of both sides, if they share one."""
+        query, document = self._sides["query"], self._sides["document"]
+        return query.lean if query.lean is document.lean else None
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
         rows = []
         for start in range(0, len(texts), TEXTS_AT_ONCE):
             batch = list(texts[start : start + TEXTS_AT_ONCE])
-            features = self._model.preprocess(batch, prompt=self._prompts[role], task=role)
+            features = self._model.preprocess(batch, prompt=self._sides[role].prompt, task=role)
             ids, seen = features["input_ids"], features["attention_mask"].bool()
             kept = seen | features.get("query_expansion_positions", False)
             ids = torch.where(seen, ids, ~ids)
@@ -46,13 +61,32 @@ class Sides:
     def encode(self, tokens: Tokens, role: Role, device: torch.device) -> dict[str, Any]:
         """All that the model gives for texts of one side."""
         all_seen = not (tokens.ids < 0).any()  # what is not attended to has a place in padding alone
-        with self.lean.reading(tokens.lengths if all_seen else None, tokens):
-            features: dict[str, Any] = self._model(self._features(tokens, role, device), task=role)
+        side = self._sides[role]
+        with side.lean.reading(tokens.lengths if all_seen else None, tokens):
+            features: dict[str, Any] = self._model(side.features(tokens, device), task=role)
         return features
 
-    def _features(self, tokens: Tokens, role: Role, device: torch.device) -> dict[str, Any]:
+
+@dataclass(frozen=True)
+class _Side:
+    """What one side's transformer needs to know of its texts."""
+
+    lean: LeanEncoder
+    prompt: str
+    prompt_length: int | None
+    padding: int
+    longest: int
+
+    @classmethod
+    def of(cls, transformer: Any, lean: LeanEncoder, prompt: str) -> _Side:
+        tokenizer = transformer.tokenizer
+        longest = transformer.max_seq_length or longest_input(tokenizer, transformer.config)
+        length = transformer._get_prompt_length(prompt) if prompt else None
+        return cls(lean, prompt, length, int(tokenizer.pad_token_id or 0), int(longest))
+
+    def features(self, tokens: Tokens, device: torch.device) -> dict[str, Any]:
         """What the model's first module takes."""
-        ids = tokens.padded(self._padding, self._longest)
+        ids = tokens.padded(self.padding, self.longest)
         unseen = ids < 0
         arrays = {
             "input_ids": np.where(unseen, ~ids, ids),
@@ -61,9 +95,39 @@ class Sides:
         if unseen.any():
             arrays["query_expansion_positions"] = unseen
         features: dict[str, Any] = {name: to_device(array, device) for name, array in arrays.items()}
-        if self._prompts[role]:
-            features["prompt_length"] = self._model[0]._get_prompt_length(self._prompts[role])
+        if self.prompt:
+            features["prompt_length"] = self.prompt_length
         return {**features, "modality": "text"}
+
+
+def modules_of(model: Any, role: Role) -> list[Any]:
+    """What a text of this side goes through, in order. Raises ValueError where a router has no way for it."""
+    modules: list[Any] = []
+    for module in model:
+        routed = isinstance(module, Router)
+        modules += module.sub_modules[module._resolve_route(role, "text")] if routed else [module]
+    return modules
+
+
+def part_sides(model: Any) -> None:
+    """Where the sides share weights, give queries a copy of all modules, in the form that the library itself reads."""
+    queries, documents = modules_of(model, "query"), modules_of(model, "document")
+    if not _weights(queries) & _weights(documents):
+        return
+    if _weights(model) > _weights(queries + documents):
+        raise UnrankError("the ranker has routes besides those of queries and documents, and would lose them")
+    router = Router.for_query_document(copy.deepcopy(queries), documents)
+    del model[:]
+    model.append(router)
+
+
+def freeze(modules: Sequence[nn.Module]) -> None:
+    for module in modules:
+        module.requires_grad_(False)
+
+
+def _weights(modules: Iterable[nn.Module]) -> set[int]:
+    return {id(weight) for module in modules for weight in module.parameters()}
 
 
 def _prompt(model: Any, role: Role) -> str:

@@ -1,0 +1,41 @@
+"""Freezing: forgetting that leaves the document side as it is, so that an index of stored vectors outlives it."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from unrank.engine.tokens import TokenStore
+from unrank.errors import UnknownName, UnrankError
+from unrank.methods.base import Method
+from unrank.rankers.base import Ranker, SeparableRanker
+
+Freeze = Literal["documents"]
+
+
+def check_freeze(freeze: Freeze | None, ranker: Ranker, method: Method) -> None:
+    """Refuse what cannot be frozen before any work is done."""
+    if freeze is None:
+        return
+    if freeze not in get_args(Freeze):
+        raise UnknownName("side to freeze", freeze, get_args(Freeze))
+    if method.start != "original":
+        raise UnrankError(f"{method.name} begins anew, so it cannot keep the documents' vectors: leave --freeze out")
+    if not isinstance(ranker, SeparableRanker):
+        raise UnrankError(f"a {ranker.kind} stores no vectors of documents, so there are none to --freeze")
+
+
+def freeze_side(student: Ranker, freeze: Freeze | None) -> None:
+    """Let queries alone move, if that is asked for."""
+    if freeze is not None and isinstance(student, SeparableRanker):
+        student.freeze_documents()
+
+
+def keep_frozen(store: TokenStore, original: Ranker, student: Ranker, freeze: Freeze | None) -> None:
+    """Encode no document twice: what is frozen is the original's, for both."""
+    if freeze is not None:
+        store.keep("document", original, student)
+
+
+def index_stays_valid(ranker: Ranker, freeze: Freeze | None, moved: bool) -> bool | None:
+    """Whether document vectors that were stored with the original serve the student too; None where none are."""
+    return (freeze is not None or not moved) if ranker.separable else None
