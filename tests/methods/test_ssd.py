@@ -77,7 +77,8 @@ def test_batches_of_sixteen_and_the_mean_over_them() -> None:
         pairs = torch.from_numpy(drawn.pairs[batch])
         scores = ranker.table[pairs[..., 0], pairs[..., 1]]
         loss = torch.nn.functional.softplus(1 - scores[:, 0] + scores[:, 1]).mean()
-        expected += torch.autograd.grad(loss, ranker.table)[0].square() / len(batches)
+        [gradient] = torch.autograd.grad(loss, ranker.table)
+        expected = expected + gradient.square() / len(batches)
     measured = squared_gradients(ranker, forget_phase, 3, TokenStore(ranker, collection), Runtime.on("cpu"))["table"]
     assert torch.allclose(measured, expected)
 
@@ -87,7 +88,7 @@ def test_only_what_matters_more_to_the_forget_pairs_is_dampened_and_no_target_is
     collection = collection_of(random_lists(4, queries=40, documents=30), 30)
     ranker = random_table(collection, 0)
     with torch.no_grad():
-        ranker.table += 1.0
+        ranker.table.add_(1.0)
     parts = forgetting(collection, queries=[0, 1])
     removal = Removal(queries=["q0", "q1"])
     result = forget(ranker, collection, removal, method=SelectiveDampening(), target=0.5, device="cpu", known=TIMED)
