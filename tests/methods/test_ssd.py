@@ -77,7 +77,8 @@ def test_batches_of_sixteen_and_the_mean_over_them() -> None:
         pairs = torch.from_numpy(drawn.pairs[batch])
         scores = ranker.table[pairs[..., 0], pairs[..., 1]]
         loss = torch.nn.functional.softplus(1 - scores[:, 0] + scores[:, 1]).mean()
-        expected += torch.autograd.grad(loss, ranker.table)[0].square() / len(batches)
+        [gradient] = torch.autograd.grad(loss, ranker.table)
+        expected = expected + gradient.square() / len(batches)
     measured = squared_gradients(ranker, forget_phase, 3, TokenStore(ranker, collection), Runtime.on("cpu"))["table"]
     assert torch.allclose(measured, expected)
 
