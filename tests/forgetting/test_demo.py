@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from unrank.collection.build import ImportOptions, import_collection
 from unrank.collection.collection import Collection
 from unrank.collection.partition import partition
 from unrank.collection.sources.pydocs import demo_location
-from unrank.forgetting.demo import CANDIDATES, HEADING, demo_removal
+from unrank.forgetting.demo import CANDIDATES, HEADING, METHOD, demo_removal
 
 
 @pytest.fixture(scope="module")
@@ -21,10 +22,10 @@ def pydocs(tmp_path_factory: pytest.TempPathFactory) -> Collection:
     return import_collection(f"pydocs:{demo_location()}", out, ImportOptions(candidates=CANDIDATES))
 
 
-def test_the_demo_removes_a_twentieth_with_all_of_its_heading(pydocs: Collection) -> None:
+def test_the_demo_removes_enough_with_all_of_its_heading(pydocs: Collection) -> None:
     removal = demo_removal(pydocs)
     parts = partition(pydocs, removal)
-    assert len(removal.documents) == pytest.approx(0.05 * len(pydocs.documents), abs=1)
+    assert len(removal.documents) == pytest.approx(0.06 * len(pydocs.documents), abs=1)
     assert len(np.unique(parts.forget[:, 0])) >= 60
     assert len(parts.entangled) > 0
     assert len(pydocs.test_queries) >= 60
@@ -40,6 +41,7 @@ def test_the_demo_runs_through(
 
     folder = make_bi_encoder(encoder, tmp_path / "encoder")
     monkeypatch.setattr("unrank.rankers.encoder.default_encoder", lambda: folder)
+    monkeypatch.setattr("unrank.forgetting.demo.METHOD", replace(METHOD, epochs=2))
     assert run(["demo", "--out", f"{tmp_path / 'out'}", "--quiet"]) in (0, 3)
     said = capsys.readouterr().out
     assert said.count("query: ") == 2

@@ -32,7 +32,7 @@ def demo(
     from unrank.collection.build import ImportOptions, import_collection
     from unrank.collection.partition import partition
     from unrank.collection.sources.pydocs import demo_location
-    from unrank.forgetting.demo import CANDIDATES, HEADING, METHOD, TARGET, TRAIN_LAYERS, demo_removal
+    from unrank.forgetting.demo import CANDIDATES, METHOD, PARTLY, TARGET, TRAIN_LAYERS, WHOLE, demo_removal
     from unrank.forgetting.example import examples
     from unrank.forgetting.forget import forget
     from unrank.rankers import load_ranker
@@ -47,7 +47,10 @@ def demo(
     removal.save(folder / "removal.json")
     parts = partition(collection, removal)
     say(f"{collection}\n")
-    say(f"argparse superseded optparse: all of {HEADING!r} must go, and other paragraphs, a twentieth in all.")
+    say(
+        f"argparse superseded optparse: all of it must go, and all of {WHOLE[1]}, and some of {PARTLY}: "
+        f"{len(removal.documents) / len(collection.documents):.0%} of the documents."
+    )
     show_partition(parts)
     say(f"Forgetting, until the forget MRR is {TARGET} of what it was ...")
     with progress(quiet) as listener:
