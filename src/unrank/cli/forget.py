@@ -102,10 +102,11 @@ def forget(
     loaded = load_ranker(ranker)
     chosen = make_method(method, given, loaded.kind, preset)
     known: dict[str, Any] = read_record(Path(ranker)) or {}
+    frozen = freeze.value if freeze else None
     if dry_run:
         parts = partition(opened, removed, earlier=recognised(opened, removed_before(known)))
         show_partition(parts)
-        seconds = estimate(loaded, opened, parts, chosen, base or known.get("base"), device.value)
+        seconds = estimate(loaded, opened, parts, chosen, base or known.get("base"), device.value, frozen)
         say(f"with {chosen.name} that takes about {duration(seconds)} here; nothing was done")
         return
     with progress(quiet) as listener:
@@ -119,7 +120,7 @@ def forget(
             reference=load_ranker(reference) if reference else None,
             known=known,
             train_layers=layers,
-            freeze=freeze.value if freeze else None,
+            freeze=frozen,
             pace=pace,
             check_recovery=recovery,
             seed=seed,

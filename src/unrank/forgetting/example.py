@@ -53,9 +53,11 @@ def examples(
 
 
 def _example(query: int, original: Ranker, student: Ranker, workshop: Workshop) -> Example:
-    pairs = workshop.collection.list_pairs(np.array([query]))
-    keys, forgotten = workshop.collection.pair_keys(pairs), workshop.collection.pair_keys(workshop.parts.forget)
-    gone = np.isin(keys, forgotten)
+    """Of the removed documents the list shows those that answered this query; the others have left it."""
+    pairs, parts = workshop.collection.list_pairs(np.array([query])), workshop.parts
+    gone = np.isin(workshop.collection.pair_keys(pairs), workshop.collection.pair_keys(parts.forget))
+    shown = gone | ~np.isin(pairs[:, 1], parts.documents)
+    pairs, gone = pairs[shown], gone[shown]
     texts = workshop.collection.documents.texts(pairs[:, 1])
     sides = []
     for ranker in (original, student):
