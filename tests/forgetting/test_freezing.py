@@ -20,6 +20,7 @@ from unrank.engine.runtime import Runtime
 from unrank.errors import UnrankError
 from unrank.forgetting.evaluate import evaluate
 from unrank.forgetting.forget import Forgotten, forget
+from unrank.forgetting.run import Pace
 from unrank.forgetting.train import Trained, train
 from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker, load_ranker
@@ -98,7 +99,8 @@ def test_each_document_is_encoded_once_in_the_whole_job(
 
     monkeypatch.setattr(kind, "encode", note)
     epoch = {"seconds": 1.0, "how": "measured", "device": Runtime.on("auto").name}
-    assert brief(original, dense, removal, learning_epoch=epoch, watch=5).record.epochs == 2
+    known = {"collection": {"fingerprint": dense.fingerprint}, "learning_epoch": epoch}
+    assert brief(original, dense, removal, known=known, pace=Pace(watch=5)).record.epochs == 2
     times = {role: [count for (side, _), count in seen.items() if side == role] for role in ("query", "document")}
     assert set(times["document"]) == {1}
     assert min(times["query"]) > 1

@@ -27,6 +27,7 @@ from unrank.errors import UnrankError
 if TYPE_CHECKING:
     from unrank.collection.removal import Removal
     from unrank.forgetting.forget import Forgotten
+    from unrank.forgetting.freezing import Freeze
 
 TARGET = (
     "The forget MRR to reach: unseen, half-unseen, a share such as 50%, or a number; with --reference also "
@@ -102,7 +103,7 @@ def forget(
     loaded = load_ranker(ranker)
     chosen = make_method(method, given, loaded.kind, preset)
     known: dict[str, Any] = read_record(Path(ranker)) or {}
-    frozen = freeze.value if freeze else None
+    frozen: Freeze | None = freeze.value if freeze else None
     if dry_run:
         parts = partition(opened, removed, earlier=recognised(opened, removed_before(known)))
         show_partition(parts)
