@@ -22,7 +22,7 @@ check: $(VENV)/ready ## format, lint and types
 	$(BIN)/mypy
 
 test: check ## check, then all quick tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 slow: $(VENV)/ready ## tests that take minutes
 	$(BIN)/python -m pytest -m slow
