@@ -57,7 +57,7 @@ def make_method(
     >>> make_method("cocol", {"scale": "paper", "epochs": "3"}).epochs
     3
     >>> make_method("retrain", ranker="duet").learning_rate
-    0.001
+    0.0005
     """
     for known, entry in METHODS.items():
         if name and name.lower() in (known, entry.alias):

@@ -5,9 +5,10 @@ Search (2017).
 Differs: a document is as long as it is, not 1,000 words: the local filters see a query word's matches counted in
 stretches of the document, and as a share of which longer documents need more; the distributed model takes one maximum
 over the whole of it. Query words carry weights, because a match of a rare word means more. Both sides of the
-distributed model go through the same layers: apart, they learned training pairs by heart and no more. The local model
-starts as a weighted count of matches, all else starts silent, so that training begins from a sensible ranker. Word
-vectors instead of character n-graphs, and no dropout.
+distributed model go through the same layers, and its score is bounded: else it learned training pairs by heart and
+drowned the local model on new queries (docs/log.md). The local model starts as a weighted count of matches, all else
+starts silent, so that training begins from a sensible ranker. Word vectors instead of character n-graphs, and no
+dropout.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class DuetRanker(WordRanker):
         query, document = self.table(batch.query), self.table(batch.document)
         local: Tensor = self.local(batch, self.weigh(batch))
         distributed: Tensor = self.distributed(batch, query, document)
-        return local + distributed
+        return local + torch.tanh(distributed)
 
 
 class Local(nn.Module):
