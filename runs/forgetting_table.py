@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from shared import Lines, keep, markdown, show
+from shared import Lines, base_of, keep, markdown, parser, show
 
 import unrank
 from unrank.errors import UnrankError
@@ -84,7 +83,7 @@ def _there(measured: Measured | None) -> Measured:
 def rows_of(collection: unrank.Collection, kind: str, arguments: argparse.Namespace) -> list[Row]:
     """Train the original, and for both removals retrain and forget."""
     common: dict[str, Any] = {"device": arguments.device, "seed": arguments.seed, "progress": Lines()}
-    base = arguments.words if kind in ("duet", "match-pyramid") else arguments.base
+    base = base_of(kind, arguments)
     print(f"{kind}: original", flush=True)
     original = unrank.train(collection, kind, base, **common)
     keep(arguments.out, original.record)
@@ -141,21 +140,14 @@ def summary(rows: list[Row]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("collection", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--base", help="the encoder of the transformer rankers")
-    parser.add_argument("--words", help="the word vectors of the others")
-    parser.add_argument("--rankers", nargs="+", default=["cross-encoder", "bi-encoder"])
-    parser.add_argument("--removals", nargs="+", default=["documents", "queries"])
-    parser.add_argument("--methods", nargs="+", default=["cocol"], help="method, method:preset, method,setting=value,…")
-    parser.add_argument("--targets", nargs="+", default=["destination-2"])
-    parser.add_argument("--recovery", action="store_true")
-    parser.add_argument("--check-every", type=int)
-    parser.add_argument("--share", type=float, default=0.25)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="auto")
-    arguments = parser.parse_args()
+    told = parser(__doc__, ["cross-encoder", "bi-encoder"])
+    told.add_argument("--removals", nargs="+", default=["documents", "queries"])
+    told.add_argument("--methods", nargs="+", default=["cocol"], help="method, method:preset, method,setting=value,…")
+    told.add_argument("--targets", nargs="+", default=["destination-2"])
+    told.add_argument("--recovery", action="store_true")
+    told.add_argument("--check-every", type=int)
+    told.add_argument("--share", type=float, default=0.25)
+    arguments = told.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     collection = unrank.open_collection(arguments.collection)
     print(collection, flush=True)

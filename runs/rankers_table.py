@@ -7,10 +7,7 @@ Prints a Markdown table and writes one record a line.
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
-from shared import Lines, keep, markdown, show
+from shared import Lines, base_of, keep, markdown, parser, show
 
 import unrank
 from unrank.evaluation.scorecard import Measured, Scorecard
@@ -19,7 +16,6 @@ from unrank.forgetting.record import Record
 from unrank.rankers import RANKERS
 
 HEAD = ["ranker", "training queries", "test queries", "share of BM25", "epochs", "seconds"]
-WORD_RANKERS = ("duet", "match-pyramid")
 
 
 def row(name: str, card: Scorecard, bm25: Scorecard, record: Record | None = None) -> list[str]:
@@ -33,15 +29,7 @@ def shown(measured: Measured) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("collection", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--rankers", nargs="+", default=list(RANKERS))
-    parser.add_argument("--base", help="the encoder of the transformer rankers")
-    parser.add_argument("--words", help="the word vectors of the others")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="auto")
-    arguments = parser.parse_args()
+    arguments = parser(__doc__, list(RANKERS)).parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     collection = unrank.open_collection(arguments.collection)
     print(collection, flush=True)
@@ -49,7 +37,7 @@ def main() -> None:
     rows = [row("BM25", bm25, bm25)]
     for kind in arguments.rankers:
         print(kind, flush=True)
-        base = arguments.words if kind in WORD_RANKERS else arguments.base
+        base = base_of(kind, arguments)
         trained = unrank.train(collection, kind, base, seed=arguments.seed, device=arguments.device, progress=Lines())
         keep(arguments.out, trained.record)
         rows.append(row(kind, trained.after, bm25, trained.record))

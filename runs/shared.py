@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 from unrank.engine.runtime import Silence
 from unrank.forgetting.record import Record
+
+WORD_RANKERS = ("duet", "match-pyramid")
 
 
 class Lines(Silence):
@@ -34,3 +37,21 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def show(lines: Sequence[str], out: Path) -> None:
     (out / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(lines), flush=True)
+
+
+def parser(description: str | None, rankers: Sequence[str]) -> argparse.ArgumentParser:
+    """What every run is told: a collection, where to write, which rankers, and what they start from."""
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("collection", type=Path)
+    made.add_argument("--out", type=Path, required=True)
+    made.add_argument("--rankers", nargs="+", default=rankers)
+    made.add_argument("--base", help="the encoder of the transformer rankers")
+    made.add_argument("--words", help="the word vectors of the others")
+    made.add_argument("--seed", type=int, default=0)
+    made.add_argument("--device", default="auto")
+    return made
+
+
+def base_of(kind: str, arguments: argparse.Namespace) -> str | None:
+    base: str | None = arguments.words if kind in WORD_RANKERS else arguments.base
+    return base

@@ -12,26 +12,25 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from unrank.collection.collection import Collection
-from unrank.collection.partition import Partition, named, partition
+from unrank.collection.partition import partition
 from unrank.collection.removal import Removal
 from unrank.engine.runtime import Device, Progress
-from unrank.errors import BadFile, UnrankError
-from unrank.evaluation.scorecard import Measured, Scorecard
+from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.clock import Clock
+from unrank.forgetting.earlier import earlier_mrrs, is_fulfilled
 from unrank.forgetting.freezing import Freeze, check_freeze, freeze_side, index_stays_valid, keep_frozen
 from unrank.forgetting.record import Record, hashed, recognised, removed_before, save_ranker
 from unrank.forgetting.recovery import recovery
 from unrank.forgetting.run import Outcome, Pace, run_method
-from unrank.forgetting.target import OF_REFERENCE, check_target, resolve_target, tolerance
+from unrank.forgetting.start import check_request, find_base, make_student
+from unrank.forgetting.target import OF_REFERENCE, resolve_target
 from unrank.forgetting.train import estimate_learning_epoch
 from unrank.forgetting.workshop import Workshop
 from unrank.methods import make_method
 from unrank.methods.base import Method
 from unrank.methods.retrain import Retrain
-from unrank.rankers import create_ranker, public_name
+from unrank.rankers import public_name
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import Layers, release, sharing_frozen_start, train_layers_of
 
@@ -92,9 +91,9 @@ def forget(
     before_now = removed_before(known)
     earlier = recognised(collection, before_now)
     parts = partition(collection, removal, earlier=earlier)
-    _check(ranker, reference, method, target, pace, collection, parts)
-    base = _base(ranker, method, base, known)
-    student = _start(ranker, method, base, seed)
+    check_request(ranker, reference, method, target, pace, collection, parts)
+    base = find_base(ranker, method, base, known)
+    student = make_student(ranker, method, base, seed)
     freeze_side(student, freeze)
     if train_layers is not None:
         train_layers_of(student, train_layers)
@@ -108,7 +107,7 @@ def forget(
             before = workshop.judge.scorecard(task.teacher.scores)
         assert before.forget is not None
         goal = resolve_target(target, before, _scorecard(reference, workshop) if target in OF_REFERENCE else None)
-        fulfilled = _is_fulfilled(collection, parts, earlier, known, str(target), goal, before.forget)
+        fulfilled = is_fulfilled(collection, parts, earlier, known, str(target), goal, before.forget)
         if isinstance(method, Retrain):
             clock = Clock(workshop.runtime)  # it asks no teacher
         if fulfilled:
@@ -141,49 +140,11 @@ def forget(
         after=after.to_json(),
         removed=hashed(removal),
         removed_before=before_now,
-        earlier=_earlier(ranker, student, workshop),
+        earlier=earlier_mrrs(ranker, student, workshop),
         recovery=asdict(recovered) if recovered else None,
         history=outcome.history,
     )
     return Forgotten(student, before, after, goal, outcome.reached is not False, record, fulfilled)
-
-
-def _check(
-    ranker: Ranker,
-    reference: Ranker | None,
-    method: Method,
-    target: float | str,
-    pace: Pace,
-    collection: Collection,
-    parts: Partition,
-) -> None:
-    """Refuse what cannot be, before any work is done for it."""
-    check_target(target, collection, parts, reference is not None)
-    if reference is not None and reference.kind != ranker.kind:
-        raise UnrankError(f"the reference is a {reference.kind}, the ranker a {ranker.kind}: they cannot be compared")
-    if not method.steered and (pace.check_every or pace.minutes):
-        raise UnrankError(f"{method.name} has no target to be steered to: it takes no --check-every and no --minutes")
-
-
-def _base(ranker: Ranker, method: Method, given: str | None, known: Mapping[str, Any]) -> str | None:
-    """What the ranker was trained from: as it was given, or else as its record names it."""
-    if given or not method.needs_base:
-        return given or known.get("base")
-    needed = f"{method.name} needs the model that the ranker was trained from"
-    if not (recorded := known.get("base")):
-        raise UnrankError(f"{needed}: name it with --base")
-    try:
-        create_ranker(ranker.kind, recorded, 0)
-    except BadFile as error:
-        raise UnrankError(
-            f"{needed}; {recorded!r}, as its record calls it, is not here: say where with --base"
-        ) from error
-    return str(recorded)
-
-
-def _start(ranker: Ranker, method: Method, base: str | None, seed: int) -> Ranker:
-    """The model that a method begins with."""
-    return copy.deepcopy(ranker) if method.start == "original" else create_ranker(ranker.kind, base, seed)
 
 
 def _learning_epoch(known: Mapping[str, Any], ranker: Ranker, workshop: Workshop) -> dict[str, Any]:
@@ -198,30 +159,3 @@ def _learning_epoch(known: Mapping[str, Any], ranker: Ranker, workshop: Workshop
 def _scorecard(ranker: Ranker | None, workshop: Workshop) -> Scorecard:
     assert ranker is not None
     return workshop.judge.scorecard(workshop.scorer(ranker.to(workshop.runtime.device)))
-
-
-def _is_fulfilled(
-    collection: Collection,
-    parts: Partition,
-    earlier: Removal,
-    known: Mapping[str, Any],
-    target: str,
-    goal: float,
-    now: Measured,
-) -> bool:
-    """Whether every pair to forget was forgotten before, to the degree that is asked for now: a target that goes by the
-    ranker's own MRR is the one that it was brought to."""
-    gone = collection.pairs[named(collection, earlier)[0]]
-    if not np.isin(collection.pair_keys(parts.forget), collection.pair_keys(gone)).all():
-        return False
-    if known.get("target_name") == target:
-        goal = max(goal, known["target"])
-    return known.get("method") == "retrain" or now.mean <= goal + tolerance(len(now.queries))
-
-
-def _earlier(original: Ranker, student: Ranker, workshop: Workshop) -> dict[str, float | None] | None:
-    """What was forgotten before must have stayed so."""
-    if not len(workshop.parts.earlier):
-        return None
-    rankers = {"before": original, "after": student}
-    return {when: workshop.judge.earlier_mrr(workshop.scorer(ranker)) for when, ranker in rankers.items()}

@@ -13,15 +13,15 @@ from typing import Self
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense, Transformer
+from sentence_transformers.base.modules import Dense
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor
 
 from unrank.rankers.base import Role
 from unrank.rankers.encoder import checked_encoder
-from unrank.rankers.sided import SidedRanker, check_beginning
+from unrank.rankers.sided import SidedRanker, check_beginning, fresh_transformer
 from unrank.rankers.tokens import Ints, Tokens
-from unrank.rankers.transformer import MAX_TOKENS, SAFE, loading, longest_input
+from unrank.rankers.transformer import SAFE, loading
 
 
 class BiEncoderRanker(SidedRanker):
@@ -34,8 +34,7 @@ class BiEncoderRanker(SidedRanker):
     def create(cls, base: str | None) -> Self:
         folder = checked_encoder(base)
         with loading(folder, "an encoder"):
-            encoder = Transformer(str(folder), model_kwargs=SAFE["model_kwargs"])
-            encoder.max_seq_length = min(MAX_TOKENS, longest_input(encoder.tokenizer, encoder.config))
+            encoder = fresh_transformer(folder)
             width = encoder.get_embedding_dimension()
             identity = Dense(
                 width, width, activation_function=None, init_weight=torch.eye(width), init_bias=torch.zeros(width)

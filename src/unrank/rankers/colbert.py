@@ -14,16 +14,16 @@ from typing import Self
 
 import torch
 from sentence_transformers import MultiVectorEncoder
-from sentence_transformers.base.modules import Dense, Normalize, Transformer
+from sentence_transformers.base.modules import Dense, Normalize
 from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from torch import Tensor, nn
 
 from unrank.errors import BadFile
 from unrank.rankers.base import Role
 from unrank.rankers.encoder import checked_encoder
-from unrank.rankers.sided import SidedRanker, check_beginning
+from unrank.rankers.sided import SidedRanker, check_beginning, fresh_transformer
 from unrank.rankers.tokens import Ints, Tokens
-from unrank.rankers.transformer import MAX_TOKENS, SAFE, loading, longest_input
+from unrank.rankers.transformer import SAFE, loading
 
 WIDTH = 128
 """How many numbers a token's vector has in a fresh one."""
@@ -43,8 +43,7 @@ class ColbertRanker(SidedRanker):
     def create(cls, base: str | None) -> Self:
         folder = checked_encoder(base)
         with loading(folder, "an encoder"):
-            encoder = Transformer(str(folder), model_kwargs=SAFE["model_kwargs"])
-            encoder.max_seq_length = min(MAX_TOKENS, longest_input(encoder.tokenizer, encoder.config))
+            encoder = fresh_transformer(folder)
             width = encoder.get_embedding_dimension()
             narrow = Dense(
                 width,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -42,5 +43,5 @@ def read_weights(folder: Path, model: nn.Module) -> None:
     """Fill a model with the folder's weights, every one of them."""
     try:
         model.load_state_dict(load_file(folder / WEIGHTS))
-    except Exception as error:
+    except (OSError, RuntimeError, KeyError, ValueError, SafetensorError) as error:
         raise BadFile(folder, f"cannot be loaded as a ranker: {WEIGHTS} is not what {DESCRIPTION} describes") from error

@@ -13,7 +13,7 @@ from unrank.errors import BadFile
 from unrank.rankers.base import Role, SeparableRanker
 from unrank.rankers.sides import PROMPTS, Sides, freeze, modules_of, part_sides
 from unrank.rankers.tokens import Tokens
-from unrank.rankers.transformer import quiet
+from unrank.rankers.transformer import MAX_TOKENS, SAFE, longest_input, quiet
 
 
 class SidedRanker(SeparableRanker):
@@ -43,6 +43,13 @@ class SidedRanker(SeparableRanker):
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
         return self._sides.tokenize(texts, role)
+
+
+def fresh_transformer(folder: Path) -> Transformer:
+    """An encoder as the first module of a model; it reads no more than a fresh ranker does."""
+    encoder = Transformer(str(folder), model_kwargs=SAFE["model_kwargs"])
+    encoder.max_seq_length = min(MAX_TOKENS, longest_input(encoder.tokenizer, encoder.config))
+    return encoder
 
 
 def check_beginning(model: Any, folder: Path, what: str) -> None:
