@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from tests.rankers.conftest import enliven
-from unrank.rankers import create_ranker, lean, packing
+from unrank.rankers import blocks, create_ranker, lean, packing
 from unrank.rankers.base import Ranker
+from unrank.rankers.blocks import Spans
 from unrank.rankers.layers import train_layers_of
 
 KINDS = ["cross-encoder", "bi-encoder", "colbert", "parade"]
@@ -21,18 +22,19 @@ QUERIES = ["ba be", "", "cel dan fos gu", "hir ka le mi no pu ran sel tir"]
 DOCUMENTS = ["ba ce di fo gu han kel", "lir mos", "", "can del fir gos " * 30]
 
 
-def attend_each_text(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, *_: object) -> Tensor:
+def attend_each_text(asks: Tensor, keys: Tensor, values: Tensor, asked_by: Spans, spans: Spans) -> Tensor:
     """What the GPU's kernel does, text after text."""
     each = []
-    for start, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
-        query, key, value = (side[start:end].transpose(0, 1).unsqueeze(0) for side in (q, k, v))
+    for text in range(len(spans.starts) - 1):
+        here, there = (slice(*side.starts[text : text + 2].tolist()) for side in (asked_by, spans))
+        query, key, value = (side.transpose(0, 1).unsqueeze(0) for side in (asks[here], keys[there], values[there]))
         each.append(scaled_dot_product_attention(query, key, value)[0].transpose(0, 1))
     return torch.cat(each)
 
 
 def as_on_a_gpu(patch: pytest.MonkeyPatch, precision: torch.dtype) -> None:
     patch.setattr(lean, "on_gpu", lambda encoder: True)
-    patch.setattr(packing, "varlen_attn", attend_each_text)
+    patch.setattr(blocks, "attend", attend_each_text)
     patch.setattr(lean, "PRECISION", precision)
 
 
@@ -102,12 +104,12 @@ def test_padding_reaches_no_layer(encoder: Path, monkeypatch: pytest.MonkeyPatch
     ranker = enliven(create_ranker("cross-encoder", str(encoder), seed=0))
     as_on_a_gpu(monkeypatch, torch.float32)
     seen: list[int] = []
-    layers = [module for module in ranker.modules() if type(module).__name__ == "BertLayer"]
-    layers[0].register_forward_pre_hook(lambda layer, inputs: seen.append(inputs[0].shape[:2].numel()))
+    one_layer = packing.block
+    monkeypatch.setattr(packing, "block", lambda states, *rest: seen.append(len(states)) or one_layer(states, *rest))
     queries, documents = ranker.tokenize(QUERIES, "query"), ranker.tokenize(DOCUMENTS, "document")
     ranker(queries, documents)
     lengths = ranker.lengths(queries.lengths, documents.lengths)
-    assert seen == [int(packing.filled_up(lengths).sum())]
+    assert set(seen) == {int(packing.filled_up(lengths).sum())}
     assert seen[0] < 0.6 * len(lengths) * lengths.max()
 
 
@@ -115,7 +117,7 @@ def test_a_family_that_is_not_listed_sees_padding(rankers: dict[str, Ranker], mo
     ranker = rankers["bi-encoder"]
     usual = scores(ranker).detach()
     as_on_a_gpu(monkeypatch, torch.float32)
-    monkeypatch.setattr(packing, "LAYERS", {})
+    monkeypatch.setattr(packing, "FAMILIES", {})
     np.testing.assert_allclose(scores(ranker).detach(), usual, rtol=1e-5, atol=1e-5)
 
 

@@ -35,7 +35,7 @@ class CrossEncoderRanker(Ranker):
         self.model = model.eval()
         self._prompt: str = model.prompts.get(model.default_prompt_name or "", "")
         self._template = PairTemplate.of(model.tokenizer, int(model.max_seq_length))
-        self.lean = LeanEncoder(model.model.base_model)
+        self.lean = LeanEncoder(model.model.base_model, first_only=True)
 
     @classmethod
     def create(cls, base: str | None) -> Self:

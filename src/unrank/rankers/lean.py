@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from unrank.rankers.frozen_start import FrozenStart, beginning_with
-from unrank.rankers.packing import layers_of, packed
+from unrank.rankers.packing import family_of, layers_of, run_packed
 from unrank.rankers.tokens import Ints, Tokens
 
 PRECISION = torch.bfloat16
@@ -25,7 +25,9 @@ PRECISION = torch.bfloat16
 class LeanEncoder:
     """Takes the place of an encoder's `forward`, and hands back float32."""
 
-    def __init__(self, encoder: nn.Module) -> None:
+    def __init__(self, encoder: nn.Module, first_only: bool = False) -> None:
+        self.first_only = first_only
+        """Whether all that is read of a text is what its first token became."""
         self._plain = _Plain(encoder)
         self._weights = dict(self._plain.named_parameters())
         self.start: FrozenStart | None = None
@@ -60,8 +62,9 @@ class LeanEncoder:
             with beginning_with(self.start, self._texts, encoder):
                 return self._plain(*inputs, **options)
         weights = dict(zip(self._weights, _lower(*self._weights.values()), strict=True))
-        with packed(encoder, self._lengths):
-            output = functional_call(self._plain, weights, inputs, options, tie_weights=False)
+        if self._lengths is not None and family_of(encoder):
+            options = {"lengths": self._lengths, "first_only": self.first_only, **options}
+        output = functional_call(self._plain, weights, inputs, options, tie_weights=False)
         for name, value in output.items():
             if isinstance(value, Tensor) and value.dtype == PRECISION:
                 output[name] = value.float()
@@ -97,13 +100,15 @@ def _cast(tensors: Sequence[Tensor], precision: torch.dtype) -> tuple[Tensor, ..
 
 
 class _Plain(nn.Module):
-    """The encoder with the forward pass of its class."""
+    """The encoder with the forward pass of its class, without padding where lengths are given."""
 
     def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
         self.encoder = encoder
 
-    def forward(self, *inputs: Any, **options: Any) -> Any:
+    def forward(self, *inputs: Any, lengths: Ints | None = None, first_only: bool = False, **options: Any) -> Any:
+        if lengths is not None:
+            return run_packed(self.encoder, lengths, first_only, *inputs, **options)
         return type(self.encoder).forward(self.encoder, *inputs, **options)
 
 

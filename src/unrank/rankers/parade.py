@@ -57,7 +57,7 @@ class ParadeRanker(Ranker):
         self.tokenizer, self.settings = tokenizer, settings
         self._template = PairTemplate.of(tokenizer, settings.longest)
         self._query_room = settings.longest - self._template.special - settings.window
-        self.lean = LeanEncoder(encoder)
+        self.lean = LeanEncoder(encoder, first_only=True)
         self.eval()
 
     @classmethod
