@@ -23,7 +23,7 @@ class SharedWords(PlainRanker):
         return Tokens.of([[1 + crc32(word.encode()) % 65_535 for word in text.lower().split()] for text in texts])
 
     def forward(self, queries: Tokens, documents: Tokens) -> torch.Tensor:
-        words, others = (torch.from_numpy(side.padded(0, 1_000)).to(self.device) for side in (queries, documents))
+        words, others = (side.padded(0, 1_000, self.device) for side in (queries, documents))
         return (self.weight[words] * (words[:, :, None] == others[:, None, :]).any(2) * (words > 0)).sum(1)
 
 

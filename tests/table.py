@@ -99,8 +99,9 @@ class TableRanker(Ranker):
         return Tokens.of([[int(text)] for text in texts])
 
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
-        self.asked += zip(queries.ids.tolist(), documents.ids.tolist(), strict=True)
-        return self.table[torch.from_numpy(queries.ids).long(), torch.from_numpy(documents.ids).long()]
+        query, document = (side.padded(0, 1, self.device)[:, 0] for side in (queries, documents))
+        self.asked += zip(query.tolist(), document.tolist(), strict=True)
+        return self.table[query, document]
 
 
 def random_table(collection: Collection, seed: int, values: int = 1_000) -> TableRanker:

@@ -121,7 +121,9 @@ def test_a_pair_is_joined_as_roberta_joins_it(tmp_path: Path) -> None:
     assert_equal_to_predict(tmp_path)
     ranker = load_ranker(tmp_path)
     assert isinstance(ranker, CrossEncoderRanker)
-    features = ranker._template.join(ranker.tokenize(["ba"], "query"), ranker.tokenize(["be bi"], "document"))
+    features = ranker._template.join(
+        ranker.tokenize(["ba"], "query"), ranker.tokenize(["be bi"], "document"), ranker.device
+    )
     ids = features["input_ids"][0].tolist()
     assert ids == [0, 5, 2, 2, 6, 7, 2, 1]
     assert AutoTokenizer.from_pretrained(tmp_path)("ba", "be bi")["input_ids"] == ids[:7]

@@ -135,3 +135,18 @@ def test_lengths_are_forgotten_after_the_pass(rankers: dict[str, Ranker]) -> Non
     with pytest.raises(ZeroDivisionError), held.reading(np.array([1])):
         _ = 1 / 0
     assert held._lengths is None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_a_gpu_gradients_are_those_of_the_cpu(kind: str, rankers: dict[str, Ranker]) -> None:
+    usual, lean_one = copy.deepcopy(rankers[kind]), copy.deepcopy(rankers[kind]).cuda()
+    for ranker in (usual, lean_one):
+        scores(ranker).square().sum().backward()  # type: ignore[no-untyped-call]
+    expected = {name: weight.grad for name, weight in usual.named_parameters() if weight.grad is not None}
+    given = {name: weight.grad.cpu() for name, weight in lean_one.named_parameters() if weight.grad is not None}
+    assert given.keys() >= expected.keys()
+    whole = float(torch.cat([gradient.flatten() for gradient in expected.values()]).norm())
+    for name, gradient in expected.items():
+        apart = float((given[name] - gradient).norm())
+        assert apart <= 0.1 * float(gradient.norm()) + 0.005 * whole, name

@@ -56,7 +56,7 @@ def test_padding_matches_nothing(ranker: WordRanker) -> None:
 
 def test_words_beyond_the_longest_are_not_read(ranker: WordRanker) -> None:
     queries, documents = ranker.tokenize([LONG], "query"), ranker.tokenize([LONG], "document")
-    assert (len(queries.ids), len(documents.ids)) == (LONGEST["query"], LONGEST["document"])
+    assert (len(queries.ids.array), len(documents.ids.array)) == (LONGEST["query"], LONGEST["document"])
     assert ranker.score_texts(["ba"], [LONG]) == ranker.score_texts(["ba"], [LONG + " ba han"])
 
 

@@ -90,7 +90,7 @@ def test_files_that_hold_no_vectors(path: Path, tmp_path: Path) -> None:
 def test_an_unknown_word_is_not_padding_and_matches_itself_alone(path: Path) -> None:
     table = WordTable.create(str(path))
     tokens = table.tokenize(["Zebulon of the river", "zebulon!", "quibble"], most=9)
-    zebulon, of, the, river, again, other = tokens.ids.tolist()
+    zebulon, of, the, river, again, other = tokens.ids.array.tolist()
     assert zebulon == again
     assert len({0, zebulon, of, the, river, other}) == 6
     assert (the, river) == (1, 2)

@@ -15,12 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unrank.collection.texts import Rows
 from unrank.engine.runtime import Runtime
 from unrank.engine.samples import Phase, Samples, Scored
 from unrank.engine.scoring import score_pairs
 from unrank.engine.tokens import TokenStore
 from unrank.errors import NotFinite
 from unrank.rankers.base import Ranker
+from unrank.rankers.staging import to_device
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,7 @@ def _epoch(
     for place, phase in enumerate(phases):
         generator = np.random.default_rng([schedule.seed, number + 1, place])
         drawn = phase.draw(generator)
-        order = generator.permutation(len(drawn))
-        batches = [order[start : start + phase.batch] for start in range(0, len(order), phase.batch)]
+        batches = _batches(phase, len(drawn), generator)
         runtime.progress.begin(f"epoch {number + 1}: {phase.name}", len(batches))
         for done, batch in enumerate(batches, 1):
             tally.add(phase.name, step(ranker, phase, drawn.take(batch), optimizer, store, runtime), len(batch))
@@ -92,6 +93,14 @@ def _epoch(
                 tally = _Tally(runtime)
                 runtime.progress.begin(f"epoch {number + 1}: {phase.name}", len(batches) - done)
     yield tally.stretch(number + 1.0)
+
+
+def _batches(phase: Phase, samples: int, generator: np.random.Generator) -> list[Rows]:
+    """The samples in random order, those that belong together side by side."""
+    first = phase.together * generator.permutation(-(-samples // phase.together))
+    order = (first[:, None] + np.arange(phase.together)).ravel()
+    order = order[order < samples]
+    return [order[start : start + phase.batch] for start in range(0, samples, phase.batch)]
 
 
 class _Tally:
@@ -141,8 +150,11 @@ def step(
 
 
 def batch_loss(ranker: Ranker, phase: Phase, samples: Samples, store: TokenStore, runtime: Runtime) -> Tensor:
-    scores = score_pairs(ranker, store, samples.pairs[samples.present], runtime.tokens_at_once)
-    return phase.loss(Scored.of(samples, scores))
+    """The loss of a batch, in which a pair that stands in several samples is scored once."""
+    pairs = samples.pairs[samples.present]
+    _, once, place = np.unique(pairs[:, 0] << 32 | pairs[:, 1], return_index=True, return_inverse=True)
+    scores = score_pairs(ranker, store, pairs[once], runtime.tokens_at_once)
+    return phase.loss(Scored.of(samples, scores[to_device(place, scores.device)]))
 
 
 def squared_gradients(
@@ -152,8 +164,7 @@ def squared_gradients(
     ranker.eval()
     generator = np.random.default_rng(seed)
     drawn = phase.draw(generator)
-    order = generator.permutation(len(drawn))
-    batches = [order[start : start + phase.batch] for start in range(0, len(order), phase.batch)]
+    batches = _batches(phase, len(drawn), generator)
     weights = {name: weight for name, weight in ranker.named_parameters() if weight.requires_grad}
     total = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     runtime.progress.begin(f"importance: {phase.name}", len(batches))

@@ -82,6 +82,8 @@ class Phase:
     draw: Callable[[np.random.Generator], Samples]
     loss: Callable[[Scored], Tensor]
     batch: int
+    together: int = 1
+    """How many samples that follow one another go into the same step: what they share is scored once."""
 
 
 def _spread(values: NDArray[np.float32], present: NDArray[np.bool_]) -> NDArray[np.float32]:

@@ -35,8 +35,14 @@ def score_pairs(
     progress = progress or Silence()
     if not len(pairs):
         return torch.zeros(0, device=ranker.device)
-    if isinstance(ranker, SeparableRanker):
-        return _score_apart(ranker, store, pairs, tokens_at_once, progress)
+    with ranker.still():
+        score = _score_apart if isinstance(ranker, SeparableRanker) else _score_together
+        return score(ranker, store, pairs, tokens_at_once, progress)  # type: ignore[arg-type]
+
+
+def _score_together(
+    ranker: Ranker, store: TokenStore, pairs: Pairs, tokens_at_once: int, progress: Progress
+) -> Tensor:
     lengths = ranker.lengths(store.lengths(pairs[:, 0], "query"), store.lengths(pairs[:, 1], "document"))
     chunks = list(chunks_by_length(lengths, tokens_at_once))
     progress.begin("scoring", len(chunks))

@@ -12,13 +12,13 @@ from unrank.engine.samples import Phase, Samples, Scored
 from unrank.methods.base import Task, all_present
 
 
-def learn(task: Task, pairs: Pairs, negatives: int, batch: int) -> Phase:
-    """A phase that learns pairs, each with so many fresh negatives."""
+def learn(task: Task, pairs: Pairs, negatives: int, batch: int, together: int = 1) -> Phase:
+    """A phase that learns pairs, each with so many fresh negatives, so many of them in one step."""
 
     def draw(generator: np.random.Generator) -> Samples:
         return triples(task, pairs, negatives, generator)
 
-    return Phase("learn", negatives * len(pairs), draw, ranking_loss, batch)
+    return Phase("learn", negatives * len(pairs), draw, ranking_loss, batch, together)
 
 
 def triples(task: Task, pairs: Pairs, negatives: int, generator: np.random.Generator, swapped: bool = False) -> Samples:

@@ -8,7 +8,8 @@ many pairs is encoded once.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
@@ -64,6 +65,12 @@ class Ranker(nn.Module, ABC):
     def encoders(self) -> Sequence[nn.Module]:
         """The parts whose layers are counted apart: all of it, unless it has more than one encoder."""
         return [self]
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """While no weight changes, so that a pass may use what the one before it made of them."""
+        with self.lean.still() if self.lean else nullcontext():
+            yield
 
     @property
     def device(self) -> torch.device:

@@ -19,7 +19,6 @@ from unrank.errors import BadFile
 from unrank.rankers.base import Ranker, Role
 from unrank.rankers.encoder import checked_encoder
 from unrank.rankers.lean import LeanEncoder
-from unrank.rankers.staging import to_device
 from unrank.rankers.tokens import Ints, Tokens
 from unrank.rankers.transformer import MAX_TOKENS, SAFE, PairTemplate, loading, longest_input, quiet
 
@@ -73,10 +72,9 @@ class CrossEncoderRanker(Ranker):
         return Tokens.of(encoded["input_ids"])
 
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
-        features = self._template.join(queries, documents)
-        tensors: dict[str, Any] = {name: to_device(array, self.device) for name, array in features.items()}
+        features: dict[str, Any] = self._template.join(queries, documents, self.device)
         with self.lean.reading(self.lengths(queries.lengths, documents.lengths)):
-            scores: Tensor = self.model({**tensors, "modality": "text"})["scores"]
+            scores: Tensor = self.model({**features, "modality": "text"})["scores"]
         return scores.float().reshape(-1)
 
     def lengths(self, queries: Ints, documents: Ints) -> Ints:

@@ -82,4 +82,4 @@ def _take(start: FrozenStart, texts: Tokens) -> Any:
 
 
 def _keys(texts: Tokens) -> list[bytes]:
-    return [texts.ids[start:end].tobytes() for start, end in zip(texts.offsets[:-1], texts.offsets[1:], strict=True)]
+    return [text.tobytes() for text in texts]

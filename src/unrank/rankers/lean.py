@@ -20,6 +20,7 @@ from unrank.rankers.packing import family_of, layers_of, run_packed
 from unrank.rankers.tokens import Ints, Tokens
 
 PRECISION = torch.bfloat16
+ROUND = 64
 
 
 class LeanEncoder:
@@ -31,6 +32,8 @@ class LeanEncoder:
         self._plain = _Plain(encoder)
         self._weights = dict(self._plain.named_parameters())
         self.start: FrozenStart | None = None
+        self._still = False
+        self._lower_weights: Sequence[Tensor] | None = None
         self._lengths: Ints | None = None
         self._texts: Tokens | None = None
         encoder.forward = self  # also where a library calls `forward` itself
@@ -61,7 +64,7 @@ class LeanEncoder:
         if not on_gpu(encoder):
             with beginning_with(self.start, self._texts, encoder):
                 return self._plain(*inputs, **options)
-        weights = dict(zip(self._weights, _lower(*self._weights.values()), strict=True))
+        weights = dict(zip(self._weights, self._lowered(), strict=True))
         if self._lengths is not None and family_of(encoder):
             options = {"lengths": self._lengths, "first_only": self.first_only, **options}
         output = functional_call(self._plain, weights, inputs, options, tie_weights=False)
@@ -69,6 +72,25 @@ class LeanEncoder:
             if isinstance(value, Tensor) and value.dtype == PRECISION:
                 output[name] = value.float()
         return output
+
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """While no weight changes: what is made of them for one pass serves the next."""
+        self._still = True
+        try:
+            yield
+        finally:
+            self._still, self._lower_weights = False, None
+
+    def _lowered(self) -> Sequence[Tensor]:
+        """The weights in lower precision."""
+        if self._lower_weights is not None:
+            return self._lower_weights
+        lower = _lower(*self._weights.values())
+        if self._still:
+            self._lower_weights = lower
+        return lower
 
 
 class _Lower(torch.autograd.Function):
@@ -94,7 +116,12 @@ def _lower(*weights: Tensor) -> tuple[Tensor, ...]:
 
 
 def _cast(tensors: Sequence[Tensor], precision: torch.dtype) -> tuple[Tensor, ...]:
-    cast = [torch.empty_like(tensor, dtype=precision) for tensor in tensors]
+    """Copies in one stretch of memory, each begun at a round number so that kernels may read it in one go."""
+    sizes = [-(-tensor.numel() // ROUND) * ROUND for tensor in tensors]
+    whole = torch.empty(sum(sizes), dtype=precision, device=tensors[0].device)
+    cast = [
+        part[: tensor.numel()].view(tensor.shape) for part, tensor in zip(whole.split(sizes), tensors, strict=True)
+    ]
     torch._foreach_copy_(cast, list(tensors))
     return tuple(cast)
 

@@ -39,8 +39,6 @@ FAMILIES = {
     "roberta": Family("encoder", BERT, positions_after_padding=True),
     "xlm-roberta": Family("encoder", BERT, positions_after_padding=True),
 }
-LENGTH_STEP = 128
-"""The length of the longest text is rounded up to a multiple, so that few are compiled for."""
 NO_MASK = "unrank_packed"
 """The name of an attention that needs no mask, so that none is made."""
 
@@ -87,7 +85,7 @@ class _Packing:
         self._all = int(filled.sum())
         device = padded.device
         starts = to_device(np.concatenate([[0], np.cumsum(filled)]).astype(np.int32), device)
-        self.spans = Spans(starts, -(-int(lengths.max()) // LENGTH_STEP) * LENGTH_STEP)
+        self.spans = Spans(starts, int(lengths.max()))
         text = torch.repeat_interleave(to_device(filled, device), output_size=self._all)
         self.place = torch.arange(self._all, device=device) - starts[text]
         self._row = (text * padded.shape[1] + self.place)[: self._tokens]
@@ -99,7 +97,7 @@ class _Packing:
         return packed
 
     def unpack(self, packed: Tensor, first_only: bool) -> Tensor:
-        """[1, tokens, size] -> [texts, width, size], or of first tokens [1, texts and fillers, size] -> [texts, 1, size]"""
+        """[1, tokens, size] -> [texts, width, size]; where there are first tokens alone -> [texts, 1, size]"""
         texts, width = self._shape
         if first_only:
             return packed[0, :texts].unsqueeze(1)

@@ -34,7 +34,7 @@ from unrank.rankers.staging import to_device
 from unrank.rankers.tokens import WIDTH_STEP, Ints, Tokens
 from unrank.rankers.transformer import MAX_TOKENS, PairTemplate, loading, longest_input, quiet
 
-TOKENS_AT_ONCE = {"cpu": 4_096, "cuda": 131_072}
+TOKENS_AT_ONCE = {"cpu": 4_096, "cuda": 524_288}
 """How many tokens go through the encoder at once; a document of more is read in pieces."""
 
 MANY_PASSAGES = 8
@@ -129,13 +129,12 @@ class ParadeRanker(Ranker):
         return torch.cat([self._read_piece(queries.take(piece), passages.take(piece), again) for piece in pieces])
 
     def _read_piece(self, queries: Tokens, passages: Tokens, again: bool) -> Tensor:
-        features = self._template.join(queries, passages)
-        tensors = {name: to_device(array, self.device) for name, array in features.items()}
+        features = self._template.join(queries, passages, self.device)
         lengths = queries.lengths + passages.lengths + self._template.special
 
         def encode() -> Tensor:
             with self.lean.reading(lengths):
-                vectors: Tensor = self.encoder(**tensors).last_hidden_state[:, 0]
+                vectors: Tensor = self.encoder(**features).last_hidden_state[:, 0]
             return vectors.float()
 
         if not again:

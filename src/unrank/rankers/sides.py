@@ -12,15 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from sentence_transformers.base.modules import Router
+from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 
 from unrank.errors import UnrankError
 from unrank.rankers.base import Role
 from unrank.rankers.lean import LeanEncoder
-from unrank.rankers.staging import to_device
 from unrank.rankers.tokens import Tokens, mask_of
 from unrank.rankers.transformer import longest_input
 
@@ -35,7 +34,8 @@ class Sides:
         self._model = model
         self.transformers: dict[Role, Any] = {role: modules_of(model, role)[0] for role in PROMPTS}
         encoders = {id(transformer.auto_model): transformer.auto_model for transformer in self.transformers.values()}
-        lean = {key: LeanEncoder(encoder) for key, encoder in encoders.items()}
+        first_only = all(_reads_first_only(modules_of(model, role)) for role in PROMPTS)
+        lean = {key: LeanEncoder(encoder, first_only) for key, encoder in encoders.items()}
         self._sides: dict[Role, _Side] = {
             role: _Side.of(transformer, lean[id(transformer.auto_model)], _prompt(model, role))
             for role, transformer in self.transformers.items()
@@ -60,9 +60,9 @@ class Sides:
 
     def encode(self, tokens: Tokens, role: Role, device: torch.device) -> dict[str, Any]:
         """All that the model gives for texts of one side."""
-        all_seen = not (tokens.ids < 0).any()  # what is not attended to has a place in padding alone
         side = self._sides[role]
-        with side.lean.reading(tokens.lengths if all_seen else None, tokens):
+        lengths = None if tokens.ids.some_negative else tokens.lengths  # the unattended have a place in padding alone
+        with side.lean.reading(lengths, tokens):
             features: dict[str, Any] = self._model(side.features(tokens, device), task=role)
         return features
 
@@ -86,15 +86,13 @@ class _Side:
 
     def features(self, tokens: Tokens, device: torch.device) -> dict[str, Any]:
         """What the model's first module takes."""
-        ids = tokens.padded(self.padding, self.longest)
-        unseen = ids < 0
-        arrays = {
-            "input_ids": np.where(unseen, ~ids, ids),
-            "attention_mask": np.where(unseen, 0, mask_of(tokens.lengths, ids.shape[1])),
-        }
-        if unseen.any():
-            arrays["query_expansion_positions"] = unseen
-        features: dict[str, Any] = {name: to_device(array, device) for name, array in arrays.items()}
+        ids = tokens.padded(self.padding, self.longest, device)
+        seen = mask_of(tokens.lengths, ids.shape[1], device)
+        features: dict[str, Any] = {"input_ids": ids, "attention_mask": seen.long()}
+        if tokens.ids.some_negative:
+            unseen = ids < 0
+            features = {"input_ids": torch.where(unseen, ~ids, ids), "attention_mask": (seen & ~unseen).long()}
+            features["query_expansion_positions"] = unseen
         if self.prompt:
             features["prompt_length"] = self.prompt_length
         return {**features, "modality": "text"}
@@ -107,6 +105,11 @@ def modules_of(model: Any, role: Role) -> list[Any]:
         routed = isinstance(module, Router)
         modules += module.sub_modules[module._resolve_route(role, "text")] if routed else [module]
     return modules
+
+
+def _reads_first_only(modules: Sequence[Any]) -> bool:
+    """Whether the encoder's first token is all that the next module takes of a text."""
+    return len(modules) > 1 and isinstance(modules[1], Pooling) and modules[1].pooling_mode == "cls"
 
 
 def part_sides(model: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError
+from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
 from unrank.errors import BadFile
@@ -100,23 +100,27 @@ class PairTemplate:
     def special(self) -> int:
         return len(self.before) + len(self.between) + len(self.after)
 
-    def join(self, queries: Tokens, documents: Tokens) -> dict[str, NDArray[np.int64]]:
-        """The encoder's inputs for each pair. [pairs, longest]"""
+    def join(self, queries: Tokens, documents: Tokens, device: torch.device) -> dict[str, Tensor]:
+        """The encoder's inputs for each pair. int64 [pairs, longest]"""
         query_lengths, document_lengths = cut_pairs(queries.lengths, documents.lengths, self.longest - self.special)
-        queries, documents = queries.cut(query_lengths), documents.cut(document_lengths)
         lengths = query_lengths + document_lengths + self.special
-        shape = (len(queries), width_for(lengths, self.longest))
-        ids, types = np.full(shape, self.padding, np.int64), np.zeros(shape, np.int64)
+        width = width_for(lengths, self.longest)
+        ids = torch.full((len(queries), width), self.padding, device=device)
+        kinds = torch.zeros_like(ids)
         column: Ints = np.zeros(len(queries), np.int64)
-        parts: Sequence[Tokens | tuple[int, ...]] = (self.before, queries, self.between, documents, self.after)
+        parts = (self.before, queries.cut(query_lengths), self.between, documents.cut(document_lengths), self.after)
         for part, kind in zip(parts, self.types or (0,) * len(parts), strict=True):
-            tokens = part if isinstance(part, Tokens) else Tokens.of([part] * len(queries))
+            tokens = part if isinstance(part, Tokens) else _repeated(part, len(queries))
             tokens.place(ids, column)
             if kind:
-                Tokens(np.full_like(tokens.ids, kind), tokens.offsets).place(types, column)
+                kinds += kind * (mask_of(column + tokens.lengths, width, device) & ~mask_of(column, width, device))
             column = column + tokens.lengths
-        features = {"input_ids": ids, "attention_mask": mask_of(lengths, shape[1])}
-        return {**features, "token_type_ids": types} if self.types else features
+        features = {"input_ids": ids, "attention_mask": mask_of(lengths, width, device).long()}
+        return {**features, "token_type_ids": kinds} if self.types else features
+
+
+def _repeated(ids: tuple[int, ...], times: int) -> Tokens:
+    return Tokens.of([ids]).take(np.zeros(times, np.int64))
 
 
 def cut_pairs(first: Ints, second: Ints, room: int) -> tuple[Ints, Ints]:

@@ -39,12 +39,12 @@ class Batch:
     @classmethod
     def of(cls, queries: Tokens, documents: Tokens, device: torch.device) -> Batch:
         """Queries are short: to pad them to a round number would cost more than it saves."""
-        query, document = queries.padded(0, most=0), documents.padded(0, LONGEST["document"])
+        query, document = queries.padded(0, 0, device), documents.padded(0, LONGEST["document"], device)
         return cls(
-            to_device(query, device),
-            to_device(document, device),
-            to_device(mask_of(queries.lengths, query.shape[1]).astype(np.float32), device),
-            to_device(mask_of(documents.lengths, document.shape[1]).astype(np.float32), device),
+            query,
+            document,
+            mask_of(queries.lengths, query.shape[1], device).float(),
+            mask_of(documents.lengths, document.shape[1], device).float(),
             queries.lengths,
             documents.lengths,
         )
