@@ -178,7 +178,7 @@ def test_the_best_model_need_not_be_the_last(
         seen.append(weights_of(student))
         return seen[-1]
 
-    monkeypatch.setattr("unrank.evaluation.scorecard.Judge.forget_mrr", lambda *_: next(said))
+    monkeypatch.setattr("unrank.forgetting.gauge.Gauge.estimate", lambda *_: next(said))
     monkeypatch.setattr("unrank.forgetting.run.weights_of", noted)
     monkeypatch.setattr("unrank.forgetting.steering.weights_of", noted)
     result = forget(trained.ranker, dense, removal, method=replace(FAST, epochs=4), target=0.01)

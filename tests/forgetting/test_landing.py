@@ -60,14 +60,19 @@ def landed(measure: Callable[[float], float], target: float, near: float = NEAR)
     def share() -> float:
         return (ranker.weight.item() - START) / (END - START)
 
-    def counted() -> float:
-        nonlocal calls
-        calls += 1
-        return measure(share())
+    class Counted:
+        exact = True
 
-    landing = land(ranker, above, measure(1.0), target, near, counted)
-    assert measure(share()) == landing.forget  # the weights measure what was reported,
-    assert share() == landing.share  # lie where it was reported,
+        def measure(self) -> float:
+            nonlocal calls
+            calls += 1
+            return measure(round(share(), 14))
+
+        estimate = measure
+
+    landing = land(ranker, above, measure(0.0), measure(1.0), target, near, Counted())
+    assert share() == pytest.approx(landing.share, abs=1e-12)  # the weights lie where it was reported,
+    assert measure(landing.share) == pytest.approx(landing.forget, abs=1e-9)  # measure what was reported,
     assert landing.evaluations == calls <= MOST_EVALUATIONS  # and took as long
     assert ranker.frozen.item() == 7.0
     return landing, ranker, calls
@@ -155,3 +160,30 @@ def test_weights_are_copies() -> None:
     put_weights(ranker, held, {"weight": torch.tensor(END, dtype=torch.float64)}, 0.25)
     assert ranker.weight.item() == 2.5
     assert float(held["weight"]) == START
+
+
+def test_estimates_that_are_off_by_the_same_everywhere_cost_two_measurements() -> None:
+    """The first shows how far they are off, the second is right."""
+    ranker = OneWeight(START)
+    above = weights_of(ranker)
+    with torch.no_grad():
+        ranker.weight.fill_(END)
+
+    class Biased:
+        exact = False
+        measured, apart = 0, 0.05
+
+        def value(self) -> float:
+            return falling((ranker.weight.item() - START) / (END - START))
+
+        def measure(self) -> float:
+            self.measured, self.apart = self.measured + 1, 0.0
+            return self.value()
+
+        def estimate(self) -> float:
+            return self.value() + self.apart
+
+    gauge = Biased()
+    landing = land(ranker, above, falling(0), falling(1), 0.5, NEAR, gauge)
+    assert abs(landing.forget - 0.5) <= NEAR
+    assert gauge.measured == landing.evaluations == 2

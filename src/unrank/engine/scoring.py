@@ -40,9 +40,7 @@ def score_pairs(
         return score(ranker, store, pairs, tokens_at_once, progress)  # type: ignore[arg-type]
 
 
-def _score_together(
-    ranker: Ranker, store: TokenStore, pairs: Pairs, tokens_at_once: int, progress: Progress
-) -> Tensor:
+def _score_together(ranker: Ranker, store: TokenStore, pairs: Pairs, tokens_at_once: int, progress: Progress) -> Tensor:
     lengths = ranker.lengths(store.lengths(pairs[:, 0], "query"), store.lengths(pairs[:, 1], "document"))
     chunks = list(chunks_by_length(lengths, tokens_at_once))
     progress.begin("scoring", len(chunks))

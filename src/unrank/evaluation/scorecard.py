@@ -97,8 +97,17 @@ class Judge:
 
     def forget_mrr(self, score: Scorer) -> float:
         """What steers a run: MRR of the forget pairs alone, from the lists that can change it."""
-        lists = self._score(score, np.unique(self.parts.forget[:, 0]), only=self.parts.forget)
-        return float(reciprocal_ranks(*self._lists(lists, self.parts.forget, forget=True)).mean())
+        pairs = self.forget_lists()
+        return float(self.forget_ranks(pairs, score(pairs)).mean())
+
+    def forget_lists(self) -> Pairs:
+        """The pairs whose scores the forget MRR depends on: those of the forget set come first, in its order."""
+        return np.concatenate([self.parts.forget, self._collection.negatives.pairs(np.unique(self.parts.forget[:, 0]))])
+
+    def forget_ranks(self, pairs: Pairs, scores: NDArray[np.float32]) -> Floats:
+        """The reciprocal rank of each forget query that has pairs here, among the pairs that are here."""
+        forget = self.parts.forget[np.isin(self.parts.forget[:, 0], pairs[:, 0])]
+        return reciprocal_ranks(*self._lists(ListScores(pairs, scores), forget, forget=True))
 
     def earlier_mrr(self, score: Scorer) -> float | None:
         """MRR of the pairs that were forgotten before, measured as forget pairs are."""

@@ -1,13 +1,15 @@
 """Landing: from weights above the target and weights below it to weights on it.
 
-The straight line between the two is bisected by measuring the forget MRR alone. A run that steps over the
-target in its last epoch is brought back to where it wanted to stop.
+On the straight line between the two, the place where the forget MRR is on target is looked for by estimates and
+confirmed by measurements, which narrow the line down. A run that steps over the target in its last epoch is brought
+back to where it wanted to stop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,6 +18,18 @@ from unrank.rankers.base import Ranker
 
 MOST_EVALUATIONS = 12
 Weights = dict[str, Tensor]
+
+
+class Measure(Protocol):
+    """Whoever knows the ranker's forget MRR."""
+
+    exact: bool
+
+    def measure(self) -> float:
+        """The forget MRR."""
+
+    def estimate(self) -> float:
+        """About the same, in less time; where it is exact, no less."""
 
 
 @dataclass(frozen=True)
@@ -41,27 +55,65 @@ def put_weights(ranker: Ranker, above: Weights, below: Weights | None = None, sh
 
 
 def land(
-    ranker: Ranker, above: Weights, at_end: float, target: float, near: float, measure: Callable[[], float]
+    ranker: Ranker, above: Weights, before: float, at_end: float, target: float, near: float, gauge: Measure
 ) -> Landing:
     """Move a ranker that has crossed the target back onto it.
 
-    `above` are the last weights that measured above the target, `at_end` what the ranker measures now. If no point on
-    the line is near enough, the nearest at or below the target is taken.
+    `above` are the last weights above the target, `before` what they came to, `at_end` what the ranker measures now. If
+    no point on the line is near enough, the nearest at or below the target is taken.
     """
     below = weights_of(ranker)
-    low, high = 0.0, 1.0
+    line = _Line(0.0, before, 1.0, at_end)
     best = Landing(1.0, at_end, 0)
     evaluations = 0
+
+    def value_at(share: float, ask: Callable[[], float]) -> float:
+        put_weights(ranker, above, below, share)
+        return ask()
+
     while abs(best.forget - target) > near and evaluations < MOST_EVALUATIONS:
-        middle = (low + high) / 2
-        put_weights(ranker, above, below, middle)
-        forget = measure()
+        guess = line if gauge.exact else _narrowed(line, target, near, lambda share: value_at(share, gauge.estimate))
+        share = guess.crossing(target, evaluations)
+        forget = value_at(share, gauge.measure)
         evaluations += 1
         if abs(forget - target) <= near or best.forget < forget <= target:
-            best = Landing(middle, forget, evaluations)
-        low, high = (middle, high) if forget > target else (low, middle)
+            best = Landing(share, forget, evaluations)
+        line = line.cut(share, forget, target)
     if best.share == 1.0:
         put_weights(ranker, below)
     else:
         put_weights(ranker, above, below, best.share)
     return Landing(best.share, best.forget, evaluations)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A stretch of the way with its ends' values: above the target at the low share, at or below it at the high one."""
+
+    low: float
+    low_value: float
+    high: float
+    high_value: float
+
+    def crossing(self, target: float, turn: int) -> float:
+        """Where the target may lie: by turns as on a straight line, and half way, which no shape of it can slow down."""
+        fall = self.low_value - self.high_value
+        part = (self.low_value - target) / fall if turn % 2 == 0 and fall > 0 else 0.5
+        return self.low + min(max(part, 0.05), 0.95) * (self.high - self.low)
+
+    def cut(self, share: float, value: float, target: float) -> _Line:
+        """What is left of it when the value at a share is known."""
+        if value > target:
+            return _Line(share, value, self.high, self.high_value)
+        return _Line(self.low, self.low_value, share, value)
+
+
+def _narrowed(line: _Line, target: float, near: float, estimate: Callable[[float], float]) -> _Line:
+    """The line cut down by estimates until they say that its crossing is on target."""
+    for turn in range(MOST_EVALUATIONS):
+        share = line.crossing(target, turn)
+        value = estimate(share)
+        if abs(value - target) <= near / 2:
+            return _Line(share, value, share, value)
+        line = line.cut(share, value, target)
+    return line

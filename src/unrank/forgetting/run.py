@@ -11,6 +11,7 @@ import torch
 from unrank.engine.loop import Schedule, fit, squared_gradients
 from unrank.errors import UnrankError
 from unrank.forgetting.clock import Clock
+from unrank.forgetting.gauge import Gauge
 from unrank.forgetting.landing import Landing, weights_of
 from unrank.forgetting.steering import Steering
 from unrank.forgetting.target import tolerance
@@ -77,8 +78,10 @@ def run_method(
     if forget_before <= target:
         return Outcome(reached=True)
     near = tolerance(len(np.unique(workshop.parts.forget[:, 0])))
+    gauge = Gauge(workshop.judge, task.teacher.scores, workshop.scorer(student))
+    begin = forget_before, weights_of(student)
     steering = Steering(
-        student, workshop, target, near, clock, pace.watched(workshop), pace.minutes, weights_of(student), forget_before
+        student, workshop, gauge, target, near, clock, pace.watched(workshop), pace.minutes, begin, forget_before
     )
     schedule = Schedule(method.epochs, method.learning_rate, seed, pace.check_every)
     with clock.on("teacher"):  # a plan may make a teacher of its own

@@ -12,6 +12,7 @@ from typing import Any
 
 from unrank.engine.loop import Stretch
 from unrank.forgetting.clock import Clock
+from unrank.forgetting.gauge import Gauge
 from unrank.forgetting.landing import Landing, Weights, land, put_weights, weights_of
 from unrank.forgetting.workshop import Workshop
 from unrank.rankers.base import Ranker
@@ -23,12 +24,13 @@ class Steering:
 
     student: Ranker
     workshop: Workshop
+    gauge: Gauge
     target: float
     near: float
     clock: Clock
     watched: int
     minutes: float | None
-    above: Weights
+    above: tuple[float, Weights]
     forget: float
     history: list[dict[str, Any]] = field(default_factory=list)
     best: tuple[float, Weights] | None = None
@@ -46,36 +48,41 @@ class Steering:
         return self._land()
 
     def _check(self, stretch: Stretch) -> None:
+        """Below the target by an estimate is not below it: that is measured."""
         self.clock.add("steps", stretch.seconds)
         with self.clock.on("checks"):
-            self.forget = self.workshop.judge.forget_mrr(self.workshop.scorer(self.student))
+            self.forget, measured = self.gauge.estimate(), self.gauge.exact
+            if self.forget <= self.target and not measured:
+                self.forget, measured = self.gauge.measure(), True
         if self.forget > self.target:
-            self.above = weights_of(self.student)
+            self.above = self.forget, weights_of(self.student)
             if self.best is None or self.forget < self.best[0]:
-                self.best = self.forget, self.above
+                self.best = self.above
         line = {
             "epoch": round(stretch.epochs, 4),
             "seconds": stretch.seconds,
             "forget": self.forget,
+            "measured": measured,
             "losses": stretch.losses,
         }
         seen = self.workshop.judge.watch(self.workshop.scorer(self.student), self.watched) if self.watched else {}
         self.history.append(line | seen)
         moved = ", ".join(f"{name} {value:.3f}" for name, value in seen.items())
         self.workshop.runtime.progress.say(
-            f"epoch {stretch.epochs:.3g}: forget MRR {self.forget:.3f}, target {self.target:.3f}"
-            f"{moved and f' ({moved})'}"
+            f"epoch {stretch.epochs:.3g}: forget MRR {'' if measured else 'about '}{self.forget:.3f}, "
+            f"target {self.target:.3f}{moved and f' ({moved})'}"
         )
 
     def _land(self) -> Landing | None:
         """Onto the target if it was crossed, else back to the best weights."""
         if self.forget > self.target:
             if self.best is not None:
-                self.forget = self.best[0]
                 put_weights(self.student, self.best[1])
+                with self.clock.on("checks"):
+                    self.forget = self.best[0] if self.gauge.exact else self.gauge.measure()
             return None
-        judge, student, score = self.workshop.judge, self.student, self.workshop.scorer(self.student)
+        before, above = self.above
         with self.clock.on("landing"):
-            landing = land(student, self.above, self.forget, self.target, self.near, lambda: judge.forget_mrr(score))
+            landing = land(self.student, above, before, self.forget, self.target, self.near, self.gauge)
         self.forget = landing.forget
         return landing

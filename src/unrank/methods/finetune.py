@@ -22,6 +22,8 @@ class Finetune(Method):
     """Triples a step."""
     negatives: int = 8
     """Negatives a positive and epoch."""
+    together: int = 4
+    """How many of them are in the same step, where their positive is then scored once."""
 
     def plan(self, task: Task) -> Sequence[Phase]:
-        return [learn(task, task.parts.retain, self.negatives, self.batch)]
+        return [learn(task, task.parts.retain, self.negatives, self.batch, self.together)]

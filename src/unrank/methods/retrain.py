@@ -25,8 +25,8 @@ class Retrain(Method):
     """Triples a step."""
     negatives: int = 8
     """Negatives a positive and epoch."""
-    together: int = 1
-    """How many of a positive's negatives are in the same step, where the positive is then scored once."""
+    together: int = 4
+    """How many of them are in the same step, where their positive is then scored once."""
     enough: float = 0.95
     """Training stops at this MRR on a fixed sample of the training queries."""
 

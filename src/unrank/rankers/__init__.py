@@ -66,14 +66,14 @@ RANKERS: dict[str, RankerEntry] = {
         "duet",
         "DuetRanker",
         "where the query's words stand, and what both texts mean, on word vectors; no encoder, light",
-        recipes={"retrain": {"learning_rate": 5e-4, "epochs": 4, "batch": 64, "negatives": 4}},
+        recipes={"retrain": {"learning_rate": 5e-4, "epochs": 4, "batch": 64, "negatives": 4, "together": 1}},
     ),
     "match-pyramid": RankerEntry(
         "match_pyramid",
         "MatchPyramidRanker",
         "reads the similarities of all words like an image, on word vectors; no encoder, light",
         "matchpyramid",
-        {"retrain": {"learning_rate": 1e-3, "epochs": 6, "batch": 64, "negatives": 4}},
+        {"retrain": {"learning_rate": 1e-3, "epochs": 6, "batch": 64, "negatives": 4, "together": 1}},
     ),
 }
 

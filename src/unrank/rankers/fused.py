@@ -26,10 +26,19 @@ class FusedLayer(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        context: Any, states: Tensor, starts: Tensor, longest: int, heads: int, mix_eps: float, eps: float, *weights: Tensor
+        context: Any,
+        states: Tensor,
+        starts: Tensor,
+        longest: int,
+        heads: int,
+        mix_eps: float,
+        eps: float,
+        *weights: Tensor,
     ) -> Tensor:
         """states [tokens, size]; weights and biases of: query, key and value in one, mix, its norm, wide, narrow, norm"""
-        sides, sides_bias, mix, mix_bias, mix_scale, mix_shift, wide, wide_bias, narrow, narrow_bias, scale, shift = weights
+        sides, sides_bias, mix, mix_bias, mix_scale, mix_shift, wide, wide_bias, narrow, narrow_bias, scale, shift = (
+            weights
+        )
         query, key, value = linear(states, sides, sides_bias).view(len(states), 3, heads, -1).unbind(1)
         seen, spread, *seeds = torch.ops.aten._flash_attention_forward(
             query, key, value, starts, starts, longest, longest, 0.0, False, False
@@ -83,7 +92,9 @@ def add_norm(states: Tensor, added: Tensor, scale: Tensor, shift: Tensor, eps: f
     return out, added, mean, inverse
 
 
-def norm_backward(gradient: Tensor, sums: Tensor, mean: Tensor, inverse: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+def norm_backward(
+    gradient: Tensor, sums: Tensor, mean: Tensor, inverse: Tensor, scale: Tensor
+) -> tuple[Tensor, Tensor]:
     """Gradients: of the sum, [rows, size]; of scale, shift, and a bias that was added into the sum, [3, size]"""
     rows, size = sums.shape
     gradient = gradient.contiguous()
@@ -119,7 +130,9 @@ def _width(size: int) -> int:
 
 
 @triton.jit
-def _add_norm(states, added, scale, shift, out, mean, inverse, rows, size, eps, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+def _add_norm(
+    states, added, scale, shift, out, mean, inverse, rows, size, eps, ROWS: tl.constexpr, WIDTH: tl.constexpr
+):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, WIDTH)
     there = (row < rows)[:, None] & (column < size)[None, :]

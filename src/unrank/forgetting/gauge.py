@@ -1,0 +1,62 @@
+"""The forget MRR of a student, measured or estimated.
+
+To measure it is to score every candidate of every forget query, which costs more than the steps between two checks.
+While a run is far from its target, or looks for it, an estimate does: some of the queries, each with the candidates that
+the original ranks highest. What the last measurement differed by from its own estimate is added to the next ones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unrank.collection.collection import Pairs
+from unrank.collection.texts import Rows
+from unrank.evaluation.measure import Floats
+from unrank.evaluation.scorecard import Judge, Scorer
+
+QUERIES = 256
+CANDIDATES = 32
+WORTH = 0.5
+"""Where an estimate would take more of a measurement's scores than this, there is none."""
+
+
+class Gauge:
+    """Told once what the original scores; asked again and again what the student measures."""
+
+    def __init__(self, judge: Judge, original: Scorer, student: Scorer) -> None:
+        self._judge, self._student = judge, student
+        self._pairs = judge.forget_lists()
+        scores = original(self._pairs)
+        self._part = telling_rows(self._pairs, scores, judge.parts.forget)
+        self.exact = len(self._part) > WORTH * len(self._pairs)
+        """Whether an estimate is a measurement."""
+        self._learn(scores)
+
+    def measure(self) -> float:
+        return self._learn(self._student(self._pairs))
+
+    def estimate(self) -> float:
+        if self.exact:
+            return self.measure()
+        part = self._pairs[self._part]
+        return float(np.clip(self._mean(part, self._student(part)) + self._apart, 0, 1))
+
+    def _learn(self, scores: Floats) -> float:
+        whole = self._mean(self._pairs, scores)
+        self._apart = whole - self._mean(self._pairs[self._part], scores[self._part])
+        return whole
+
+    def _mean(self, pairs: Pairs, scores: Floats) -> float:
+        return float(self._judge.forget_ranks(pairs, scores).mean())
+
+
+def telling_rows(pairs: Pairs, scores: Floats, forget: Pairs) -> Rows:
+    """The rows of some queries' lists: their forget pairs, and the candidates with the highest scores."""
+    queries = np.unique(forget[:, 0])
+    chosen = np.random.default_rng(0).permutation(queries)[:QUERIES]
+    rows = np.flatnonzero(np.isin(pairs[:, 0], chosen))
+    rows = rows[np.lexsort((-scores[rows], pairs[rows, 0]))]
+    _, first, count = np.unique(pairs[rows, 0], return_index=True, return_counts=True)
+    place = np.arange(len(rows)) - np.repeat(first, count)
+    is_forget = np.isin(rows, np.arange(len(forget)))
+    return np.sort(rows[is_forget | (place < CANDIDATES)])

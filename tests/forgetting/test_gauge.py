@@ -1,0 +1,96 @@
+"""The gauge on lists whose scores are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.table import Listed, collection_of, forgetting
+from unrank.collection.collection import Collection, Pairs
+from unrank.evaluation.scorecard import Judge, Scorer
+from unrank.forgetting import gauge as module
+from unrank.forgetting.gauge import Gauge, telling_rows
+
+LISTS, NEGATIVES = 40, 12
+
+
+@pytest.fixture(scope="module")
+def collection() -> Collection:
+    """Each query has one relevant document and negatives that no other has."""
+    size = NEGATIVES + 1
+    return collection_of([Listed([row * size], range(row * size + 1, (row + 1) * size)) for row in range(LISTS)], 1_000)
+
+
+@pytest.fixture(scope="module")
+def judge(collection: Collection) -> Judge:
+    return Judge(collection, forgetting(collection, queries=range(30)))
+
+
+def scorer(seed: int, learned: float) -> Scorer:
+    """Random scores, and so much more for what is relevant."""
+    table = np.random.default_rng(seed).random(1_000).astype(np.float32)
+    table[:: NEGATIVES + 1] += np.float32(learned)
+
+    def score(pairs: Pairs) -> NDArray[np.float32]:
+        values: NDArray[np.float32] = table[pairs[:, 1]]
+        return values
+
+    return score
+
+
+@pytest.fixture
+def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUERIES", 10)
+    monkeypatch.setattr(module, "CANDIDATES", 4)
+
+
+class Counting:
+    """A student that can be exchanged, and counts the pairs it is asked for."""
+
+    def __init__(self, score: Scorer) -> None:
+        self.score, self.asked = score, 0
+
+    def __call__(self, pairs: Pairs) -> NDArray[np.float32]:
+        self.asked += len(pairs)
+        return self.score(pairs)
+
+
+def test_a_short_job_is_always_measured(judge: Judge) -> None:
+    gauge = Gauge(judge, scorer(0, 0.5), scorer(1, 0.1))
+    assert gauge.exact
+    assert gauge.estimate() == gauge.measure() == judge.forget_mrr(scorer(1, 0.1))
+
+
+@pytest.mark.usefixtures("smaller")
+def test_of_the_original_the_estimate_is_the_measure(judge: Judge) -> None:
+    original = scorer(0, 0.4)
+    student = Counting(original)
+    gauge = Gauge(judge, original, student)
+    assert not gauge.exact
+    assert gauge.estimate() == pytest.approx(judge.forget_mrr(original))
+    assert student.asked <= 10 * (4 + 1)
+
+
+@pytest.mark.usefixtures("smaller")
+def test_a_measurement_sets_the_estimate_right(judge: Judge) -> None:
+    student = Counting(scorer(0, 0.4))
+    gauge = Gauge(judge, scorer(0, 0.4), student)
+    student.score = scorer(3, 0.0)
+    wrong, true = gauge.estimate(), judge.forget_mrr(student.score)
+    assert wrong != pytest.approx(true)
+    assert gauge.measure() == true
+    assert gauge.estimate() == pytest.approx(true)
+
+
+@pytest.mark.usefixtures("smaller")
+def test_the_part_holds_the_forget_pairs_and_the_best_candidates(judge: Judge) -> None:
+    pairs, score = judge.forget_lists(), scorer(0, -9.0)
+    rows = telling_rows(pairs, score(pairs), judge.parts.forget)
+    for query in np.unique(pairs[rows, 0]):
+        mine = rows[pairs[rows, 0] == query]
+        negatives = [row for row in mine if row >= len(judge.parts.forget)]
+        every = score(pairs[(pairs[:, 0] == query) & (np.arange(len(pairs)) >= len(judge.parts.forget))])
+        assert len(mine) == len(negatives) + 1
+        assert sorted(score(pairs[negatives])) == sorted(every)[-4:]
+    assert len(np.unique(pairs[rows, 0])) == 10
