@@ -7,7 +7,7 @@ Dropout is off throughout, the optimiser lives through all epochs, and every dra
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unrank.collection.collection import Pairs
 from unrank.engine.runtime import Runtime
 from unrank.engine.samples import Phase, Samples, Scored
 from unrank.engine.scoring import score_pairs
@@ -133,16 +134,23 @@ def step(
     runtime: Runtime,
 ) -> Tensor:
     """One step on one batch; its loss, still on the device."""
-    loss = batch_loss(ranker, phase, samples, store, runtime)
-    runtime.accelerator.backward(loss)
+    loss = _backward(ranker, phase, samples, optimizer.zero_grad, store, runtime)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return loss.detach()
+    return loss
 
 
-def batch_loss(ranker: Ranker, phase: Phase, samples: Samples, store: TokenStore, runtime: Runtime) -> Tensor:
-    scores = score_pairs(ranker, store, samples.pairs[samples.present], runtime.tokens_at_once)
-    return phase.loss(Scored.of(samples, scores))
+def _backward(
+    ranker: Ranker, phase: Phase, samples: Samples, clear: Callable[[], None], store: TokenStore, runtime: Runtime
+) -> Tensor:
+    """Give each weight its gradient of the loss of these samples; the loss."""
+
+    def score(pairs: Pairs) -> Tensor:
+        return score_pairs(ranker, store, pairs, runtime.tokens_at_once)
+
+    return runtime.memory.backward(
+        score, samples.pairs[samples.present], lambda scores: phase.loss(Scored.of(samples, scores)), clear
+    )
 
 
 def squared_gradients(
@@ -158,10 +166,10 @@ def squared_gradients(
     total = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     runtime.progress.begin(f"importance: {phase.name}", len(batches))
     for batch in batches:
-        loss = batch_loss(ranker, phase, drawn.take(batch), store, runtime)
-        gradients = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
-        for name, gradient in zip(weights, gradients, strict=True):
-            if gradient is not None:
-                total[name] += gradient.square()
+        _backward(ranker, phase, drawn.take(batch), ranker.zero_grad, store, runtime)
+        for name, weight in weights.items():
+            if weight.grad is not None:
+                total[name] += weight.grad.square()
+        ranker.zero_grad()
         runtime.progress.advance()
     return {name: value / max(1, len(batches)) for name, value in total.items()}
