@@ -20,6 +20,7 @@ from unrank.forgetting.clock import Clock
 from unrank.forgetting.record import Record, hashed, save_ranker
 from unrank.forgetting.workshop import Workshop
 from unrank.methods import make_method
+from unrank.methods.ranking import learn
 from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker, public_name, ranker_kind
 from unrank.rankers.base import Ranker
@@ -73,6 +74,7 @@ def train(
         learning_epoch={"seconds": epoch, "how": "measured", "device": workshop.runtime.name},
         device=workshop.runtime.name,
         after=after.to_json(),
+        set_queries=workshop.judge.set_queries,
         removed=hashed(removal) if removal is not None else None,
         history=history,
     )
@@ -108,8 +110,9 @@ def estimate_learning_epoch(ranker: Ranker, workshop: Workshop) -> dict[str, Any
     method = recipe_of(ranker.kind)
     pupil = copy.deepcopy(ranker)
     optimizer = torch.optim.AdamW(pupil.parameters(), lr=0.0, weight_decay=0.0)
-    phase = method.plan(workshop.task(ranker))[0]
-    generator = np.random.default_rng(0)
+    generator, wanted = np.random.default_rng(0), TIMED_STEPS * max(TIMED_TRIPLES.values())
+    kept = workshop.parts.retain[generator.integers(len(workshop.parts.retain), size=wanted)]
+    phase = learn(workshop.task(ranker), kept, 1, method.batch)
     drawn = phase.draw(generator)
     size = min(TIMED_TRIPLES.get(workshop.runtime.device.type, 16), len(drawn))
     clock = Clock(workshop.runtime)
