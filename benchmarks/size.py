@@ -144,9 +144,13 @@ STEPS: dict[str, Callable[[Path], Figures]] = {"import": step_import, "use": ste
 
 
 def peak_gibibytes() -> float:
-    """The most memory that this process has held. Linux counts in KiB, macOS in bytes."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / GIBIBYTE
+    """The most memory that this process has held."""
+    return peak_of(resource.getrusage(resource.RUSAGE_SELF))
+
+
+def peak_of(usage: resource.struct_rusage) -> float:
+    """In GiB. Linux counts in KiB, macOS in bytes."""
+    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / GIBIBYTE
 
 
 def make_beir(folder: Path, size: Size) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,8 +105,12 @@ def test_padding_reaches_no_layer(encoder: Path, monkeypatch: pytest.MonkeyPatch
     ranker = enliven(create_ranker("cross-encoder", str(encoder), seed=0))
     as_on_a_gpu(monkeypatch, torch.float32)
     seen: list[int] = []
-    one_layer = packing.block
-    monkeypatch.setattr(packing, "block", lambda states, *rest: seen.append(len(states)) or one_layer(states, *rest))
+
+    def noted(states: Tensor, *rest: Any) -> Tensor:
+        seen.append(len(states))
+        return blocks.block(states, *rest)
+
+    monkeypatch.setattr(packing, "block", noted)
     queries, documents = ranker.tokenize(QUERIES, "query"), ranker.tokenize(DOCUMENTS, "document")
     ranker(queries, documents)
     lengths = ranker.lengths(queries.lengths, documents.lengths)

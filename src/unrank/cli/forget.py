@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unrank.cli.option import (
+    MEASURED,
     NOT_REACHED,
     CollectionFolder,
     DeviceName,
     DeviceOption,
     Frozen,
+    Measure,
     Quiet,
     RankerName,
     RemovalFile,
@@ -20,7 +22,7 @@ from unrank.cli.option import (
     Settings,
     read_settings,
 )
-from unrank.cli.show import duration, epochs_of, say, show_change, show_partition, show_recovery
+from unrank.cli.show import duration, epochs_of, say, show_change, show_partition, show_recovery, show_sampled
 from unrank.disk import check_free
 from unrank.errors import UnrankError
 
@@ -64,6 +66,7 @@ def forget(
     check_every: Annotated[int | None, typer.Option(help="Steps between checks; by default one an epoch.")] = None,
     minutes: Annotated[float | None, typer.Option(help="The most minutes that it may take.")] = None,
     watch: Annotated[int | None, typer.Option(help=WATCH, min=0)] = None,
+    measure: Measure = MEASURED,
     recovery: Annotated[
         bool, typer.Option("--recovery", help="Measure what comes back after an epoch on what is kept.")
     ] = False,
@@ -124,6 +127,7 @@ def forget(
             freeze=frozen,
             pace=pace,
             check_recovery=recovery,
+            measure=measure,
             seed=seed,
             device=device.value,
             progress=listener,
@@ -153,6 +157,7 @@ def read_removal(removal: Path | None, queries: Path | None, documents: Path | N
 def report(result: Forgotten, out: Path, keep_at_least: float | None) -> None:
     """Say how it went; exit 3 where less was reached, or more was lost, than was asked for."""
     show_change(result)
+    show_sampled(result)
     show_recovery(result.record)
     say(_in_words(result, out))
     if result.record.epochs and result.record.index_valid:

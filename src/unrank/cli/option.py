@@ -41,6 +41,10 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; 'unrank list methods' names them."),
 ]
+Measure = Annotated[
+    int, typer.Option("--measure", min=0, help="Queries of each kept set to measure at most, drawn by lot; 0 for all.")
+]
+MEASURED = 3_000
 RemovalFile = Annotated[Path | None, typer.Option("--removal", help="A removal.json.")]
 
 

@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from unrank.cli.option import (
+    MEASURED,
     AsJson,
     CollectionFolder,
     DeviceName,
     DeviceOption,
+    Measure,
     Out,
     Quiet,
     RankerName,
@@ -70,6 +72,7 @@ def evaluate(
     ranker: RankerName,
     collection: CollectionFolder,
     removal: RemovalFile = None,
+    measure: Measure = MEASURED,
     as_json: AsJson = False,
     device: DeviceOption = DeviceName.auto,
     quiet: Quiet = False,
@@ -82,15 +85,17 @@ def evaluate(
     opened = open_collection(collection)
 
     from unrank.cli.progress import progress
-    from unrank.forgetting.evaluate import evaluate as measure
+    from unrank.forgetting.evaluate import evaluate as evaluate_ranker
     from unrank.forgetting.evaluate import evaluate_bm25
     from unrank.rankers import load_ranker
 
     if ranker == "bm25":
-        scorecard = evaluate_bm25(opened, removed)
+        scorecard = evaluate_bm25(opened, removed, measure)
     else:
         with progress(quiet or as_json) as listener:
-            scorecard = measure(load_ranker(ranker), opened, removed, device=device.value, progress=listener)
+            scorecard = evaluate_ranker(
+                load_ranker(ranker), opened, removed, measure=measure, device=device.value, progress=listener
+            )
     if as_json:
         print(json.dumps(scorecard.to_json()))
     else:

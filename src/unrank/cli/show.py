@@ -84,6 +84,14 @@ def show_change(result: Forgotten) -> None:
     console().print(table)
 
 
+def show_sampled(result: Forgotten) -> None:
+    """Which sets were too large to be measured whole."""
+    for name, whole in (result.record.set_queries or {}).items():
+        measured: Measured | None = getattr(result.after, name)
+        if measured is not None and len(measured.queries) < whole:
+            say(f"{name}: {len(measured.queries):,} of its {whole:,} queries were measured; --measure 0 takes all")
+
+
 def show_recovery(record: Record) -> None:
     """What one epoch on kept data brought back, and whether what was forgotten before stayed so."""
     if record.recovery is not None:

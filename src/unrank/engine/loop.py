@@ -7,7 +7,7 @@ Dropout is off throughout, the optimiser lives through all epochs, and every dra
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
 from unrank.engine.runtime import Runtime
 from unrank.engine.samples import Phase, Samples, Scored
@@ -82,7 +83,7 @@ def _epoch(
     for place, phase in enumerate(phases):
         generator = np.random.default_rng([schedule.seed, number + 1, place])
         drawn = phase.draw(generator)
-        batches = _batches(phase, len(drawn), generator)
+        batches = batches_of(phase, len(drawn), generator)
         runtime.progress.begin(f"epoch {number + 1}: {phase.name}", len(batches))
         for done, batch in enumerate(batches, 1):
             tally.add(phase.name, step(ranker, phase, drawn.take(batch), optimizer, store, runtime), len(batch))
@@ -95,7 +96,7 @@ def _epoch(
     yield tally.stretch(number + 1.0)
 
 
-def _batches(phase: Phase, samples: int, generator: np.random.Generator) -> list[Rows]:
+def batches_of(phase: Phase, samples: int, generator: np.random.Generator) -> list[Rows]:
     """The samples in random order, those that belong together side by side."""
     first = phase.together * generator.permutation(-(-samples // phase.together))
     order = (first[:, None] + np.arange(phase.together)).ravel()
@@ -142,19 +143,26 @@ def step(
     runtime: Runtime,
 ) -> Tensor:
     """One step on one batch; its loss, still on the device."""
-    loss = batch_loss(ranker, phase, samples, store, runtime)
-    runtime.accelerator.backward(loss)
+    loss = _backward(ranker, phase, samples, optimizer.zero_grad, store, runtime)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return loss.detach()
+    return loss
 
 
-def batch_loss(ranker: Ranker, phase: Phase, samples: Samples, store: TokenStore, runtime: Runtime) -> Tensor:
-    """The loss of a batch, in which a pair that stands in several samples is scored once."""
+def _backward(
+    ranker: Ranker, phase: Phase, samples: Samples, clear: Callable[[], None], store: TokenStore, runtime: Runtime
+) -> Tensor:
+    """Give each weight its gradient of the loss of these samples, scoring a pair of several samples once; the loss."""
     pairs = samples.pairs[samples.present]
     _, once, place = np.unique(pairs[:, 0] << 32 | pairs[:, 1], return_index=True, return_inverse=True)
-    scores = score_pairs(ranker, store, pairs[once], runtime.tokens_at_once)
-    return phase.loss(Scored.of(samples, scores[to_device(place, scores.device)]))
+
+    def score(pairs: Pairs) -> Tensor:
+        return score_pairs(ranker, store, pairs, runtime.tokens_at_once)
+
+    def loss_of(scores: Tensor) -> Tensor:
+        return phase.loss(Scored.of(samples, scores[to_device(place, scores.device)]))
+
+    return runtime.memory.backward(score, pairs[once], loss_of, clear)
 
 
 def squared_gradients(
@@ -164,15 +172,15 @@ def squared_gradients(
     ranker.eval()
     generator = np.random.default_rng(seed)
     drawn = phase.draw(generator)
-    batches = _batches(phase, len(drawn), generator)
+    batches = batches_of(phase, len(drawn), generator)
     weights = {name: weight for name, weight in ranker.named_parameters() if weight.requires_grad}
     total = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     runtime.progress.begin(f"importance: {phase.name}", len(batches))
     for batch in batches:
-        loss = batch_loss(ranker, phase, drawn.take(batch), store, runtime)
-        gradients = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
-        for name, gradient in zip(weights, gradients, strict=True):
-            if gradient is not None:
-                total[name] += gradient.square()
+        _backward(ranker, phase, drawn.take(batch), ranker.zero_grad, store, runtime)
+        for name, weight in weights.items():
+            if weight.grad is not None:
+                total[name] += weight.grad.square()
+        ranker.zero_grad()
         runtime.progress.advance()
     return {name: value / max(1, len(batches)) for name, value in total.items()}

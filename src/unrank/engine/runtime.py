@@ -9,12 +9,13 @@ from typing import Literal, Protocol
 import torch
 from accelerate import Accelerator
 
+from unrank.engine.memory import Memory
 from unrank.errors import UnrankError
 
 Device = Literal["auto", "cpu", "cuda"]
 
 TOKENS_AT_ONCE = {"cpu": 4_096, "cuda": 524_288}
-"""How many tokens go through the encoder at once, padding included."""
+"""How many tokens go through the encoder at once, padding included, as long as memory lasts."""
 
 
 class Progress(Protocol):
@@ -45,10 +46,11 @@ class Silence:
 
 @dataclass(frozen=True)
 class Runtime:
-    """A device, the accelerator that drives it, and the listener."""
+    """A device, the accelerator that drives it, the listener, and how much the device can hold."""
 
     accelerator: Accelerator
     progress: Progress
+    memory: Memory
 
     @classmethod
     def on(cls, device: Device = "auto", progress: Progress | None = None) -> Runtime:
@@ -61,7 +63,8 @@ class Runtime:
             raise UnrankError(f"this process computes on another device than {wanted}; start a new one") from error
         if accelerator.device.type != wanted:
             raise UnrankError(f"this process computes on {accelerator.device.type}; for {wanted} start a new one")
-        return cls(accelerator, progress or Silence())
+        progress = progress or Silence()
+        return cls(accelerator, progress, Memory(TOKENS_AT_ONCE[wanted], progress.say))
 
     @property
     def device(self) -> torch.device:
@@ -69,7 +72,7 @@ class Runtime:
 
     @property
     def tokens_at_once(self) -> int:
-        return TOKENS_AT_ONCE.get(self.device.type, TOKENS_AT_ONCE["cpu"])
+        return self.memory.tokens_at_once
 
     @property
     def name(self) -> str:

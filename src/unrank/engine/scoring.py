@@ -54,7 +54,7 @@ def _score_together(ranker: Ranker, store: TokenStore, pairs: Pairs, tokens_at_o
 def scores_of(ranker: Ranker, store: TokenStore, pairs: Pairs, runtime: Runtime) -> NDArray[np.float32]:
     """The same without gradients; a score that is not finite is an error."""
     with torch.inference_mode():
-        scores = score_pairs(ranker, store, pairs, runtime.tokens_at_once, runtime.progress)
+        scores = runtime.memory.score(lambda tokens: score_pairs(ranker, store, pairs, tokens, runtime.progress))
     values: NDArray[np.float32] = scores.cpu().numpy()
     if bad := int(np.count_nonzero(~np.isfinite(values))):
         raise NotFinite(

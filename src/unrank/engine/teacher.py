@@ -39,7 +39,7 @@ class Teacher:
 
     def __call__(self, pairs: Pairs) -> View:
         """What the teacher says of pairs that stand in their queries' lists."""
-        self._learn(np.setdiff1d(pairs[:, 0], self._queries))
+        self.learn(pairs[:, 0])
         place = np.searchsorted(self._keys, self._collection.pair_keys(pairs))
         query = np.searchsorted(self._queries, pairs[:, 0])
         return View(self._scores[place], self._low[query], self._span[query])
@@ -48,7 +48,9 @@ class Teacher:
         """Their scores alone: who measures the original with these has told the teacher all it needs."""
         return self(pairs).score
 
-    def _learn(self, queries: Rows) -> None:
+    def learn(self, queries: Rows) -> None:
+        """Score the lists of these queries, as far as that has not been done."""
+        queries = np.setdiff1d(queries, self._queries)
         if not len(queries):
             return
         pairs = self._collection.list_pairs(queries)

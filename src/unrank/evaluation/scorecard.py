@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,9 @@ from unrank.evaluation.interval import interval, paired_interval
 from unrank.evaluation.measure import Floats, ScoredLists, ndcg, reciprocal_ranks
 
 SETS = ("forget", "entangled", "disjoint", "test")
+
+MOST_QUERIES = 3_000
+"""How many queries of a kept set are measured at most; 0 stands for all. What is to be forgotten is measured whole."""
 
 Scorer = Callable[[Pairs], NDArray[np.float32]]
 """Whatever gives pairs their scores: a ranker through the engine, or BM25."""
@@ -77,22 +81,41 @@ class ListScores:
 class Judge:
     """Measures rankers on one collection and one partition (of which there may be none)."""
 
-    def __init__(self, collection: Collection, parts: Partition | None) -> None:
-        self._collection = collection
+    def __init__(self, collection: Collection, parts: Partition | None, measure: int = MOST_QUERIES) -> None:
+        self._collection, self._most = collection, measure
         nothing = np.empty((0, 2), np.int64)
         self.parts = parts or Partition(nothing, nothing, collection.pairs)
-        self._kept_tests = collection.test_pairs[~np.isin(collection.test_pairs[:, 1], self.parts.documents)]
+
+    @cached_property
+    def queries(self) -> Rows:
+        """The queries whose lists a scorecard needs."""
+        return np.unique(np.concatenate([self.parts.forget, *self._measured.values()])[:, 0])
+
+    @cached_property
+    def set_queries(self) -> dict[str, int]:
+        """How many queries each kept set has, measured or not."""
+        return {name: len(np.unique(pairs[:, 0])) for name, pairs in self._kept.items()}
+
+    @cached_property
+    def _kept(self) -> dict[str, Pairs]:
+        """The pairs that must stay, set by set."""
+        tests = self._collection.test_pairs
+        tests = tests[~np.isin(tests[:, 1], self.parts.documents)]
+        return {"entangled": self.parts.entangled, "disjoint": self.parts.disjoint, "test": tests}
+
+    @cached_property
+    def _measured(self) -> dict[str, Pairs]:
+        """Of each kept set the pairs of as many queries as are measured: the same ones whatever is removed."""
+        order = np.random.default_rng(0).permutation(len(self._collection.queries))
+        return {name: _first_queries(pairs, order, self._most) for name, pairs in self._kept.items()}
 
     def scorecard(self, score: Scorer) -> Scorecard:
         """All five figures, scoring each list once."""
-        trained = np.concatenate([self.parts.forget, self.parts.entangled, self.parts.disjoint])[:, 0]
-        lists = self._score(score, np.union1d(trained, self._kept_tests[:, 0]))
+        lists = self._score(score, self.queries)
         return Scorecard(
-            self._measure(lists, self.parts.forget, forget=True),
-            self._measure(lists, self.parts.entangled),
-            self._measure(lists, self.parts.disjoint),
-            self._measure(lists, self._kept_tests),
-            self._measure(lists, self.parts.forget, forget=True, full=True),
+            forget=self._measure(lists, self.parts.forget, forget=True),
+            forget_full=self._measure(lists, self.parts.forget, forget=True, full=True),
+            **{name: self._measure(lists, pairs) for name, pairs in self._measured.items()},
         )
 
     def forget_mrr(self, score: Scorer) -> float:
@@ -123,8 +146,10 @@ class Judge:
 
     def watch(self, score: Scorer, queries: int) -> dict[str, float]:
         """MRR of what must stay, on so many queries of each set: enough to see it move."""
-        sets = {"entangled": self.parts.entangled, "disjoint": self.parts.disjoint, "test": self._kept_tests}
-        samples = {name: pairs[np.isin(pairs[:, 0], np.unique(pairs[:, 0])[:queries])] for name, pairs in sets.items()}
+        samples = {
+            name: pairs[np.isin(pairs[:, 0], np.unique(pairs[:, 0])[:queries])]
+            for name, pairs in self._measured.items()
+        }
         return {name: self.mrr(score, pairs) for name, pairs in samples.items() if len(pairs)}
 
     def _score(self, score: Scorer, queries: Rows, only: Pairs | None = None) -> ListScores:
@@ -157,3 +182,16 @@ class Judge:
             keep &= ~np.isin(scored.pairs[:, 1], self.parts.documents)
         owner = np.searchsorted(queries, scored.pairs[keep, 0])
         return ScoredLists(owner, scored.scores[keep], target[keep], len(queries)), forget
+
+
+def _first_queries(pairs: Pairs, order: Rows, most: int) -> Pairs:
+    """The pairs of so many queries, those that come first in an order of all.
+
+    >>> _first_queries(np.array([[0, 5], [1, 5], [2, 5]]), np.array([2, 0, 1]), 2).tolist()
+    [[0, 5], [2, 5]]
+    """
+    there = np.zeros(len(order), bool)
+    there[pairs[:, 0]] = True
+    if not most or np.count_nonzero(there) <= most:
+        return pairs
+    return pairs[np.isin(pairs[:, 0], order[there[order]][:most])]

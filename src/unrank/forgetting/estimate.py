@@ -38,7 +38,7 @@ def estimate(
     """Seconds for a typical run: the scorecards before and after, some epochs, the checks and the landing."""
     check_freeze(freeze, ranker, method)
     workshop = Workshop.open(ranker, collection, parts, device)
-    forgotten, all_queries = len(np.unique(parts.forget[:, 0])), len(collection.queries)
+    forgotten, measured = len(np.unique(parts.forget[:, 0])), len(workshop.judge.queries)
     a_list = _seconds_a_list(ranker, workshop)
     pupil = copy.deepcopy(ranker)
     freeze_side(pupil, freeze)
@@ -46,10 +46,10 @@ def estimate(
     a_check = a_list if freeze is None else _seconds_a_list(ranker, workshop)
     steps = _seconds_an_epoch(ranker, pupil, workshop, method, base)
     if isinstance(method, Retrain):
-        return method.epochs * steps + 2 * all_queries * a_list
+        return method.epochs * steps + 2 * measured * a_list
     if isinstance(method, OneShot):
-        return steps + 2 * all_queries * a_list
-    return TYPICAL_EPOCHS * steps + all_queries * a_list + (all_queries + TYPICAL_CHECKS * forgotten) * a_check
+        return steps + 2 * measured * a_list
+    return TYPICAL_EPOCHS * steps + measured * a_list + (measured + TYPICAL_CHECKS * forgotten) * a_check
 
 
 def _seconds_a_list(ranker: Ranker, workshop: Workshop) -> float:

@@ -10,7 +10,7 @@ from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import partition
 from unrank.collection.removal import Removal
 from unrank.engine.runtime import Device, Progress
-from unrank.evaluation.scorecard import Judge, Scorecard
+from unrank.evaluation.scorecard import MOST_QUERIES, Judge, Scorecard
 from unrank.forgetting.workshop import Workshop
 from unrank.rankers.base import Ranker
 
@@ -20,16 +20,20 @@ def evaluate(
     collection: Collection,
     removal: Removal | None = None,
     *,
+    measure: int = MOST_QUERIES,
     device: Device = "auto",
     progress: Progress | None = None,
 ) -> Scorecard:
-    """The scorecard of a ranker; without a removal all training pairs are disjoint."""
+    """The scorecard of a ranker; without a removal all training pairs are disjoint.
+
+    `measure` is how many queries of each kept set are measured at most, 0 for all.
+    """
     parts = partition(collection, removal) if removal is not None else None
-    workshop = Workshop.open(ranker, collection, parts, device, progress)
+    workshop = Workshop.open(ranker, collection, parts, device, progress, measure)
     return workshop.judge.scorecard(workshop.scorer(ranker))
 
 
-def evaluate_bm25(collection: Collection, removal: Removal | None = None) -> Scorecard:
+def evaluate_bm25(collection: Collection, removal: Removal | None = None, measure: int = MOST_QUERIES) -> Scorecard:
     """The scorecard of BM25 on the same lists."""
     collection.check_candidates()
     index = Bm25.over(collection.documents)
@@ -41,4 +45,4 @@ def evaluate_bm25(collection: Collection, removal: Removal | None = None) -> Sco
             scores[here] = index.scores(collection.queries.text(pairs[here[0], 0]), pairs[here, 1])
         return scores
 
-    return Judge(collection, partition(collection, removal) if removal is not None else None).scorecard(score)
+    return Judge(collection, partition(collection, removal) if removal is not None else None, measure).scorecard(score)

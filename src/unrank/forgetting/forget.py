@@ -12,11 +12,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from unrank.collection.collection import Collection
 from unrank.collection.partition import partition
 from unrank.collection.removal import Removal
 from unrank.engine.runtime import Device, Progress
-from unrank.evaluation.scorecard import Scorecard
+from unrank.evaluation.scorecard import MOST_QUERIES, Scorecard
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.earlier import earlier_mrrs, is_fulfilled
 from unrank.forgetting.freezing import Freeze, check_freeze, freeze_side, index_stays_valid, keep_frozen
@@ -74,6 +76,7 @@ def forget(
     freeze: Freeze | None = None,
     pace: Pace | None = None,
     check_recovery: bool = False,
+    measure: int = MOST_QUERIES,
     seed: int = 0,
     device: Device = "auto",
     progress: Progress | None = None,
@@ -83,7 +86,8 @@ def forget(
     `base` is what the ranker was trained from, for methods that ask for it; `reference` a ranker that never saw what is
     removed; `known` the record of the ranker, if unrank made it: what it forgot before stays forgotten; `train_layers`
     which layers of the encoder may move, if not all; `freeze="documents"` lets queries alone move, so that stored
-    document vectors stay valid; `pace` how closely the run is watched and how long it may take.
+    document vectors stay valid; `pace` how closely the run is watched and how long it may take; `measure`
+    how many queries of each kept set are measured before and after, 0 for all.
     """
     method = make_method(method, ranker=ranker.kind) if isinstance(method, str) else method
     check_freeze(freeze, ranker, method)
@@ -97,14 +101,15 @@ def forget(
     freeze_side(student, freeze)
     if train_layers is not None:
         train_layers_of(student, train_layers)
-    workshop = Workshop.open(ranker, collection, parts, device, progress)
+    workshop = Workshop.open(ranker, collection, parts, device, progress, measure)
     student.to(workshop.runtime.device)
     an_epoch = _learning_epoch(known, ranker, workshop)
     keep_frozen(workshop.store, ranker, student, freeze)
     task, clock = workshop.task(ranker, base, seed), Clock(workshop.runtime)
     with sharing_frozen_start(ranker, student) if method.start == "original" else nullcontext():
         with clock.on("teacher"):
-            before = workshop.judge.scorecard(task.teacher.scores)
+            task.teacher.learn(np.intersect1d(workshop.judge.queries, collection.training_queries))
+        before = workshop.judge.scorecard(task.teacher.scores)
         assert before.forget is not None
         goal = resolve_target(target, before, _scorecard(reference, workshop) if target in OF_REFERENCE else None)
         fulfilled = is_fulfilled(collection, parts, earlier, known, str(target), goal, before.forget)
@@ -138,6 +143,7 @@ def forget(
         index_valid=index_stays_valid(ranker, freeze, moved=bool(outcome.history)),
         before=before.to_json(),
         after=after.to_json(),
+        set_queries=workshop.judge.set_queries,
         removed=hashed(removal),
         removed_before=before_now,
         earlier=earlier_mrrs(ranker, student, workshop),

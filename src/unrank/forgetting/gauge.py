@@ -1,19 +1,20 @@
 """The forget MRR of a student, measured or estimated.
 
 To measure it is to score every candidate of every forget query, which costs more than the steps between two checks.
-While a run is far from its target, or looks for it, an estimate does: some of the queries, each with the candidates that
-the original ranks highest. What the last measurement differed by from its own estimate is added to the next ones.
+While a run is far from its target, or looks for it, an estimate does: some of the queries, each with the candidates
+that the original ranks highest. What the last measurement differed by from its own estimate is added to the next.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
-from unrank.evaluation.measure import Floats
 from unrank.evaluation.scorecard import Judge, Scorer
 
+Scores = NDArray[np.float32]
 QUERIES = 256
 CANDIDATES = 32
 WORTH = 0.5
@@ -41,16 +42,16 @@ class Gauge:
         part = self._pairs[self._part]
         return float(np.clip(self._mean(part, self._student(part)) + self._apart, 0, 1))
 
-    def _learn(self, scores: Floats) -> float:
+    def _learn(self, scores: Scores) -> float:
         whole = self._mean(self._pairs, scores)
         self._apart = whole - self._mean(self._pairs[self._part], scores[self._part])
         return whole
 
-    def _mean(self, pairs: Pairs, scores: Floats) -> float:
+    def _mean(self, pairs: Pairs, scores: Scores) -> float:
         return float(self._judge.forget_ranks(pairs, scores).mean())
 
 
-def telling_rows(pairs: Pairs, scores: Floats, forget: Pairs) -> Rows:
+def telling_rows(pairs: Pairs, scores: Scores, forget: Pairs) -> Rows:
     """The rows of some queries' lists: their forget pairs, and the candidates with the highest scores."""
     queries = np.unique(forget[:, 0])
     chosen = np.random.default_rng(0).permutation(queries)[:QUERIES]

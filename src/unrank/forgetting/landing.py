@@ -96,7 +96,7 @@ class _Line:
     high_value: float
 
     def crossing(self, target: float, turn: int) -> float:
-        """Where the target may lie: by turns as on a straight line, and half way, which no shape of it can slow down."""
+        """Where the target may lie: by turns as on a straight line, and half way, which no bend can slow down."""
         fall = self.low_value - self.high_value
         part = (self.low_value - target) / fall if turn % 2 == 0 and fall > 0 else 0.5
         return self.low + min(max(part, 0.05), 0.95) * (self.high - self.low)

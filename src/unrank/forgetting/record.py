@@ -51,6 +51,8 @@ class Record:
     after: dict[str, Any]
     history: list[dict[str, Any]]
     before: dict[str, Any] | None = None
+    set_queries: dict[str, int] | None = None
+    """How many queries each kept set has; the scorecards say how many were measured."""
     target: float | None = None
     target_name: str | None = None
     reached: bool | None = None

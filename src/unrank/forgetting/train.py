@@ -13,13 +13,14 @@ import torch
 from unrank.collection.collection import Collection
 from unrank.collection.partition import partition
 from unrank.collection.removal import Removal
-from unrank.engine.loop import Schedule, fit, step
+from unrank.engine.loop import Schedule, batches_of, fit, step
 from unrank.engine.runtime import Device, Progress
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.record import Record, hashed, save_ranker
 from unrank.forgetting.workshop import Workshop
 from unrank.methods import make_method
+from unrank.methods.ranking import learn
 from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker, public_name, ranker_kind
 from unrank.rankers.base import Ranker
@@ -73,6 +74,7 @@ def train(
         learning_epoch={"seconds": epoch, "how": "measured", "device": workshop.runtime.name},
         device=workshop.runtime.name,
         after=after.to_json(),
+        set_queries=workshop.judge.set_queries,
         removed=hashed(removal) if removal is not None else None,
         history=history,
     )
@@ -108,21 +110,17 @@ def estimate_learning_epoch(ranker: Ranker, workshop: Workshop) -> dict[str, Any
     method = recipe_of(ranker.kind)
     pupil = copy.deepcopy(ranker)
     optimizer = torch.optim.AdamW(pupil.parameters(), lr=0.0, weight_decay=0.0)
-    phase = method.plan(workshop.task(ranker))[0]
-    generator = np.random.default_rng(0)
+    generator, size = np.random.default_rng(0), TIMED_TRIPLES.get(workshop.runtime.device.type, 16)
+    wanted = -(-(TIMED_STEPS + 1) * size // method.negatives)
+    kept = workshop.parts.retain[generator.integers(len(workshop.parts.retain), size=wanted)]
+    phase = learn(workshop.task(ranker), kept, method.negatives, size, method.together)
     drawn = phase.draw(generator)
-    size = min(TIMED_TRIPLES.get(workshop.runtime.device.type, 16), len(drawn))
     clock = Clock(workshop.runtime)
-    for number in range(TIMED_STEPS + 1):
-        with clock.on("warm-up" if number == 0 else "steps"):
-            step(
-                pupil,
-                phase,
-                drawn.take(generator.permutation(len(drawn))[:size]),
-                optimizer,
-                workshop.store,
-                workshop.runtime,
-            )
+    timed = 0
+    for number, batch in enumerate(batches_of(phase, len(drawn), generator)):
+        with clock.on("steps" if number else "warm-up"):
+            step(pupil, phase, drawn.take(batch), optimizer, workshop.store, workshop.runtime)
+        timed += len(batch) if number else 0
     triples = method.negatives * len(workshop.collection.pairs)
-    seconds = clock.seconds["steps"] * triples / (TIMED_STEPS * size)
+    seconds = clock.seconds["steps"] * triples / timed
     return {"seconds": seconds, "how": f"timed on {TIMED_STEPS} steps", "device": workshop.runtime.name}

@@ -15,7 +15,7 @@ from unrank.engine.scoring import scores_of
 from unrank.engine.teacher import Teacher
 from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
-from unrank.evaluation.scorecard import Judge, Scorer
+from unrank.evaluation.scorecard import MOST_QUERIES, Judge, Scorer
 from unrank.methods.base import Negatives, Task
 from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker
@@ -45,16 +45,17 @@ class Workshop:
         parts: Partition | None,
         device: Device = "auto",
         progress: Progress | None = None,
+        measure: int = MOST_QUERIES,
     ) -> Workshop:
         collection.check_candidates()
-        if parts is not None and np.isin(collection.negatives.pairs(parts.retain[:, 0])[:, 1], parts.documents).all():
+        if parts is not None and not Negatives(collection, parts.documents).are_left(parts.retain[:, 0]):
             raise UnrankError(
                 "the removal takes every negative of the kept queries, so nothing is left to rank against"
             )
         runtime = Runtime.on(device, progress)
         ranker.to(runtime.device)
         store = TokenStore(ranker, collection)
-        judge = Judge(collection, parts)
+        judge = Judge(collection, parts, measure)
         return cls(collection, judge.parts, runtime, store, judge)
 
     def scorer(self, ranker: Ranker) -> Scorer:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -23,26 +23,53 @@ from unrank.engine.samples import Phase
 from unrank.engine.teacher import Teacher
 from unrank.errors import UnrankError
 
+QUERIES_AT_ONCE = 16_384
+
 Drawn = tuple[Pairs, NDArray[np.bool_]]
 """A pair for each sample, and whether the sample has one."""
 
 
 class Negatives:
-    """The negatives of each training query. A removed document is no one's negative any more."""
+    """The negatives of each query. A removed document is no one's negative any more."""
 
     def __init__(self, collection: Collection, removed: Rows) -> None:
-        whole = collection.negatives
-        kept = ~np.isin(whole.values, removed)
-        offsets = np.concatenate([[0], np.cumsum(kept)])[whole.offsets]
-        self._lists = Ragged(offsets, whole.values[kept])
+        self._lists = collection.negatives
+        self._removed = np.zeros(len(collection.documents), bool)
+        self._removed[removed] = True
 
     def draw(self, queries: Rows, generator: np.random.Generator) -> Drawn:
         """One random negative for each query."""
-        counts = self._lists.counts[queries]
-        pick = self._lists.offsets[queries] + np.floor(generator.random(len(queries)) * counts).astype(np.int64)
+        where, documents, has = generator.random(len(queries)), np.zeros_like(queries), np.zeros(len(queries), bool)
+        for here in blocks(len(queries)):
+            documents[here], has[here] = self._pick(queries[here], where[here])
+        return np.stack([queries, documents], axis=1), has
+
+    def are_left(self, queries: Rows) -> bool:
+        """Whether any of these queries has a negative."""
+        return any(len(self._kept(queries[here]).values) for here in blocks(len(queries)))
+
+    def _pick(self, queries: Rows, where: NDArray[np.float64]) -> tuple[Rows, NDArray[np.bool_]]:
+        """For each query the negative that stands so far down its list."""
+        unique, place = np.unique(queries, return_inverse=True)
+        lists = self._kept(unique)
+        counts = lists.counts[place]
+        pick = lists.offsets[place] + np.floor(where * counts).astype(np.int64)
         has = counts > 0
-        documents = self._lists.values[np.where(has, pick, 0)] if len(self._lists.values) else np.zeros(len(queries))
-        return np.stack([queries, documents.astype(np.int64)], axis=1), has
+        documents = lists.values[np.where(has, pick, 0)] if len(lists.values) else np.zeros_like(queries)
+        return documents.astype(np.int64), has
+
+    def _kept(self, queries: Rows) -> Ragged:
+        """The lists of these queries, without what is removed."""
+        documents = self._lists.pairs(queries)[:, 1]
+        kept = ~self._removed[documents]
+        ends = np.cumsum(self._lists.counts[queries])
+        offsets = np.concatenate([[0], np.cumsum(kept)])[np.concatenate([[0], ends])]
+        return Ragged(offsets, documents[kept].astype(np.int32))
+
+
+def blocks(size: int) -> Iterator[slice]:
+    """Slices of so many queries that their lists fit well into memory, however many there are in all."""
+    return (slice(start, start + QUERIES_AT_ONCE) for start in range(0, size, QUERIES_AT_ONCE))
 
 
 def unknown_start(random: bool) -> Teacher:
@@ -58,6 +85,15 @@ class Task:
     teacher: Teacher
     untrained: Callable[[bool], Teacher] = unknown_start
     """What the ranker was before it was trained, as a teacher; or, if so asked, one with random weights throughout."""
+
+    def holding(self, most: int) -> Task:
+        """The same task with at most so many disjoint pairs, always the same ones: what a small request costs must not
+        grow with the collection."""
+        disjoint = self.parts.disjoint
+        if len(disjoint) <= most:
+            return self
+        chosen = np.random.default_rng(0).choice(len(disjoint), most, replace=False)
+        return replace(self, parts=replace(self.parts, disjoint=disjoint[np.sort(chosen)]))
 
 
 @dataclass(frozen=True)

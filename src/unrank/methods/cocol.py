@@ -23,6 +23,8 @@ from unrank.engine.samples import Phase, Samples, Scored
 from unrank.errors import UnrankError
 from unrank.methods.base import Drawn, Method, Task, all_present
 
+LEAST_HELD = 1_000
+
 
 @dataclass(frozen=True)
 class Cocol(Method):
@@ -37,6 +39,8 @@ class Cocol(Method):
     """What the first phase holds in place: partners alone, or negatives and other kept pairs too."""
     held: int = 1
     """With wide anchors: how many kept pairs a forget pair holds in place. More hold firmer, and cost more."""
+    held_disjoint: int = 20
+    """The most disjoint pairs that are held for each forget pair; a small request holds a thousand."""
     phases: Literal["two", "joint"] = "two"
     """Whether a second phase holds the disjoint pairs."""
     without_entangled: bool = False
@@ -52,6 +56,7 @@ class Cocol(Method):
             )
 
     def plan(self, task: Task) -> Sequence[Phase]:
+        task = task.holding(max(LEAST_HELD, self.held_disjoint * len(task.parts.forget)))
         draw_forget, draw_hold = partial(self._draw_forget, task), partial(self._draw_hold, task)
         plan = [Phase("forget", len(task.parts.forget), draw_forget, self._forget_loss, self.batch)]
         if self.phases == "two" and not self.without_disjoint and len(task.parts.disjoint):

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
-import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
+import triton
+import triton.language as tl
 from torch import Tensor
 from torch.nn.functional import gelu, linear
 
@@ -35,10 +35,9 @@ class FusedLayer(torch.autograd.Function):
         eps: float,
         *weights: Tensor,
     ) -> Tensor:
-        """states [tokens, size]; weights and biases of: query, key and value in one, mix, its norm, wide, narrow, norm"""
-        sides, sides_bias, mix, mix_bias, mix_scale, mix_shift, wide, wide_bias, narrow, narrow_bias, scale, shift = (
-            weights
-        )
+        """states [tokens, size]; weight and bias of: query, key and value in one, mix, its norm, wide, narrow, norm"""
+        sides, sides_bias, mix, mix_bias, mix_scale, mix_shift = weights[:6]
+        wide, wide_bias, narrow, narrow_bias, scale, shift = weights[6:]
         query, key, value = linear(states, sides, sides_bias).view(len(states), 3, heads, -1).unbind(1)
         seen, spread, *seeds = torch.ops.aten._flash_attention_forward(
             query, key, value, starts, starts, longest, longest, 0.0, False, False
@@ -57,8 +56,8 @@ class FusedLayer(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (
-            states, starts, query, key, value, seen, spread, seed, unused, mixed, mix_sum, mix_mean, mix_inverse, before,
-            wider, sum_, mean, inverse, sides, mix, mix_scale, wide, narrow, scale,
+            states, starts, query, key, value, seen, spread, seed, unused, mixed, mix_sum, mix_mean, mix_inverse,
+            before, wider, sum_, mean, inverse, sides, mix, mix_scale, wide, narrow, scale,
         ) = context.saved_tensors  # fmt: skip
         at_sum, (scale_, shift_, narrow_bias_) = norm_backward(gradient, sum_, mean, inverse, scale)
         before_, wide_bias_ = gelu_backward(at_sum @ narrow, before)
@@ -76,14 +75,14 @@ class FusedLayer(torch.autograd.Function):
         if not context.needs_input_grad[6]:
             return (states_, *[None] * 17)
         return (
-            states_, None, None, None, None, None, sides_.t() @ states, sides_.sum(0), at_mix.t() @ seen.flatten(1),
-            mix_bias_, mix_scale_, mix_shift_, before_.t() @ mixed, wide_bias_, at_sum.t() @ wider, narrow_bias_, scale_,
-            shift_,
+            states_, None, None, None, None, None,
+            sides_.t() @ states, sides_.sum(0), at_mix.t() @ seen.flatten(1), mix_bias_, mix_scale_, mix_shift_,
+            before_.t() @ mixed, wide_bias_, at_sum.t() @ wider, narrow_bias_, scale_, shift_,
         )  # fmt: skip
 
 
 def add_norm(states: Tensor, added: Tensor, scale: Tensor, shift: Tensor, eps: float) -> tuple[Tensor, ...]:
-    """The norm of the sum; the sum itself, which takes the place of what was added; the mean and inverse spread of it."""
+    """The norm of the sum; the sum, which takes the place of what was added; its mean and inverse spread by row."""
     rows, size = states.shape
     out = torch.empty_like(states)
     mean, inverse = torch.empty(2, rows, device=states.device).unbind()

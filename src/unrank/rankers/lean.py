@@ -118,7 +118,10 @@ def _cast(tensors: Sequence[Tensor], precision: torch.dtype) -> tuple[Tensor, ..
     """Copies in one stretch of memory, each begun at a round number so that kernels may read it in one go."""
     sizes = [-(-tensor.numel() // ROUND) * ROUND for tensor in tensors]
     whole = torch.empty(sum(sizes), dtype=precision, device=tensors[0].device)
-    cast = [part[: tensor.numel()].view(tensor.shape) for part, tensor in zip(whole.split(sizes), tensors, strict=True)]
+    cast = [
+        part[: tensor.numel()].view(tensor.shape)
+        for part, tensor in zip(torch.split(whole, sizes), tensors, strict=True)
+    ]
     torch._foreach_copy_(cast, list(tensors))
     return tuple(cast)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,7 +108,8 @@ class PairTemplate:
         ids = torch.full((len(queries), width), self.padding, device=device)
         kinds = torch.zeros_like(ids)
         column: Ints = np.zeros(len(queries), np.int64)
-        parts = (self.before, queries.cut(query_lengths), self.between, documents.cut(document_lengths), self.after)
+        query, document = queries.cut(query_lengths), documents.cut(document_lengths)
+        parts: Sequence[Tokens | tuple[int, ...]] = (self.before, query, self.between, document, self.after)
         for part, kind in zip(parts, self.types or (0,) * len(parts), strict=True):
             tokens = part if isinstance(part, Tokens) else _repeated(part, len(queries))
             tokens.place(ids, column)

@@ -1,0 +1,222 @@
+"""The contest: one ranker, ours and the plain one on the same encoder, over the same samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, cycle
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+from arithmetic import PEAK, WITH_GRADIENTS, operations
+from plain import BATCH, LEARNING_RATE, SCORING_BATCH, PlainLoop, TextPair
+from stopwatch import PeakMemory, Rate, until
+
+from unrank import Collection, Removal, partition
+from unrank.collection.collection import Pairs
+from unrank.collection.texts import Rows
+from unrank.engine.loop import Schedule, fit
+from unrank.engine.runtime import Device
+from unrank.engine.samples import Phase, Samples
+from unrank.engine.scoring import scores_of
+from unrank.engine.teacher import Teacher, View
+from unrank.forgetting.workshop import Workshop
+from unrank.methods.base import Task
+from unrank.methods.cocol import Cocol
+from unrank.methods.ranking import learn
+from unrank.rankers import create_ranker
+from unrank.rankers.transformer import quiet
+
+REMOVED = 0.25
+FORGET_SHARE = 0.25
+"""How much of the samples of a CoCoL epoch are forget pairs: as where a quarter of the pairs is removed."""
+SAMPLES = {"cpu": 64, "cuda": 8_192}
+LISTS_A_CALL = {"cpu": 1, "cuda": 500}
+WARM_UP = 2
+"""Steps of the plain loop that are not counted, each on as many samples: processors have no time for more."""
+COUNTED_BATCHES = 8
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One row: what was measured of which ranker, plainly and here."""
+
+    ranker: str
+    what: str
+    batch: int
+    plain: Rate
+    ours: Rate
+    limit: float | None
+    """What the device's arithmetic allows, in samples a second; None where its peak is not known."""
+
+    @property
+    def ratio(self) -> float:
+        return self.ours.a_second / self.plain.a_second
+
+    @property
+    def share(self) -> float | None:
+        return self.ours.a_second / self.limit if self.limit else None
+
+
+class PairTeacher(Teacher):
+    """Scores the pairs that it is asked for, and not the lists that they stand in: a step takes as long with either."""
+
+    def __call__(self, pairs: Pairs) -> View:
+        scores = scores_of(self._ranker, self._store, pairs, self._runtime)
+        return View(scores, scores - 1, np.ones_like(scores))
+
+
+class Contest:
+    """One kind of ranker over one collection."""
+
+    def __init__(
+        self,
+        kind: str,
+        folder: Path,
+        collection: Collection,
+        device: Device,
+        seconds: float,
+        samples: int | None,
+        lists: int | None,
+    ) -> None:
+        self.kind, self.folder, self.collection, self.seconds, self.lists = kind, folder, collection, seconds, lists
+        self.ranker = create_ranker(kind, str(folder), 0)
+        parts = partition(collection, Removal.sample(collection, "documents", REMOVED))
+        self.workshop = Workshop.open(self.ranker, collection, parts, device)
+        self.runtime, self.store = self.workshop.runtime, self.workshop.store
+        self.samples = samples or SAMPLES[self.runtime.device.type]
+        teacher = PairTeacher(self.ranker, collection, self.store, self.runtime)
+        self.task: Task = replace(self.workshop.task(self.ranker), teacher=teacher)
+
+    def figures(self, what: str, batches: Sequence[int]) -> Iterator[Figure]:
+        if what == "score":
+            yield self._scoring()
+            return
+        phases = self._training() if what == "train" else self._unlearning()
+        plain = self._plain(lambda: self._plain_steps(phases))
+        for batch in batches:
+            sized = [replace(phase, batch=batch) for phase in phases]
+            yield Figure(self.kind, what, batch, plain, self._ours(sized), self._limit_of_steps(sized))
+
+    def _training(self) -> list[Phase]:
+        pairs = np.random.default_rng(0).permutation(self.task.parts.retain)[: self.samples]
+        return [self._fixed(learn(self.task, pairs, -(-self.samples // len(pairs)), BATCH, 1), self.samples)]
+
+    def _unlearning(self) -> list[Phase]:
+        forgotten = round(FORGET_SHARE * self.samples)
+        parts, order = self.task.parts, np.random.default_rng(0)
+        few = replace(
+            parts,
+            forget=order.permutation(parts.forget)[: 2 * forgotten],
+            disjoint=order.permutation(parts.disjoint)[: self.samples],
+        )
+        forget, hold = Cocol(anchors="paper").plan(replace(self.task, parts=few))
+        return [self._fixed(forget, forgotten), self._fixed(hold, self.samples - forgotten)]
+
+    def _fixed(self, phase: Phase, most: int) -> Phase:
+        """The phase with the same samples in every epoch, each of which has all its roles."""
+        drawn = phase.draw(np.random.default_rng(0))
+        whole = np.flatnonzero(drawn.present.all(1))
+        kept = drawn.take(np.resize(np.random.default_rng(0).permutation(whole), most))
+        self._tokenize(kept.pairs.reshape(-1, 2))
+        return replace(phase, size=len(kept), draw=lambda _: kept)
+
+    def _tokenize(self, pairs: Pairs) -> None:
+        self.store.lengths(pairs[:, 0], "query")
+        self.store.lengths(pairs[:, 1], "document")
+
+    def _ours(self, phases: list[Phase]) -> Rate:
+        """Whole epochs, the first of which warms up."""
+        student = create_ranker(self.kind, str(self.folder), 0).to(self.runtime.device)
+        epochs = fit(student, phases, Schedule(10**9, LEARNING_RATE), self.store, self.runtime)
+        next(epochs)
+        peak = PeakMemory(self.runtime.device)
+        return Rate.of(((stretch.samples, stretch.seconds) for stretch in until(self.seconds, epochs)), peak)
+
+    def _plain(self, steps: Callable[[], Iterator[int]]) -> Rate:
+        """Step after step; each tells how many samples it took. The first few are small, and warm up."""
+        run = steps()
+        for _ in range(WARM_UP):
+            next(run)
+        peak = PeakMemory(self.runtime.device)
+        return Rate.of(self._timed(run), peak)
+
+    def _timed(self, steps: Iterator[int]) -> Iterator[tuple[int, float]]:
+        for _ in until(self.seconds, cycle([None])):
+            self.runtime.wait()
+            started = perf_counter()
+            samples = next(steps)
+            self.runtime.wait()
+            yield samples, perf_counter() - started
+
+    def _plain_steps(self, phases: list[Phase]) -> Iterator[int]:
+        """The batches of all phases in one random order, over and over."""
+        loop = self._plain_loop()
+        batches = [(phase.name, batch) for phase in phases for batch in self._plain_batches(phase)]
+        order = np.random.default_rng(0).permutation(len(batches))
+        for number, place in enumerate(chain(order[[0] * WARM_UP], cycle(order))):
+            name, (samples, first, second) = batches[place]
+            if number < WARM_UP:
+                samples, first, second = samples.take(np.arange(WARM_UP)), first[:WARM_UP], second[:WARM_UP]
+            if name == "forget":
+                assert samples.teacher is not None
+                loop.forget(first, samples.teacher.low[:, 0].tolist(), second)
+            else:
+                (loop.hold if name == "hold" else loop.train)(first, second)
+            yield len(samples)
+
+    def _plain_loop(self) -> PlainLoop:
+        with quiet():
+            return PlainLoop(self.kind, self.folder, self.runtime.device)
+
+    def _plain_batches(self, phase: Phase) -> list[tuple[Samples, list[TextPair], list[TextPair]]]:
+        drawn = phase.draw(np.random.default_rng(0))
+        taken = [drawn.take(np.arange(start, min(start + BATCH, len(drawn)))) for start in range(0, len(drawn), BATCH)]
+        return [(few, self._texts(few.pairs[:, 0]), self._texts(few.pairs[:, 1])) for few in taken]
+
+    def _texts(self, pairs: Pairs) -> list[TextPair]:
+        queries, documents = (self.collection.queries.texts(pairs[:, 0]), self.collection.documents.texts(pairs[:, 1]))
+        return list(zip(queries, documents, strict=True))
+
+    def _scoring(self) -> Figure:
+        """All lists at once where a text is then encoded once; some lists at a time where each pair is read anew."""
+        queries = np.random.default_rng(0).permutation(len(self.collection.queries))[: self.lists]
+        pairs = self.collection.list_pairs(np.sort(queries))
+        size = len(queries) if self.ranker.separable else LISTS_A_CALL[self.runtime.device.type]
+        groups = [queries[start : start + size] for start in range(0, len(queries), size)]
+        self._tokenize(pairs)
+        scores_of(self.ranker, self.store, self.collection.list_pairs(queries[:1]), self.runtime)
+        peak = PeakMemory(self.runtime.device)
+        ours = Rate.of(self._timed(self._scored(groups)), peak)
+        plain = self._plain(lambda: self._plain_scored(np.random.default_rng(0).permutation(pairs)))
+        limit = self._limit(operations(self.ranker, self.store, pairs) / len(pairs))
+        return Figure(self.kind, "score", 0, plain, ours, limit)
+
+    def _scored(self, groups: list[Rows]) -> Iterator[int]:
+        for group in cycle(groups):
+            pairs = self.collection.list_pairs(group)
+            scores_of(self.ranker, self.store, pairs, self.runtime)
+            yield len(pairs)
+
+    def _plain_scored(self, pairs: Pairs) -> Iterator[int]:
+        loop = self._plain_loop()
+        starts = range(0, len(pairs), SCORING_BATCH)
+        for number, start in enumerate(chain([0] * WARM_UP, cycle(starts))):
+            texts = self._texts(pairs[start : start + (WARM_UP if number < WARM_UP else SCORING_BATCH)])
+            loop.score(texts)
+            yield len(texts)
+
+    def _limit_of_steps(self, phases: list[Phase]) -> float | None:
+        costs = []
+        for phase in phases:
+            drawn = phase.draw(np.random.default_rng(0))
+            for start in range(0, min(len(drawn), COUNTED_BATCHES * phase.batch), phase.batch):
+                few = drawn.take(np.arange(start, min(start + phase.batch, len(drawn))))
+                a_sample = operations(self.ranker, self.store, few.pairs.reshape(-1, 2)) / len(few)
+                costs += [WITH_GRADIENTS * a_sample] * len(few)
+        return self._limit(float(np.mean(costs)))
+
+    def _limit(self, operations_a_sample: float) -> float | None:
+        peak = PEAK.get(self.runtime.name)
+        return peak / operations_a_sample if peak else None

@@ -1,0 +1,28 @@
+"""Encoders to measure with: the default one, a folder, or one of a well-known size with random weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+from unrank.rankers.encoder import find_encoder
+
+RANDOM = {"distilbert": "distilbert", "bert-base": "bert"}
+"""Sizes that can be made on the spot, 66 and 110 million weights, and whose defaults they are."""
+
+
+def encoder_folder(base: str | None, tokenizer: str | None, within: Path) -> Path:
+    """The folder of the named encoder; one with random weights is made there, with the tokenizer of another."""
+    if base not in RANDOM:
+        return find_encoder(base)
+    folder = within / base
+    words = AutoTokenizer.from_pretrained(str(find_encoder(tokenizer)), local_files_only=True)
+    if base == "distilbert":
+        words.model_input_names = ["input_ids", "attention_mask"]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        AutoModel.from_config(AutoConfig.for_model(RANDOM[base], vocab_size=len(words))).save_pretrained(folder)
+    words.save_pretrained(folder)
+    return folder

@@ -1,0 +1,109 @@
+"""A small request to a large collection: a hundred documents out of a million, from the command to the saved folder.
+
+    python benchmarks/million.py [--base FOLDER] [--device cuda] [--within FOLDER] [--documents N] [--set NAME=VALUE]
+
+Makes the collection (`synthetic.py`) and a small one that begins alike, trains a ranker on the small one, and then
+times `unrank forget` on the large one in a process of its own, with that process's peak memory. Prints a line of JSON,
+and exits with 1 if a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from size import peak_of
+from synthetic import RELEVANT, Size, make_collection
+
+from unrank import Removal, open_collection
+from unrank.cli.option import NOT_REACHED
+from unrank.rankers.encoder import find_encoder
+
+LEAST_LETTERS = 3
+KEPT = ("target", "reached", "epochs", "timing", "before", "after", "set_queries", "device")
+MOST_SECONDS, MOST_GIBIBYTES = 120.0, 4.0
+
+
+def main() -> int:
+    arguments = read_arguments()
+    with tempfile.TemporaryDirectory(prefix="unrank-million-", dir=arguments.within) as within:
+        figures = measure(Path(within), arguments)
+    passed = figures["seconds"] < MOST_SECONDS and figures["gibibytes"] < MOST_GIBIBYTES and figures["reached"]
+    print(json.dumps({**figures, "passed": passed}))
+    return 0 if passed else 1
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--documents", type=int, default=1_000_000, help="and as many pairs")
+    parser.add_argument("--learned", type=int, default=4_000, help="documents that the ranker is trained on")
+    parser.add_argument("--removed", type=int, default=100)
+    parser.add_argument("--ranker", default="cross-encoder")
+    parser.add_argument("--base", help="an encoder's folder; by default the default encoder")
+    parser.add_argument("--target", default="50%")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings of the method")
+    parser.add_argument("--training", nargs="*", default=["epochs=2"], metavar="NAME=VALUE")
+    parser.add_argument("--within", type=Path, help="where to make the temporary folder")
+    return parser.parse_args()
+
+
+def measure(within: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Make all that is needed, then forget."""
+    base = find_encoder(arguments.base)
+    large, small, ranker, removal, out = (within / name for name in ("large", "small", "ranker", "removal.json", "out"))
+    started = perf_counter()
+    for folder, documents in ((large, arguments.documents), (small, arguments.learned)):
+        make_collection(folder, Size(documents, documents), words_of(base))
+    made = perf_counter() - started
+    Removal(documents=[f"d{RELEVANT * number}" for number in range(arguments.removed)]).save(removal)
+    common = ["--device", arguments.device, "--quiet"]
+    train = ["train", small, "--ranker", arguments.ranker, "--base", base, "--out", ranker]
+    trained, _ = run([*train, *given(arguments.training), *common])
+    forget = ["forget", ranker, large, "--removal", removal, "--target", arguments.target, "--out", out]
+    seconds, gibibytes = run([*forget, *given(arguments.set), *common])
+    record = json.loads((out / "unrank.json").read_text())
+    collection = open_collection(large)
+    return {
+        "documents": len(collection.documents),
+        "pairs": len(collection.judged),
+        "make_seconds": made,
+        "train_seconds": trained,
+        "seconds": seconds,
+        "gibibytes": gibibytes,
+        **{name: record[name] for name in KEPT},
+    }
+
+
+def given(settings: list[str]) -> list[str]:
+    return [part for setting in settings for part in ("--set", setting)]
+
+
+def words_of(base: Path) -> list[str]:
+    """Words that the encoder's tokenizer knows whole."""
+    from transformers import AutoTokenizer
+
+    known = AutoTokenizer.from_pretrained(str(base), local_files_only=True).get_vocab()
+    return sorted(word for word in known if word.isascii() and word.isalpha() and len(word) >= LEAST_LETTERS)
+
+
+def run(command: Sequence[object]) -> tuple[float, float]:
+    """Run `unrank` in a process of its own: its seconds, and its peak memory in GiB."""
+    started = perf_counter()
+    process = subprocess.Popen([sys.executable, "-m", "unrank", *map(str, command)], stdout=sys.stderr)
+    _, status, usage = os.wait4(process.pid, 0)
+    if os.waitstatus_to_exitcode(status) not in (0, NOT_REACHED):
+        raise SystemExit(f"unrank {command[0]} failed")
+    return perf_counter() - started, peak_of(usage)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

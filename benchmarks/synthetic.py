@@ -1,0 +1,105 @@
+"""Collections of any size, made on the spot and laid down as `unrank import` would, in seconds for a million texts.
+
+Documents come in twos that share a title of four words, which is their query: whoever removes one of them entangles
+the other. The rest of a document is drawn from a pool of sentences, about a hundred words in all. Negatives are
+a hundred documents from anywhere. What is made of n documents begins with what is made of fewer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unrank import ImportOptions
+from unrank.collection.arrow import list_column, write_table, write_texts
+from unrank.collection.collection import FILES, FORMAT_VERSION, Ragged
+from unrank.collection.sources.source import TEXTS_A_BATCH
+from unrank.disk import sha256, write_json
+
+TITLE, SENTENCE, SENTENCES, POOL = 4, 12, 8, 20_000
+RELEVANT, NEGATIVES = 2, 100
+TEST_SHARE = 0.02
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many documents, and how many pairs: two for each query, those for testing included."""
+
+    documents: int
+    pairs: int
+
+    @property
+    def queries(self) -> int:
+        return self.pairs // RELEVANT
+
+
+def make_collection(folder: Path, size: Size, words: Sequence[str]) -> None:
+    """Write a collection of that size, its texts made of these words."""
+    folder.mkdir(parents=True)
+    titles = _joined(words, np.random.default_rng(0), size.documents // RELEVANT, TITLE)
+    sentences = _joined(words, np.random.default_rng(1), POOL, SENTENCE)
+    write_texts(folder / "documents.arrow", _documents(size.documents, titles, sentences))
+    rows = np.arange(size.queries)
+    tests = max(1, round(TEST_SHARE * size.queries))
+    queries = {"id": _ids("q", rows), "text": titles[: size.queries], "test": pa.array(rows >= size.queries - tests)}
+    write_table(folder / "queries.arrow", queries)
+    relevant = np.arange(RELEVANT * size.queries, dtype=np.int32)
+    judged = {"query": np.repeat(rows, RELEVANT).astype(np.int32), "document": relevant}
+    grades = np.ones(len(relevant), np.int16)
+    write_table(folder / "judgements.arrow", {name: pa.array(v) for name, v in (judged | {"grade": grades}).items()})
+    lists = {
+        "relevant": list_column(Ragged(RELEVANT * np.arange(size.queries + 1), relevant)),
+        "negatives": list_column(_negatives(size)),
+    }
+    write_table(folder / "candidates.arrow", lists)
+    _describe(folder)
+
+
+def _documents(count: int, titles: pa.Array, sentences: pa.Array) -> Iterator[pa.RecordBatch]:
+    for start in range(0, count, TEXTS_A_BATCH):
+        rows = np.arange(start, min(start + TEXTS_A_BATCH, count))
+        body = _lists(sentences, np.random.default_rng([2, start]).integers(POOL, size=(len(rows), SENTENCES)), ". ")
+        title = titles.take(pa.array(np.minimum(rows // RELEVANT, len(titles) - 1)))
+        yield pa.record_batch({"id": _ids("d", rows), "text": pc.binary_join_element_wise(title, body, ". ")})
+
+
+def _negatives(size: Size) -> Ragged:
+    """Documents at even distances, from anywhere but the query's own."""
+    generator, others = np.random.default_rng(3), size.documents - RELEVANT
+    count = min(NEGATIVES, others)
+    start = generator.integers(others, size=size.queries)
+    stride = generator.integers(1, max(2, others // count), size=size.queries)
+    within = (start[:, None] + stride[:, None] * np.arange(count)) % others
+    own = RELEVANT * np.arange(size.queries)[:, None]
+    values = np.where(within < own, within, within + RELEVANT).astype(np.int32)
+    return Ragged(count * np.arange(size.queries + 1), values.reshape(-1))
+
+
+def _joined(words: Sequence[str], generator: np.random.Generator, count: int, length: int) -> pa.Array:
+    return _lists(pa.array(words, pa.string()), generator.integers(len(words), size=(count, length)), " ")
+
+
+def _lists(values: pa.Array, chosen: np.ndarray[tuple[int, int], np.dtype[np.int64]], between: str) -> pa.Array:
+    """Each row's values as one text."""
+    offsets = pa.array(np.arange(len(chosen) + 1, dtype=np.int32) * chosen.shape[1])
+    return pc.binary_join(pa.ListArray.from_arrays(offsets, values.take(pa.array(chosen.reshape(-1)))), between)
+
+
+def _ids(prefix: str, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
+    return pc.binary_join_element_wise(prefix, pc.cast(pa.array(rows), pa.string()), "")
+
+
+def _describe(folder: Path) -> None:
+    files = {name: {"bytes": (folder / name).stat().st_size, "sha256": sha256(folder / name)} for name in FILES}
+    fingerprint = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+    head = {"format_version": FORMAT_VERSION, "name": "synthetic", "source": "memory", "licence": None}
+    write_json(
+        folder / "collection.json", {**head, **asdict(ImportOptions()), "files": files, "fingerprint": fingerprint}
+    )
