@@ -22,11 +22,12 @@ class Lines(Silence):
 
 
 def keep(out: Path, *records: Record) -> None:
-    """Records without the hashes of what was removed, one a line."""
+    """Records, one a line, with the counts of what was removed in place of its hashes."""
     with (out / "records.jsonl").open("a", encoding="utf-8") as file:
         for record in records:
             value: dict[str, Any] = record.to_json({})
-            value.pop("removed")
+            removed = value["removed"] or {}
+            value["removed"] = {name: part["count"] for name, part in removed.items() if name != "salt"}
             file.write(json.dumps(value) + "\n")
 
 
