@@ -14,7 +14,7 @@ from unrank.errors import UnrankError
 
 Device = Literal["auto", "cpu", "cuda"]
 
-TOKENS_AT_ONCE = {"cpu": 4_096, "cuda": 131_072}
+TOKENS_AT_ONCE = {"cpu": 1_024, "cuda": 131_072}
 """How many tokens go through the encoder at once, padding included, as long as memory lasts."""
 
 
