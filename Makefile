@@ -27,8 +27,9 @@ test: check ## check, then all quick tests
 slow: $(VENV)/ready ## tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
-bench: $(VENV)/ready ## what a collection of a million documents costs
+bench: $(VENV)/ready ## what a collection of a million documents costs, and how fast a step is
 	$(BIN)/python benchmarks/size.py
+	$(BIN)/python benchmarks/speed.py --rankers bi-encoder --samples 32 --batch 32 --lists 10 --seconds 1
 
 clean: ## remove what was made here
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, cycle
 from pathlib import Path
-from time import perf_counter
 
 import numpy as np
 from arithmetic import PEAK, WITH_GRADIENTS, operations
 from plain import BATCH, LEARNING_RATE, SCORING_BATCH, PlainLoop, TextPair
-from stopwatch import PeakMemory, Rate, until
+from stopwatch import PeakMemory, Rate, seconds, until
 
 from unrank import Collection, Removal, partition
 from unrank.collection.collection import Pairs
@@ -76,11 +75,11 @@ class Contest:
         folder: Path,
         collection: Collection,
         device: Device,
-        seconds: float,
+        limit: float,
         samples: int | None,
         lists: int | None,
     ) -> None:
-        self.kind, self.folder, self.collection, self.seconds, self.lists = kind, folder, collection, seconds, lists
+        self.kind, self.folder, self.collection, self.limit, self.lists = kind, folder, collection, limit, lists
         self.ranker = create_ranker(kind, str(folder), 0)
         parts = partition(collection, Removal.sample(collection, "documents", REMOVED))
         self.workshop = Workshop.open(self.ranker, collection, parts, device)
@@ -132,7 +131,7 @@ class Contest:
         epochs = fit(student, phases, Schedule(10**9, LEARNING_RATE), self.store, self.runtime)
         next(epochs)
         peak = PeakMemory(self.runtime.device)
-        return Rate.of(((stretch.samples, stretch.seconds) for stretch in until(self.seconds, epochs)), peak)
+        return Rate.of(self._timed(stretch.samples for stretch in epochs), peak)
 
     def _plain(self, steps: Callable[[], Iterator[int]]) -> Rate:
         """Step after step; each tells how many samples it took. The first few are small, and warm up."""
@@ -143,12 +142,10 @@ class Contest:
         return Rate.of(self._timed(run), peak)
 
     def _timed(self, steps: Iterator[int]) -> Iterator[tuple[int, float]]:
-        for _ in until(self.seconds, cycle([None])):
-            self.runtime.wait()
-            started = perf_counter()
+        for _ in until(self.limit, cycle([None])):
+            started = seconds(self.runtime.device)
             samples = next(steps)
-            self.runtime.wait()
-            yield samples, perf_counter() - started
+            yield samples, seconds(self.runtime.device) - started
 
     def _plain_steps(self, phases: list[Phase]) -> Iterator[int]:
         """The batches of all phases in one random order, over and over."""

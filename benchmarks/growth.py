@@ -1,6 +1,6 @@
 """What a small request costs as the collection grows: each step of the job on its own, with its memory.
 
-    python benchmarks/growth.py [--most 1000000] [--out growth.json] [--plot docs/growth.svg]
+    python benchmarks/growth.py [--most 1000000] [--out growth.json] [--plot docs/growth.png]
 
 A hundred documents are removed from collections of 10³ to 10⁶ documents and from collections of 10² to 10⁶ pairs
 (`synthetic.py`), each in a process of its own. The ranker looks at the first word alone, so that what is left is

@@ -56,7 +56,7 @@ class Plain(nn.Module):
     def tokenize(self, pairs: Sequence[TextPair]) -> list[Features]: ...
 
     def _tokens(self, longest: int, *texts: Sequence[str]) -> Features:
-        given = [list(side) for side in texts]
+        given, longest = [list(side) for side in texts], min(longest, self.tokenizer.model_max_length)
         return dict(
             self.tokenizer(*given, truncation=True, max_length=longest, padding="max_length", return_tensors="pt")
         )

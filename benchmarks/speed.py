@@ -6,6 +6,7 @@
 Samples a second of training (triples), of a CoCoL epoch (a quarter forget pairs with a partner, the rest disjoint pairs
 with a negative) and of scoring lists (pairs); the ratio; the peak memory; and the share of what the device's arithmetic
 allows (`arithmetic.py`). A first epoch, or a first list, warms up and is not counted; tokens are made once, before.
+On a processor the clock counts what this process was given of it, on a GPU all time that goes by.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--what", nargs="+", choices=WHAT, default=WHAT)
     parser.add_argument("--batch", nargs="+", type=int, help="samples a step of ours; by default 64, or 256 and 1024")
     parser.add_argument("--seconds", type=float, default=5.0, help="for each figure, and a little more")
+    parser.add_argument("--threads", type=int, help="of a processor; by default as many as torch takes")
     parser.add_argument("--samples", type=int, help="of an epoch; by default 128, on a GPU 8192")
     parser.add_argument("--lists", type=int, help="how many queries' lists are scored; by default all")
     parser.add_argument("--base", help=f"an encoder; or one with random weights: {' or '.join(RANDOM)}")
@@ -63,6 +65,8 @@ def read_arguments() -> argparse.Namespace:
 
 def measure(arguments: argparse.Namespace) -> list[Figure]:
     figures: list[Figure] = []
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
     print(row(*HEAD), flush=True)
     with tempfile.TemporaryDirectory(prefix="unrank-speed-") as within:
         folder = encoder_folder(arguments.base, arguments.tokenizer, Path(within))

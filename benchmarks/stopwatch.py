@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Self, TypeVar
 
 import numpy as np
@@ -50,10 +50,19 @@ class Rate:
         return cls(float(samples / seconds), peak.gibibytes())
 
 
-def until(seconds: float, items: Iterable[Item]) -> Iterator[Item]:
+def seconds(device: torch.device) -> float:
+    """A clock that waits for a GPU. On a processor it counts what this process was given of it, so that whoever else is
+    at work there does not count; many threads share the time that they had together."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        return perf_counter()
+    return process_time() / torch.get_num_threads()
+
+
+def until(limit: float, items: Iterable[Item]) -> Iterator[Item]:
     """Items until so much time has gone by, at least one."""
     started = perf_counter()
     for item in items:
         yield item
-        if perf_counter() - started >= seconds:
+        if perf_counter() - started >= limit:
             return

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from tests.evaluation.test_measure import slow_ndcg, slow_reciprocal
 from tests.table import Listed, TableRanker, as_set, collection_of, forgetting, random_lists, random_table
 
+from unrank.cli.option import MEASURED
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition, split_pairs
 from unrank.engine.runtime import Runtime
 from unrank.engine.scoring import scores_of
 from unrank.engine.tokens import TokenStore
 from unrank.errors import NotFinite
-from unrank.evaluation.scorecard import Judge, Measured, Scorecard, Scorer
+from unrank.evaluation.scorecard import MOST_QUERIES, Judge, Measured, Scorecard, Scorer
 
 Pair = tuple[int, int]
 
@@ -250,3 +251,37 @@ def test_to_steer_no_other_right_answer_and_no_other_query_is_scored() -> None:
     ranker = random_table(collection, 0)
     Judge(collection, forgetting(collection, documents=[1])).forget_mrr(scorer_of(collection, ranker))
     assert sorted(ranker.asked) == [(0, 1), (0, 2), (1, 1), (1, 3)]
+
+
+def test_a_large_set_is_measured_on_a_sample_and_the_forget_set_whole() -> None:
+    lists = [Listed([row % 7], [7 + row % 5]) for row in range(60)]
+    lists += [Listed([3], [8], test=True) for _ in range(20)]
+    collection = collection_of(lists, 14)
+    parts = forgetting(collection, queries=list(range(9)))
+    ranker = random_table(collection, 0)
+    judge, whole = Judge(collection, parts, 5), card_of(collection, parts, ranker)
+    card = judge.scorecard(scorer_of(collection, ranker))
+    assert card.forget is not None
+    assert card.forget.queries.tolist() == list(range(9))
+    for name in ("entangled", "disjoint", "test"):
+        sampled, full = getattr(card, name), getattr(whole, name)
+        if full is None:
+            continue
+        assert len(sampled.queries) == min(5, len(full.queries))
+        assert judge.set_queries[name] == len(full.queries)
+        place = np.searchsorted(full.queries, sampled.queries)
+        assert (full.queries[place] == sampled.queries).all()
+        assert (full.reciprocal[place] == sampled.reciprocal).all()
+    again = Judge(collection, forgetting(collection, queries=[9]), 5).scorecard(scorer_of(collection, ranker))
+    assert card.test is not None
+    assert again.test is not None
+    assert card.test.queries.tolist() == again.test.queries.tolist()  # whatever is removed
+
+
+def test_zero_stands_for_all_and_the_door_says_the_same_number() -> None:
+    collection = collection_of([Listed([0], [1]), Listed([1], [2]), Listed([2], [0])], 3)
+    ranker = random_table(collection, 0)
+    card = Judge(collection, forgetting(collection, queries=[0]), 0).scorecard(scorer_of(collection, ranker))
+    assert card.disjoint is not None
+    assert len(card.disjoint.queries) == 2
+    assert MEASURED == MOST_QUERIES

@@ -18,6 +18,9 @@ from unrank.errors import UnknownIds, UnrankError, count, listed
 
 Rows = NDArray[np.int64]
 
+FEW = 100
+"""So many times fewer ids than there are in all are few."""
+
 
 class Texts:
     """The queries or the documents of a collection."""
@@ -60,8 +63,19 @@ class Texts:
 
     def find(self, ids: pa.Array | pa.ChunkedArray) -> Rows:
         """The rows of these ids, -1 where there is none."""
-        found = pc.fill_null(pc.index_in(ids, value_set=self._ids), -1)
-        return np.asarray(found.to_numpy(), dtype=np.int64)
+        if FEW * len(ids) < len(self):
+            return self._find_few(ids)
+        return _places(ids, self._ids)
+
+    def _find_few(self, ids: pa.Array | pa.ChunkedArray) -> Rows:
+        """The same in little memory: all ids are looked for among these, instead of these among all."""
+        wanted = pc.unique(ids)
+        rows = np.full(len(wanted), -1, np.int64)
+        for start, chunk in zip(self._starts, self._ids.chunks, strict=False):
+            places = _places(chunk, wanted)
+            here = np.flatnonzero(places >= 0)
+            rows[places[here]] = start + here
+        return rows[_places(ids, wanted)]
 
     def check_unique(self) -> None:
         """Ids that stand there twice are an error that names them."""
@@ -83,3 +97,9 @@ class Texts:
             values = column.chunk(int(chunk)).take(pa.array(wanted[here] - self._starts[chunk]))
             taken[here] = values.to_pylist()
         return list(taken)
+
+
+def _places(ids: pa.Array | pa.ChunkedArray, among: pa.Array | pa.ChunkedArray) -> Rows:
+    """Where each id stands among others, -1 where it does not."""
+    places = pc.fill_null(pc.index_in(ids, value_set=among), -1)
+    return np.asarray(places.to_numpy(), dtype=np.int64)

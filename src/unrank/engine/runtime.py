@@ -14,7 +14,7 @@ from unrank.errors import UnrankError
 
 Device = Literal["auto", "cpu", "cuda"]
 
-TOKENS_AT_ONCE = {"cpu": 4_096, "cuda": 524_288}
+TOKENS_AT_ONCE = {"cpu": 1_024, "cuda": 524_288}
 """How many tokens go through the encoder at once, padding included, as long as memory lasts."""
 
 

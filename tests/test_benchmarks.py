@@ -1,0 +1,114 @@
+"""The benchmarks: the plain loop ranks as ours does, so that it is a fair baseline, and each of them runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import plain
+import pytest
+import torch
+from plain import PLAIN, PlainColbert, PlainLoop
+from synthetic import Size, make_collection
+
+from tests.tiny import WORDS
+from unrank.collection.collection import Collection, open_collection
+from unrank.engine.runtime import Runtime
+from unrank.engine.scoring import scores_of
+from unrank.engine.tokens import TokenStore
+from unrank.evaluation.scorecard import Judge
+from unrank.rankers import create_ranker
+from unrank.rankers.colbert import ColbertRanker
+
+BENCHMARKS = Path(plain.__file__).parent
+CPU = torch.device("cpu")
+
+
+def run(script: str, *arguments: object) -> str:
+    """What a benchmark prints, from a process of its own."""
+    command = [sys.executable, str(BENCHMARKS / script), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=os.environ)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("kind", ["cross-encoder", "bi-encoder", "colbert"])
+def test_plain_and_ours_give_the_same_scores(kind: str, encoder: Path, dense: Collection, tmp_path: Path) -> None:
+    ranker = create_ranker(kind, str(encoder), 0)
+    ranker.save(tmp_path / "ranker")
+    folder = tmp_path / "ranker" if kind == "cross-encoder" else encoder
+    loop = PlainLoop(kind, folder, CPU)
+    if isinstance(loop.student, PlainColbert):
+        assert isinstance(ranker, ColbertRanker)
+        loop.student.narrow.weight = ranker.model[1].linear.weight
+    store, runtime = TokenStore(ranker, dense), Runtime.on("cpu")
+
+    def plainly(pairs: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+        texts = zip(dense.queries.texts(pairs[:, 0]), dense.documents.texts(pairs[:, 1]), strict=True)
+        return loop.score(list(texts)).numpy()
+
+    pairs = dense.list_pairs(np.arange(6))
+    assert np.allclose(plainly(pairs), scores_of(ranker, store, pairs, runtime), rtol=1e-5, atol=1e-5)
+    fixed = dense.pairs[:30]
+    judge = Judge(dense, None)
+    ours = judge.mrr(lambda pairs: scores_of(ranker, store, pairs, runtime), fixed)
+    assert judge.mrr(plainly, fixed) == pytest.approx(ours, abs=0.005)
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_the_plain_loop_moves_its_student_and_not_its_teacher(kind: str, encoder: Path) -> None:
+    loop = PlainLoop(kind, encoder, CPU)
+    before = [weight.detach().clone() for weight in loop.student.parameters()]
+    pairs, others = [("ba be", "ba be bi"), ("to", "so fu")], [("ba be", "ku"), ("to", "re")]
+    steps: list[Callable[[], None]] = [
+        lambda: loop.train(pairs, others),
+        lambda: loop.forget(pairs, [-1.0, -1.0], others),
+        lambda: loop.hold(pairs, others),
+    ]
+    for step in steps:
+        was = [weight.detach().clone() for weight in loop.student.parameters()]
+        step()
+        assert any(not torch.equal(one, other) for one, other in zip(was, loop.student.parameters(), strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(before, loop.teacher.parameters(), strict=True))
+
+
+def test_speed_runs_and_writes_its_figures(encoder: Path, dense: Collection, tmp_path: Path) -> None:
+    out = tmp_path / "speed.json"
+    options = ["--base", encoder, "--device", "cpu", "--seconds", 0.01, "--samples", 12, "--batch", 4, "--out", out]
+    run("speed.py", dense.folder, "--rankers", "cross-encoder", "bi-encoder", *options)
+    figures = json.loads(out.read_text())["figures"]
+    assert [(figure["ranker"], figure["what"]) for figure in figures] == [
+        (ranker, what) for ranker in ("cross-encoder", "bi-encoder") for what in ("train", "cocol", "score")
+    ]
+    for figure in figures:
+        assert figure["plain"]["a_second"] > 0
+        assert figure["ratio"] == pytest.approx(figure["ours"]["a_second"] / figure["plain"]["a_second"])
+        assert figure["share"] is None  # of a processor no peak is known
+
+
+def test_a_made_collection_is_one(tmp_path: Path) -> None:
+    make_collection(tmp_path / "made", Size(400, 200), WORDS)
+    collection = open_collection(tmp_path / "made")
+    assert (len(collection.documents), len(collection.judged), len(collection.queries)) == (400, 200, 100)
+    assert len(collection.test_queries) == 2
+    for query in range(len(collection.queries)):
+        listed = [*collection.relevant[query], *collection.negatives[query]]
+        assert len(set(listed)) == len(listed) == 102
+        assert collection.documents.text(listed[0]).startswith(collection.queries.text(query))
+
+
+@pytest.mark.slow
+def test_growth_and_a_small_request_run(encoder: Path, tmp_path: Path) -> None:
+    run("growth.py", "--most", 1_000, "--out", tmp_path / "growth.json")
+    assert len(json.loads((tmp_path / "growth.json").read_text())) == 2
+    sizes = ["--documents", 2_000, "--learned", 400, "--removed", 20, "--training", "epochs=1", "learning_rate=1e-3"]
+    settings = ["--set", "learning_rate=1e-3", "epochs=1", "--target", "99%"]
+    printed = run("million.py", "--base", encoder, "--ranker", "bi-encoder", "--device", "cpu", *sizes, *settings)
+    figures = json.loads(printed.splitlines()[-1])
+    assert (figures["documents"], figures["pairs"]) == (2_000, 2_000)
+    assert figures["after"]["forget"]["queries"] == 20
