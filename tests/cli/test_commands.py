@@ -460,5 +460,5 @@ def test_an_interruption_leaves_nothing(
 
     monkeypatch.setattr("unrank.collection.build.make_negatives", interrupted)
     assert run(["import", f"beir:{beir}", "--out", str(tmp_path / "collection")]) == 130
-    assert capsys.readouterr().err == "unrank: stopped; nothing was written\n"
+    assert capsys.readouterr().err == "unrank: stopped; nothing was left half written\n"
     assert list(tmp_path.iterdir()) == []
