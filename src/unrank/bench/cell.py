@@ -101,7 +101,7 @@ class Cell:
     def describe(self) -> dict[str, Any]:
         """What the cell is, for people and for the report."""
         names = {"collection": self.original.collection, "base": self.original.base_name}
-        return self.identity() | names | {"preset": self.preset, "label": self.label}
+        return names | {"label": self.label, "preset": self.preset} | self.identity()
 
     def __str__(self) -> str:
         aim = f" to {self.target}" if self.target else ""

@@ -138,7 +138,7 @@ class Several:
 
     def wait(self) -> list[Result]:
         busy = {worker: worker.connection for worker in self._workers if worker.task is not None and worker.connection}
-        ready = wait(busy.values())
+        ready = wait(busy.values()) if busy else []
         return [worker.result() for worker, connection in busy.items() if connection in ready]
 
     def leave(self) -> None:

@@ -25,7 +25,7 @@ class Part:
 
     collections: tuple[str, ...]
     rankers: tuple[str, ...]
-    removals: tuple[str, ...] = get_args(Kind)
+    removals: tuple[str, ...] = ("documents", "queries")
     shares: tuple[float, ...] = (0.25,)
     methods: tuple[str, ...] = ()
     """Every method, where none is named."""

@@ -88,7 +88,7 @@ def _results(schedule: Schedule, crew: Crew) -> Iterator[Result]:
 def sole_user(shelf: Shelf) -> Iterator[None]:
     """Make the folder ready, and keep every other run out of it; a lock that dies with its holder."""
     shelf.out.mkdir(parents=True, exist_ok=True)
-    with (shelf.out / LOCK).open("w") as lock:
+    with (shelf.out / LOCK).open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
