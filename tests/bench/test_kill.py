@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -16,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.bench.conftest import Grid, RunBench
-from unrank.bench.job import Bench, Task
 
+ROOT = Path(__file__).parents[2]
 TIMES = {"seconds", "timing", "learning_epoch", "normalised_epoch", "total_time", "took"}
 SOME = 'methods = ["retrain", "cocol", "neggrad"]'
 
@@ -41,55 +39,21 @@ def _values(path: Path) -> list[str]:
     return text.splitlines() if path.suffix == ".jsonl" else [text]
 
 
-def run_logged(grid: Path, out: Path, log: Path) -> None:
-    """Run a grid in a process of its own, writing down what it begins and what it ends."""
-    from unrank.cli.main import run
-
-    work = Bench.work
-
-    def logged(self: Bench, task: Task) -> str:
-        with log.open("a") as file:
-            print("begins", task.name, file=file)
-        said = work(self, task)
-        with log.open("a") as file:
-            print("ends", task.name, file=file)
-        return said
-
-    Bench.work = logged  # type: ignore[method-assign]
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    os._exit(run(["bench", str(grid), "--out", str(out), "--quiet", "--device", "cpu"]))
-
-
-def kill_at_random(grid: Path, out: Path, log: Path, kills: int) -> None:
-    """Start the grid so many times and kill it each time, unless it ends before; then let it go on to its end."""
-    generator = random.Random(kills)
-    for kill in range(kills + 1):
-        process = multiprocessing.get_context("fork").Process(target=run_logged, args=(grid, out, log))
-        process.start()
-        process.join(generator.uniform(0.1, 1.2) if kill < kills else 60)
-        if process.is_alive():
-            os.kill(process.pid or 0, signal.SIGKILL)
-            process.join()
-            assert kill < kills, "the grid did not come to its end"
-    assert process.exitcode == 0
-
-
-@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
-def test_a_killed_grid_goes_on(grid: Grid, bench: RunBench, tmp_path: Path, kills: int) -> None:
-    path, killed, whole, log = grid(SOME), tmp_path / "killed", tmp_path / "whole", tmp_path / "log"
-    kill_at_random(path, killed, log, kills)
-    assert bench(path, out=whole) == 0
-    assert records(killed) == records(whole)
-    assert not [*killed.rglob("*.partial-*")]
-    lines = [line.split() for line in log.read_text().splitlines()]
+def test_a_grid_that_is_killed_ten_times_goes_on(grid: Grid, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.bench.killer", str(grid(SOME)), str(tmp_path), "10"]
+    done = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stderr.splitlines()[-1]) >= 5
+    assert records(tmp_path / "killed") == records(tmp_path / "whole")
+    assert not [*tmp_path.rglob("*.partial-*")]
+    lines = [line.split() for line in (tmp_path / "killed.log").read_text().splitlines()]
     ended: set[str] = set()
     for what, name in lines:
         assert name not in ended, "a finished task was begun again"
         if what == "ends":
             ended.add(name)
-    assert {name for _, name in lines} == {
-        path.name for path in [*(killed / "cells").iterdir(), *(killed / "rankers").iterdir()]
-    }
+    assert len(lines) > 2 * len(ended), "no kill has met a task at work"
+    assert {name for _, name in lines} == {path.name for path in tmp_path.glob("killed/*/*")}
 
 
 def test_what_a_killed_run_left_half_written_is_taken_away(grid: Grid, bench: RunBench, tmp_path: Path) -> None:
