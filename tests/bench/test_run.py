@@ -138,8 +138,7 @@ def test_a_finished_cell_is_never_run_again(
     capsys.readouterr()
     assert bench(grid('removals = ["documents"]\nmethods = ["finetune", "neggrad"]'), "--dry-run") == 0
     said = capsys.readouterr().out
-    assert "3 cells: 2 done, 1 to do; 0 rankers to train first" in said
-    assert "\nabout " in said
+    assert "3 cells: 2 done, 1 to do, 0 rankers to train first; about " in said
     assert len(tasks) == 4
 
 
@@ -158,8 +157,7 @@ def test_a_dry_run_writes_nothing(
     assert bench(grid(), "--dry-run") == 0
     assert not (tmp_path / "out").exists()
     said = capsys.readouterr().out
-    assert "14 cells: 0 done, 14 to do; 1 ranker to train first" in said
-    assert "the time is not known" in said
+    assert "14 cells: 0 done, 14 to do, 1 ranker to train first; none is done yet" in said
 
 
 def test_rankers_are_kept_if_so_asked(grid: Grid, bench: RunBench, tmp_path: Path) -> None:
@@ -186,7 +184,7 @@ def test_a_failing_cell_is_told_and_the_others_go_on(
     assert run(["bench", str(path), "--out", str(tmp_path / "out")]) == 3
     said = capsys.readouterr()
     assert "broken to 0.01, seed 0: failed: this one breaks;" in said.err
-    assert "1 task of 3 not done; the same command tries them again" in said.out
+    assert "1 task of 3 not done; the same command tries again" in said.out
     assert len([*(tmp_path / "out" / "cells").iterdir()]) == 1
     monkeypatch.setattr(Broken, "plan", Finetune.plan)
     tasks = worked(monkeypatch)

@@ -107,7 +107,7 @@ def _read(where: str, key: str, value: Any) -> Any:
     if not isinstance(value, list) or not value:
         raise BadFile(where, f"{key!r} must be a list with something in it")
     if key == "destinations":
-        value = [str(item) if isinstance(item, float) else item for item in value]
+        value = [str(item) if isinstance(item, int | float) else item for item in value]
     return tuple(_item(where, key, item, LISTS[key]) for item in value)
 
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unrank.bench.cell import Cell
-from unrank.bench.crew import Crew, Result, crew_of
+from unrank.bench.crew import Crew, crew_of
 from unrank.bench.grid import read_grid
 from unrank.bench.job import Bench, Task
 from unrank.bench.plan import plan_cells
 from unrank.bench.schedule import Schedule
 from unrank.bench.shelf import Shelf
 from unrank.bench.times import Times
+from unrank.bench.worker import Result
 from unrank.errors import UnrankError
 
 LOCK = ".lock"
@@ -40,10 +41,8 @@ class Survey:
         return cls(shelf, cells, frozenset(mine & finished.keys()), Times(finished.values()))
 
     def schedule(self) -> Schedule:
-        originals = {cell.original.name: cell.original for cell in self.cells}
-        return Schedule(
-            self.cells, self.finished, [n for n, each in originals.items() if self.shelf.has_original(each)]
-        )
+        """What is to do."""
+        return Schedule(self.cells, self.finished, self.shelf.trained())
 
 
 @dataclass(frozen=True)

@@ -60,8 +60,9 @@ class Shelf:
                 )
         return found
 
-    def has_original(self, original: Original) -> bool:
-        return (self.rankers / original.name).is_dir()
+    def trained(self) -> set[str]:
+        """The names of the rankers that are there."""
+        return {folder.name for folder in self.rankers.glob("[!.]*")}
 
     def load_original(self, original: Original) -> tuple[Ranker, dict[str, Any]]:
         """An original and its record, if every file is as it was written."""

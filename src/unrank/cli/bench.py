@@ -37,11 +37,14 @@ def bench(
 
     survey = Survey.of(grid, out)
     if dry_run:
-        show_survey(survey, jobs)
+        for cell in survey.cells:
+            say(f"{'done' if cell.name in survey.finished else 'to do':<7}{cell.name}  {cell}")
+        say(what_is_ahead(survey, jobs))
         return
     with sole_user(survey.shelf), progress(quiet) as listener:
         survey = Survey.of(grid, out)  # another run may have gone on until now
         total = len(survey.schedule().left)
+        listener.say(what_is_ahead(survey, jobs))
         listener.begin("bench", total)
 
         def tell(step: Step) -> None:
@@ -50,22 +53,20 @@ def bench(
 
         lost = run_grid(survey, Bench(survey.shelf, device.value, keep_rankers), jobs, tell)
     if lost:
-        say(f"{count(lost, 'task')} of {total:,} not done; the same command tries them again. Records are in {out}")
+        say(f"{count(lost, 'task')} of {total:,} not done; the same command tries again. Records are in {out}")
         raise typer.Exit(NOT_REACHED)
-    say(f"all {count(len(survey.cells), 'cell')} of the grid are done; their records are in {out}")
+    say(f"the grid is done: {count(len(survey.cells), 'cell')}; the records are in {out}")
 
 
-def show_survey(survey: Survey, jobs: int) -> None:
-    """Each cell, whether it is done, and how long the rest takes."""
-    for cell in survey.cells:
-        say(f"{'done' if cell.name in survey.finished else 'to do':<7}{cell.name}  {cell}")
+def what_is_ahead(survey: Survey, jobs: int) -> str:
+    """How many cells are done, and how long the rest takes."""
     tasks = survey.schedule().left
     cells = len(survey.cells) - len(survey.finished)
     rankers = count(len(tasks) - cells, "ranker")
-    say(f"{count(len(survey.cells), 'cell')}: {len(survey.finished):,} done, {cells:,} to do; {rankers} to train first")
     seconds = survey.times.left(tasks, jobs)
-    if cells:
-        say(f"about {duration(seconds)}" if seconds is not None else "no cell is done yet, so the time is not known")
+    time = f"about {duration(seconds)}" if seconds is not None else "none is done yet, so the time is not known"
+    done = f"{count(len(survey.cells), 'cell')}: {len(survey.finished):,} done"
+    return f"{done}, {cells:,} to do, {rankers} to train first; {time}" if cells else done
 
 
 def in_words(step: Step) -> str:
