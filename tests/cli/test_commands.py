@@ -17,6 +17,7 @@ from unrank.cli.main import run
 Ran = Callable[..., tuple[int, str]]
 
 INSPECT_KEYS = {
+    "dataset_table",
     "name", "queries", "documents", "pairs", "training_queries", "test_queries", "test_pairs", "candidates_per_query",
     "relevant_per_query", "queries_per_document", "queries_with_several_documents", "documents_with_several_queries",
     "relevant_in_no_list",

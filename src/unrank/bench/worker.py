@@ -59,6 +59,8 @@ class Hired:
         self.at_hand: str | None = None
 
     def give(self, task: Task) -> None:
+        if self._process is not None and not self._process.is_alive():
+            self.leave()
         if self.connection is None:
             context = multiprocessing.get_context("spawn")  # a GPU does not survive a fork
             self.connection, theirs = context.Pipe()
