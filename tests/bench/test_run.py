@@ -88,7 +88,7 @@ def test_a_cell_gives_what_train_and_forget_give(
     done: tuple[Path, dict[str, dict[str, Any]]], dense: Collection, encoder: Path
 ) -> None:
     folder, cells = done
-    training = unrank.make_method("retrain", cells["cocol"]["cell.json"]["training"] | {})
+    training = unrank.make_method("retrain", cells["cocol"]["cell.json"]["training"])
     removal = unrank.Removal.sample(dense, "documents", 0.25)
     retrained = unrank.train(dense, "bi-encoder", str(encoder), removal, method=training, device="cpu")  # type: ignore[arg-type]
     original, _ = Shelf(folder / "out").load_original(cells_of(folder / "grid.toml")[0].original)
