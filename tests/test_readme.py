@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ def home(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     monkeypatch.chdir(tmp_path)
     make_learnable_beir(tmp_path / "my-data")
     monkeypatch.setattr("unrank.rankers.encoder.default_encoder", lambda: encoder)
+    shutil.copytree(ROOT / "grids", tmp_path / "grids")
     (tmp_path / "removal.json").write_text(json.dumps({"documents": ["d12"]}))
     return tmp_path
 
@@ -39,15 +41,17 @@ def test_the_shell_commands(home: Path) -> None:
     quick = {
         "train": ["--set", "epochs=1", "--set", "negatives=1", "--quiet"],
         "forget": ["--set", "epochs=2", "--quiet"],
+        "bench": ["--quiet"],
     }
     imports, *rest = commands()
     trains = [command for command in rest if command[1] in ("train", "split")]
     others = [command for command in rest if command[1] not in ("train", "split")]
-    assert len(trains) == 3 and len(others) == 5
+    assert len(trains) == 3 and len(others) == 7
     assert run(imports[1:]) == 0
     for command in [*trains, *others]:
         assert run([*command[1:], *quick.get(command[1], [])]) in ((0, 3) if command[1] == "forget" else (0,)), command
     assert (home / "clean-ranker" / "unrank.json").is_file()
+    assert len([*(home / "bench" / "cells").iterdir()]) == 3
 
 
 def test_the_python_lines(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ from unrank.cli.main import run
 Ran = Callable[..., tuple[int, str]]
 
 INSPECT_KEYS = {
+    "dataset_table",
     "name", "queries", "documents", "pairs", "training_queries", "test_queries", "test_pairs", "candidates_per_query",
     "relevant_per_query", "queries_per_document", "queries_with_several_documents", "documents_with_several_queries",
     "relevant_in_no_list",
@@ -460,5 +461,5 @@ def test_an_interruption_leaves_nothing(
 
     monkeypatch.setattr("unrank.collection.build.make_negatives", interrupted)
     assert run(["import", f"beir:{beir}", "--out", str(tmp_path / "collection")]) == 130
-    assert capsys.readouterr().err == "unrank: stopped; nothing was written\n"
+    assert capsys.readouterr().err == "unrank: stopped; nothing was left half written\n"
     assert list(tmp_path.iterdir()) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.table import Listed, collection_of
 
 from unrank.collection.collection import Collection
-from unrank.collection.inspect import describe, describe_removal, pair_ids
+from unrank.collection.inspect import dataset_table, describe, describe_removal, pair_ids
 from unrank.collection.partition import partition
 from unrank.collection.removal import Removal
 
@@ -44,6 +44,32 @@ def test_a_collection_without_training_pairs_has_no_means_to_divide() -> None:
     described = describe(collection_of([Listed([0], [1], test=True)], 2))
     assert described["pairs"] == 0
     assert described["relevant_per_query"] == described["queries_per_document"] == 0.0
+
+
+def test_the_rows_of_the_papers_table() -> None:
+    lists = [
+        Listed([0, 1, 2], [3, 4]),
+        Listed([1, 5], [3]),
+        Listed([1], [0, 2, 3, 4]),
+        Listed([6], [0, 1]),
+        Listed([0], [1, 2, 3], test=True),
+    ]
+    assert dataset_table(collection_of(lists, 7)) == {
+        "document_removal": {
+            "queries_with_several_documents": 2,
+            "documents_per_query": 2.5,
+            "ranked_per_query": 4.0,
+            "training_samples": 3,
+            "test_samples": 3,
+        },
+        "query_removal": {
+            "documents_with_several_queries": 1,
+            "queries_per_document": 3.0,
+            "ranked_per_query": 4.33,
+            "training_samples": 7,
+            "test_samples": 3,
+        },
+    }
 
 
 def test_a_removal_as_ids(golden: Collection) -> None:

@@ -12,6 +12,12 @@ from unrank.cli.option import AsJson, CollectionFolder, Out, RemovalFile, Seed, 
 from unrank.cli.show import say, show_counts, show_partition
 from unrank.errors import UnrankError
 
+KEEP = (
+    "Keep only queries-with-several-documents, to forget documents among them, or queries-sharing-documents, to forget "
+    "queries; twice: both."
+)
+TRAIN_QUERIES = "Keep only so many training queries; with --keep those first, and ordinary ones to fill up."
+
 
 def import_(
     source: Annotated[
@@ -24,8 +30,9 @@ def import_(
     min_grade: Annotated[int, typer.Option(help="The least grade that is relevant in training.")] = 1,
     test_min_grade: Annotated[int, typer.Option(help="The least grade that is relevant in testing.")] = 1,
     relevant: Annotated[int, typer.Option(help="Relevant documents in a training list, at most.")] = 25,
-    train_queries: Annotated[int | None, typer.Option(help="Keep only so many training queries.")] = None,
+    train_queries: Annotated[int | None, typer.Option(help=TRAIN_QUERIES)] = None,
     test_queries: Annotated[int | None, typer.Option(help="Keep only so many test queries.")] = None,
+    keep: Annotated[list[str] | None, typer.Option(metavar="CONSTRUCTION", help=KEEP)] = None,
     seed: Seed = 0,
 ) -> None:
     """Read a collection from where it is and write it as a folder."""
@@ -33,7 +40,16 @@ def import_(
     from unrank.collection.inspect import describe
 
     options = ImportOptions(
-        candidates, test_split, test_share, min_grade, test_min_grade, relevant, train_queries, test_queries, seed
+        candidates,
+        test_split,
+        test_share,
+        min_grade,
+        test_min_grade,
+        relevant,
+        train_queries,
+        test_queries,
+        seed,
+        tuple(keep or ()),
     )
     collection = import_collection(source, out, options)
     show_counts(describe(collection))
@@ -43,17 +59,21 @@ def import_(
 def inspect(collection: CollectionFolder, removal: RemovalFile = None, as_json: AsJson = False) -> None:
     """Counts, entanglement, an example; with a removal, what it would touch."""
     from unrank.collection.collection import open_collection
-    from unrank.collection.inspect import describe, describe_removal
+    from unrank.collection.inspect import dataset_table, describe, describe_removal
     from unrank.collection.partition import partition
     from unrank.collection.removal import Removal
 
     opened = open_collection(collection)
-    counts = describe(opened)
+    counts, table = describe(opened), dataset_table(opened)
     parts = partition(opened, Removal.load(removal), str(removal)) if removal else None
     if as_json:
-        print(json.dumps({**counts, **(describe_removal(opened, parts) if parts else {})}, ensure_ascii=False))
+        touched = describe_removal(opened, parts) if parts else {}
+        print(json.dumps({**counts, "dataset_table": table, **touched}, ensure_ascii=False))
         return
     show_counts(counts)
+    for removal_kind, rows in table.items():
+        say(f"\nfor {removal_kind.replace('_', ' ')}, as the paper's table counts")
+        show_counts(rows)
     query, document = opened.pairs[0]
     say(f"\nfor example, query {opened.queries.id(query)}: {opened.queries.text(query)[:200]}")
     say(f"finds document {opened.documents.id(document)}: {opened.documents.text(document)[:300]}")

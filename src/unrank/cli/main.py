@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from unrank.cli import collection, demo, forget, names, ranker
+from unrank.cli import bench, collection, demo, forget, names, ranker
 from unrank.errors import UnrankError
 
 # What the command line raises at a wrong word; typer names only its children.
@@ -31,6 +31,7 @@ app.command("split")(collection.split)
 app.command("train")(ranker.train)
 app.command("forget")(forget.forget)
 app.command("evaluate")(ranker.evaluate)
+app.command("bench")(bench.bench)
 app.command("list")(names.list_)
 
 
@@ -50,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
     except MISUSE as error:
         return _fail(error.format_message(), 2)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("stopped; nothing was written", STOPPED)
+        return _fail("stopped; nothing was left half written", STOPPED)
     except OSError as error:
         return _fail(f"{error.filename or 'the disk'}: {error.strerror or error}", 2)
     except Exception as error:  # a bug of ours: say so in a line, and keep the traceback for whoever mends it

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from unrank.collection.arrow import list_column, open_table, text_batches, write_table, write_texts
 from unrank.collection.collection import FILES, FORMAT_VERSION, Collection, Ragged, open_collection
+from unrank.collection.construction import check_constructions, constructed
 from unrank.collection.lists import group, listed_relevant, make_negatives
 from unrank.collection.order import hashed_order
 from unrank.collection.sources import read_source
@@ -49,6 +50,9 @@ class ImportOptions:
     """Keep this many training queries, drawn by seed."""
     test_queries: int | None = None
     seed: int = 0
+    keep: Sequence[str] = ()
+    """The paper's constructions: keep the training queries that one of these names. With `train_queries` those come
+    first, and others, drawn by seed, fill up."""
 
     def __post_init__(self) -> None:
         for name in ("relevant", "train_queries", "test_queries"):
@@ -61,6 +65,7 @@ class ImportOptions:
             raise UnrankError(f"a test share of {self.test_share:g} is not possible: give one between 0 and 1")
         if self.test_share is not None and self.test_split is not None:
             raise UnrankError("give a test split or a test share, not both")
+        check_constructions(self.keep)
 
 
 @dataclass(frozen=True)
@@ -125,13 +130,25 @@ def _judged(raw: Raw, documents: Texts, options: ImportOptions) -> tuple[Judged,
         train = train.take(order[cut:])
     if both := sorted(set(train.query_ids) & set(test.query_ids)):
         raise UnrankError(f"queries that are both for training and for testing: {listed(both)}")
-    train = _drawn(train, options.train_queries, f"{options.seed}:train queries")
-    test = _drawn(test, options.test_queries, f"{options.seed}:test queries")
     if not train.query_ids:
         raise UnrankError(
             f"split {train_split!r} leaves no training query with a document of grade {options.min_grade} or more"
         )
+    first = _constructed(train, options)
+    train = _drawn(train, options.train_queries, f"{options.seed}:train queries", first)
+    test = _drawn(test, options.test_queries, f"{options.seed}:test queries")
     return train, test
+
+
+def _constructed(train: Judged, options: ImportOptions) -> set[int] | None:
+    """The positions of the queries that the paper's constructions keep; None where none is asked for."""
+    if not options.keep:
+        return None
+    relevant = train.grades >= options.min_grade
+    kept = constructed(options.keep, train.queries[relevant], train.documents[relevant])
+    if not len(kept):
+        raise UnrankError(f"no training query is one of the {' or '.join(options.keep)}: leave --keep out")
+    return set(kept.tolist())
 
 
 def _choose_splits(names: list[str], options: ImportOptions) -> tuple[str, str | None]:
@@ -146,10 +163,14 @@ def _choose_splits(names: list[str], options: ImportOptions) -> tuple[str, str |
     return ("train" if "train" in others else others[0]), test
 
 
-def _drawn(judged: Judged, most: int | None, salt: str) -> Judged:
-    if most is None or most >= len(judged.query_ids):
-        return judged
-    return judged.take(hashed_order(judged.query_ids, salt)[:most])
+def _drawn(judged: Judged, most: int | None, salt: str, first: set[int] | None = None) -> Judged:
+    """So many queries, drawn by seed: `first` before all others, or alone where no number is given."""
+    if most is None:
+        return judged if first is None else judged.take(first)
+    order = hashed_order(judged.query_ids, salt)
+    if first is not None:
+        order.sort(key=lambda position: position not in first)
+    return judged.take(order[:most])
 
 
 def _read_judgements(raw: Raw, split: str, documents: Texts) -> Judged:

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from unrank.collection.collection import Collection, Pairs
+from unrank.collection.construction import several, sharing_documents
 from unrank.collection.partition import Partition
+from unrank.collection.texts import Rows
 
 
 def describe(collection: Collection) -> dict[str, Any]:
@@ -29,6 +31,35 @@ def describe(collection: Collection) -> dict[str, Any]:
         "queries_with_several_documents": int(np.count_nonzero(per_query > 1)),
         "documents_with_several_queries": int(np.count_nonzero(per_document > 1)),
         "relevant_in_no_list": collection.unlisted,
+    }
+
+
+def dataset_table(collection: Collection) -> dict[str, dict[str, float]]:
+    """The rows of the paper's table of datasets, for each kind of removal. A pairwise sample is a query and one of its
+    negatives."""
+    queries, documents = collection.pairs.T
+    asking, shared = several(queries), several(documents)
+    return {
+        "document_removal": {
+            "queries_with_several_documents": len(asking),
+            "documents_per_query": _mean(np.unique(queries[np.isin(queries, asking)], return_counts=True)[1]),
+            **_lists(collection, asking),
+        },
+        "query_removal": {
+            "documents_with_several_queries": len(shared),
+            "queries_per_document": _mean(np.unique(documents[np.isin(documents, shared)], return_counts=True)[1]),
+            **_lists(collection, sharing_documents(queries, documents)),
+        },
+    }
+
+
+def _lists(collection: Collection, queries: Rows) -> dict[str, float]:
+    """What is ranked for these training queries, and what there is to test on."""
+    relevant, negatives = collection.relevant.counts, collection.negatives.counts
+    return {
+        "ranked_per_query": _mean((relevant + negatives)[queries]),
+        "training_samples": int(negatives[queries].sum()),
+        "test_samples": int(negatives[collection.test_queries].sum()),
     }
 
 

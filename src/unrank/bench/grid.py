@@ -1,0 +1,119 @@
+"""A grid file: flat TOML. What stands at its top holds for every table; each table is a part of the grid.
+
+A part is every combination of its lists. Whatever cannot be is refused here, before anything is computed.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, get_args
+
+from unrank.collection.removal import Kind
+from unrank.errors import BadFile, UnknownName, UnrankError
+from unrank.forgetting.run import Pace
+from unrank.forgetting.target import check_target_name
+from unrank.methods import METHODS
+from unrank.rankers import ranker_kind
+
+
+@dataclass(frozen=True)
+class Part:
+    """The lists of a part, and what holds for all its cells."""
+
+    collections: tuple[str, ...]
+    rankers: tuple[str, ...]
+    removals: tuple[str, ...] = ("documents", "queries")
+    shares: tuple[float, ...] = (0.25,)
+    methods: tuple[str, ...] = ()
+    """Every method, where none is named."""
+    destinations: tuple[str, ...] = ("destination-2",)
+    seeds: tuple[int, ...] = (0,)
+    removal_seed: int = 0
+    base: str | None = None
+    words: str | None = None
+    training: str = ""
+    epochs: int | None = None
+    minutes: float | None = None
+    check_every: int | None = None
+    watch: int = 0
+    recovery: bool = False
+
+    def __post_init__(self) -> None:
+        for ranker in self.rankers:
+            ranker_kind(ranker)
+        for removal in self.removals:
+            if removal not in get_args(Kind):
+                raise UnknownName("removal", removal, get_args(Kind))
+        for share in self.shares:
+            if not 0 < share < 1:
+                raise UnrankError(f"a share of {share:g} cannot be removed: give one between 0 and 1, such as 0.05")
+        for target in self.destinations:
+            check_target_name(target)
+        for number in (*self.seeds, self.removal_seed, self.watch):
+            if number < 0:
+                raise UnrankError(f"seeds and watch must be 0 or more, not {number}")
+        Pace(self.check_every, self.minutes)
+        if not self.methods:
+            object.__setattr__(self, "methods", tuple(METHODS))
+
+
+LISTS: Mapping[str, type] = {
+    "collections": str, "rankers": str, "removals": str, "shares": float, "methods": str, "destinations": str,
+    "seeds": int,
+}  # fmt: skip
+VALUES: Mapping[str, type] = {
+    "removal_seed": int, "base": str, "words": str, "training": str, "epochs": int, "minutes": float,
+    "check_every": int, "watch": int, "recovery": bool,
+}  # fmt: skip
+KEYS = [field.name for field in fields(Part)]
+KINDS = {str: "a text", float: "a number", int: "a whole number", bool: "true or false"}
+
+
+def read_grid(path: Path) -> dict[str, Part]:
+    """The parts of a grid by their names; '' is the name of the only part of a file without tables."""
+    try:
+        value = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadFile(path, error.strerror or "cannot be read") from error
+    except UnicodeDecodeError as error:
+        raise BadFile(path, "not UTF-8 text") from error
+    except tomllib.TOMLDecodeError as error:
+        raise BadFile(path, f"not TOML: {error}") from error
+    tables = {key: table for key, table in value.items() if isinstance(table, dict)}
+    top = {key: item for key, item in value.items() if key not in tables}
+    return {name: _part(path, name, top | table) for name, table in (tables or {"": {}}).items()}
+
+
+def _part(path: Path, name: str, given: Mapping[str, Any]) -> Part:
+    where = f"{path}, [{name}]" if name else f"{path}"
+    read = {key: _read(where, key, value) for key, value in given.items()}
+    for key in ("collections", "rankers"):
+        if key not in read:
+            raise BadFile(where, f"{key!r} is missing: a grid names its collections and its rankers")
+    try:
+        return Part(**read)
+    except UnrankError as error:
+        raise BadFile(where, str(error)) from error
+
+
+def _read(where: str, key: str, value: Any) -> Any:
+    if key not in KEYS:
+        raise UnknownName(f"key of {where}", key, KEYS)
+    if key in VALUES:
+        return _item(where, key, value, VALUES[key])
+    if not isinstance(value, list) or not value:
+        raise BadFile(where, f"{key!r} must be a list with something in it")
+    if key == "destinations":
+        value = [str(item) if isinstance(item, int | float) else item for item in value]
+    return tuple(_item(where, key, item, LISTS[key]) for item in value)
+
+
+def _item(where: str, key: str, value: Any, kind: type) -> Any:
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) is not kind:
+        raise BadFile(where, f"{key!r} takes {KINDS[kind]}, not {value!r}")
+    return value

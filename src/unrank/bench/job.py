@@ -1,0 +1,100 @@
+"""The work itself: train an original, or run one cell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any
+
+from unrank.bench.cell import Cell, Original
+from unrank.bench.shelf import Shelf
+from unrank.collection.collection import open_collection
+from unrank.collection.removal import Removal
+from unrank.engine.runtime import Device
+from unrank.forgetting.forget import Forgotten, forget
+from unrank.forgetting.target import destination
+from unrank.forgetting.train import train
+from unrank.rankers.base import Ranker
+
+Task = Original | Cell
+NO_TARGET = 1.0
+"""What a method that is not steered is given: it asks for no target, and its record names none."""
+
+
+@dataclass
+class Bench:
+    """One worker's place: it keeps the original that it worked on last."""
+
+    shelf: Shelf
+    device: Device
+    keep_rankers: bool
+    _held: tuple[str, Ranker, dict[str, Any]] | None = None
+
+    def work(self, task: Task) -> str:
+        """Do one task; a line that says what came out."""
+        started = perf_counter()
+        if isinstance(task, Original):
+            return self._train(task)
+        ranker, record = self._original(task.original)
+        result = self._forget(task, ranker, record)
+        kept = self.shelf.rankers / task.name
+        if self.keep_rankers and not kept.is_dir():  # a run that was killed may have left it
+            result.save(kept)
+        trained = {
+            "learned": record["history"][-1]["learned"],
+            "epochs": record["epochs"],
+            "seconds": record["seconds"],
+        }
+        self.shelf.put(task, result, perf_counter() - started, trained)
+        return _in_words(result)
+
+    def _train(self, original: Original) -> str:
+        trained = train(
+            open_collection(original.folder),
+            original.ranker,
+            original.base,
+            method=original.training,
+            seed=original.seed,
+            device=self.device,
+        )
+        trained.save(self.shelf.rankers / original.name)
+        return (
+            f"MRR {trained.record.history[-1]['learned']:.3f} on training queries in {trained.record.epochs:g} epochs"
+        )
+
+    def _original(self, original: Original) -> tuple[Ranker, dict[str, Any]]:
+        if self._held is None or self._held[0] != original.name:
+            self._held = None  # two at once are one too many for a small GPU
+            self._held = original.name, *self.shelf.load_original(original)
+        return self._held[1:]
+
+    def _forget(self, cell: Cell, ranker: Ranker, record: dict[str, Any]) -> Forgotten:
+        collection = open_collection(cell.original.folder)
+        result = forget(
+            ranker,
+            collection,
+            Removal.sample(collection, cell.removal, cell.share, cell.removal_seed),
+            method=cell.method,
+            target=self._target(cell),
+            base=cell.original.base,
+            known=record,
+            pace=cell.pace,
+            check_recovery=cell.recovery,
+            seed=cell.original.seed,
+            device=self.device,
+        )
+        named = {"target_name": cell.target} if cell.target else {"target": None, "target_name": None}
+        return replace(result, record=replace(result.record, **named))
+
+    def _target(self, cell: Cell) -> float | str:
+        if cell.yardstick is not None:
+            assert cell.target is not None
+            return destination(cell.target, self.shelf.record_of(cell.yardstick)["after"])
+        return cell.target or NO_TARGET
+
+
+def _in_words(result: Forgotten) -> str:
+    assert result.after.forget is not None
+    aim = f" (target {result.target:.3f})" if result.record.target is not None else ""
+    kept = ", ".join(f"{name} {share:.3f}" for name, share in result.kept.items())
+    return f"forget MRR {result.after.forget.mean:.3f}{aim}; of the original's MRR kept: {kept}"

@@ -1,0 +1,84 @@
+"""From a grid to its cells, in the order in which they are run: what shares an original stands together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import product
+from typing import cast
+
+from unrank.bench.cell import UNWATCHED, Cell, Original
+from unrank.bench.choice import read_choice, read_settings
+from unrank.bench.grid import Part
+from unrank.collection.collection import Collection, open_collection
+from unrank.collection.removal import Kind
+from unrank.errors import UnrankError
+from unrank.forgetting.run import Pace
+from unrank.methods import make_method
+from unrank.methods.retrain import Retrain
+from unrank.rankers import public_name, ranker_kind
+from unrank.rankers.origin import base_hash, reads_words
+
+Opened = Callable[[str], Collection]
+Hashed = Callable[[str, str | None], str]
+
+
+def plan_cells(parts: Mapping[str, Part]) -> list[Cell]:
+    """The cells of a grid, and the retrained rankers that they need. Two that cannot be told apart are refused."""
+    opened, hashed = cache(open_collection), cache(base_hash)
+    cells: dict[str, Cell] = {}
+    described: set[str] = set()
+    for part in parts.values():
+        for cell in _cells(part, opened, hashed):
+            if twin := cells.get(cell.name):
+                raise UnrankError(f"two cells of the grid are one: '{twin}' and '{cell}'; take one out")
+            if str(cell) in described:
+                raise UnrankError(f"two cells of the grid are told apart by nothing but where their data lie: '{cell}'")
+            cells[cell.name] = cell
+            described.add(str(cell))
+    needed = {cell.yardstick.name: cell.yardstick for cell in cells.values() if cell.yardstick is not None}
+    return _together([*(cells | needed).values()])
+
+
+def _together(cells: Sequence[Cell]) -> list[Cell]:
+    """What shares an original side by side, in the order of the grid; retrained rankers, which others need, first."""
+    place = {name: number for number, name in enumerate(dict.fromkeys(cell.original.name for cell in cells))}
+    return sorted(cells, key=lambda cell: (place[cell.original.name], not isinstance(cell.method, Retrain)))
+
+
+def _cells(part: Part, opened: Opened, hashed: Hashed) -> Iterator[Cell]:
+    for folder, ranker, seed in product(part.collections, part.rankers, part.seeds):
+        original = _original(part, opened(folder), ranker_kind(ranker), seed, hashed)
+        choices = [read_choice(text, original.ranker, original.training, part.epochs) for text in part.methods]
+        for removal, share, choice in product(part.removals, part.shares, choices):
+            steered = choice.method.steered
+            for target in part.destinations if steered else (None,):
+                yield Cell(
+                    original,
+                    cast(Kind, removal),
+                    share,
+                    part.removal_seed,
+                    choice.method,
+                    choice.preset,
+                    choice.label,
+                    target,
+                    Pace(part.check_every, part.minutes, part.watch) if steered else UNWATCHED,
+                    part.recovery,
+                )
+
+
+def _original(part: Part, collection: Collection, kind: str, seed: int, hashed: Hashed) -> Original:
+    base = part.words if reads_words(kind) else part.base
+    training = make_method("retrain", read_settings(part.training), kind)
+    assert isinstance(training, Retrain)
+    return Original(
+        collection.folder,
+        collection.name,
+        collection.fingerprint,
+        kind,
+        base,
+        public_name(kind, base),
+        hashed(kind, base),
+        training,
+        seed,
+    )

@@ -1,0 +1,96 @@
+"""A grid from its file to its records: what is there already stays, the rest is run, whatever fails is told."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from unrank.bench.cell import Cell
+from unrank.bench.crew import Crew, crew_of
+from unrank.bench.grid import read_grid
+from unrank.bench.job import Bench, Task
+from unrank.bench.plan import plan_cells
+from unrank.bench.schedule import Schedule
+from unrank.bench.shelf import Shelf
+from unrank.bench.times import Times
+from unrank.bench.worker import Result
+from unrank.errors import UnrankError
+
+LOCK = ".lock"
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A grid, and how far it is."""
+
+    shelf: Shelf
+    cells: Sequence[Cell]
+    finished: frozenset[str]
+    times: Times
+
+    @classmethod
+    def of(cls, grid: Path, out: Path) -> Survey:
+        if out.exists() and not out.is_dir():
+            raise UnrankError(f"{out} is a file; --out is the folder of the records")
+        cells, shelf = plan_cells(read_grid(grid)), Shelf(out)
+        finished = shelf.finished()
+        mine = {cell.name for cell in cells}
+        return cls(shelf, cells, frozenset(mine & finished.keys()), Times(finished.values()))
+
+    def schedule(self) -> Schedule:
+        """What is to do."""
+        return Schedule(self.cells, self.finished, self.shelf.trained())
+
+
+@dataclass(frozen=True)
+class Step:
+    """A task that has come to its end."""
+
+    result: Result
+    fallen: Sequence[Task]
+    """What cannot be done because of it."""
+    tasks_left: int
+    seconds_left: float | None
+
+
+def run_grid(survey: Survey, bench: Bench, jobs: int, tell: Callable[[Step], None]) -> int:
+    """Run what is not finished; how many tasks failed or could not be begun."""
+    schedule, lost = survey.schedule(), 0
+    with crew_of(bench, jobs) as crew:
+        for result in _results(schedule, crew):
+            fallen = schedule.failed(result.task) if result.failed else []
+            if not result.failed:
+                schedule.done(result.task)
+                survey.times.learn(result.task, result.seconds)
+            lost += result.failed + len(fallen)
+            left = schedule.left
+            tell(Step(result, fallen, len(left), survey.times.left(left, jobs)))
+    return lost
+
+
+def _results(schedule: Schedule, crew: Crew) -> Iterator[Result]:
+    """Keep everybody at work until nothing is left that can be done."""
+    while True:
+        for worker in crew.idle():
+            if (task := schedule.take(worker.at_hand)) is not None:
+                worker.give(task)
+        results = crew.wait()
+        if not results:
+            return
+        yield from results
+
+
+@contextmanager
+def sole_user(shelf: Shelf) -> Iterator[None]:
+    """Make the folder ready, and keep every other run out of it; a lock that dies with its holder."""
+    shelf.out.mkdir(parents=True, exist_ok=True)
+    with (shelf.out / LOCK).open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UnrankError(f"another 'unrank bench' is at work in {shelf.out}: wait for it, or stop it") from error
+        shelf.tidy()
+        yield

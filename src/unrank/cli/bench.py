@@ -1,0 +1,77 @@
+"""The command `bench`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unrank.cli.option import NOT_REACHED, DeviceName, DeviceOption, Quiet
+from unrank.cli.show import duration, say
+from unrank.errors import count
+
+if TYPE_CHECKING:
+    from unrank.bench.run import Step, Survey
+
+
+def bench(
+    grid: Annotated[Path, typer.Argument(metavar="GRID.toml", help="The grid; docs/bench.md says how to write one.")],
+    out: Annotated[
+        Path, typer.Option("--out", help="The folder of the records; what is done there is not done again.")
+    ],
+    jobs: Annotated[int, typer.Option(help="How many cells to run side by side.", min=1)] = 1,
+    keep_rankers: Annotated[
+        bool, typer.Option("--keep-rankers", help="Keep what comes out of each cell, not its record alone.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the cells and the time they need; do nothing.")
+    ] = False,
+    device: DeviceOption = DeviceName.auto,
+    quiet: Quiet = False,
+) -> None:
+    """Run every cell of a grid once: collections, rankers, removals, shares, methods, destinations, seeds."""
+    from unrank.bench.job import Bench
+    from unrank.bench.run import Survey, run_grid, sole_user
+    from unrank.cli.progress import progress
+
+    survey = Survey.of(grid, out)
+    if dry_run:
+        for cell in survey.cells:
+            say(f"{'done' if cell.name in survey.finished else 'to do':<7}{cell.name}  {cell}")
+        say(what_is_ahead(survey, jobs))
+        return
+    with sole_user(survey.shelf), progress(quiet) as listener:
+        survey = Survey.of(grid, out)  # another run may have gone on until now
+        total = len(survey.schedule().left)
+        listener.say(what_is_ahead(survey, jobs))
+        listener.begin("bench", total)
+
+        def tell(step: Step) -> None:
+            listener.advance(1 + len(step.fallen))
+            listener.say(f"{total - step.tasks_left} of {total}: {in_words(step)}")
+
+        lost = run_grid(survey, Bench(survey.shelf, device.value, keep_rankers), jobs, tell)
+    if lost:
+        say(f"{count(lost, 'task')} of {total:,} not done; the same command tries again. Records are in {out}")
+        raise typer.Exit(NOT_REACHED)
+    say(f"the grid is done: {count(len(survey.cells), 'cell')}; the records are in {out}")
+
+
+def what_is_ahead(survey: Survey, jobs: int) -> str:
+    """How many cells are done, and how long the rest takes."""
+    tasks = survey.schedule().left
+    cells = len(survey.cells) - len(survey.finished)
+    rankers = count(len(tasks) - cells, "ranker")
+    seconds = survey.times.left(tasks, jobs)
+    time = f"about {duration(seconds)}" if seconds is not None else "none is done yet, so the time is not known"
+    done = f"{count(len(survey.cells), 'cell')}: {len(survey.finished):,} done"
+    return f"{done}, {cells:,} to do, {rankers} to train first; {time}" if cells else done
+
+
+def in_words(step: Step) -> str:
+    result = step.result
+    fate = "failed: " if result.failed else ""
+    fallen = f"; {count(len(step.fallen), 'cell')} cannot be run without it" if step.fallen else ""
+    left = f"; about {duration(step.seconds_left)} left" if step.seconds_left else ""
+    return f"{result.task}: {fate}{result.said}; {duration(result.seconds)}{fallen}{left}"

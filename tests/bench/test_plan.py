@@ -1,0 +1,159 @@
+"""From a grid to its cells: how many, in which order, and by which names."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.bench.conftest import Grid, cells_of
+from unrank.collection.collection import Collection
+from unrank.errors import UnrankError
+from unrank.methods import METHODS, MethodEntry
+from unrank.methods.finetune import Finetune
+
+GRIDS = Path(__file__).parents[2] / "grids"
+COUNTS = {"paper": 336, "mini": 208 + 16, "noise": 16, "tiny": 3, "destinations": 64, "ablation": 8, "words": 24}
+
+
+@pytest.fixture
+def datasets(dense: Collection, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for every collection that a grid of ours names, and for the encoder and the vectors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("unrank.rankers.encoder.default_encoder", lambda: encoder)
+    monkeypatch.setattr("unrank.rankers.origin.vector_files", lambda base: [])
+    for name in ("marco", "car", "nfcorpus", "my-collection"):
+        for construction in ("", "-documents", "-queries"):
+            folder = Path(shutil.copytree(dense.folder, tmp_path / (name + construction)))
+            described = json.loads((folder / "collection.json").read_text())
+            described |= {"name": name, "fingerprint": name + construction}
+            (folder / "collection.json").write_text(json.dumps(described))
+
+
+@pytest.mark.parametrize("path", sorted(GRIDS.glob("*.toml")), ids=lambda path: path.stem)
+def test_the_grids_of_the_project(datasets: None, path: Path) -> None:
+    assert len(cells_of(path)) == COUNTS[path.stem]
+
+
+def test_the_noise_floor_shares_its_first_seed_with_the_tables(datasets: None) -> None:
+    tables, noise = ({cell.name for cell in cells_of(GRIDS / f"{name}.toml")} for name in ("mini", "noise"))
+    assert len(tables & noise) == 8
+
+
+def test_every_method_where_none_is_named(grid: Grid) -> None:
+    assert {cell.method.name for cell in cells_of(grid())} == set(METHODS)
+
+
+def test_a_method_of_ones_own_is_in_the_grid_at_once(grid: Grid, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = len(cells_of(grid()))
+
+    class Own(Finetune):
+        name = "own"
+
+    monkeypatch.setitem(METHODS, "own", MethodEntry.of(Own, "a method of one's own"))
+    cells = cells_of(grid())
+    assert len(cells) == before + 2
+    assert {cell.removal for cell in cells if cell.label == "own"} == {"documents", "queries"}
+
+
+def test_what_shares_an_original_stands_together_and_the_retrained_come_first(grid: Grid) -> None:
+    cells = cells_of(grid('shares = [0.1, 0.25]\nmethods = ["cocol", "retrain"]\nseeds = [0, 1]'))
+    assert len(cells) == 2 * 2 * 2 * 2
+    assert [cell.original.seed for cell in cells] == [0] * 8 + [1] * 8
+    for start in (0, 8):
+        assert [cell.label for cell in cells[start : start + 8]] == ["retrain"] * 4 + ["cocol"] * 4
+
+
+def test_a_destination_brings_the_retrained_ranker_along(grid: Grid) -> None:
+    cells = cells_of(grid('methods = ["cocol"]\nremovals = ["queries"]'))
+    assert [cell.label for cell in cells] == ["retrain", "cocol"]
+    assert cells[1].yardstick == cells[0]
+    assert len(cells_of(grid('methods = ["cocol"]\nremovals = ["queries"]\ndestinations = ["unseen"]'))) == 1
+
+
+def test_who_is_not_steered_has_one_cell_for_all_destinations(grid: Grid) -> None:
+    more = 'removals = ["queries"]\nmethods = ["retrain", "ssd", "cocol"]\ndestinations = ["destination-1", 0.5]'
+    cells = cells_of(grid(more))
+    assert [(cell.label, cell.target) for cell in cells] == [
+        ("retrain", None), ("ssd", None), ("cocol", "destination-1"), ("cocol", "0.5"),
+    ]  # fmt: skip
+
+
+def test_parts_take_from_the_top_what_they_do_not_say(grid: Grid) -> None:
+    more = 'removals = ["queries"]\nmethods = ["retrain"]\n[a]\nshares = [0.1]\n[b]\nshares = [0.2]\nseeds = [3]'
+    assert [(cell.share, cell.original.seed) for cell in cells_of(grid(more))] == [(0.1, 0), (0.2, 3)]
+
+
+def test_presets_and_settings(grid: Grid) -> None:
+    more = 'removals = ["queries"]\nmethods = ["cocol:paper,epochs=5", "cocol,held=4", "cf"]'
+    choices = {cell.label: cell for cell in cells_of(grid(more))}
+    assert list(choices) == ["retrain", "cocol:paper,epochs=5", "cocol,held=4", "finetune"]
+    assert choices["cocol:paper,epochs=5"].preset == "paper"
+    described = choices["cocol,held=4"].describe()
+    assert (described["settings"]["held"], described["settings"]["epochs"], described["preset"]) == (4, 2, None)
+    assert choices["cocol:paper,epochs=5"].method.epochs == 5
+    assert choices["retrain"].method.epochs == 2
+
+
+NAMES = {
+    "training": 'training = "epochs=3"',
+    "share": "shares = [0.2]",
+    "seed": "seeds = [1]",
+    "removal_seed": "removal_seed = 1",
+    "method": 'methods = ["finetune"]',
+    "settings": 'methods = ["cocol,held=2"]',
+    "destination": 'destinations = ["destination-1"]',
+    "epochs": "epochs = 9",
+    "minutes": "minutes = 2",
+    "check_every": "check_every = 4",
+    "watch": "watch = 3",
+    "recovery": "recovery = true",
+    "ranker": 'rankers = ["colbert"]',
+    "removal": 'removals = ["documents"]',
+}
+
+
+@pytest.mark.parametrize("change", NAMES.values(), ids=NAMES)
+def test_whatever_changes_gives_another_name(grid: Grid, change: str) -> None:
+    before = cells_of(grid('[part]\nremovals = ["queries"]\nmethods = ["cocol"]'))
+    more = ["[part]", 'removals = ["queries"]', 'methods = ["cocol"]']
+    key = change.split(" ")[0]
+    after = cells_of(grid("\n".join([*(line for line in more if not line.startswith(key)), change])))
+    assert before[-1].name != after[-1].name
+
+
+def test_the_name_goes_by_what_the_base_and_the_collection_hold(
+    grid: Grid, dense: Collection, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cell, *_) = cells_of(grid())
+    text = grid().read_text()
+    copied = Path(shutil.copytree(encoder, tmp_path / "copied"))
+    moved = Path(shutil.copytree(dense.folder, tmp_path / "moved"))
+    path = tmp_path / "moved.toml"
+    path.write_text(text.replace(str(encoder), str(copied)).replace(str(dense.folder), str(moved)))
+    assert cells_of(path)[0].name == cell.name
+    with (copied / "model.safetensors").open("ab") as file:
+        file.write(b"\0")
+    assert cells_of(path)[0].name != cell.name
+    path.write_text(text.replace(str(dense.folder), str(moved)))
+    described = (moved / "collection.json").read_text()
+    (moved / "collection.json").write_text(described.replace(dense.fingerprint, "another"))
+    assert cells_of(path)[0].name != cell.name
+    monkeypatch.setattr("unrank.__version__", "99")
+    assert cells_of(grid())[0].name != cell.name
+
+
+def test_cells_that_would_collide(grid: Grid, dense: Collection, tmp_path: Path) -> None:
+    with pytest.raises(UnrankError, match=r"two cells of the grid are one: '.*cocol to .*' and '.*cocol,held=1 to"):
+        cells_of(grid('methods = ["cocol", "cocol,held=1"]'))
+    with pytest.raises(UnrankError, match="two cells of the grid are one"):
+        cells_of(grid("[a]\nshares = [0.1]\n[b]\nshares = [0.2, 0.1]"))
+    moved = Path(shutil.copytree(dense.folder, tmp_path / "moved"))
+    described = (moved / "collection.json").read_text()
+    (moved / "collection.json").write_text(described.replace(dense.fingerprint, "another"))
+    path = grid()
+    path.write_text(path.read_text().replace('"]', f'", "{moved}"]', 1))
+    with pytest.raises(UnrankError, match="told apart by nothing but where their data lie"):
+        cells_of(path)

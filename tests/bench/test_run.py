@@ -1,0 +1,221 @@
+"""What a grid leaves behind: small records of each cell, written once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import unrank
+from tests.bench.conftest import Grid, RunBench, cells_of
+from unrank.bench.job import Bench, Task
+from unrank.bench.shelf import Shelf
+from unrank.collection.collection import Collection
+from unrank.errors import BadFile, UnrankError
+from unrank.methods import METHODS, MethodEntry
+from unrank.methods.finetune import Finetune
+from unrank.rankers import load_ranker
+
+FILES = {"cell.json", "unrank.json", "history.jsonl", "ranks.json"}
+THREE = 'removals = ["documents"]\nmethods = ["retrain", "cocol", "ssd"]'
+
+
+@pytest.fixture(scope="module")
+def done(
+    dense: Collection, encoder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, dict[str, Any]]]:
+    """A finished bench of three cells, and by label all that their files hold."""
+    from unrank.cli.main import run
+
+    folder = tmp_path_factory.mktemp("bench")
+    head = f'collections = ["{dense.folder}"]\nrankers = ["bi-encoder"]\nbase = "{encoder}"\n'
+    training = 'training = "epochs=2,negatives=1,batch=32,learning_rate=1e-3"\nepochs = 2\nrecovery = true\n'
+    (folder / "grid.toml").write_text(head + training + THREE)
+    assert run(["bench", str(folder / "grid.toml"), "--out", str(folder / "out"), "--quiet"]) == 0
+    cells = {}
+    for path in (folder / "out" / "cells").iterdir():
+        assert {file.name for file in path.iterdir()} == FILES
+        files: dict[str, Any] = {name: json.loads((path / name).read_text()) for name in FILES - {"history.jsonl"}}
+        files["history.jsonl"] = [json.loads(line) for line in (path / "history.jsonl").read_text().splitlines()]
+        cells[files["cell.json"]["label"]] = files | {"name": path.name}
+    return folder, cells
+
+
+def test_a_cell_says_what_it_is(done: tuple[Path, dict[str, dict[str, Any]]]) -> None:
+    folder, cells = done
+    assert set(cells) == {"retrain", "cocol", "ssd"}
+    planned = {cell.label: cell for cell in cells_of(folder / "grid.toml")}
+    for label, files in cells.items():
+        cell = files["cell.json"]
+        assert cell.items() >= planned[label].describe().items()
+        assert files["name"] == planned[label].name
+        assert (cell["collection"], cell["ranker"], cell["base"]) == ("tiny", "bi-encoder", "tiny")
+        assert cell["took"] > 0
+        assert set(cell["original"]) == {"epochs", "seconds", "learned"}
+    assert [cells[label]["cell.json"]["target"] for label in ("retrain", "cocol", "ssd")] == [
+        None, "destination-2", None,
+    ]  # fmt: skip
+
+
+def test_the_records_belong_together(done: tuple[Path, dict[str, dict[str, Any]]]) -> None:
+    records = {label: files["unrank.json"] for label, files in done[1].items()}
+    retrained = records["retrain"]["after"]
+    assert records["cocol"]["target"] == retrained["test"]["mrr"]
+    assert records["cocol"]["target_name"] == "destination-2"
+    assert records["retrain"]["target"] is records["ssd"]["target"] is records["ssd"]["target_name"] is None
+    assert records["retrain"]["before"] == records["cocol"]["before"] == records["ssd"]["before"]
+    for label, record in records.items():
+        assert record["history"] == done[1][label]["history.jsonl"]
+        assert record["recovery"]["before"] == pytest.approx(record["after"]["forget"]["mrr"])
+        assert record["settings"] == done[1][label]["cell.json"]["settings"]
+
+
+def test_ranks_are_those_of_the_scorecards(done: tuple[Path, dict[str, dict[str, Any]]]) -> None:
+    for files in done[1].values():
+        for when in ("before", "after"):
+            for name, measured in files["unrank.json"][when].items():
+                ranks = np.array(files["ranks.json"][name][when], float)
+                reciprocal = np.divide(1, ranks, out=np.zeros(len(ranks)), where=ranks > 0)
+                assert len(ranks) == measured["queries"]
+                assert reciprocal.mean() == pytest.approx(measured["mrr"])
+
+
+def test_a_cell_gives_what_train_and_forget_give(
+    done: tuple[Path, dict[str, dict[str, Any]]], dense: Collection, encoder: Path
+) -> None:
+    folder, cells = done
+    training = unrank.make_method("retrain", cells["cocol"]["cell.json"]["training"])
+    removal = unrank.Removal.sample(dense, "documents", 0.25)
+    retrained = unrank.train(dense, "bi-encoder", str(encoder), removal, method=training, device="cpu")  # type: ignore[arg-type]
+    original, _ = Shelf(folder / "out").load_original(cells_of(folder / "grid.toml")[0].original)
+    assert cells["retrain"]["unrank.json"]["after"] == retrained.after.to_json()
+    result = unrank.forget(
+        original, dense, removal, method=unrank.make_method("cocol", {"epochs": "2"}), target="destination-2",
+        reference=retrained.ranker, device="cpu",
+    )  # fmt: skip
+    assert cells["cocol"]["unrank.json"]["after"] == result.after.to_json()
+    assert cells["cocol"]["unrank.json"]["target"] == result.target
+
+
+def test_nothing_that_was_removed_is_in_the_records(done: tuple[Path, dict[str, dict[str, Any]]]) -> None:
+    folder = done[0] / "out" / "cells"
+    text = "".join(path.read_text() for path in folder.rglob("*.json*"))
+    assert "doc1" not in text and "query1" not in text
+    assert sum(path.stat().st_size for path in folder.rglob("*.json*")) < 60_000
+    for files in done[1].values():
+        removed = files["unrank.json"]["removed"]
+        assert removed["documents"]["count"] > 0
+        assert removed["documents"]["hashes"] == []
+
+
+def worked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The tasks that are done from now on."""
+    tasks: list[str] = []
+    work = Bench.work
+
+    def told(self: Bench, task: Task) -> str:
+        tasks.append(getattr(task, "label", "original"))
+        return work(self, task)
+
+    monkeypatch.setattr(Bench, "work", told)
+    return tasks
+
+
+def test_a_finished_cell_is_never_run_again(
+    grid: Grid, bench: RunBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = worked(monkeypatch)
+    assert bench(grid('removals = ["documents"]\nmethods = ["retrain", "finetune"]')) == 0
+    assert tasks == ["original", "retrain", "finetune"]
+    assert bench(grid('removals = ["documents"]\nmethods = ["retrain", "finetune"]')) == 0
+    assert len(tasks) == 3
+    assert bench(grid('removals = ["documents"]\nmethods = ["retrain", "finetune", "finetune,negatives=2"]')) == 0
+    assert tasks[3:] == ["finetune,negatives=2"]
+    capsys.readouterr()
+    assert bench(grid('removals = ["documents"]\nmethods = ["finetune", "neggrad"]'), "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert "3 cells: 2 done, 1 to do, 0 rankers to train first; about " in said
+    assert len(tasks) == 4
+
+
+def test_cells_of_two_folders_are_copied_together(grid: Grid, bench: RunBench, tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    only = 'removals = ["documents"]\nmethods = '
+    assert bench(grid(f'{only}["retrain"]'), out=here) == 0
+    shutil.copytree(here / "cells", there / "cells")
+    assert bench(grid(f'{only}["retrain", "finetune"]'), out=there) == 0
+    assert len([*(there / "cells").iterdir()]) == 2
+
+
+def test_a_dry_run_writes_nothing(
+    grid: Grid, bench: RunBench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench(grid(), "--dry-run") == 0
+    assert not (tmp_path / "out").exists()
+    said = capsys.readouterr().out
+    assert "14 cells: 0 done, 14 to do, 1 ranker to train first; none is done yet" in said
+
+
+def test_rankers_are_kept_if_so_asked(grid: Grid, bench: RunBench, tmp_path: Path) -> None:
+    path = grid('removals = ["documents"]\nmethods = ["finetune"]\ndestinations = [0.9]')
+    assert bench(path, "--keep-rankers") == 0
+    (cell,) = cells_of(path)
+    assert load_ranker(tmp_path / "out" / "rankers" / cell.name).kind == "bi-encoder"
+
+
+class Broken(Finetune):
+    name = "broken"
+
+    def plan(self, task: Any) -> Any:
+        raise UnrankError("this one breaks")
+
+
+def test_a_failing_cell_is_told_and_the_others_go_on(
+    grid: Grid, bench: RunBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from unrank.cli.main import run
+
+    monkeypatch.setitem(METHODS, "broken", MethodEntry.of(Broken, "breaks"))
+    path = grid('removals = ["documents"]\nmethods = ["broken", "finetune"]\ndestinations = [0.01]')
+    assert run(["bench", str(path), "--out", str(tmp_path / "out")]) == 3
+    said = capsys.readouterr()
+    assert "broken to 0.01, seed 0: failed: this one breaks;" in said.err
+    assert "1 task of 3 not done; the same command tries again" in said.out
+    assert len([*(tmp_path / "out" / "cells").iterdir()]) == 1
+    monkeypatch.setattr(Broken, "plan", Finetune.plan)
+    tasks = worked(monkeypatch)
+    assert bench(path) == 0
+    assert tasks == ["broken"]
+
+
+def test_without_an_original_there_are_no_cells(
+    grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from unrank.cli.main import run
+
+    def fails(*_: object, **__: object) -> None:
+        raise ValueError("no such luck")
+
+    monkeypatch.setattr("unrank.bench.job.train", fails)
+    assert run(["bench", str(grid('methods = ["retrain", "ssd"]')), "--out", str(tmp_path / "out")]) == 3
+    said = capsys.readouterr()
+    assert "failed: a bug in unrank: ValueError: no such luck" in said.err
+    assert "4 cells cannot be run without it" in said.err
+    assert "5 tasks of 5 not done" in said.out
+
+
+def test_a_changed_original_is_not_worked_on(done: tuple[Path, dict[str, dict[str, Any]]], tmp_path: Path) -> None:
+    original = cells_of(done[0] / "grid.toml")[0].original
+    shelf = Shelf(Path(shutil.copytree(done[0] / "out", tmp_path / "out")))
+    shelf.load_original(original)
+    with (shelf.rankers / original.name / "model.safetensors").open("ab") as file:
+        file.write(b"\0")
+    with pytest.raises(BadFile, match="changed since it was written"):
+        shelf.load_original(original)
+    (shelf.rankers / original.name / "unrank.json").unlink()
+    with pytest.raises(BadFile, match="without its record"):
+        shelf.load_original(original)

@@ -1,0 +1,107 @@
+"""Grids that cannot be: one clear line each, exit 2, and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Refused
+from unrank.bench.run import sole_user
+from unrank.bench.shelf import Shelf
+
+GRID = 'collections = ["{collection}"]\nrankers = ["bi-encoder"]\nbase = "{encoder}"\n'
+
+
+@pytest.fixture
+def grid(collection: Path, encoder: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "grid.toml"
+    path.write_text(GRID.format(collection=collection, encoder=encoder))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ('methods = ["cocl"]', "unknown method 'cocl': did you mean 'cocol'?"),
+        ('methods = ["cocol:papr"]', "unknown preset of cocol 'papr': did you mean 'paper'?"),
+        ('methods = ["cocol,helt=4"]', "unknown setting of cocol 'helt': did you mean 'held'?"),
+        ('methods = ["cocol,held"]', "'held' is no setting: expected name=value"),
+        ('methods = ["cocol,held=few"]', "held takes a whole number, not 'few'"),
+        ('methods = ["retrain,epochs=3"]', "retrain is the original's training over again"),
+        ('method = ["cocol"]', "'method': did you mean 'methods'?"),
+        ('removals = ["document"]', "unknown removal 'document': did you mean 'documents'?"),
+        ('destinations = ["destination-4"]', "unknown target 'destination-4': did you mean 'destination-"),
+        ("destinations = [2.5]", "a target of 2.5 is outside (0, 1]"),
+        ("shares = [25]", "a share of 25 cannot be removed"),
+        ("shares = 0.25", "'shares' must be a list with something in it"),
+        ("seeds = []", "'seeds' must be a list with something in it"),
+        ("seeds = [0.5]", "'seeds' takes a whole number, not 0.5"),
+        ("seeds = [-1]", "must be 0 or more, not -1"),
+        ('epochs = "3"', "'epochs' takes a whole number, not '3'"),
+        ("epochs = 0", "epochs must be more than 0"),
+        ("recovery = 1", "'recovery' takes true or false, not 1"),
+        ("minutes = 0", "minutes must be more than 0"),
+        ('training = "epoch=3"', "unknown setting of retrain 'epoch': did you mean 'epochs'?"),
+        ('methods = ["cocol", "cocol,held=1"]', "two cells of the grid are one"),
+        ('[[part]]\nmethods = ["cocol"]', "'part'"),
+        ('[part]\nmethod = ["cocol"]', "[part] 'method': did you mean 'methods'?"),
+        ("shares = [0.25", "not TOML"),
+    ],
+)
+def test_a_grid_that_cannot_be(refused: Refused, grid: Path, tmp_path: Path, more: str, problem: str) -> None:
+    grid.write_text(grid.read_text() + more + "\n")
+    assert problem in refused("bench", grid, "--out", tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ('"bi-encoder"', '"bi-encodr"', "unknown ranker 'bi-encodr': did you mean 'bi-encoder'?"),
+        ('rankers = ["bi-encoder"]', "", "'rankers' is missing"),
+        ('["bi-encoder"]', '["duet"]\nwords = "/nowhere.txt"', "/nowhere.txt: No such file"),
+    ],
+)
+def test_what_a_grid_must_have(refused: Refused, grid: Path, tmp_path: Path, old: str, new: str, problem: str) -> None:
+    grid.write_text(grid.read_text().replace(old, new))
+    assert problem in refused("bench", grid, "--out", tmp_path / "out")
+
+
+def test_things_that_are_not_there(
+    refused: Refused, grid: Path, collection: Path, encoder: Path, tmp_path: Path
+) -> None:
+    assert "No such file" in refused("bench", tmp_path / "none.toml", "--out", tmp_path / "out")
+    text = grid.read_text()
+    grid.write_text(text.replace(str(collection), "/nowhere"))
+    assert "/nowhere: no such collection folder" in refused("bench", grid, "--out", tmp_path / "out")
+    grid.write_text(text.replace(str(encoder), "/nowhere"))
+    assert "/nowhere: no such folder" in refused("bench", grid, "--out", tmp_path / "out")
+
+
+def test_a_folder_that_is_none(refused: Refused, grid: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    assert "is a file" in refused("bench", grid, "--out", tmp_path / "out")
+
+
+@pytest.mark.parametrize("described", [{"format": 2}, {}, []])
+def test_records_of_another_format(refused: Refused, grid: Path, tmp_path: Path, described: object) -> None:
+    cell = tmp_path / "out" / "cells" / "abc"
+    cell.mkdir(parents=True)
+    (cell / "cell.json").write_text(json.dumps(described))
+    said = refused("bench", grid, "--out", tmp_path / "out")
+    assert said.startswith(f"{cell}: a cell of format")
+    assert "this unrank writes 1" in said
+
+
+def test_a_damaged_cell(refused: Refused, grid: Path, tmp_path: Path) -> None:
+    cell = tmp_path / "out" / "cells" / "abc"
+    cell.mkdir(parents=True)
+    assert "no such file" in refused("bench", grid, "--out", tmp_path / "out")
+    (cell / "cell.json").write_text("{")
+    assert "not JSON" in refused("bench", grid, "--out", tmp_path / "out")
+
+
+def test_two_runs_in_one_folder(refused: Refused, grid: Path, tmp_path: Path) -> None:
+    with sole_user(Shelf(tmp_path / "out")):
+        assert "another 'unrank bench' is at work in" in refused("bench", grid, "--out", tmp_path / "out")
