@@ -33,7 +33,7 @@ def record(method: str, after: Sequence[float], **given: Any) -> Object:
         "learning_epoch": {"seconds": 14.0, "how": "measured", "device": "cpu"}, "device": "cpu",
         "before": card((0.95, 0.94, 0.96, 0.6)), "after": card(after), "target": target, "target_name": "unseen",
         "reached": None if target is None else True, "landing": {"share": 0.5} if target else None,
-        "history": [{"epoch": n + 1, "seconds": 3.0, "forget": value, "losses": {}, **watched} for n, value in enumerate(steps)],
+        "history": [{"epoch": n, "seconds": 3.0, "forget": mrr, **watched} for n, mrr in enumerate(steps, 1)],
         "removed": {"salt": "5a17", "queries": {"count": 0}, "documents": {"count": 120}, "pairs": {"count": 0}},
         "removed_before": [], "recovery": None, "earlier": None, "index_valid": False,
         "normalised_epoch": 0.2, "total_time": 0.9, "versions": {"unrank": "0.1.0", "torch": "2.13.0"},
@@ -62,7 +62,10 @@ def write_details(folder: Path, queries: int, words: Sequence[str], per_list: in
         forgets = number % 3 == 0
         others = generator.sample(kept, per_list)
         first = generator.choice(gone) if forgets else others.pop()
-        sides = [[first, *others[: per_list - 1]], [*others[:7], first, *others[7 : per_list - 1]] if forgets else [first, *others]]
+        sides = [
+            [first, *others[: per_list - 1]],
+            [*others[:7], first, *others[7 : per_list - 1]] if forgets else [first, *others],
+        ]
         entries = [
             [{"document": id, "score": 20 - place + generator.random(), "relevant": id == first,
               "forgotten": forgets and id == first} for place, id in enumerate(side)]
@@ -71,7 +74,8 @@ def write_details(folder: Path, queries: int, words: Sequence[str], per_list: in
         moves = [[1, 8 if forgets else 1]]
         lines.append(
             {"id": f"q{number}", "text": text(7), "removed": False, "sets": ["forget"] if forgets else ["test"],
-             "before": entries[0], "after": entries[1], "forgotten": moves if forgets else [], "kept": [] if forgets else moves}
+             "before": entries[0], "after": entries[1],
+             "forgotten": moves if forgets else [], "kept": [] if forgets else moves}
         )  # fmt: skip
     bins = [0, 2, 5, 9, 4, 1]
     shifted = [3, 9, 6, 2, 1, 0]
@@ -80,7 +84,9 @@ def write_details(folder: Path, queries: int, words: Sequence[str], per_list: in
     numbers = {"forget": -(-queries // 3), "entangled": 0, "test": queries - -(-queries // 3), "disjoint": 0}
     header = {"details_version": 1, "run": "5a17", "queries": numbers, "measured": numbers}
     folder.mkdir(parents=True)
-    (folder / "details.json").write_text(json.dumps(header | {"scores": {"edges": [0, 4, 8, 12, 16, 20, 24], **counts}}))
+    (folder / "details.json").write_text(
+        json.dumps(header | {"scores": {"edges": [0, 4, 8, 12, 16, 20, 24], **counts}})
+    )
     for name, rows in (("queries", lines), ("documents", documents)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder

@@ -11,6 +11,7 @@ from unrank.report.paper import the_paper
 from unrank.report.record import KEPT, SETS
 from unrank.report.table import DAGGER, Table, Value, figure, mark_best, words
 
+GAP, DISTANCE = "|F\u00a0−\u00a0δ|", "|F\u00a0−\u00a0T(retrain)|"
 BEST_NOTE = (
     f"Best values of a column, retrain apart, stand out. {DAGGER} differs from retrain (paired bootstrap, 95 %)."
 )
@@ -24,8 +25,8 @@ def summary_table(bench: Bench) -> Table:
         best_of.append(not cells[0].is_yardstick)
     for column, better in ((2, "least"), (4, "least"), (5, "most"), (6, "most"), (7, "most"), (8, "least")):
         rows = _marked(rows, best_of, column, better)
-    head = ["method", "cells", "|F − δ|", "worst", "|F − T(retrain)|", "E kept", "D kept", "T kept", "time / retrain"]
-    head += ["paper: |F − T(retrain)|", "paper: E kept", "D kept", "T kept"]
+    head = ["method", "cells", GAP, "worst", DISTANCE, "E kept", "D kept", "T kept", "time / retrain"]
+    head += [f"paper: {DISTANCE}", "paper: E kept", "D kept", "T kept"]
     note = (
         "F, E, D, T: MRR on forget, entangled, disjoint and test; δ the target. Kept: the share of the lower of the "
         f"original's and retrain's MRR, in the paper's columns of retrain's. {_source()}"
@@ -61,7 +62,7 @@ def _detail_table(bench: Bench, collection: str, removal: str) -> Table:
     for setting in bench.settings:
         if (setting.collection, setting.removal) == (collection, removal):
             rows += _setting_rows(bench, setting)
-    head = ["ranker", "share", "method", "δ", "F", "E", "D", "T", "|F − T(retrain)|", "epochs", "time / retrain"]
+    head = ["ranker", "share", "method", "δ", "F", "E", "D", "T", DISTANCE, "epochs", "time / retrain"]
     head += [f"paper: {name}" for name in "FEDT"]
     name = re.sub(r"[^a-z0-9]+", "-", f"{collection}-{removal}".lower())
     note = f"{BEST_NOTE} {noise_note(bench)} {_source()}"
@@ -91,7 +92,7 @@ def _method_row(setting: Setting, name: str, cells: Sequence[Cell]) -> list[Valu
         words(f"{setting.share:.0%}"),
         words(name),
         figure(mean(cell.run.target for cell in cells if cell.target is not None)),
-        *(figure(mean(_mrr(c, s) for c in cells), differs=any(differs(c, s) for c in cells)) for s in SETS),
+        *(figure(mean(_mrr(c, s) for c in cells), differs=differs(cells, s)) for s in SETS),
         figure(mean(cell.distance for cell in cells)),
         figure(mean(cell.run.epochs for cell in cells), ".2f"),
         figure(mean(cell.time for cell in cells), ".2f"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from statistics import fmean
+
+import numpy as np
 
 from unrank.evaluation.interval import paired_interval
 from unrank.report.cell import Bench, Cell, Setting
@@ -18,12 +20,19 @@ def mean(values: Iterable[float | None]) -> float | None:
     return fmean(there) if there else None
 
 
-def differs(cell: Cell, name: str) -> bool | None:
-    """Whether the 95 % interval of the paired difference from the retrained ranker leaves out 0."""
-    theirs = (cell.retrained_reciprocal or {}).get(name)
-    ours = cell.reciprocal.get(name)
-    if cell.is_yardstick or ours is None or theirs is None or len(ours) != len(theirs):
-        return None
+def differs(cells: Sequence[Cell], name: str) -> bool:
+    """Whether the 95 % interval of the paired difference from the retrained rankers, over all seeds, leaves out 0."""
+    pairs = [
+        (theirs, ours)
+        for cell in cells
+        if not cell.is_yardstick
+        and (ours := cell.reciprocal.get(name)) is not None
+        and (theirs := (cell.retrained_reciprocal or {}).get(name)) is not None
+        and len(ours) == len(theirs)
+    ]
+    if not pairs:
+        return False
+    theirs, ours = (np.concatenate(side) for side in zip(*pairs, strict=True))
     low, high = paired_interval(theirs, ours)
     return not low <= 0 <= high
 

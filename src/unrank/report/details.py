@@ -20,8 +20,9 @@ DETAILS_VERSION = 1
 PAGE_BYTES = 4_500_000
 """What the lists may take of a page."""
 MOST_QUERIES = 10_000
-CUTS = ((10, 400), (10, 200), (10, 120), (5, 120), (5, 80), (5, 48), (3, 48), (3, 24), (2, 0))
-"""How many documents of a list and how many characters of each, the most that fits."""
+DEPTHS, LENGTHS = (10, 5, 3), (400, 240, 120, 80, 48)
+"""Documents of a list and characters of a text that are shown: as many of the first as can be, then of the second."""
+QUERY_LENGTH = 160
 NOBODY = -1
 """The number of a document that may not be shown."""
 
@@ -56,49 +57,56 @@ def read_details(folder: Path, run: Run) -> Details:
 def page_data(details: Details, texts: bool = True, most_bytes: int = PAGE_BYTES) -> dict[str, Any]:
     """What the page's table is made from: as many documents of a list, and as much of each, as there is room for."""
     queries = sorted(details.queries, key=lambda query: (not query["forgotten"], _fall(query)))[:MOST_QUERIES]
+    veil = Veil(details, set() if texts else _removed_texts(details), texts)
     while True:
-        for documents, characters in CUTS:
-            data = _packed(details, queries, documents, characters, texts)
-            if len(json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()) <= most_bytes:
-                return data
+        for depth in DEPTHS:
+            numbers: dict[str, int] = {}
+            rows = [_row(query, veil, depth, numbers) for query in queries]
+            room = most_bytes - _size(rows)
+            for length in LENGTHS:
+                documents = [[id, _cut(veil.text(details.documents[id]), length)] for id in numbers]
+                if _size(documents) <= room:
+                    return {"sets": SETS, "documents": documents, "queries": rows}
         queries = queries[: len(queries) // 2]
 
 
-def _packed(
-    details: Details, queries: Sequence[Mapping[str, Any]], documents: int, characters: int, texts: bool
-) -> dict[str, Any]:
-    """Documents once, and lists of their numbers: [number, score, 1 relevant + 2 forgotten, …]."""
-    numbers: dict[str, int] = {}
-    banned = set() if texts else _removed_texts(details)
+@dataclass(frozen=True)
+class Veil:
+    """What may be shown: everything, or nothing that was removed."""
 
-    def packed(entries: Sequence[Mapping[str, Any]]) -> list[float]:
-        flat: list[float] = []
-        for entry in entries[:documents]:
-            hidden = not texts and (entry["forgotten"] or details.documents[entry["document"]]["removed"])
-            number = NOBODY if hidden else numbers.setdefault(entry["document"], len(numbers))
-            flat += [number, float(f"{entry['score']:.3g}"), entry["relevant"] + 2 * entry["forgotten"]]
-        return flat
+    details: Details
+    banned: set[str]
+    lifted: bool
 
-    rows = []
-    for query in queries:
-        hidden = not texts and query["removed"]
-        rows.append(
-            [
-                "" if hidden else query["id"],
-                "" if hidden or query["text"] in banned else query["text"][: max(characters, 60)],
-                [SETS.index(name) for name in query["sets"]],
-                [*_first(query["forgotten"]), *_first(query["kept"])],
-                *([] if hidden else [packed(query["before"]), packed(query["after"])]),
-            ]
-        )
-    known = [details.documents[id] for id in numbers]
-    shown = [[line["id"], "" if line["text"] in banned else _cut(line["text"], characters)] for line in known]
-    return {
-        "sets": SETS,
-        "documents": shown,
-        "queries": rows,
-        "measured": sum(len(q["sets"]) > 0 for q in details.queries),
-    }
+    def hides(self, removed: bool) -> bool:
+        return removed and not self.lifted
+
+    def text(self, line: Mapping[str, Any]) -> str:
+        return "" if line["text"] in self.banned else str(line["text"])
+
+
+def _row(query: Mapping[str, Any], veil: Veil, depth: int, numbers: dict[str, int]) -> list[Any]:
+    """Id, text, sets, first places, and the two lists. `numbers` gains the documents that stand in them."""
+    sets, places = [SETS.index(name) for name in query["sets"]], [*_first(query["forgotten"]), *_first(query["kept"])]
+    if veil.hides(query["removed"]):
+        return ["", "", sets, places]
+    lists = [_list(query[side][:depth], veil, numbers) for side in ("before", "after")]
+    return [query["id"], _cut(veil.text(query), QUERY_LENGTH), sets, places, *lists]
+
+
+def _list(entries: Sequence[Mapping[str, Any]], veil: Veil, numbers: dict[str, int]) -> list[float]:
+    """Flat, for it is long: a document's number, its score, and 1 if it is relevant + 2 if it was forgotten."""
+    flat: list[float] = []
+    for entry in entries:
+        id = entry["document"]
+        hidden = veil.hides(entry["forgotten"] or veil.details.documents[id]["removed"])
+        number = NOBODY if hidden else numbers.setdefault(id, len(numbers))
+        flat += [number, float(f"{entry['score']:.3g}"), entry["relevant"] + 2 * entry["forgotten"]]
+    return flat
+
+
+def _size(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 def _removed_texts(details: Details) -> set[str]:

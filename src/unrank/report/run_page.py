@@ -32,10 +32,12 @@ PLACES = {"1": 1, "2–3": 3, "4–10": 10, "11–30": 30, "31–": 10**9}
 
 def run_page(run: Run, details: Details | None, texts: bool) -> tuple[Page, list[Table]]:
     """The page, and its tables for those who want them as files."""
-    sections, drawings = [_change(run), _removed(run), _trade(run)], [_intervals(run), _tradeoff(run), _radar(run)]
-    if path := _curves(run):
-        sections.append(_path(run, path))
-        drawings.append(path)
+    path = _curves(run)
+    sections, drawings = [_change(run, path), _removed(run)], [_intervals(run), *([path] if path else [])]
+    if run.target is not None:
+        trade, corners = _tradeoff(run, run.target), _radar(run, run.target)
+        sections.append(_trade(trade, corners))
+        drawings += [trade, corners]
     if details is not None:
         scores, places = _scores(details), _places(details)
         sections += [_movement(scores, places), queries_section(details, texts)]
@@ -125,16 +127,28 @@ def _intervals(run: Run) -> Drawing:
     return intervals("intervals", "MRR before and after", rows, run.target, (BEFORE, AFTER))
 
 
-def _change(run: Run) -> Section:
+def _change(run: Run, path: Drawing | None) -> Section:
     told = "The forget set should fall to the target; the other three should stay where they were. "
     told += "Entangled pairs share a query or a document with what was removed, disjoint pairs share nothing with it."
-    drawn = figure(_intervals(run), "MRR with its bootstrap 95 % interval; the dashed line is the target.")
-    return Section(
-        "change",
-        "Before and after",
-        "Before and after",
-        [paragraph(told), side_by_side(drawn, to_html(change_table(run)))],
-    )
+    drawn = [figure(_intervals(run), "MRR with its bootstrap 95 % interval; the dashed line is the target.")]
+    if path is not None:
+        landed = " Having crossed it, the run was landed on it: the diamond." if run.landed else ""
+        drawn.append(figure(path, f"On the way, check by check. The dashed line across is the target.{landed}"))
+    content = [paragraph(told), to_html(change_table(run)), *map(paragraph, _afterwards(run)), side_by_side(*drawn)]
+    return Section("change", "Before and after", "Before and after", content)
+
+
+def _afterwards(run: Run) -> list[str]:
+    """What the record says of recovery, and of stored document vectors."""
+    said = []
+    if found := run.record.get("recovery"):
+        said.append(
+            f"After one epoch on kept data the forget MRR goes from {found['before']:.3f} to {found['after']:.3f}: "
+            "what comes back was hidden, not forgotten."
+        )
+    if (valid := run.record.get("index_valid")) is not None:
+        said.append(f"Document vectors that were stored with the old ranker {'stay valid' if valid else 'are stale'}.")
+    return said
 
 
 def _removed(run: Run) -> Section:
@@ -147,9 +161,9 @@ def _removed(run: Run) -> Section:
     return Section("removed", "Removed", "What was removed", [paragraph(told + more), paragraph(hashes)])
 
 
-def _tradeoff(run: Run) -> Drawing:
+def _tradeoff(run: Run, target: float) -> Drawing:
     return tradeoff("tradeoff", "Forgetting against retention", [
-        Trade(name, style, 1 - abs(side["forget"].mrr - (run.target or 0.0)), kept)
+        Trade(name, style, 1 - abs(side["forget"].mrr - target), kept)
         for name, style, side, kept in (
             ("before", BEFORE, run.before, 1.0),
             (run.method, AFTER, run.after, sum(run.kept.values()) / len(run.kept) if run.kept else 1.0),
@@ -157,19 +171,19 @@ def _tradeoff(run: Run) -> Drawing:
     ])  # fmt: skip
 
 
-def _radar(run: Run) -> Drawing:
+def _radar(run: Run, target: float) -> Drawing:
     def values(side: str) -> list[float | None]:
         measures = getattr(run, side)
         kept = [measures[name].mrr if name in measures else None for name in KEPT]
-        return [1 - abs(measures["forget"].mrr - (run.target or 0.0)), *kept]
+        return [1 - abs(measures["forget"].mrr - target), *kept]
 
     polygons = [Polygon("before", BEFORE, values("before")), Polygon(run.method, AFTER, values("after"))]
     return radar("radar", "The four sets at a glance", ["forget: 1 − |MRR − target|", *KEPT], polygons)
 
 
-def _trade(run: Run) -> Section:
-    points = figure(_tradeoff(run), "The best corner is at the top on the right: on target, and nothing lost.")
-    corners = figure(_radar(run), "Further out is better in every corner.")
+def _trade(trade: Drawing, radar: Drawing) -> Section:
+    points = figure(trade, "The best corner is at the top on the right: on target, and nothing lost.")
+    corners = figure(radar, "Further out is better in every corner.")
     return Section("trade", "Trade-off", "Forgetting against keeping", [side_by_side(points, corners)])
 
 
@@ -187,13 +201,6 @@ def _curves(run: Run) -> Drawing | None:
         if any(name in line for line in lines)
     ]  # fmt: skip
     return curves("curves", "MRR over epochs", series, [] if run.target is None else [run.target])
-
-
-def _path(run: Run, drawing: Drawing) -> Section:
-    landed = " Where it had crossed the target it was brought back onto it: the diamond." if run.landed else ""
-    return Section(
-        "path", "On the way", "On the way", [figure(drawing, f"The dashed line across is the target.{landed}")]
-    )
 
 
 def _scores(details: Details) -> Drawing:
@@ -234,7 +241,7 @@ def _clock(run: Run) -> Drawing:
 def _time(run: Run) -> Section:
     told = (
         f"It took {duration(run.seconds)} and {run.epochs:g} epochs of its own. One epoch of training on all data "
-        f"takes {duration(run.epoch_seconds)} here ({run.epoch_how}), and retraining takes several: the dashed line is one."
+        f"takes {duration(run.epoch_seconds)} here ({run.epoch_how}), retraining takes several. The dashed line is one."
     )
     return Section(
         "time", "Time", "Time against training anew", [paragraph(told), figure(_clock(run), "Where the time went.")]

@@ -12,6 +12,8 @@ from typing import Literal
 from unrank.report.markup import Markup, element
 
 DAGGER = "†"
+LONG = 40
+"""Characters from which a cell is broken into lines."""
 LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
@@ -85,7 +87,7 @@ def _html_cell(value: Value, place: int, table: Table) -> Markup:
     sign = [element("sup", {"aria-hidden": "true"}, DAGGER), told] if value.differs else None
     if place == 0:
         return element("th", {"scope": "row"}, text, sign)
-    return element("td", {"class": _side(table, place)}, text, sign)
+    return element("td", {"class": "long" if len(value.text) > LONG else _side(table, place)}, text, sign)
 
 
 def _side(table: Table, place: int) -> str | None:

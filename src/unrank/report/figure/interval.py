@@ -35,11 +35,11 @@ def intervals(
     )
     shapes: list[Shape] = frame.shapes()
     for number, (row, *spreads) in enumerate(rows):
-        top = len(rows) - number
-        shapes.append(Words((LEFT - 10, frame.at(0, top - 0.5)[1] + 4), row, "ink", "end", 13))
+        edge = len(rows) - number
+        shapes.append(Words((LEFT - 10, frame.at(0, edge - 0.5)[1] + 4), row, "ink", "end", 13))
         for spread, style, below in zip(spreads, styles, (0.3, 0.68), strict=True):
-            ends = [frame.at(value, top - below) for value in (spread.low, spread.high)]
-            at = frame.at(spread.mean, top - below)
+            ends = [frame.at(value, edge - below) for value in (spread.low, spread.high)]
+            at = frame.at(spread.mean, edge - below)
             shapes += [Line(ends, style.role, "", 3), Mark(at, style.role, style.sign, 5.5)]
             shapes.append(_value(spread, ends[0][0], ends[1][0], at[1]))
     if target is not None and rows:

@@ -10,8 +10,10 @@ from unrank.report.figure.axes import legend
 from unrank.report.figure.palette import Style
 from unrank.report.figure.shape import Anchor, Area, Drawing, Line, Mark, Point, Shape, Words
 
-WIDTH, HEIGHT = 480.0, 350.0
-CENTRE, RADIUS = (240.0, 176.0), 130.0
+WIDTH, HEIGHT = 480.0, 300.0
+MOST_FILLED = 2
+"""Polygons that are filled: of more, one could not see through."""
+CENTRE, RADIUS = (240.0, 150.0), 112.0
 RINGS = (0.25, 0.5, 0.75, 1.0)
 
 
@@ -35,7 +37,7 @@ def radar(name: str, title: str, corners: Sequence[str], polygons: Sequence[Poly
         shapes.append(Line([CENTRE, end], "grid", width=1))
         shapes.append(_corner_name(corner, _at(number, len(corners), 1.0 + 11 / RADIUS)))
     for polygon in polygons:
-        shapes += _drawn(polygon)
+        shapes += _drawn(polygon, len(polygons) <= MOST_FILLED)
     names, height = legend([(polygon.name, polygon.style) for polygon in polygons], HEIGHT)
     told = "; ".join(
         f"{p.name}: {', '.join(_told(c, v) for c, v in zip(corners, p.values, strict=True))}" for p in polygons
@@ -43,7 +45,7 @@ def radar(name: str, title: str, corners: Sequence[str], polygons: Sequence[Poly
     return Drawing(name, title, f"{told}.", WIDTH, HEIGHT + height, [*shapes, *names])
 
 
-def _drawn(polygon: Polygon) -> list[Shape]:
+def _drawn(polygon: Polygon, filled: bool) -> list[Shape]:
     points = [
         _at(number, len(polygon.values), min(value, 1.0))
         for number, value in enumerate(polygon.values)
@@ -53,7 +55,7 @@ def _drawn(polygon: Polygon) -> list[Shape]:
         return []
     style = polygon.style
     return [
-        Area(points, style.role, 0.06),
+        *([Area(points, style.role, 0.08)] if filled else []),
         Line([*points, points[0]], style.role, style.dash, 2),
         *(Mark(point, style.role, style.sign, 3.5) for point in points),
     ]
