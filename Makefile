@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := src tests benchmarks runs examples
 
-.PHONY: help demo test check slow bench clean
+.PHONY: help demo test check slow bench results clean
 help: ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
@@ -29,6 +29,12 @@ slow: $(VENV)/ready ## tests that take minutes
 
 bench: $(VENV)/ready ## what a collection of a million documents costs
 	$(BIN)/python benchmarks/size.py
+
+results: $(VENV)/ready ## the page, figures and tables of the cells in results/, into results/made
+	rm -rf build/results
+	$(BIN)/unrank report results --out build/results/report.html --figures build/results/figures --tables build/results/tables
+	rm -rf results/made
+	mv build/results results/made
 
 clean: ## remove what was made here
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info

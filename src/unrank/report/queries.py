@@ -16,7 +16,7 @@ def queries_section(details: Details, texts: bool) -> Section:
     data = page_data(details, texts)
     told = (
         "Open a query to see the top of its list before and after, forgotten documents marked. A place is that of the "
-        "first such document in the whole list; the MRRs above leave a query's other relevant documents out of it."
+        "first such document in the list as it is shown; the MRRs above leave a query's other relevant documents out."
     )
     left = sum(details.header["measured"].values()) - sum(details.header["queries"].values())
     missing = len(details.queries) - len(data["queries"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from unrank.errors import count
 from unrank.report.details import Details
 from unrank.report.figure.bars import Bars, grouped_bars, lying_bars
@@ -19,6 +17,7 @@ from unrank.report.queries import queries_section
 from unrank.report.record import KEPT, SETS, Run
 from unrank.report.table import Table, to_html, words
 from unrank.report.table import figure as number
+from unrank.report.wording import duration, listing
 
 BEFORE, AFTER = Style("muted", "circle", "7 3"), Style("series-0", "square", "")
 KINDS = {
@@ -65,14 +64,6 @@ def lead(run: Run) -> str:
     return f"{kept} Before, the forget MRR was {run.before['forget'].mrr:.3f}."
 
 
-def listing(items: Sequence[str]) -> str:
-    """
-    >>> listing(["a", "b", "c"])
-    'a, b and c'
-    """
-    return " and ".join(filter(None, [", ".join(items[:-1]), items[-1]])) if items else ""
-
-
 def _cards(run: Run) -> list[Card]:
     forget = f"{run.before['forget'].mrr:.3f} → {run.after['forget'].mrr:.3f}"
     goal = "no target" if run.target is None else f"target {run.target:.3f}"
@@ -88,17 +79,6 @@ def _cards(run: Run) -> list[Card]:
         if number
     ]
     return [*cards, Card("Removed", removed[0] if removed else "nothing", ", ".join(removed[1:]))]
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(0.4), duration(75), duration(7300)
-    ('0.4 s', '1 min 15 s', '2 h 1 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes = int(seconds // 60)
-    return f"{minutes} min {int(seconds % 60)} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def change_table(run: Run) -> Table:
