@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.report.made import SETS, write_bench
+from unrank.errors import UnrankError
+from unrank.report.bench_folder import read_bench
 from unrank.report.bench_tables import detail_tables, summary_table
-from unrank.report.cell import Bench, Setting, read_bench
+from unrank.report.cell import Bench
 from unrank.report.compare import differs, noise
 from unrank.report.paper import the_paper
 from unrank.report.table import to_csv, to_markdown
 from unrank.report.write import read_page, write_figures, write_tables
-
-CAR = Setting("trec-car-little", "bi-encoder", "documents", 0.25)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def test_a_new_method_appears_everywhere_by_itself(tmp_path: Path) -> None:
     assert all("sleight-of-hand" in to_markdown(table) for table in tables)
     named = [drawing for drawing in page.drawings if "sleight-of-hand" in drawing.description]
     kinds = {drawing.name.split("-")[0] for drawing in named}
-    assert kinds == {"tradeoff", "time", "radar", "curves"}
+    assert kinds == {"tradeoff", "time", "radar", "curves", "places"}
 
 
 def test_a_cell_is_measured_by_the_retrained_ranker_of_its_own_setting_and_seed(bench: Bench) -> None:
@@ -77,7 +78,7 @@ def test_a_rank_of_nothing_counts_nothing(tmp_path: Path) -> None:
     for path in (folder / "cells").iterdir():
         ranks = {name: {"before": [1, 1, 1], "after": [1, 4, 0]} for name in SETS}
         (path / "ranks.json").write_text(json.dumps(ranks))
-    assert np.array_equal(read_bench(folder).cells[0].reciprocal["forget"], [1.0, 0.25, 0.0])
+    assert np.array_equal(read_bench(folder).cells[0].ranks["forget"].reciprocal, [1.0, 0.25, 0.0])
 
 
 def test_the_noise_is_what_two_seeds_of_retrain_differ_by(bench: Bench, tmp_path: Path) -> None:
@@ -93,7 +94,10 @@ def test_the_noise_is_what_two_seeds_of_retrain_differ_by(bench: Bench, tmp_path
 
 
 def test_the_papers_numbers_stand_beside_ours(bench: Bench) -> None:
-    printed = the_paper().find(CAR, "cocol")
+    cell = next(
+        c for c in bench.of("cocol") if str(c.setting) == "trec-car-little, bi-encoder, 25% of pairs by documents"
+    )
+    printed = the_paper().printed(cell)
     assert printed is not None
     table = next(table for table in detail_tables(bench) if table.name == "trec-car-little-documents")
     row = next(r for r in table.rows if [v.text for v in r[:3]] == ["bi-encoder", "25%", "cocol"])
@@ -105,13 +109,21 @@ def test_the_papers_numbers_stand_beside_ours(bench: Bench) -> None:
 def test_the_papers_data_are_whole() -> None:
     paper = the_paper()
     assert len(paper.rows) == 336
-    cocol = [setting for setting, method in paper.rows if method == "cocol"]
-    distances = [paper.distance(setting, "cocol") or 0.0 for setting in cocol]
-    assert len(cocol) == 48
-    assert sum(distances) / 48 == pytest.approx(0.009, abs=0.001)
+    cocol = [mrrs for (_, method), mrrs in paper.rows.items() if method == "cocol"]
+    retrained = [paper.rows[setting, "retrain"] for setting, method in paper.rows if method == "cocol"]
+    pairs = list(zip(cocol, retrained, strict=True))
+    assert len(pairs) == 48
+    assert sum(abs(ours["forget"] - theirs["test"]) for ours, theirs in pairs) / 48 == pytest.approx(0.009, abs=0.001)
     for name, share in (("entangled", 0.975), ("disjoint", 0.979), ("test", 0.970)):
-        kept = [paper.kept(setting, "cocol")[name] for setting in cocol]
-        assert sum(kept) / 48 == pytest.approx(share, abs=0.005)
+        assert sum(ours[name] / theirs[name] for ours, theirs in pairs) / 48 == pytest.approx(share, abs=0.001)
+
+
+def test_the_paper_stands_beside_its_own_method_and_destination_alone(bench: Bench) -> None:
+    (cell, *_) = [c for c in bench.of("cocol") if c.setting.collection == "trec-car-little"]
+    paper = the_paper()
+    assert paper.printed(cell) == paper.printed(replace(cell, label="cocol:paper")) is not None
+    assert paper.printed(replace(cell, target="destination-3")) is None
+    assert paper.printed(replace(cell, label="cocol,held=4")) is None
 
 
 def test_several_destinations_are_several_rows(tmp_path: Path) -> None:
@@ -136,3 +148,19 @@ def test_a_cell_without_a_retrained_ranker_is_still_shown(tmp_path: Path) -> Non
     page, tables = read_page(write_bench(tmp_path / "bench", ["cocol"], ["one"], ["bi-encoder"], [0.25], [0]))
     assert "cocol came nearest" in page.verdict
     assert tables[0].rows[0][5].text == ""
+
+
+def test_cells_that_would_be_taken_for_one_are_refused(tmp_path: Path) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol"], ["one"], ["bi-encoder"], [0.25], [0, 1])
+    for path in (folder / "cells").glob("*/cell.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"seed": 0}))
+    with pytest.raises(UnrankError, match=r"cells 000\d and 000\d are both \w+ on one, bi-encoder"):
+        read_bench(folder)
+
+
+def test_cells_of_other_queries_are_not_compared(tmp_path: Path) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol"], ["one"], ["bi-encoder"], [0.25], [0])
+    first = folder / "cells" / "0000" / "ranks.json"
+    first.write_text(json.dumps({"forget": {"before": [1], "after": [1]}}))
+    with pytest.raises(UnrankError, match="measured on different queries"):
+        read_bench(folder)

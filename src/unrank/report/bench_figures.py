@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from unrank.report.cell import Bench, Cell, Setting
+from unrank.report.cell import Bench, Cell, Ranks, Setting
 from unrank.report.compare import mean, retention
 from unrank.report.figure.bars import lying_bars
 from unrank.report.figure.curve import Curve, curves
 from unrank.report.figure.palette import Style
+from unrank.report.figure.places import places
 from unrank.report.figure.radar import Polygon, radar
 from unrank.report.figure.shape import Drawing
 from unrank.report.figure.tradeoff import Trade, tradeoff
@@ -67,21 +68,33 @@ def radars_of(bench: Bench) -> list[Drawing]:
 
 
 def paper_radars(bench: Bench) -> list[Drawing]:
-    """The paper's own numbers for the same settings and methods, in the same form."""
+    """The paper's own numbers for the same cells, in the same form."""
     drawn = []
     for share in sorted({setting.share for setting in bench.settings}):
         polygons = []
-        settings = [setting for setting in bench.settings if setting.share == share]
         for name in bench.series:
-            values = [
-                _printed(settings, removal, s, bench.of(name)[0].run.method) for s in SETS for removal in REMOVALS
-            ]
+            cells = [cell for cell in bench.of(name) if cell.setting.share == share]
+            values = [_printed(cells, removal, s) for s in SETS for removal in REMOVALS]
             if any(value is not None for value in values):
                 polygons.append(Polygon(name, style_of(bench, name), values))
         if polygons:
             title = f"{share:.0%} removed, the paper's"
             drawn.append(radar(f"paper-{_file_name(f'radar-{share:.0%}')}", title, _corners(), polygons))
     return drawn
+
+
+def rank_changes(bench: Bench) -> Drawing:
+    """Where forgotten documents stood for the original, and where they stand for each method, over all cells."""
+    before = [rank for cell in bench.cells for rank in _forgotten(cell).before]
+    series: list[tuple[str, Style, list[int]]] = [("original", Style("muted", "circle", ""), before)]
+    for name in bench.series:
+        after = [rank for cell in bench.of(name) for rank in _forgotten(cell).after]
+        series.append((name, style_of(bench, name), after))
+    return places("Places of forgotten documents", series)
+
+
+def _forgotten(cell: Cell) -> Ranks:
+    return cell.ranks.get("forget", Ranks([], []))
 
 
 def curves_of(bench: Bench) -> list[Drawing]:
@@ -130,12 +143,12 @@ def _value(cells: Sequence[Cell], removal: str, name: str) -> float | None:
     return mean(cell.run.after[name].mrr if name in cell.run.after else None for cell in here)
 
 
-def _printed(settings: Sequence[Setting], removal: str, name: str, method: str) -> float | None:
-    paper, here = the_paper(), [setting for setting in settings if setting.removal == removal]
+def _printed(cells: Sequence[Cell], removal: str, name: str) -> float | None:
+    paper, here = the_paper(), [cell for cell in cells if cell.setting.removal == removal]
     if name == "forget":
-        distance = mean(paper.distance(setting, method) for setting in here)
+        distance = mean(paper.distance(cell) for cell in here)
         return None if distance is None else 1 - distance
-    return mean((paper.find(setting, method) or {}).get(name) for setting in here)
+    return mean((paper.printed(cell) or {}).get(name) for cell in here)
 
 
 def _file_name(text: str) -> str:

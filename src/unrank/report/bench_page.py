@@ -11,9 +11,10 @@ from unrank.report.bench_figures import (
     mean_tradeoff,
     paper_radars,
     radars_of,
+    rank_changes,
     times,
 )
-from unrank.report.bench_tables import detail_tables, making_tables, noise_note, summary_table
+from unrank.report.bench_tables import detail_tables, making_tables, noise_note, removed_table, summary_table
 from unrank.report.cell import Bench
 from unrank.report.compare import mean, retention
 from unrank.report.figure.shape import Drawing
@@ -26,16 +27,17 @@ from unrank.report.table import Table, to_html
 def bench_page(bench: Bench) -> tuple[Page, list[Table]]:
     """The page, and its tables for those who want them as files."""
     summary, details, making = summary_table(bench), detail_tables(bench), making_tables(bench)
-    trade, clock = mean_tradeoff(bench), times(bench)
+    trade, clock, stood = mean_tradeoff(bench), times(bench), rank_changes(bench)
     ours, theirs, each, paths = mean_radars(bench), paper_radars(bench), radars_of(bench), curves_of(bench)
     sections = [
         _summary(bench, summary, [trade, clock]),
         _radars(ours, theirs, each),
+        _removed(removed_table(bench), stood),
         Section("tables", "Tables", "Setting by setting", [to_html(table) for table in details]),
         *([_paths(paths)] if paths else []),
         Section("making", "Making", "How it was made", [to_html(table) for table in making]),
     ]
-    drawings = [drawing for drawing in (trade, clock) if drawing] + [*ours, *theirs, *each, *paths]
+    drawings = [drawing for drawing in (trade, clock, stood) if drawing] + [*ours, *theirs, *each, *paths]
     verdict, lead, cards = _headline(bench)
     return Page(_kind(bench), verdict, lead, cards, sections, drawings), [summary, *details]
 
@@ -104,6 +106,13 @@ def _radars(ours: Sequence[Drawing], theirs: Sequence[Drawing], each: Sequence[D
     content.append(paragraph(f"The paper's numbers: {the_paper().source}.") if theirs else None)
     content.append(folded("For each collection and ranker", side_by_side(*(figure(d, d.title) for d in each))))
     return Section("radars", "Radar charts", "Radar charts", content)
+
+
+def _removed(table: Table, stood: Drawing) -> Section:
+    caption = "Where each forget query's first forgotten document stood for the original, and where it stands now."
+    return Section(
+        "removed", "Removed", "What was removed, and where it stands", [to_html(table), figure(stood, caption)]
+    )
 
 
 def _paths(drawings: Sequence[Drawing]) -> Section:

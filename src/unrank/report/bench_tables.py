@@ -37,7 +37,6 @@ def summary_table(bench: Bench) -> Table:
 def _summary_row(name: str, cells: Sequence[Cell]) -> list[Value]:
     gaps = [cell.run.gap for cell in cells if cell.target is not None]
     paper = the_paper()
-    printed = [(c.setting, c.run.method) for c in cells]
     return [
         words(name),
         figure(len(cells), "d"),
@@ -46,9 +45,21 @@ def _summary_row(name: str, cells: Sequence[Cell]) -> list[Value]:
         figure(mean(cell.distance for cell in cells)),
         *(figure(mean(cell.kept(kept) for cell in cells)) for kept in KEPT),
         figure(mean(cell.time for cell in cells), ".2f"),
-        figure(mean(paper.distance(*each) for each in printed)),
-        *(figure(mean(paper.kept(*each).get(kept) for each in printed)) for kept in KEPT),
+        figure(mean(paper.distance(cell) for cell in cells)),
+        *(figure(mean(paper.kept(cell).get(kept) for cell in cells)) for kept in KEPT),
     ]
+
+
+def removed_table(bench: Bench) -> Table:
+    """How much was removed, and on how many queries each set is measured."""
+    firsts = {(c.setting.collection, c.setting.removal, c.setting.share): c.run for c in reversed(bench.cells)}
+    rows = [
+        [words(collection), words(f"{share:.0%} by {removal}"), figure(run.removed[removal], ",d"),
+         *(figure(run.after[name].queries if name in run.after else 0, ",d") for name in SETS)]
+        for (collection, removal, share), run in sorted(firsts.items(), key=lambda item: item[0])
+    ]  # fmt: skip
+    head = ["collection", "share of pairs", "removed", *(f"{name} queries" for name in SETS)]
+    return Table("removed", "What was removed, and how many queries measure each set", head, rows, 2)
 
 
 def detail_tables(bench: Bench) -> list[Table]:
@@ -86,7 +97,7 @@ def _setting_rows(bench: Bench, setting: Setting) -> list[list[Value]]:
 
 
 def _method_row(setting: Setting, name: str, cells: Sequence[Cell]) -> list[Value]:
-    printed = the_paper().find(setting, cells[0].run.method) or {}
+    printed = the_paper().printed(cells[0]) or {}
     return [
         words(setting.ranker),
         words(f"{setting.share:.0%}"),

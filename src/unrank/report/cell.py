@@ -1,4 +1,4 @@
-"""Cells: the runs of a bench, each with what it is compared by, read from `DIR/cells/*`.
+"""Cells: the runs of a bench, each with what it is measured by.
 
 A cell's yardstick is the retrained ranker of the same setting: the cell of method `retrain` with the same collection,
 ranker, training, removal, share and seeds.
@@ -6,24 +6,16 @@ ranker, training, removal, share and seeds.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from unrank.disk import read_json
-from unrank.errors import BadFile, UnrankError
 from unrank.evaluation.measure import Floats
-from unrank.report.record import SETS, Run, read_run
+from unrank.report.record import Run
 
-CELL_FORMAT = 1
 YARDSTICK = "retrain"
-TWIN = ("fingerprint", "ranker", "base_sha256", "training", "removal", "share", "removal_seed", "seed")
-"""What a cell has in common with the retrained ranker that it is measured by."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +32,24 @@ class Setting:
 
 
 @dataclass(frozen=True)
+class Ranks:
+    """The rank of each query's first right answer, 0 where there is none, in an order that twins share."""
+
+    before: Sequence[int]
+    after: Sequence[int]
+
+    @property
+    def reciprocal(self) -> Floats:
+        """Afterwards.
+
+        >>> Ranks([1, 1, 1], [1, 4, 0]).reciprocal.tolist()
+        [1.0, 0.25, 0.0]
+        """
+        values = np.asarray(self.after, np.float64)
+        return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
+
+
+@dataclass(frozen=True)
 class Cell:
     """One run of a bench."""
 
@@ -49,14 +59,17 @@ class Cell:
     target: str | None
     seed: int
     run: Run
-    reciprocal: Mapping[str, Floats]
-    """The reciprocal rank of each query afterwards, in an order that twins share."""
-    retrained: Run | None = None
-    retrained_reciprocal: Mapping[str, Floats] | None = None
+    ranks: Mapping[str, Ranks]
+    twin: Cell | None = None
+    """The retrained ranker's; a retrained ranker is its own."""
 
     @property
     def is_yardstick(self) -> bool:
         return self.run.method == YARDSTICK
+
+    @property
+    def retrained(self) -> Run | None:
+        return self.twin.run if self.twin else None
 
     @property
     def distance(self) -> float | None:
@@ -105,53 +118,3 @@ class Bench:
     def of(self, series: str, setting: Setting | None = None) -> list[Cell]:
         """The cells of a method: of one setting (one a seed), or of all."""
         return [c for c in self.cells if self.name_of(c) == series and setting in (None, c.setting)]
-
-
-def read_bench(folder: Path) -> Bench:
-    paths = sorted(path.parent for path in (folder / "cells").glob("*/cell.json"))
-    if not paths:
-        raise UnrankError(f"{folder / 'cells'} holds no finished cell: run 'unrank bench' first")
-    told = {path: _description(path / "cell.json") for path in paths}
-    read = {path: _cell(path, value) for path, value in told.items()}
-    yardsticks = {_twin(told[path]): cell for path, cell in read.items() if cell.is_yardstick}
-    cells = [_beside(cell, yardsticks.get(_twin(told[path]))) for path, cell in read.items()]
-    return Bench(sorted(cells, key=lambda cell: (str(cell.setting), cell.label, cell.target or "", cell.seed)))
-
-
-def _description(path: Path) -> dict[str, Any]:
-    value = read_json(path)
-    if not isinstance(value, dict) or "format" not in value:
-        raise BadFile(path, "not the description of a cell")
-    if value["format"] != CELL_FORMAT:
-        raise BadFile(path, f"format {value['format']}, this unrank reads {CELL_FORMAT}; run the bench again")
-    return value
-
-
-def _cell(folder: Path, told: Mapping[str, Any]) -> Cell:
-    try:
-        setting = Setting(str(told["collection"]), str(told["ranker"]), str(told["removal"]), float(told["share"]))
-        label, target, seed = str(told["label"]), told["target"], int(told["seed"])
-        ranks = read_json(folder / "ranks.json")
-        reciprocal = {name: _reciprocal(ranks[name]["after"]) for name in SETS if ranks.get(name)}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadFile(folder, f"damaged cell: {type(error).__name__} {error}") from error
-    return Cell(folder.name, setting, label, target, seed, read_run(folder), reciprocal)
-
-
-def _beside(cell: Cell, yardstick: Cell | None) -> Cell:
-    if yardstick is None:
-        return cell
-    return Cell(
-        cell.name, cell.setting, cell.label, cell.target, cell.seed, cell.run, cell.reciprocal,
-        yardstick.run, yardstick.reciprocal,
-    )  # fmt: skip
-
-
-def _twin(told: Mapping[str, Any]) -> str:
-    return json.dumps([told.get(key) for key in TWIN], sort_keys=True)
-
-
-def _reciprocal(ranks: Sequence[int]) -> Floats:
-    """1 over the rank; 0, which stands for no rank, stays 0."""
-    values = np.asarray(ranks, np.float64)
-    return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)

@@ -23,12 +23,9 @@ def mean(values: Iterable[float | None]) -> float | None:
 def differs(cells: Sequence[Cell], name: str) -> bool:
     """Whether the 95 % interval of the paired difference from the retrained rankers, over all seeds, leaves out 0."""
     pairs = [
-        (theirs, ours)
+        (cell.twin.ranks[name].reciprocal, cell.ranks[name].reciprocal)
         for cell in cells
-        if not cell.is_yardstick
-        and (ours := cell.reciprocal.get(name)) is not None
-        and (theirs := (cell.retrained_reciprocal or {}).get(name)) is not None
-        and len(ours) == len(theirs)
+        if not cell.is_yardstick and cell.twin and name in cell.ranks and name in cell.twin.ranks
     ]
     if not pairs:
         return False

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 
-from unrank.report.cell import YARDSTICK, Setting
+from unrank.report.cell import YARDSTICK, Cell, Setting
 from unrank.report.record import KEPT, SETS
+
+DESTINATION = "destination-2"
+"""What the two tables are of: down to the retrained ranker's test MRR."""
 
 
 @dataclass(frozen=True)
@@ -24,24 +27,27 @@ class Paper:
     source: str
     rows: Mapping[tuple[Setting, str], Mapping[str, float]]
 
-    def find(self, setting: Setting, method: str) -> Mapping[str, float] | None:
-        """What the paper printed for this setting on its collection of the same family."""
-        for family in {known.collection for known, _ in self.rows}:
-            if setting.collection.startswith(family):
-                named = Setting(family, setting.ranker, setting.removal, setting.share)
-                return self.rows.get((named, method))
-        return None
+    def printed(self, cell: Cell) -> Mapping[str, float] | None:
+        """What the paper printed for a cell's method, setting and destination, on its collection of the same family."""
+        named = cell.label in (cell.run.method, f"{cell.run.method}:paper")
+        return self._find(cell.setting, cell.run.method) if named and cell.target in (None, DESTINATION) else None
 
-    def distance(self, setting: Setting, method: str) -> float | None:
-        found, retrained = self.find(setting, method), self.find(setting, YARDSTICK)
+    def distance(self, cell: Cell) -> float | None:
+        found, retrained = self.printed(cell), self._find(cell.setting, YARDSTICK)
         return abs(found["forget"] - retrained["test"]) if found and retrained else None
 
-    def kept(self, setting: Setting, method: str) -> dict[str, float]:
+    def kept(self, cell: Cell) -> dict[str, float]:
         """The share of the retrained ranker's MRR; the paper prints no original's."""
-        found, retrained = self.find(setting, method), self.find(setting, YARDSTICK)
+        found, retrained = self.printed(cell), self._find(cell.setting, YARDSTICK)
         if not found or not retrained:
             return {}
         return {name: found[name] / retrained[name] for name in KEPT if retrained[name] > 0}
+
+    def _find(self, setting: Setting, method: str) -> Mapping[str, float] | None:
+        for family in {known.collection for known, _ in self.rows}:
+            if setting.collection.startswith(family):
+                return self.rows.get((replace(setting, collection=family), method))
+        return None
 
 
 @cache

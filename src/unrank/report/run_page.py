@@ -4,45 +4,38 @@ from __future__ import annotations
 
 from unrank.errors import count
 from unrank.report.details import Details
-from unrank.report.figure.bars import Bars, grouped_bars, lying_bars
-from unrank.report.figure.curve import Curve, curves
-from unrank.report.figure.histogram import histograms
-from unrank.report.figure.interval import Spread, intervals
-from unrank.report.figure.palette import Style
-from unrank.report.figure.radar import Polygon, radar
 from unrank.report.figure.shape import Drawing
-from unrank.report.figure.tradeoff import Trade, tradeoff
 from unrank.report.page import Card, Page, Section, figure, paragraph, side_by_side
 from unrank.report.queries import queries_section
-from unrank.report.record import KEPT, SETS, Run
+from unrank.report.record import SETS, Run
+from unrank.report.run_figures import (
+    change_intervals,
+    place_changes,
+    run_curves,
+    run_radar,
+    run_time,
+    run_tradeoff,
+    score_histograms,
+)
 from unrank.report.table import Table, to_html, words
 from unrank.report.table import figure as number
 from unrank.report.wording import duration, listing
 
-BEFORE, AFTER = Style("muted", "circle", "7 3"), Style("series-0", "square", "")
-KINDS = {
-    "forgotten": Style("series-1", "triangle", ""),
-    "kept": Style("series-0", "square", ""),
-    "other": Style("muted", "circle", "2 3"),
-}
-PLACES = {"1": 1, "2–3": 3, "4–10": 10, "11–30": 30, "31–": 10**9}
-"""Classes of places by their last."""
-
 
 def run_page(run: Run, details: Details | None, texts: bool) -> tuple[Page, list[Table]]:
     """The page, and its tables for those who want them as files."""
-    path = _curves(run)
-    sections, drawings = [_change(run, path), _removed(run)], [_intervals(run), *([path] if path else [])]
+    path = run_curves(run)
+    sections, drawings = [_change(run, path), _removed(run)], [change_intervals(run), *([path] if path else [])]
     if run.target is not None:
-        trade, corners = _tradeoff(run, run.target), _radar(run, run.target)
+        trade, corners = run_tradeoff(run, run.target), run_radar(run, run.target)
         sections.append(_trade(trade, corners))
         drawings += [trade, corners]
     if details is not None:
-        scores, places = _scores(details), _places(details)
-        sections += [_movement(scores, places), queries_section(details, texts)]
-        drawings += [scores, places]
+        scores, stood = score_histograms(details), place_changes(details)
+        sections += [_movement(scores, stood), queries_section(details, texts)]
+        drawings += [scores, stood]
     sections += [_time(run), _making(run)]
-    drawings.append(_clock(run))
+    drawings.append(run_time(run))
     page = Page(
         f"{run.method} on a {run.ranker}, {run.collection}", verdict(run), lead(run), _cards(run), sections, drawings
     )
@@ -98,19 +91,10 @@ def change_table(run: Run) -> Table:
     return Table("change", "MRR before and after, set by set", head, rows)
 
 
-def _intervals(run: Run) -> Drawing:
-    def spread(side: str, name: str) -> Spread:
-        measure = getattr(run, side)[name]
-        return Spread(measure.mrr, measure.low, measure.high)
-
-    rows = [(name, spread("before", name), spread("after", name)) for name in SETS if name in run.before]
-    return intervals("intervals", "MRR before and after", rows, run.target, (BEFORE, AFTER))
-
-
 def _change(run: Run, path: Drawing | None) -> Section:
     told = "The forget set should fall to the target; the other three should stay where they were. "
     told += "Entangled pairs share a query or a document with what was removed, disjoint pairs share nothing with it."
-    drawn = [figure(_intervals(run), "MRR with its bootstrap 95 % interval; the dashed line is the target.")]
+    drawn = [figure(change_intervals(run), "MRR with its bootstrap 95 % interval; the dashed line is the target.")]
     if path is not None:
         landed = " Having crossed it, the run was landed on it: the diamond." if run.landed else ""
         drawn.append(figure(path, f"On the way, check by check. The dashed line across is the target.{landed}"))
@@ -141,81 +125,19 @@ def _removed(run: Run) -> Section:
     return Section("removed", "Removed", "What was removed", [paragraph(told + more), paragraph(hashes)])
 
 
-def _tradeoff(run: Run, target: float) -> Drawing:
-    return tradeoff("tradeoff", "Forgetting against retention", [
-        Trade(name, style, 1 - abs(side["forget"].mrr - target), kept)
-        for name, style, side, kept in (
-            ("before", BEFORE, run.before, 1.0),
-            (run.method, AFTER, run.after, sum(run.kept.values()) / len(run.kept) if run.kept else 1.0),
-        )
-    ])  # fmt: skip
-
-
-def _radar(run: Run, target: float) -> Drawing:
-    def values(side: str) -> list[float | None]:
-        measures = getattr(run, side)
-        kept = [measures[name].mrr if name in measures else None for name in KEPT]
-        return [1 - abs(measures["forget"].mrr - target), *kept]
-
-    polygons = [Polygon("before", BEFORE, values("before")), Polygon(run.method, AFTER, values("after"))]
-    return radar("radar", "The four sets at a glance", ["forget: 1 − |MRR − target|", *KEPT], polygons)
-
-
 def _trade(trade: Drawing, radar: Drawing) -> Section:
     points = figure(trade, "The best corner is at the top on the right: on target, and nothing lost.")
     corners = figure(radar, "Further out is better in every corner.")
     return Section("trade", "Trade-off", "Forgetting against keeping", [side_by_side(points, corners)])
 
 
-def _curves(run: Run) -> Drawing | None:
-    lines = [line for line in run.history if "forget" in line]
-    if not lines:
-        return None
-    end = (float(lines[-1]["epoch"]), run.after["forget"].mrr)
-    series = [
-        Curve(name, Style.of(place + 1 if name == "forget" else place + 2),
-              [*([(0.0, run.before["forget"].mrr)] if name == "forget" else []),
-               *((float(line["epoch"]), float(line[name])) for line in lines if name in line)],
-              end if name == "forget" and run.landed else None)
-        for place, name in enumerate(SETS)
-        if any(name in line for line in lines)
-    ]  # fmt: skip
-    return curves("curves", "MRR over epochs", series, [] if run.target is None else [run.target])
-
-
-def _scores(details: Details) -> Drawing:
-    scores = details.header["scores"]
-    panels = {when: {kind: scores[kind][when] for kind in KINDS} for when in ("before", "after")}
-    return histograms("scores", "Scores before and after", scores["edges"], panels, KINDS)
-
-
-def _places(details: Details) -> Drawing:
-    moves = details.moves("forgotten")
-    lasts = list(PLACES.values())
-
-    def shares(side: int) -> list[float]:
-        found = [0] * len(lasts)
-        for move in moves:
-            found[next(number for number, last in enumerate(lasts) if move[side] <= last)] += 1
-        return [value / max(len(moves), 1) for value in found]
-
-    series = [Bars("before", BEFORE, shares(0)), Bars("after", AFTER, shares(1))]
-    return grouped_bars("places", "Places of forgotten documents", "place in the query's list", list(PLACES), series)
-
-
-def _movement(scores: Drawing, places: Drawing) -> Section:
+def _movement(scores: Drawing, stood: Drawing) -> Section:
     return Section("movement", "Places and scores", "How documents moved", [
         side_by_side(
-            figure(places, "Where forgotten documents stood in the lists of their queries, and where they stand now."),
+            figure(stood, "Where forgotten documents stood in the lists of their queries, and where they stand now."),
             figure(scores, "Each kind as a share of itself; kept: relevant documents that stay; other: candidates."),
         )
     ])  # fmt: skip
-
-
-def _clock(run: Run) -> Drawing:
-    rows = [(name, Style.of(0), seconds / run.epoch_seconds) for name, seconds in run.timing.items()]
-    rows.append(("in all", Style.of(1), run.seconds / run.epoch_seconds))
-    return lying_bars("time", "Time in epochs of training", "epochs of training", rows, 1.0)
 
 
 def _time(run: Run) -> Section:
@@ -224,7 +146,7 @@ def _time(run: Run) -> Section:
         f"takes {duration(run.epoch_seconds)} here ({run.epoch_how}), retraining takes several. The dashed line is one."
     )
     return Section(
-        "time", "Time", "Time against training anew", [paragraph(told), figure(_clock(run), "Where the time went.")]
+        "time", "Time", "Time against training anew", [paragraph(told), figure(run_time(run), "Where the time went.")]
     )
 
 

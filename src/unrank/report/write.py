@@ -7,8 +7,8 @@ from pathlib import Path
 
 from unrank.disk import check_free, new_folder, write_new
 from unrank.errors import BadFile, UnrankError
+from unrank.report.bench_folder import read_bench
 from unrank.report.bench_page import bench_page
-from unrank.report.cell import read_bench
 from unrank.report.details import read_details
 from unrank.report.figure.png import check_png, write_png
 from unrank.report.figure.shape import Drawing
