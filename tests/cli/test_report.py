@@ -145,6 +145,11 @@ def test_what_cannot_be_reported_is_refused(tmp_path: Path, refused: Refused) ->
     assert "damaged record" in refused("report", tmp_path / "damaged", *out)
     assert "of another run" in refused("report", tmp_path / "other", "--details", details, *out)
     assert "no such file" in refused("report", good, "--details", tmp_path / "empty", *out)
+    short = write_details(tmp_path / "short", 6, ["word"])
+    (short / "documents.jsonl").write_text("")
+    assert "cut short" in refused("report", good, "--details", short, *out)
+    (short / "queries.jsonl").write_text("[1]\n")
+    assert "queries.jsonl, line 1: not a line of details" in refused("report", good, "--details", short, *out)
     assert "holds no finished cell" in refused("report", tmp_path / "none", *out)
     assert "exists already" in refused("report", good, "--out", details)
 

@@ -17,7 +17,7 @@ from unrank.report.cell import Bench
 from unrank.report.compare import differs, noise
 from unrank.report.paper import the_paper
 from unrank.report.table import to_csv, to_markdown
-from unrank.report.write import read_page, write_figures, write_tables
+from unrank.report.write import read_page, write_figures, write_report, write_tables
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +104,14 @@ def test_the_papers_numbers_stand_beside_ours(bench: Bench) -> None:
     assert [value.number for value in row[-4:]] == [printed[name] for name in SETS]
     other = next(table for table in detail_tables(bench) if table.name == "other-documents")
     assert all(value.text == "" for row in other.rows for value in row[-4:])
+
+
+def test_the_papers_radar_stands_beside_ours(tmp_path: Path) -> None:
+    write_report(write_bench(tmp_path / "bench", seeds=[0]), tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert 0 < page.index('id="radar-25-title"') < page.index('id="paper-radar-25-title"')
+    write_report(write_bench(tmp_path / "own", collections=["own"], seeds=[0]), tmp_path / "own.html")
+    assert "paper-radar" not in (tmp_path / "own.html").read_text()
 
 
 def test_the_papers_data_are_whole() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from unrank.disk import read_json
 from unrank.errors import BadFile, UnrankError
-from unrank.report.cell import Bench, Cell, Ranks, Setting
+from unrank.report.cell import REMOVALS, Bench, Cell, Ranks, Setting
 from unrank.report.record import SETS, read_run
 
 CELL_FORMAT = 1
@@ -43,6 +43,8 @@ def _cell(folder: Path, told: Mapping[str, Any]) -> Cell:
     try:
         setting = Setting(str(told["collection"]), str(told["ranker"]), str(told["removal"]), float(told["share"]))
         label, target, seed = str(told["label"]), told["target"], int(told["seed"])
+        if setting.removal not in REMOVALS:
+            raise ValueError(f"removal {setting.removal!r}")
         ranks = read_json(folder / "ranks.json")
         found = {name: _ranks(ranks[name]) for name in SETS if ranks.get(name)}
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unrank.errors import count
-from unrank.report.bench_figures import (
-    curves_of,
-    mean_radars,
-    mean_tradeoff,
-    paper_radars,
-    radars_of,
-    rank_changes,
-    times,
-)
+from unrank.report.bench_figures import curves_of, mean_tradeoff, rank_changes, times
+from unrank.report.bench_radars import mean_radars, paper_radars, radars_of
 from unrank.report.bench_tables import detail_tables, making_tables, noise_note, removed_table, summary_table
 from unrank.report.cell import Bench
 from unrank.report.compare import mean, retention

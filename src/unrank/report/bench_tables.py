@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from unrank.report.cell import Bench, Cell, Setting
 from unrank.report.compare import differs, mean, noise
 from unrank.report.paper import the_paper
 from unrank.report.record import KEPT, SETS
-from unrank.report.table import DAGGER, Table, Value, figure, mark_best, words
+from unrank.report.table import DAGGER, Better, Table, Value, figure, mark_best, words
+from unrank.report.wording import file_name, percent
 
 GAP, DISTANCE = "|F\u00a0−\u00a0δ|", "|F\u00a0−\u00a0T(retrain)|"
+SUMMARY_BEST: dict[int, Better] = {2: "least", 4: "least", 5: "most", 6: "most", 7: "most", 8: "least"}
+DETAIL_BEST: dict[int, Better] = {5: "most", 6: "most", 7: "most", 8: "least", 10: "least"}
+"""The columns in which the best is marked, and whether it is the least or the most."""
 BEST_NOTE = (
     f"Best values of a column, retrain apart, stand out. {DAGGER} differs from retrain (paired bootstrap, 95 %)."
 )
 
 
 def summary_table(bench: Bench) -> Table:
-    rows, best_of = [], []
+    rows, rivals = [], []
     for name in bench.series:
         cells = bench.of(name)
         rows.append(_summary_row(name, cells))
-        best_of.append(not cells[0].is_yardstick)
-    for column, better in ((2, "least"), (4, "least"), (5, "most"), (6, "most"), (7, "most"), (8, "least")):
-        rows = _marked(rows, best_of, column, better)
+        rivals.append(not cells[0].is_yardstick)
+    for column, better in SUMMARY_BEST.items():
+        rows = _marked(rows, rivals, column, better)
     head = ["method", "cells", GAP, "worst", DISTANCE, "E kept", "D kept", "T kept", "time / retrain"]
-    head += [f"paper: {DISTANCE}", "paper: E kept", "D kept", "T kept"]
+    head += [f"paper: {DISTANCE}", *(f"paper: {name} kept" for name in "EDT")]
     note = (
         "F, E, D, T: MRR on forget, entangled, disjoint and test; δ the target. Kept: the share of the lower of the "
         f"original's and retrain's MRR, in the paper's columns of retrain's. {_source()}"
@@ -54,7 +57,7 @@ def removed_table(bench: Bench) -> Table:
     """How much was removed, and on how many queries each set is measured."""
     firsts = {(c.setting.collection, c.setting.removal, c.setting.share): c.run for c in reversed(bench.cells)}
     rows = [
-        [words(collection), words(f"{share:.0%} by {removal}"), figure(run.removed[removal], ",d"),
+        [words(collection), words(f"{percent(share)} by {removal}"), figure(run.removed[removal], ",d"),
          *(figure(run.after[name].queries if name in run.after else 0, ",d") for name in SETS)]
         for (collection, removal, share), run in sorted(firsts.items(), key=lambda item: item[0])
     ]  # fmt: skip
@@ -75,24 +78,30 @@ def _detail_table(bench: Bench, collection: str, removal: str) -> Table:
             rows += _setting_rows(bench, setting)
     head = ["ranker", "share", "method", "δ", "F", "E", "D", "T", DISTANCE, "epochs", "time / retrain"]
     head += [f"paper: {name}" for name in "FEDT"]
-    name = re.sub(r"[^a-z0-9]+", "-", f"{collection}-{removal}".lower())
     note = f"{BEST_NOTE} {noise_note(bench)} {_source()}"
-    return Table(name, f"{collection}, {removal} removed: MRR on the four sets", head, rows, 3, note)
+    return Table(
+        file_name(f"{collection} {removal}"),
+        f"{collection}, {removal} removed: MRR on the four sets",
+        head,
+        rows,
+        3,
+        note,
+    )
 
 
 def _setting_rows(bench: Bench, setting: Setting) -> list[list[Value]]:
     """A row a method, means over seeds, the best of each column marked."""
-    rows, best_of = [], []
+    rows, rivals = [], []
     originals = [cell for name in bench.series for cell in bench.of(name, setting)]
     for name in bench.series:
         if cells := bench.of(name, setting):
             rows.append(_method_row(setting, name, cells))
-            best_of.append(not cells[0].is_yardstick)
-    for column, better in ((5, "most"), (6, "most"), (7, "most"), (8, "least"), (10, "least")):
-        rows = _marked(rows, best_of, column, better)
+            rivals.append(not cells[0].is_yardstick)
+    for column, better in DETAIL_BEST.items():
+        rows = _marked(rows, rivals, column, better)
     before = [figure(mean(_mrr(cell, name, "before") for cell in originals)) for name in SETS]
     blank = [words("")] * 7
-    start = [words(setting.ranker), words(f"{setting.share:.0%}"), words("original"), words(""), *before, *blank]
+    start = [words(setting.ranker), words(percent(setting.share)), words("original"), words(""), *before, *blank]
     return [start, *rows]
 
 
@@ -100,7 +109,7 @@ def _method_row(setting: Setting, name: str, cells: Sequence[Cell]) -> list[Valu
     printed = the_paper().printed(cells[0]) or {}
     return [
         words(setting.ranker),
-        words(f"{setting.share:.0%}"),
+        words(percent(setting.share)),
         words(name),
         figure(mean(cell.run.target for cell in cells if cell.target is not None)),
         *(figure(mean(_mrr(c, s) for c in cells), differs=differs(cells, s)) for s in SETS),
@@ -116,10 +125,10 @@ def _mrr(cell: Cell, name: str, side: str = "after") -> float | None:
     return measures[name].mrr if name in measures else None
 
 
-def _marked(rows: list[list[Value]], may_win: Sequence[bool], column: int, better: str) -> list[list[Value]]:
-    rivals = mark_best([row for row, may in zip(rows, may_win, strict=True) if may], column, better)  # type: ignore[arg-type]
-    left = iter(rivals)
-    return [next(left) if may else row for row, may in zip(rows, may_win, strict=True)]
+def _marked(rows: list[list[Value]], rivals: Sequence[bool], column: int, better: Better) -> list[list[Value]]:
+    """The best of a column marked among those that are rivals."""
+    marked = iter(mark_best([row for row, rival in zip(rows, rivals, strict=True) if rival], column, better))
+    return [next(marked) if rival else row for row, rival in zip(rows, rivals, strict=True)]
 
 
 def noise_note(bench: Bench) -> str:

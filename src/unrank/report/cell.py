@@ -14,8 +14,10 @@ import numpy as np
 
 from unrank.evaluation.measure import Floats
 from unrank.report.record import Run
+from unrank.report.wording import percent
 
 YARDSTICK = "retrain"
+REMOVALS = ("queries", "documents")
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Setting:
     share: float
 
     def __str__(self) -> str:
-        return f"{self.collection}, {self.ranker}, {self.share:.0%} of pairs by {self.removal}"
+        return f"{self.collection}, {self.ranker}, {percent(self.share)} of pairs by {self.removal}"
 
 
 @dataclass(frozen=True)

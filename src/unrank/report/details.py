@@ -13,10 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from unrank.disk import read_json
-from unrank.errors import BadFile, UnrankError
+from unrank.errors import BadFile, UnrankError, count
 from unrank.report.record import SETS, Run
 
 DETAILS_VERSION = 1
+HEADER = {"run", "queries", "measured", "scores"}
+DOCUMENT = {"id", "text", "removed"}
+QUERY = {"sets", "before", "after", "forgotten", "kept"}
+"""What each file must hold, beside other things."""
 PAGE_BYTES = 4_500_000
 """What the lists may take of a page."""
 MOST_QUERIES = 10_000
@@ -43,14 +47,15 @@ class Details:
 def read_details(folder: Path, run: Run) -> Details:
     """The details of this run; those of another are refused."""
     header = read_json(folder / "details.json")
-    if not isinstance(header, dict) or header.get("details_version") != DETAILS_VERSION:
+    if not isinstance(header, dict) or header.get("details_version") != DETAILS_VERSION or not set(header) >= HEADER:
         raise BadFile(folder / "details.json", f"not details of version {DETAILS_VERSION}")
-    if header.get("run") != run.record["removed"].get("salt"):
+    if header["run"] != run.record["removed"].get("salt"):
         raise UnrankError(f"the details in {folder} are of another run; name those that were written with this ranker")
-    queries = list(
-        _lines(folder / "queries.jsonl", {"id", "text", "removed", "sets", "before", "after", "forgotten", "kept"})
-    )
-    documents = {line["id"]: line for line in _lines(folder / "documents.jsonl", {"id", "text", "removed"})}
+    documents = {line["id"]: line for line in _lines(folder / "documents.jsonl", DOCUMENT)}
+    queries = list(_lines(folder / "queries.jsonl", DOCUMENT | QUERY))
+    listed = {entry["document"] for query in queries for side in ("before", "after") for entry in query[side]}
+    if missing := len(listed - set(documents)):
+        raise BadFile(folder / "documents.jsonl", f"cut short: {count(missing, 'document')} of the lists not in it")
     return Details(header, queries, documents)
 
 

@@ -16,6 +16,9 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 """What the browser is told to allow: nothing from outside."""
 
 
+Mood = Literal["", "good", "bad"]
+
+
 @dataclass(frozen=True)
 class Card:
     """One figure of the headline."""
@@ -23,7 +26,7 @@ class Card:
     label: str
     figure: str
     below: str = ""
-    mood: Literal["", "good", "bad"] = ""
+    mood: Mood = ""
 
 
 @dataclass(frozen=True)

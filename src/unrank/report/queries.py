@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from unrank.errors import count
 from unrank.report.details import Details, page_data
 from unrank.report.markup import Markup, element, script_data
 from unrank.report.page import Section, paragraph
@@ -18,11 +19,12 @@ def queries_section(details: Details, texts: bool) -> Section:
         "Open a query to see the top of its list before and after, forgotten documents marked. A place is that of the "
         "first such document in the list as it is shown; the MRRs above leave a query's other relevant documents out."
     )
-    left = sum(details.header["measured"].values()) - sum(details.header["queries"].values())
+    written, measured = details.header["queries"], details.header["measured"]
+    left = [f"{measured[name] - written[name]:,} of {name}" for name in SETS if measured[name] > written[name]]
     missing = len(details.queries) - len(data["queries"])
     notes = [
-        f"{left:,} entries of measured queries were left out when the details were written." if left else "",
-        f"{missing:,} queries are left out here for want of room." if missing else "",
+        f"Left out when the details were written: {', '.join(left)}." if left else "",
+        f"{count(missing, 'query')} left out here for want of room." if missing else "",
         "" if texts else "What was removed is left out of this page, ids and texts.",
     ]
     return Section("queries", "Queries", "Every query, before and after", [

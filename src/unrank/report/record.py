@@ -100,6 +100,8 @@ def _run(record: dict[str, Any]) -> Run:
         settings=dict(record["settings"]),
         record=record,
     )
+    if not run.epoch_seconds > 0:
+        raise ValueError("an epoch of training takes no time")
     if "forget" not in run.before or set(run.before) != set(run.after):
         raise ValueError("before and after are not of the same sets")
     return run

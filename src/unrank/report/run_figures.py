@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from unrank.report.details import Details
 from unrank.report.figure.bars import lying_bars
 from unrank.report.figure.curve import Curve, curves
@@ -10,11 +13,12 @@ from unrank.report.figure.interval import Spread, intervals
 from unrank.report.figure.palette import Style
 from unrank.report.figure.places import places
 from unrank.report.figure.radar import Polygon, radar
-from unrank.report.figure.shape import Drawing
+from unrank.report.figure.shape import Drawing, Point
 from unrank.report.figure.tradeoff import Trade, tradeoff
 from unrank.report.record import KEPT, SETS, Run
 
 BEFORE, AFTER = Style("muted", "circle", "7 3"), Style("series-0", "square", "")
+SET_STYLES = {name: Style.of(number) for number, name in enumerate(SETS, 1)}
 KINDS = {
     "forgotten": Style("series-1", "triangle", ""),
     "kept": Style("series-0", "square", ""),
@@ -55,16 +59,16 @@ def run_curves(run: Run) -> Drawing | None:
     lines = [line for line in run.history if "forget" in line]
     if not lines:
         return None
-    end = (float(lines[-1]["epoch"]), run.after["forget"].mrr)
+    landed = (float(lines[-1]["epoch"]), run.after["forget"].mrr) if run.landed else None
     series = [
-        Curve(name, Style.of(place + 1 if name == "forget" else place + 2),
-              [*([(0.0, run.before["forget"].mrr)] if name == "forget" else []),
-               *((float(line["epoch"]), float(line[name])) for line in lines if name in line)],
-              end if name == "forget" and run.landed else None)
-        for place, name in enumerate(SETS)
-        if any(name in line for line in lines)
-    ]  # fmt: skip
+        Curve("forget", SET_STYLES["forget"], [(0.0, run.before["forget"].mrr), *_points(lines, "forget")], landed)
+    ]
+    series += [Curve(name, SET_STYLES[name], found) for name in KEPT if (found := _points(lines, name))]
     return curves("curves", "MRR over epochs", series, [] if run.target is None else [run.target])
+
+
+def _points(lines: Sequence[Mapping[str, Any]], name: str) -> list[Point]:
+    return [(float(line["epoch"]), float(line[name])) for line in lines if name in line]
 
 
 def score_histograms(details: Details) -> Drawing:
@@ -74,7 +78,7 @@ def score_histograms(details: Details) -> Drawing:
 
 
 def place_changes(details: Details) -> Drawing:
-    before, after = zip(*details.moves("forgotten"), strict=True)
+    before, after = ([move[side] for move in details.moves("forgotten")] for side in (0, 1))
     return places("Places of forgotten documents", [("before", BEFORE, before), ("after", AFTER, after)])
 
 

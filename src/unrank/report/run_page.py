@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from unrank.errors import count
 from unrank.report.details import Details
 from unrank.report.figure.shape import Drawing
-from unrank.report.page import Card, Page, Section, figure, paragraph, side_by_side
+from unrank.report.markup import Markup
+from unrank.report.page import Card, Mood, Page, Section, figure, paragraph, side_by_side
 from unrank.report.queries import queries_section
 from unrank.report.record import SETS, Run
 from unrank.report.run_figures import (
@@ -20,6 +23,8 @@ from unrank.report.run_figures import (
 from unrank.report.table import Table, to_html, words
 from unrank.report.table import figure as number
 from unrank.report.wording import duration, listing
+
+ONE = {"queries": "query", "documents": "document", "pairs": "pair"}
 
 
 def run_page(run: Run, details: Details | None, texts: bool) -> tuple[Page, list[Table]]:
@@ -60,17 +65,13 @@ def lead(run: Run) -> str:
 def _cards(run: Run) -> list[Card]:
     forget = f"{run.before['forget'].mrr:.3f} → {run.after['forget'].mrr:.3f}"
     goal = "no target" if run.target is None else f"target {run.target:.3f}"
-    mood = {True: "good", False: "bad"}.get(run.reached, "") if run.reached is not None else ""
-    cards = [Card("Forget MRR", forget, goal, mood)]  # type: ignore[arg-type]
+    mood: Mood = "" if run.reached is None else "good" if run.reached else "bad"
+    cards = [Card("Forget MRR", forget, goal, mood)]
     if run.kept:
         least = min(run.kept, key=lambda name: run.kept[name])
         cards.append(Card("Kept, at least", f"{run.kept[least]:.1%}", f"of the MRR of {least}"))
     cards.append(Card("Took", duration(run.seconds), f"{run.seconds / run.epoch_seconds:.2f} epochs of training"))
-    removed = [
-        count(number, kind.removesuffix("s").replace("querie", "query"))
-        for kind, number in run.removed.items()
-        if number
-    ]
+    removed = [count(number, ONE[kind]) for kind, number in run.removed.items() if number]
     return [*cards, Card("Removed", removed[0] if removed else "nothing", ", ".join(removed[1:]))]
 
 
@@ -164,13 +165,9 @@ def _making(run: Run) -> Section:
         "Versions": record.get("versions") or {},
         "Files (SHA-256)": record.get("hashes") or {},
     }
-    shown = [
-        to_html(
-            Table(
-                name, name, ["name", "value"], [[words(str(key)), words(str(value))] for key, value in rows.items()], 2
-            )
-        )
-        for name, rows in tables.items()
-        if rows
-    ]
-    return Section("making", "Making", "How it was made", shown)
+    return Section("making", "Making", "How it was made", [_facts(name, rows) for name, rows in tables.items() if rows])
+
+
+def _facts(name: str, rows: Mapping[str, object]) -> Markup:
+    shown = [[words(str(key)), words(str(value))] for key, value in rows.items()]
+    return to_html(Table(name, name, ["name", "value"], shown, 2))

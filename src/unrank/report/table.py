@@ -21,6 +21,9 @@ LATEX = {
 }  # fmt: skip
 
 
+Better = Literal["least", "most"]
+
+
 @dataclass(frozen=True)
 class Value:
     """What stands in a cell."""
@@ -56,7 +59,7 @@ def figure(number: float | None, form: str = ".3f", differs: bool = False) -> Va
     return Value("" if number is None else format(number, form), number, differs=differs)
 
 
-def mark_best(rows: Sequence[Sequence[Value]], column: int, best: Literal["least", "most"]) -> list[list[Value]]:
+def mark_best(rows: Sequence[Sequence[Value]], column: int, best: Better) -> list[list[Value]]:
     """The same rows with the best value of a column marked, and all that read the same."""
     numbers = [number for row in rows if (number := row[column].number) is not None]
     if not numbers:

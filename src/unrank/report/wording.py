@@ -1,7 +1,8 @@
-"""Times and lists as a person says them."""
+"""Times, shares and lists as a person says them, and names of files made of them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 
@@ -22,3 +23,19 @@ def listing(items: Sequence[str]) -> str:
     'a, b and c'
     """
     return " and ".join(filter(None, [", ".join(items[:-1]), items[-1]])) if items else ""
+
+
+def percent(share: float) -> str:
+    """
+    >>> percent(0.15), percent(0.125)
+    ('15%', '12.5%')
+    """
+    return f"{100 * share:g}%"
+
+
+def file_name(text: str) -> str:
+    """
+    >>> file_name("trec-car, 25% by queries")
+    'trec-car-25-by-queries'
+    """
+    return re.sub(r"\W+", "-", text.lower()).strip("-")
