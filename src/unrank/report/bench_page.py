@@ -109,8 +109,6 @@ def _removed(table: Table, stood: Drawing) -> Section:
 
 
 def _paths(drawings: Sequence[Drawing]) -> Section:
-    told = (
-        "The forget MRR over epochs. Dashed lines across are targets; a diamond is where a run was landed on its own."
-    )
+    told = "The forget MRR over epochs. Dashed lines across are targets; a large diamond is where a run was landed."
     shown = side_by_side(*(figure(drawing, drawing.title) for drawing in drawings))
     return Section("path", "Curves", "On the way", [paragraph(told), folded(count(len(drawings), "setting"), shown)])

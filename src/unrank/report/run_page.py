@@ -97,7 +97,7 @@ def _change(run: Run, path: Drawing | None) -> Section:
     told += "Entangled pairs share a query or a document with what was removed, disjoint pairs share nothing with it."
     drawn = [figure(change_intervals(run), "MRR with its bootstrap 95 % interval; the dashed line is the target.")]
     if path is not None:
-        landed = " Having crossed it, the run was landed on it: the diamond." if run.landed else ""
+        landed = " Having crossed it, the run was landed on it: the large diamond." if run.landed else ""
         drawn.append(figure(path, f"On the way, check by check. The dashed line across is the target.{landed}"))
     content = [paragraph(told), to_html(change_table(run)), *map(paragraph, _afterwards(run)), side_by_side(*drawn)]
     return Section("change", "Before and after", "Before and after", content)

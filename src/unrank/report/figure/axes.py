@@ -71,11 +71,11 @@ class Frame:
         for value in self.y.ticks:
             start, end = self.at(self.x.low, value), self.at(self.x.high, value)
             drawn += [Line([start, end], "grid", width=1)]
-            drawn += [Words((start[0] - 7, start[1] + 4), self.y.form(round(value, 9)), "muted", "end", 11)]
+            drawn += [Words((start[0] - 7, start[1] + 4), self.y.form(round(value, 9)), "muted", "end", 12)]
         for value in self.x.ticks:
             start, end = self.at(value, self.y.low), self.at(value, self.y.high)
             drawn += [Line([start, end], "grid", width=1)]
-            drawn += [Words((start[0], start[1] + 17), self.x.form(round(value, 9)), "muted", "middle", 11)]
+            drawn += [Words((start[0], start[1] + 17), self.x.form(round(value, 9)), "muted", "middle", 12)]
         middle = (self.left + self.width - RIGHT) / 2
         drawn.append(Words((middle, self.top + self.height - 9), self.x.label, "ink", "middle"))
         if self.y.label:

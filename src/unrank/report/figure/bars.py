@@ -61,7 +61,7 @@ def lying_bars(
         shapes.append(Area([(x0, y0), (x1, y0), (x1, y1), (x0, y1)], style.role))
         shapes.append(Words((left - 20, (y0 + y1) / 2 + 4), row, "ink", "end"))
         shapes.append(Mark((left - 10, (y0 + y1) / 2), style.role, style.sign, 4))
-        shapes.append(Words((x1 + 5, (y0 + y1) / 2 + 4), f"{value:.3g}", "muted", size=11))
+        shapes.append(Words((x1 + 5, (y0 + y1) / 2 + 4), f"{value:.3g}", "muted", size=12))
     told = ", ".join(f"{row} {value:.3g}" for row, _, value in rows)
     return Drawing(name, title, f"{label}: {told}.", frame.width, frame.height, shapes)
 

@@ -30,7 +30,7 @@ def curves(name: str, title: str, series: Sequence[Curve], targets: Sequence[flo
     for target in sorted(set(targets)):
         start, end = frame.at(frame.x.low, target), frame.at(frame.x.high, target)
         shapes.append(Line([start, end], "ink", "4 4", 1.5))
-        shapes.append(Words((start[0] + 5, start[1] - 6), f"target {target:.3f}", "ink", size=11))
+        shapes.append(Words((start[0] + 5, start[1] - 6), f"target {target:.3f}", "ink", size=12))
     for curve in series:
         shapes += _drawn(curve, frame)
     names, height = legend([(curve.name, curve.style) for curve in series], HEIGHT)

@@ -55,5 +55,5 @@ def _value(spread: Spread, start: float, end: float, y: float) -> Words:
     """The mean as a number, on the side where there is room for it."""
     text = f"{spread.mean:.3f}"
     if end > WIDTH - 60:
-        return Words((start - 8, y + 4), text, "muted", "end", 11)
-    return Words((end + 8, y + 4), text, "muted", "start", 11)
+        return Words((start - 8, y + 4), text, "muted", "end", 12)
+    return Words((end + 8, y + 4), text, "muted", "start", 12)

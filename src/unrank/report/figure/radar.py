@@ -13,7 +13,7 @@ from unrank.report.figure.shape import Anchor, Area, Drawing, Line, Mark, Point,
 WIDTH, HEIGHT = 480.0, 300.0
 MOST_FILLED = 2
 """Polygons that are filled: of more, one could not see through."""
-CENTRE, RADIUS = (240.0, 150.0), 112.0
+CENTRE, RADIUS = (240.0, 150.0), 104.0
 RINGS = (0.25, 0.5, 0.75, 1.0)
 
 
@@ -31,7 +31,7 @@ def radar(name: str, title: str, corners: Sequence[str], polygons: Sequence[Poly
     for ring in RINGS:
         around = [_at(number, len(corners), ring) for number in range(len(corners))]
         shapes.append(Line([*around, around[0]], "grid", width=1))
-        shapes.append(Words((CENTRE[0] + 4, CENTRE[1] - ring * RADIUS + 11), f"{ring:g}", "muted", size=10))
+        shapes.append(Words((CENTRE[0] + 4, CENTRE[1] - ring * RADIUS + 11), f"{ring:g}", "muted", size=11))
     for number, corner in enumerate(corners):
         end = _at(number, len(corners), 1.0)
         shapes.append(Line([CENTRE, end], "grid", width=1))

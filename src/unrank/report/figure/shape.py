@@ -12,7 +12,7 @@ from typing import Literal
 Point = tuple[float, float]
 Anchor = Literal["start", "middle", "end"]
 
-CHARACTER = 6.4
+CHARACTER = 6.9
 """About how wide a character is in the size that figures are labelled in."""
 
 
@@ -50,7 +50,7 @@ class Words:
     text: str
     role: str = "ink"
     anchor: Anchor = "start"
-    size: float = 12.0
+    size: float = 13.0
     turned: bool = False
 
 
