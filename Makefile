@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := src tests benchmarks runs examples
 
-.PHONY: help demo test check slow bench clean
+.PHONY: help demo test check slow bench results clean
 help: ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
@@ -30,6 +30,12 @@ slow: $(VENV)/ready ## tests that take minutes
 bench: $(VENV)/ready ## what a collection of a million documents costs, and how fast a step is
 	$(BIN)/python benchmarks/size.py
 	$(BIN)/python benchmarks/speed.py --rankers bi-encoder --samples 32 --batch 32 --lists 10 --seconds 1
+
+results: $(VENV)/ready ## the page, figures and tables of the cells in results/, into results/made
+	rm -rf build/results
+	$(BIN)/unrank report results --out build/results/report.html --figures build/results/figures --tables build/results/tables
+	rm -rf results/made
+	mv build/results results/made
 
 clean: ## remove what was made here
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info

@@ -145,15 +145,15 @@ def test_only_the_record_asks_the_house_itself_and_for_its_version_alone() -> No
         assert used | {name.removeprefix("unrank.") for name in named} <= {"__version__", *FLOOR}, path
 
 
-def test_the_collection_reads_without_torch() -> None:
+def test_collections_and_records_are_read_without_torch() -> None:
     heavy = {"torch", "transformers", "sentence_transformers", "accelerate", "safetensors"}
     for path in sources():
-        if room_of(path) in {"collection", "disk", "errors"}:
+        if room_of(path) in {"collection", "disk", "errors", "report"}:
             assert not heavy & {name.split(".")[0] for name in imports(parsed(path))}, path
 
 
 def test_torch_is_not_loaded_before_it_is_needed() -> None:
-    modules = ["unrank", "unrank.methods", "unrank.rankers", "unrank.cli.main"]
+    modules = ["unrank", "unrank.methods", "unrank.rankers", "unrank.cli.main", "unrank.report.write"]
     modules += [f"unrank.collection.{path.stem}" for path in (HOUSE / "collection").glob("*.py")]
     script = "import importlib, sys\n" + "".join(f"importlib.import_module({name!r})\n" for name in modules)
     script += "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"

@@ -36,6 +36,7 @@ TARGET = (
     "destination-1, -2 or -3."
 )
 LAYERS = "What may move: so many of the encoder's last layers, 'head', or 'all-but-embeddings'."
+DETAILS = "Also write every query's list before and after, to this folder; it still holds what was removed."
 WATCH = "Queries of each kept set to measure at every check; by default 100 on a GPU."
 
 
@@ -70,6 +71,7 @@ def forget(
     recovery: Annotated[
         bool, typer.Option("--recovery", help="Measure what comes back after an epoch on what is kept.")
     ] = False,
+    details: Annotated[Path | None, typer.Option("--details", help=DETAILS)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
     seed: Seed = 0,
     device: DeviceOption = DeviceName.auto,
@@ -81,8 +83,10 @@ def forget(
 
     if out is None and not dry_run:
         raise UnrankError("--out is missing: name the folder to write, or ask for a --dry-run")
-    if out is not None:
-        check_free(out)
+    for folder in filter(None, (out, details)):
+        check_free(folder)
+    if out is not None and details is not None and details.resolve().is_relative_to(out.resolve()):
+        raise UnrankError(f"--details {details} lies inside --out, and holds what was removed: choose a folder apart")
     if keep_at_least is not None and not 0 < keep_at_least <= 1:
         raise UnrankError(f"--keep-at-least {keep_at_least:g} is outside (0, 1]")
     removed = read_removal(removal, queries, documents)
@@ -90,6 +94,7 @@ def forget(
     parts = partition(opened, removed, str(removal or queries or documents))
 
     from unrank.cli.progress import progress
+    from unrank.forgetting.details import save_details
     from unrank.forgetting.estimate import estimate
     from unrank.forgetting.forget import forget as forget_removal
     from unrank.forgetting.record import read_record, recognised, removed_before
@@ -134,6 +139,10 @@ def forget(
         )
     assert out is not None
     result.save(out)
+    if details is not None:
+        with progress(quiet) as listener:
+            save_details(loaded, result, opened, removed, details, device.value, listener)
+        say(f"{details} still holds what was removed: delete it when you have looked at it")
     report(result, out, keep_at_least)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from unrank.cli import bench, collection, demo, forget, names, ranker
+from unrank.cli import bench, collection, demo, forget, names, ranker, report
 from unrank.errors import UnrankError
 
 # What the command line raises at a wrong word; typer names only its children.
@@ -32,6 +32,7 @@ app.command("train")(ranker.train)
 app.command("forget")(forget.forget)
 app.command("evaluate")(ranker.evaluate)
 app.command("bench")(bench.bench)
+app.command("report")(report.report)
 app.command("list")(names.list_)
 
 

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from unrank.errors import count
+from unrank.report.wording import duration as duration
 
 if TYPE_CHECKING:
     from unrank.collection.partition import Partition
@@ -115,14 +116,3 @@ def epochs_of(epochs: float) -> str:
 def _interval(low: float, high: float, sign: bool = False) -> str:
     form = "+.3f" if sign else ".3f"
     return f"{low:{form}} to {high:{form}}"
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(0.4), duration(75), duration(7300)
-    ('0.4 s', '1 min 15 s', '2 h 1 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes = int(seconds // 60)
-    return f"{minutes} min {int(seconds % 60)} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

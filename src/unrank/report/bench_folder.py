@@ -1,0 +1,81 @@
+"""Reading what `unrank bench` wrote: `DIR/cells/*/{cell,unrank,ranks}.json`, each cell beside its retrained ranker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from unrank.disk import read_json
+from unrank.errors import BadFile, UnrankError
+from unrank.report.cell import REMOVALS, Bench, Cell, Ranks, Setting
+from unrank.report.record import SETS, read_run
+
+CELL_FORMAT = 1
+TWIN = ("fingerprint", "ranker", "base_sha256", "training", "removal", "share", "removal_seed", "seed")
+"""What a cell has in common with the retrained ranker that it is measured by."""
+
+
+def read_bench(folder: Path) -> Bench:
+    paths = sorted(path.parent for path in (folder / "cells").glob("*/cell.json"))
+    if not paths:
+        raise UnrankError(f"{folder / 'cells'} holds no finished cell: run 'unrank bench' first")
+    told = {path: _description(path / "cell.json") for path in paths}
+    read = {path: _cell(path, value) for path, value in told.items()}
+    yardsticks = {_twin(told[path]): cell for path, cell in read.items() if cell.is_yardstick}
+    cells = [_beside(cell, yardsticks.get(_twin(told[path]))) for path, cell in read.items()]
+    _check_alike(cells)
+    return Bench(sorted(cells, key=lambda cell: (str(cell.setting), cell.label, cell.target or "", cell.seed)))
+
+
+def _description(path: Path) -> dict[str, Any]:
+    value = read_json(path)
+    if not isinstance(value, dict) or "format" not in value:
+        raise BadFile(path, "not the description of a cell")
+    if value["format"] != CELL_FORMAT:
+        raise BadFile(path, f"format {value['format']}, this unrank reads {CELL_FORMAT}; run the bench again")
+    return value
+
+
+def _cell(folder: Path, told: Mapping[str, Any]) -> Cell:
+    try:
+        setting = Setting(str(told["collection"]), str(told["ranker"]), str(told["removal"]), float(told["share"]))
+        label, target, seed = str(told["label"]), told["target"], int(told["seed"])
+        if setting.removal not in REMOVALS:
+            raise ValueError(f"removal {setting.removal!r}")
+        ranks = read_json(folder / "ranks.json")
+        found = {name: _ranks(ranks[name]) for name in SETS if ranks.get(name)}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadFile(folder, f"damaged cell: {type(error).__name__} {error}") from error
+    return Cell(folder.name, setting, label, target, seed, read_run(folder), found)
+
+
+def _beside(cell: Cell, twin: Cell | None) -> Cell:
+    if twin and any(
+        len(twin.ranks[name].after) != len(cell.ranks[name].after) for name in twin.ranks.keys() & cell.ranks
+    ):
+        raise UnrankError(f"cell {cell.name} and its retrained ranker, {twin.name}, were measured on different queries")
+    return replace(cell, twin=twin)
+
+
+def _twin(told: Mapping[str, Any]) -> str:
+    return json.dumps([told.get(key) for key in TWIN], sort_keys=True)
+
+
+def _ranks(value: Mapping[str, Sequence[int]]) -> Ranks:
+    before, after = ([int(rank) for rank in value[side]] for side in ("before", "after"))
+    return Ranks(before, after)
+
+
+def _check_alike(cells: Sequence[Cell]) -> None:
+    """Two cells that a table would take for one are refused: their means would say nothing."""
+    seen: dict[tuple[object, ...], Cell] = {}
+    for cell in cells:
+        other = seen.setdefault((cell.setting, cell.label, cell.target, cell.seed), cell)
+        if other is not cell:
+            raise UnrankError(
+                f"cells {other.name} and {cell.name} are both {cell.label} on {cell.setting}, seed {cell.seed}, made "
+                "in different ways: take one of them away"
+            )

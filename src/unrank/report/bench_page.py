@@ -1,0 +1,114 @@
+"""The page of a bench: every method beside the retrained ranker, and beside the paper's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unrank.errors import count
+from unrank.report.bench_figures import curves_of, mean_tradeoff, rank_changes, times
+from unrank.report.bench_radars import mean_radars, paper_radars, radars_of
+from unrank.report.bench_tables import detail_tables, making_tables, noise_note, removed_table, summary_table
+from unrank.report.cell import Bench
+from unrank.report.compare import mean, retention
+from unrank.report.figure.shape import Drawing
+from unrank.report.markup import Child
+from unrank.report.page import Card, Page, Section, figure, folded, paragraph, side_by_side
+from unrank.report.paper import the_paper
+from unrank.report.table import Table, to_html
+
+
+def bench_page(bench: Bench) -> tuple[Page, list[Table]]:
+    """The page, and its tables for those who want them as files."""
+    summary, details, making = summary_table(bench), detail_tables(bench), making_tables(bench)
+    trade, clock, stood = mean_tradeoff(bench), times(bench), rank_changes(bench)
+    ours, theirs, each, paths = mean_radars(bench), paper_radars(bench), radars_of(bench), curves_of(bench)
+    sections = [
+        _summary(bench, summary, [trade, clock]),
+        _radars(ours, theirs, each),
+        _removed(removed_table(bench), stood),
+        Section("tables", "Tables", "Setting by setting", [to_html(table) for table in details]),
+        *([_paths(paths)] if paths else []),
+        Section("making", "Making", "How it was made", [to_html(table) for table in making]),
+    ]
+    drawings = [drawing for drawing in (trade, clock, stood) if drawing] + [*ours, *theirs, *each, *paths]
+    verdict, lead, cards = _headline(bench)
+    return Page(_kind(bench), verdict, lead, cards, sections, drawings), [summary, *details]
+
+
+def _kind(bench: Bench) -> str:
+    settings = bench.settings
+    parts = [
+        count(len({s.collection for s in settings}), "collection"),
+        count(len({s.ranker for s in settings}), "ranker"),
+        count(len(bench.series), "method"),
+        count(len(bench.cells), "cell"),
+    ]
+    return f"A bench: {', '.join(parts)}"
+
+
+def _headline(bench: Bench) -> tuple[str, str, list[Card]]:
+    """What the method that came nearest to its targets has to show."""
+    gaps = {
+        name: gap
+        for name in bench.series
+        if (gap := mean(cell.run.gap for cell in bench.of(name) if cell.target is not None)) is not None
+    }
+    if not gaps:
+        return "No method with a target was run.", "", []
+    best = min(gaps, key=lambda name: gaps[name])
+    cells = bench.of(best)
+    kept, time = mean(retention(cell) for cell in cells), mean(cell.time for cell in cells)
+    worst = max(cell.run.gap or 0.0 for cell in cells)
+    over = f"{best}, on average over {count(len(cells), 'cell')}"
+    verdict = f"{best} came nearest to its targets: {gaps[best]:.3f} away on average"
+    verdict += f", with {kept:.1%} of the rest kept." if kept is not None else "."
+    cards = [Card("From the target", f"{gaps[best]:.3f}", f"{over}; at worst {worst:.3f}")]
+    if kept is not None:
+        cards.append(Card("Kept of the rest", f"{kept:.1%}", "of the lower of the original's and retrain's MRR"))
+    if time is not None:
+        cards.append(Card("Time", f"{time:.2f} ×", "of what retraining takes"))
+    missed = [name for name in gaps if name != best]
+    lead = (
+        f"Also steered to a target: {', '.join(f'{name} ({gaps[name]:.3f} away)' for name in missed)}."
+        if missed
+        else ""
+    )
+    return verdict, lead, cards
+
+
+def _summary(bench: Bench, table: Table, drawings: Sequence[Drawing | None]) -> Section:
+    captions = (
+        "Means over all cells. Forgetting is 1 − the distance from the target, or from retrain's test MRR where a "
+        "method has none; retention is measured by the lower of the original and retrain.",
+        "Time in times of retraining, checks and landing included; the dashed line is retraining.",
+    )
+    shown = [figure(drawing, caption) for drawing, caption in zip(drawings, captions, strict=True) if drawing]
+    content: list[Child] = [paragraph(noise_note(bench)), side_by_side(*shown), to_html(table)]
+    return Section("summary", "Summary", "Method by method", content)
+
+
+def _radars(ours: Sequence[Drawing], theirs: Sequence[Drawing], each: Sequence[Drawing]) -> Section:
+    told = (
+        "In the paper's form: the forget corner is 1 − |forget MRR − retrain's test MRR|, the others are MRRs, each "
+        "for queries and for documents removed. Further out is better."
+    )
+    content: list[Child] = [paragraph(told)]
+    for drawing in ours:
+        beside = [other for other in theirs if other.name == f"paper-{drawing.name}"]
+        content.append(side_by_side(*(figure(drawn, drawn.title) for drawn in (drawing, *beside))))
+    content.append(paragraph(f"The paper's numbers: {the_paper().source}.") if theirs else None)
+    content.append(folded("For each collection and ranker", side_by_side(*(figure(d, d.title) for d in each))))
+    return Section("radars", "Radar charts", "Radar charts", content)
+
+
+def _removed(table: Table, stood: Drawing) -> Section:
+    caption = "Where each forget query's first forgotten document stood for the original, and where it stands now."
+    return Section(
+        "removed", "Removed", "What was removed, and where it stands", [to_html(table), figure(stood, caption)]
+    )
+
+
+def _paths(drawings: Sequence[Drawing]) -> Section:
+    told = "The forget MRR over epochs. Dashed lines across are targets; a large diamond is where a run was landed."
+    shown = side_by_side(*(figure(drawing, drawing.title) for drawing in drawings))
+    return Section("path", "Curves", "On the way", [paragraph(told), folded(count(len(drawings), "setting"), shown)])

@@ -1,0 +1,122 @@
+"""Cells: the runs of a bench, each with what it is measured by.
+
+A cell's yardstick is the retrained ranker of the same setting: the cell of method `retrain` with the same collection,
+ranker, training, removal, share and seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from unrank.evaluation.measure import Floats
+from unrank.report.record import Run
+from unrank.report.wording import percent
+
+YARDSTICK = "retrain"
+REMOVALS = ("queries", "documents")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where methods meet: a row of the grid, whatever the seed."""
+
+    collection: str
+    ranker: str
+    removal: str
+    share: float
+
+    def __str__(self) -> str:
+        return f"{self.collection}, {self.ranker}, {percent(self.share)} of pairs by {self.removal}"
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The rank of each query's first right answer, 0 where there is none, in an order that twins share."""
+
+    before: Sequence[int]
+    after: Sequence[int]
+
+    @property
+    def reciprocal(self) -> Floats:
+        """Afterwards.
+
+        >>> Ranks([1, 1, 1], [1, 4, 0]).reciprocal.tolist()
+        [1.0, 0.25, 0.0]
+        """
+        values = np.asarray(self.after, np.float64)
+        return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a bench."""
+
+    name: str
+    setting: Setting
+    label: str
+    target: str | None
+    seed: int
+    run: Run
+    ranks: Mapping[str, Ranks]
+    twin: Cell | None = None
+    """The retrained ranker's; a retrained ranker is its own."""
+
+    @property
+    def is_yardstick(self) -> bool:
+        return self.run.method == YARDSTICK
+
+    @property
+    def retrained(self) -> Run | None:
+        return self.twin.run if self.twin else None
+
+    @property
+    def distance(self) -> float | None:
+        """The paper's: from the retrained ranker's test MRR."""
+        if self.retrained is None or "test" not in self.retrained.after:
+            return None
+        return abs(self.run.after["forget"].mrr - self.retrained.after["test"].mrr)
+
+    def kept(self, name: str) -> float | None:
+        """The share that is left of the lower of the original's and the retrained ranker's."""
+        if self.retrained is None or name not in self.run.after:
+            return None
+        lower = min(self.run.before[name].mrr, self.retrained.after[name].mrr)
+        return self.run.after[name].mrr / lower if lower > 0 else None
+
+    @property
+    def time(self) -> float | None:
+        """In times of the retrained ranker's."""
+        return self.run.seconds / self.retrained.seconds if self.retrained and self.retrained.seconds else None
+
+
+@dataclass(frozen=True)
+class Bench:
+    """All cells, in a fixed order."""
+
+    cells: Sequence[Cell]
+
+    @cached_property
+    def settings(self) -> list[Setting]:
+        return sorted({cell.setting for cell in self.cells}, key=lambda s: (s.collection, s.ranker, s.removal, s.share))
+
+    @cached_property
+    def series(self) -> list[str]:
+        """The methods as they are named in tables: the yardstick first, then by name."""
+        first = {self.name_of(cell): not cell.is_yardstick for cell in self.cells}
+        return sorted(first, key=lambda name: (first[name], name))
+
+    @cached_property
+    def _several_targets(self) -> bool:
+        return len({cell.target for cell in self.cells if cell.target is not None}) > 1
+
+    def name_of(self, cell: Cell) -> str:
+        """The method's label, with its destination where there are several."""
+        return f"{cell.label} → {cell.target}" if self._several_targets and cell.target else cell.label
+
+    def of(self, series: str, setting: Setting | None = None) -> list[Cell]:
+        """The cells of a method: of one setting (one a seed), or of all."""
+        return [c for c in self.cells if self.name_of(c) == series and setting in (None, c.setting)]

@@ -1,0 +1,60 @@
+"""The paper's numbers, as data (`paper.json`), to stand beside ours.
+
+Its collections are larger than those of the same family here, so a difference says nothing by itself; the order of the
+methods can be compared.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+
+from unrank.report.cell import YARDSTICK, Cell, Setting
+from unrank.report.record import KEPT, SETS
+
+DESTINATION = "destination-2"
+"""What the two tables are of: down to the retrained ranker's test MRR."""
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Where the numbers are from, and the four MRRs of each setting and method."""
+
+    source: str
+    rows: Mapping[tuple[Setting, str], Mapping[str, float]]
+
+    def printed(self, cell: Cell) -> Mapping[str, float] | None:
+        """What the paper printed for a cell's method, setting and destination, on its collection of the same family."""
+        named = cell.label in (cell.run.method, f"{cell.run.method}:paper")
+        return self._find(cell.setting, cell.run.method) if named and cell.target in (None, DESTINATION) else None
+
+    def distance(self, cell: Cell) -> float | None:
+        found, retrained = self.printed(cell), self._find(cell.setting, YARDSTICK)
+        return abs(found["forget"] - retrained["test"]) if found and retrained else None
+
+    def kept(self, cell: Cell) -> dict[str, float]:
+        """The share of the retrained ranker's MRR; the paper prints no original's."""
+        found, retrained = self.printed(cell), self._find(cell.setting, YARDSTICK)
+        if not found or not retrained:
+            return {}
+        return {name: found[name] / retrained[name] for name in KEPT if retrained[name] > 0}
+
+    def _find(self, setting: Setting, method: str) -> Mapping[str, float] | None:
+        for family in {known.collection for known, _ in self.rows}:
+            if setting.collection.startswith(family):
+                return self.rows.get((replace(setting, collection=family), method))
+        return None
+
+
+@cache
+def the_paper() -> Paper:
+    value = json.loads(files("unrank.report").joinpath("paper.json").read_text(encoding="utf-8"))
+    rows = {}
+    for collection, ranker, share, removal, method, *mrrs in value["rows"]:
+        rows[Setting(collection, ranker, removal, share), method] = dict(zip(SETS, mrrs, strict=True))
+    source = value["source"]
+    return Paper(f"{source['authors']}: {source['title']}, {source['tables']}", MappingProxyType(rows))

@@ -1,0 +1,77 @@
+"""The table of queries: searched and sorted in the page, with each list before and after side by side."""
+
+from __future__ import annotations
+
+from unrank.errors import count
+from unrank.report.details import Details, page_data
+from unrank.report.markup import Markup, element, script_data
+from unrank.report.page import Section, paragraph
+from unrank.report.record import SETS
+
+COLUMNS = (
+    "query", "sets", "forgotten: place before", "forgotten: place after", "kept: place before", "kept: place after",
+)  # fmt: skip
+
+
+def queries_section(details: Details, texts: bool) -> Section:
+    data = page_data(details, texts)
+    told = (
+        "Open a query to see the top of its list before and after, forgotten documents marked. A place is that of the "
+        "first such document in the list as it is shown; the MRRs above leave a query's other relevant documents out."
+    )
+    written, measured = details.header["queries"], details.header["measured"]
+    left = [f"{measured[name] - written[name]:,} of {name}" for name in SETS if measured[name] > written[name]]
+    missing = len(details.queries) - len(data["queries"])
+    notes = [
+        f"Left out when the details were written: {', '.join(left)}." if left else "",
+        f"{count(missing, 'query')} left out here for want of room." if missing else "",
+        "" if texts else "What was removed is left out of this page, ids and texts.",
+    ]
+    return Section("queries", "Queries", "Every query, before and after", [
+        paragraph(told),
+        paragraph(" ".join(filter(None, notes))) if any(notes) else None,
+        _search(),
+        _table(),
+        element("p", {}, element("button", {"type": "button", "id": "more", "hidden": True}, "Show more")),
+        element("noscript", {}, paragraph("The table of queries needs JavaScript, which is switched off.")),
+        script_data("queries-data", data),
+    ])  # fmt: skip
+
+
+def _search() -> Markup:
+    options = [element("option", {"value": name}, name) for name in SETS]
+    return element(
+        "div",
+        {"class": "search", "role": "search"},
+        element("label", {}, "Search in queries and documents", element("input", {"type": "search", "id": "search"})),
+        element(
+            "label",
+            {"class": "narrow"},
+            "Set",
+            element("select", {"id": "only"}, element("option", {"value": ""}, "all"), options),
+        ),
+        element("p", {"id": "found", "class": "note", "role": "status", "aria-live": "polite"}),
+    )
+
+
+def _table() -> Markup:
+    heads = [
+        element(
+            "th",
+            {"scope": "col", "class": "number" if place > 1 else None},
+            element("button", {"type": "button"}, name),
+        )
+        for place, name in enumerate(COLUMNS)
+    ]
+    caption = element("caption", {}, "Queries; a column's name sorts by it")
+    return element(
+        "div",
+        {"class": "scroll"},
+        element(
+            "table",
+            {"id": "queries-table"},
+            caption,
+            element("thead", {}, element("tr", {}, heads)),
+            element("tbody", {}),
+        ),
+    )

@@ -1,0 +1,115 @@
+"""A run as its record tells it: `unrank.json`, read and checked, without a model and without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unrank.disk import read_json
+from unrank.errors import BadFile
+
+RECORD = "unrank.json"
+RECORD_VERSION = 1
+SETS = ("forget", "entangled", "disjoint", "test")
+KEPT = SETS[1:]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A set's MRR with its 95 % interval."""
+
+    mrr: float
+    low: float
+    high: float
+    queries: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run was and came to."""
+
+    method: str
+    ranker: str
+    collection: str
+    before: Mapping[str, Measure]
+    """A set without a query is not there."""
+    after: Mapping[str, Measure]
+    target: float | None
+    reached: bool | None
+    epochs: float
+    seconds: float
+    timing: Mapping[str, float]
+    epoch_seconds: float
+    epoch_how: str
+    history: list[dict[str, Any]]
+    landed: bool
+    removed: Mapping[str, int]
+    settings: Mapping[str, Any]
+    record: Mapping[str, Any]
+    """All of it, as it stands in the file."""
+
+    @property
+    def gap(self) -> float | None:
+        """How far the forget MRR is from the target."""
+        return None if self.target is None else abs(self.after["forget"].mrr - self.target)
+
+    @property
+    def kept(self) -> dict[str, float]:
+        """What the other sets have left of their MRR before."""
+        return {
+            name: self.after[name].mrr / self.before[name].mrr
+            for name in KEPT
+            if name in self.before and self.before[name].mrr > 0
+        }
+
+
+def read_run(folder: Path) -> Run:
+    path = folder / RECORD
+    record = read_json(path)
+    if not isinstance(record, dict) or "record_version" not in record:
+        raise BadFile(path, "not a record of unrank's")
+    if record["record_version"] != RECORD_VERSION:
+        raise BadFile(path, f"record version {record['record_version']}, this unrank reads {RECORD_VERSION}")
+    if record.get("before") is None or record.get("removed") is None:
+        raise BadFile(path, "a record of training: nothing was forgotten in it; name what 'unrank forget' wrote")
+    try:
+        return _run(record)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadFile(path, f"damaged record: {type(error).__name__} {error}") from error
+
+
+def _run(record: dict[str, Any]) -> Run:
+    run = Run(
+        method=str(record["method"]),
+        ranker=str(record["ranker"]),
+        collection=str(record["collection"]["name"]),
+        before=_measures(record["before"]),
+        after=_measures(record["after"]),
+        target=None if record["target"] is None else float(record["target"]),
+        reached=record["reached"],
+        epochs=float(record["epochs"]),
+        seconds=float(record["seconds"]),
+        timing={str(name): float(value) for name, value in record["timing"].items()},
+        epoch_seconds=float(record["learning_epoch"]["seconds"]),
+        epoch_how=str(record["learning_epoch"]["how"]),
+        history=[dict(line) for line in record["history"]],
+        landed=record["landing"] is not None,
+        removed={kind: int(record["removed"][kind]["count"]) for kind in ("queries", "documents", "pairs")},
+        settings=dict(record["settings"]),
+        record=record,
+    )
+    if not run.epoch_seconds > 0:
+        raise ValueError("an epoch of training takes no time")
+    if "forget" not in run.before or set(run.before) != set(run.after):
+        raise ValueError("before and after are not of the same sets")
+    return run
+
+
+def _measures(card: Mapping[str, Any]) -> dict[str, Measure]:
+    return {
+        name: Measure(float(value["mrr"]), float(value["low"]), float(value["high"]), int(value["queries"]))
+        for name, value in card.items()
+        if value is not None
+    }

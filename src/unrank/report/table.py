@@ -1,0 +1,165 @@
+"""Tables: made once, written as HTML, Markdown, CSV and LaTeX, the best values marked and every text escaped."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from unrank.report.markup import Markup, element
+
+DAGGER = "†"
+LONG = 40
+"""Characters from which a cell is broken into lines."""
+LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "−": "--", "→": r"$\rightarrow$", DAGGER: r"$^{\dagger}$", "δ": r"$\delta$", "×": r"$\times$",
+}  # fmt: skip
+
+
+Better = Literal["least", "most"]
+
+
+@dataclass(frozen=True)
+class Value:
+    """What stands in a cell."""
+
+    text: str
+    number: float | None = None
+    best: bool = False
+    differs: bool = False
+    """Whether it differs from the retrained ranker's by more than chance."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """`name` is that of its file; the first `labels` columns are words, the others numbers."""
+
+    name: str
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[Value]]
+    labels: int = 1
+    note: str = ""
+
+
+def words(text: str) -> Value:
+    return Value(text)
+
+
+def figure(number: float | None, form: str = ".3f", differs: bool = False) -> Value:
+    """
+    >>> figure(0.25).text, figure(None).text
+    ('0.250', '')
+    """
+    return Value("" if number is None else format(number, form), number, differs=differs)
+
+
+def mark_best(rows: Sequence[Sequence[Value]], column: int, best: Better) -> list[list[Value]]:
+    """The same rows with the best value of a column marked, and all that read the same."""
+    numbers = [number for row in rows if (number := row[column].number) is not None]
+    if not numbers:
+        return [list(row) for row in rows]
+    found = min(numbers) if best == "least" else max(numbers)
+    shown = {row[column].text for row in rows if row[column].number == found}
+    return [[*row[:column], replace(row[column], best=row[column].text in shown), *row[column + 1 :]] for row in rows]
+
+
+def to_html(table: Table) -> Markup:
+    head = [
+        element("th", {"scope": "col", "class": _side(table, place)}, name) for place, name in enumerate(table.head)
+    ]
+    rows = [
+        element("tr", {}, [_html_cell(value, place, table) for place, value in enumerate(row)]) for row in table.rows
+    ]
+    caption = element("caption", {}, table.caption)
+    made = element("table", {}, caption, element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows))
+    scrolled = element("div", {"class": "scroll", "tabindex": "0", "role": "region", "aria-label": table.caption}, made)
+    return element("div", {}, scrolled, element("p", {"class": "note"}, table.note) if table.note else None)
+
+
+def _html_cell(value: Value, place: int, table: Table) -> Markup:
+    text: Markup | str = value.text
+    if value.best:
+        text = element("strong", {"title": "best"}, text, element("span", {"class": "unseen"}, " (best)"))
+    told = element("span", {"class": "unseen"}, " (differs from retrain)")
+    sign = [element("sup", {"aria-hidden": "true"}, DAGGER), told] if value.differs else None
+    if place == 0:
+        return element("th", {"scope": "row"}, text, sign)
+    return element("td", {"class": "long" if len(value.text) > LONG else _side(table, place)}, text, sign)
+
+
+def _side(table: Table, place: int) -> str | None:
+    return "number" if place >= table.labels else None
+
+
+def to_markdown(table: Table) -> str:
+    lines = [[*map(markdown_text, table.head)], ["---"] * len(table.head)]
+    for row in table.rows:
+        shown = [markdown_text(value.text) for value in row]
+        marked = [f"**{text}**" if value.best else text for text, value in zip(shown, row, strict=True)]
+        lines.append([text + DAGGER * value.differs for text, value in zip(marked, row, strict=True)])
+    note = f"\n{markdown_text(table.note)}\n" if table.note else ""
+    return f"{markdown_text(table.caption)}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) + note
+
+
+def to_csv(table: Table) -> str:
+    """Plain numbers; the last column says which of them are marked, and how."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([*map(csv_text, table.head), "best", "differs from retrain"])
+    for row in table.rows:
+        marks = [
+            "; ".join(name for name, value in zip(table.head, row, strict=True) if getattr(value, mark))
+            for mark in ("best", "differs")
+        ]
+        shown = [csv_text(value.text) if value.number is None else f"{value.number:.6g}" for value in row]
+        writer.writerow([*shown, *marks])
+    return file.getvalue()
+
+
+def to_latex(table: Table) -> str:
+    columns = "l" * table.labels + "r" * (len(table.head) - table.labels)
+    lines = [[*map(latex_text, table.head)]]
+    for row in table.rows:
+        shown = [latex_text(value.text) for value in row]
+        marked = [rf"\textbf{{{text}}}" if value.best else text for text, value in zip(shown, row, strict=True)]
+        lines.append([text + r"$^{\dagger}$" * value.differs for text, value in zip(marked, row, strict=True)])
+    head, *body = (" & ".join(line) + r" \\" for line in lines)
+    note = f"\n\\par\\smallskip\\footnotesize {latex_text(table.note)}" if table.note else ""
+    return (
+        f"% needs \\usepackage{{booktabs}}\n\\begin{{table}}\n\\caption{{{latex_text(table.caption)}}}\n\\centering\n"
+        f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{head}\n\\midrule\n"
+        + "\n".join(body)
+        + f"\n\\bottomrule\n\\end{{tabular}}{note}\n\\end{{table}}\n"
+    )
+
+
+def markdown_text(text: str) -> str:
+    r"""
+    >>> print(markdown_text("a|b *c* <d>"))
+    a\|b \*c\* &lt;d>
+    """
+    escaped = re.sub(r"([\\`*_\[\]|])", r"\\\1", " ".join(text.split()))
+    return escaped.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def csv_text(text: str) -> str:
+    """No text that a spreadsheet would take for a formula.
+
+    >>> csv_text("=1+1"), csv_text("cocol")
+    ("'=1+1", 'cocol')
+    """
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+
+
+def latex_text(text: str) -> str:
+    r"""
+    >>> print(latex_text("50% of \\x_1"))
+    50\% of \textbackslash{}x\_1
+    """
+    return "".join(LATEX.get(character, character) for character in " ".join(text.split()))

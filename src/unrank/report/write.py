@@ -1,0 +1,68 @@
+"""The job: read records, make the page, the figures and the tables, and write them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from unrank.disk import check_free, new_folder, write_new
+from unrank.errors import BadFile, UnrankError
+from unrank.report.bench_folder import read_bench
+from unrank.report.bench_page import bench_page
+from unrank.report.details import read_details
+from unrank.report.figure.png import check_png, write_png
+from unrank.report.figure.shape import Drawing
+from unrank.report.figure.svg import svg
+from unrank.report.page import Page, page_html
+from unrank.report.record import RECORD, read_run
+from unrank.report.run_page import run_page
+from unrank.report.table import Table, to_csv, to_latex, to_markdown
+
+FORMATS = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
+
+
+def write_report(
+    folder: Path,
+    out: Path,
+    details: Path | None = None,
+    texts: bool = True,
+    figures: Path | None = None,
+    tables: Path | None = None,
+) -> Page:
+    """From what `unrank forget` or `unrank bench` wrote to a page, and to folders of figures and tables."""
+    for new in filter(None, (out, figures, tables)):
+        check_free(new)
+    if figures is not None:
+        check_png()
+    page, made = read_page(folder, details, texts)
+    write_new(out, page_html(page))
+    if figures is not None:
+        write_figures(page.drawings, figures)
+    if tables is not None:
+        write_tables(made, tables)
+    return page
+
+
+def read_page(folder: Path, details: Path | None = None, texts: bool = True) -> tuple[Page, list[Table]]:
+    if (folder / RECORD).is_file():
+        run = read_run(folder)
+        return run_page(run, read_details(details, run) if details else None, texts)
+    if not (folder / "cells").is_dir():
+        raise BadFile(folder, "neither what 'unrank forget' wrote (unrank.json) nor what 'unrank bench' wrote (cells)")
+    if details is not None:
+        raise UnrankError("--details belongs to one run of 'unrank forget': a bench has none")
+    return bench_page(read_bench(folder))
+
+
+def write_figures(drawings: Sequence[Drawing], out: Path) -> None:
+    with new_folder(out) as folder:
+        for drawing in drawings:
+            (folder / f"{drawing.name}.svg").write_text(svg(drawing, alone=True) + "\n", encoding="utf-8")
+            write_png(drawing, folder / f"{drawing.name}.png")
+
+
+def write_tables(tables: Sequence[Table], out: Path) -> None:
+    with new_folder(out) as folder:
+        for table in tables:
+            for ending, write in FORMATS.items():
+                (folder / f"{table.name}.{ending}").write_text(write(table), encoding="utf-8")

@@ -1,0 +1,98 @@
+"""What the details say of every query, held against the scorecard and the collection."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unrank.collection.collection import Collection
+from unrank.collection.partition import partition
+from unrank.collection.removal import Removal
+from unrank.forgetting import details
+from unrank.forgetting.details import save_details, sets_of
+from unrank.forgetting.forget import Forgotten
+from unrank.forgetting.train import Trained
+
+Lines = list[dict[str, Any]]
+
+
+@pytest.fixture
+def saved(trained: Trained, forgotten: Forgotten, dense: Collection, removal: Removal, tmp_path: Path) -> Path:
+    save_details(trained.ranker, forgotten, dense, removal, tmp_path / "details")
+    return tmp_path / "details"
+
+
+def lines(path: Path) -> Lines:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_every_measured_query_is_there_with_its_sets(
+    saved: Path, forgotten: Forgotten, dense: Collection, removal: Removal
+) -> None:
+    queries, header = lines(saved / "queries.jsonl"), json.loads((saved / "details.json").read_text())
+    assert header["run"] == (forgotten.record.removed or {})["salt"]
+    for name, rows in sets_of(dense, partition(dense, removal)).items():
+        assert {query["id"] for query in queries if name in query["sets"]} == set(dense.queries.ids(rows))
+        measured = getattr(forgotten.after, name)
+        assert header["queries"][name] == header["measured"][name] == len(measured.queries)
+
+
+def test_places_and_lists_agree(saved: Path, removal: Removal) -> None:
+    documents = {line["id"]: line for line in lines(saved / "documents.jsonl")}
+    assert {id for id, line in documents.items() if line["removed"]} <= set(removal.documents)
+    fell = 0
+    for query in lines(saved / "queries.jsonl"):
+        for side, number in (("before", 0), ("after", 1)):
+            entries = query[side]
+            scores = [entry["score"] for entry in entries]
+            assert scores == sorted(scores, reverse=True)
+            assert all(entry["document"] in documents for entry in entries)
+            for kind, marked in (("forgotten", True), ("kept", False)):
+                shown = [
+                    place
+                    for place, entry in enumerate(entries, 1)
+                    if entry["relevant"] and entry["forgotten"] is marked
+                ]
+                assert shown == sorted(move[number] for move in query[kind] if move[number] <= details.SHOWN)
+        fell += sum(after > before for before, after in query["forgotten"])
+        removed = {entry["document"] for entry in query["before"] if not entry["forgotten"]} & set(removal.documents)
+        assert not removed
+    assert fell > 0
+
+
+def test_the_test_mrr_follows_from_places(saved: Path, forgotten: Forgotten) -> None:
+    """A test query is measured on the very list that is shown."""
+    tests = [query for query in lines(saved / "queries.jsonl") if "test" in query["sets"]]
+    for scorecard, number in ((forgotten.before, 0), (forgotten.after, 1)):
+        assert scorecard.test is not None
+        reciprocal = [1 / min(move[number] for move in query["kept"]) for query in tests]
+        assert np.mean(reciprocal) == pytest.approx(scorecard.test.mean)
+
+
+def test_every_score_is_in_one_bin(saved: Path, dense: Collection, removal: Removal) -> None:
+    scores = json.loads((saved / "details.json").read_text())["scores"]
+    parts = partition(dense, removal)
+    for when in ("before", "after"):
+        assert sum(scores["forgotten"][when]) == len(parts.forget)
+    assert sum(scores["kept"]["before"]) == sum(scores["kept"]["after"]) > len(parts.retain)
+
+
+def test_of_too_many_queries_the_forgotten_come_first(
+    trained: Trained,
+    forgotten: Forgotten,
+    dense: Collection,
+    removal: Removal,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count = len(np.unique(partition(dense, removal).forget[:, 0])) + 2
+    monkeypatch.setattr(details, "MOST_QUERIES", count)
+    save_details(trained.ranker, forgotten, dense, removal, tmp_path / "few")
+    header = json.loads((tmp_path / "few" / "details.json").read_text())
+    assert len(lines(tmp_path / "few" / "queries.jsonl")) == count
+    assert header["queries"]["forget"] == header["measured"]["forget"]
+    assert header["queries"]["disjoint"] < header["measured"]["disjoint"]

@@ -1,0 +1,174 @@
+"""What a bench shows: every method that was run, the paper's numbers, what is best, and what is more than chance."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.report.made import SETS, write_bench
+from unrank.errors import UnrankError
+from unrank.report.bench_folder import read_bench
+from unrank.report.bench_tables import detail_tables, summary_table
+from unrank.report.cell import Bench
+from unrank.report.compare import differs, noise
+from unrank.report.paper import the_paper
+from unrank.report.table import to_csv, to_markdown
+from unrank.report.write import read_page, write_figures, write_report, write_tables
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return read_bench(write_bench(tmp_path_factory.mktemp("bench") / "bench"))
+
+
+def test_a_new_method_appears_everywhere_by_itself(tmp_path: Path) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol", "sleight-of-hand"])
+    page, tables = read_page(folder)
+    assert all("sleight-of-hand" in to_markdown(table) for table in tables)
+    named = [drawing for drawing in page.drawings if "sleight-of-hand" in drawing.description]
+    kinds = {drawing.name.split("-")[0] for drawing in named}
+    assert kinds == {"tradeoff", "time", "radar", "curves", "places"}
+
+
+def test_a_cell_is_measured_by_the_retrained_ranker_of_its_own_setting_and_seed(bench: Bench) -> None:
+    for cell in bench.cells:
+        twin = next(c for c in bench.cells if c.is_yardstick and c.setting == cell.setting and c.seed == cell.seed)
+        assert cell.retrained is twin.run
+        lower = min(cell.run.before["test"].mrr, twin.run.after["test"].mrr)
+        assert cell.kept("test") == cell.run.after["test"].mrr / lower
+        assert cell.time == cell.run.seconds / twin.run.seconds
+
+
+def test_the_best_is_marked_and_retrain_is_no_rival(bench: Bench) -> None:
+    table = summary_table(bench)
+    assert [row[0].text for row in table.rows] == ["retrain", "cocol", "finetune", "ssd"]
+    for column in range(2, 9):
+        marked = [row for row in table.rows if row[column].best]
+        assert all(row[0].text != "retrain" for row in marked)
+        if table.head[column] != "worst":
+            assert marked
+    distances = {row[0].text: row[4].number for row in table.rows if row[0].text != "retrain"}
+    assert [row[0].text for row in table.rows if row[4].best] == [min(distances, key=lambda name: distances[name] or 1)]
+
+
+def test_a_difference_is_marked_where_the_paired_interval_leaves_out_zero(tmp_path: Path) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol"], ["one"], ["bi-encoder"], [0.25], [0])
+    for path in (folder / "cells").iterdir():
+        method = json.loads((path / "cell.json").read_text())["method"]
+        worse = [2] * 30 + [1] * 10 if method == "cocol" else [1] * 40
+        mixed = [1, 2] * 20 if method == "cocol" else [2, 1] * 20
+        ranks = {name: {"before": [1] * 40, "after": worse if name == "test" else mixed} for name in SETS}
+        (path / "ranks.json").write_text(json.dumps(ranks | {"entangled": None}))
+    made = read_bench(folder)
+    (cell, *_) = made.of("cocol")
+    assert differs([cell], "test")
+    assert not differs([cell], "forget")
+    assert not differs([cell], "entangled")
+    assert not differs(made.of("retrain"), "test")
+    marks = [line.rsplit(",", 1)[1] for line in to_csv(detail_tables(made)[0]).splitlines()[1:]]
+    assert marks == ["", "", "T"]
+
+
+def test_a_rank_of_nothing_counts_nothing(tmp_path: Path) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain"], ["one"], ["bi-encoder"], [0.25], [0])
+    for path in (folder / "cells").iterdir():
+        ranks = {name: {"before": [1, 1, 1], "after": [1, 4, 0]} for name in SETS}
+        (path / "ranks.json").write_text(json.dumps(ranks))
+    assert np.array_equal(read_bench(folder).cells[0].ranks["forget"].reciprocal, [1.0, 0.25, 0.0])
+
+
+def test_the_noise_is_what_two_seeds_of_retrain_differ_by(bench: Bench, tmp_path: Path) -> None:
+    settings = bench.settings
+    apart = [
+        abs(a.run.after["test"].mrr - b.run.after["test"].mrr) for a, b in (bench.of("retrain", s) for s in settings)
+    ]
+    assert noise(bench)["test"] == pytest.approx(sum(apart) / len(apart))
+    assert f"test {noise(bench)['test']:.3f}" in detail_tables(bench)[0].note
+    lonely = read_bench(write_bench(tmp_path / "one", ["retrain", "cocol"], seeds=[0]))
+    assert noise(lonely) == {}
+    assert "not known" in detail_tables(lonely)[0].note
+
+
+def test_the_papers_numbers_stand_beside_ours(bench: Bench) -> None:
+    cell = next(
+        c for c in bench.of("cocol") if str(c.setting) == "trec-car-little, bi-encoder, 25% of pairs by documents"
+    )
+    printed = the_paper().printed(cell)
+    assert printed is not None
+    table = next(table for table in detail_tables(bench) if table.name == "trec-car-little-documents")
+    row = next(r for r in table.rows if [v.text for v in r[:3]] == ["bi-encoder", "25%", "cocol"])
+    assert [value.number for value in row[-4:]] == [printed[name] for name in SETS]
+    other = next(table for table in detail_tables(bench) if table.name == "other-documents")
+    assert all(value.text == "" for row in other.rows for value in row[-4:])
+
+
+def test_the_papers_radar_stands_beside_ours(tmp_path: Path) -> None:
+    write_report(write_bench(tmp_path / "bench", seeds=[0]), tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert 0 < page.index('id="radar-25-title"') < page.index('id="paper-radar-25-title"')
+    write_report(write_bench(tmp_path / "own", collections=["own"], seeds=[0]), tmp_path / "own.html")
+    assert "paper-radar" not in (tmp_path / "own.html").read_text()
+
+
+def test_the_papers_data_are_whole() -> None:
+    paper = the_paper()
+    assert len(paper.rows) == 336
+    cocol = [mrrs for (_, method), mrrs in paper.rows.items() if method == "cocol"]
+    retrained = [paper.rows[setting, "retrain"] for setting, method in paper.rows if method == "cocol"]
+    pairs = list(zip(cocol, retrained, strict=True))
+    assert len(pairs) == 48
+    assert sum(abs(ours["forget"] - theirs["test"]) for ours, theirs in pairs) / 48 == pytest.approx(0.009, abs=0.001)
+    for name, share in (("entangled", 0.975), ("disjoint", 0.979), ("test", 0.970)):
+        assert sum(ours[name] / theirs[name] for ours, theirs in pairs) / 48 == pytest.approx(share, abs=0.001)
+
+
+def test_the_paper_stands_beside_its_own_method_and_destination_alone(bench: Bench) -> None:
+    (cell, *_) = [c for c in bench.of("cocol") if c.setting.collection == "trec-car-little"]
+    paper = the_paper()
+    assert paper.printed(cell) == paper.printed(replace(cell, label="cocol:paper")) is not None
+    assert paper.printed(replace(cell, target="destination-3")) is None
+    assert paper.printed(replace(cell, label="cocol,held=4")) is None
+
+
+def test_several_destinations_are_several_rows(tmp_path: Path) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol", "finetune"], ["one"], ["bi-encoder"], [0.25], [0])
+    for path in (folder / "cells").glob("*/cell.json"):
+        told = json.loads(path.read_text())
+        if told["method"] == "finetune":
+            path.write_text(json.dumps(told | {"label": "cocol", "target": "destination-3"}))
+    assert read_bench(folder).series == ["retrain", "cocol → destination-2", "cocol → destination-3"]
+
+
+def test_every_figure_and_table_has_a_name_of_its_own(tmp_path: Path) -> None:
+    page, tables = read_page(write_bench(tmp_path / "bench", shares=[0.25], rankers=["bi-encoder"]))
+    names = [drawing.name for drawing in page.drawings]
+    assert len(names) == len(set(names))
+    write_figures(page.drawings[:3], tmp_path / "figures")
+    write_tables(tables, tmp_path / "tables")
+    assert len(list((tmp_path / "tables").iterdir())) == 3 * len(tables)
+
+
+def test_a_cell_without_a_retrained_ranker_is_still_shown(tmp_path: Path) -> None:
+    page, tables = read_page(write_bench(tmp_path / "bench", ["cocol"], ["one"], ["bi-encoder"], [0.25], [0]))
+    assert "cocol came nearest" in page.verdict
+    assert tables[0].rows[0][5].text == ""
+
+
+def test_cells_that_would_be_taken_for_one_are_refused(tmp_path: Path) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol"], ["one"], ["bi-encoder"], [0.25], [0, 1])
+    for path in (folder / "cells").glob("*/cell.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"seed": 0}))
+    with pytest.raises(UnrankError, match=r"cells 000\d and 000\d are both \w+ on one, bi-encoder"):
+        read_bench(folder)
+
+
+def test_cells_of_other_queries_are_not_compared(tmp_path: Path) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol"], ["one"], ["bi-encoder"], [0.25], [0])
+    first = folder / "cells" / "0000" / "ranks.json"
+    first.write_text(json.dumps({"forget": {"before": [1], "after": [1]}}))
+    with pytest.raises(UnrankError, match="measured on different queries"):
+        read_bench(folder)

@@ -1,0 +1,143 @@
+"""Pages of made-up records: what stands in them, how large they are, and that nothing in them can do harm."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tests.report.made import record, write_bench, write_details, write_run
+from unrank.report.details import page_data, read_details
+from unrank.report.record import read_run
+from unrank.report.write import read_page, write_report
+
+BAD = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'"
+VOID = {"meta", "link", "input", "br"}
+
+
+class Checked(HTMLParser):
+    """Reads a page as a browser would: its tags, and whether each is closed where it should be."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def page_of(folder: Path, out: Path, details: Path | None = None, texts: bool = True) -> str:
+    write_report(folder, out, details, texts)
+    return out.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("bench")
+    return page_of(write_bench(folder / "bench"), folder / "page.html")
+
+
+def test_texts_from_data_cannot_leave_their_place(tmp_path: Path) -> None:
+    made = record(BAD, (0.6, 0.9, 0.9, 0.6), ranker=BAD, settings={BAD: BAD}, base=BAD)
+    made["collection"]["name"] = BAD
+    details = write_details(tmp_path / "details", 30, [BAD])
+    page = page_of(write_run(tmp_path / "run", made), tmp_path / "page.html", details)
+    checked = Checked(page)
+    assert [attributes.get("type") for tag, attributes in checked.tags if tag == "script"] == ["application/json", None]
+    assert not [tag for tag, _ in checked.tags if tag == "img"]
+    assert not [name for _, attributes in checked.tags for name in attributes if name.startswith("on")]
+    found = re.search(r'id="queries-data">(.*?)</script>', page)
+    assert found is not None
+    assert json.loads(found[1])["queries"][0][1].startswith(BAD[:30])
+
+
+def test_a_page_asks_for_nothing_from_outside(tmp_path: Path, bench: str) -> None:
+    run = page_of(write_run(tmp_path / "run"), tmp_path / "p.html", write_details(tmp_path / "details", 9, ["word"]))
+    for page in (run, bench):
+        for tag, attributes in Checked(page).tags:
+            assert tag not in {"img", "iframe", "object", "base", "form"}
+            for name in ("src", "href", "xlink:href", "srcset"):
+                assert (attributes.get(name) or "#").startswith(("#", "data:,")), (tag, attributes)
+        assert "url(" not in page
+        assert "@import" not in page
+        assert "default-src 'none'" in page
+
+
+def test_a_page_can_be_read_aloud(tmp_path: Path, bench: str) -> None:
+    run = page_of(write_run(tmp_path / "run"), tmp_path / "p.html", write_details(tmp_path / "details", 9, ["word"]))
+    for page in (run, bench):
+        tags = Checked(page).tags
+        names = [attributes.get("id") for _, attributes in tags if "id" in attributes]
+        assert len(names) == len(set(names))
+        assert len([tag for tag, _ in tags if tag == "h1"]) == 1
+        assert len([tag for tag, _ in tags if tag == "table"]) == len([tag for tag, _ in tags if tag == "caption"])
+        for tag, attributes in tags:
+            if tag == "svg":
+                assert attributes["role"] == "img"
+                assert set(str(attributes["aria-labelledby"]).split()) <= set(names)
+        assert page.startswith('<!doctype html>\n<html lang="en">')
+
+
+def test_ten_thousand_queries_fit_into_six_mebibytes(tmp_path: Path) -> None:
+    words = [f"word{number}" for number in range(4000)]
+    details = write_details(tmp_path / "details", 10_000, words)
+    page = page_of(write_run(tmp_path / "run"), tmp_path / "page.html", details)
+    assert len(page.encode()) < 6 * 2**20
+    found = re.search(r'id="queries-data">(.*?)</script>', page)
+    assert found is not None
+    data = json.loads(found[1])
+    assert len(data["queries"]) == 10_000
+    assert len(data["queries"][0][4]) >= 3 * 3
+    assert min(len(text) for _, text in data["documents"]) > 20
+
+
+def test_lists_are_cut_no_further_than_they_must_be(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run"))
+    details = read_details(write_details(tmp_path / "details", 60, ["some", "words"]), run)
+    assert {len(query[4]) for query in page_data(details)["queries"]} == {30}
+    little = page_data(details, most_bytes=9_000)
+    parts = (little["documents"], little["queries"])
+    assert sum(len(json.dumps(part, ensure_ascii=False, separators=(",", ":")).encode()) for part in parts) <= 9_000
+    assert 0 < len(little["queries"]) < 60
+
+
+def test_queries_that_forgot_most_come_first(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run"))
+    data = page_data(read_details(write_details(tmp_path / "details", 9, ["word"]), run))
+    assert [query[3] for query in data["queries"]] == [[1, 8, 0, 0]] * 3 + [[0, 0, 1, 1]] * 6
+    assert data["sets"][data["queries"][0][2][0]] == "forget"
+
+
+def test_a_run_without_a_target_has_no_trade_off(tmp_path: Path) -> None:
+    made = record("ssd", (0.6, 0.9, 0.9, 0.6), target=None, target_name=None)
+    page, _ = read_page(write_run(tmp_path / "run", made))
+    assert page.verdict == "The forget MRR went from 0.950 to 0.600."
+    assert "trade" not in {section.id for section in page.sections}
+
+
+def test_a_run_without_a_test_set_is_reported(tmp_path: Path) -> None:
+    made = record("cocol", (0.6, 0.9, 0.9, 0.6))
+    for side in ("before", "after"):
+        made[side] |= {"test": None, "entangled": None, "disjoint": None}
+    page, (table,) = read_page(write_run(tmp_path / "run", made))
+    assert "no other set" in page.lead
+    assert [value.text for value in table.rows[3]][:2] == ["test", "none"]
+
+
+def test_what_came_after_a_run_is_told(tmp_path: Path) -> None:
+    found = {"before": 0.6, "after": 0.71, "reference_before": None, "reference_after": None}
+    made = record("cocol", (0.6, 0.9, 0.9, 0.6), recovery=found, index_valid=True)
+    page = page_of(write_run(tmp_path / "run", made), tmp_path / "page.html")
+    assert "from 0.600 to 0.710" in page
+    assert "stay valid" in page

@@ -1,0 +1,59 @@
+"""Tables in four forms: nothing in them is taken for markup, a formula or a command."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from unrank.report.table import Table, figure, mark_best, to_csv, to_html, to_latex, to_markdown, words
+
+NASTY = "=cmd|'x' & <b>$50%_{a}\\ *~^#"
+
+
+@pytest.fixture
+def table() -> Table:
+    rows = mark_best([[words(NASTY), figure(0.5)], [words("b"), figure(0.25, differs=True)]], 1, "least")
+    return Table("name", f"caption {NASTY}", ["method", "MRR"], rows, note=NASTY)
+
+
+def test_html_holds_no_markup_of_the_data(table: Table) -> None:
+    made = to_html(table)
+    assert "<b>" not in made
+    assert "&lt;b&gt;" in made
+    assert made.count("<strong") == 1
+    assert "†" in made
+
+
+def test_markdown_keeps_its_columns(table: Table) -> None:
+    lines = [line for line in to_markdown(table).splitlines() if line.startswith("|")]
+    assert [line.replace("\\|", "").count("|") for line in lines] == [3, 3, 3, 3]
+    assert "<b>" not in to_markdown(table)
+    assert lines[-1] == "| b | **0.250**† |"
+
+
+def test_csv_is_plain_numbers_and_no_formula(table: Table) -> None:
+    rows = list(csv.reader(io.StringIO(to_csv(table))))
+    assert rows[1] == [f"'{NASTY}", "0.5", "", ""]
+    assert rows[2] == ["b", "0.25", "MRR", "MRR"]
+
+
+def test_a_negative_number_stays_a_number() -> None:
+    rows = list(csv.reader(io.StringIO(to_csv(Table("n", "c", ["a", "b"], [[words("-x"), figure(-0.5)]])))))
+    assert rows[1][:2] == ["'-x", "-0.5"]
+
+
+def test_latex_escapes_what_it_would_run(table: Table) -> None:
+    made = to_latex(table)
+    assert r"\&" in made
+    assert r"50\%\_\{a\}\textbackslash{}" in made
+    assert r"\textbf{0.250}$^{\dagger}$" in made
+    assert made.count(r"\\") == 3
+
+
+def test_what_reads_the_same_is_best_together() -> None:
+    rows = mark_best(
+        [[words("a"), figure(0.2501)], [words("b"), figure(0.2504)], [words("c"), figure(None)]], 1, "most"
+    )
+    assert [row[1].best for row in rows] == [True, True, False]
