@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from unrank.cli import collection, demo, forget, names, ranker
+from unrank.cli import audit, collection, demo, forget, names, ranker
 from unrank.errors import UnrankError
 
 # What the command line raises at a wrong word; typer names only its children.
@@ -31,6 +31,7 @@ app.command("split")(collection.split)
 app.command("train")(ranker.train)
 app.command("forget")(forget.forget)
 app.command("evaluate")(ranker.evaluate)
+app.command("audit")(audit.audit)
 app.command("list")(names.list_)
 
 

@@ -81,40 +81,45 @@ class Judge:
         self._collection = collection
         nothing = np.empty((0, 2), np.int64)
         self.parts = parts or Partition(nothing, nothing, collection.pairs)
-        self._kept_tests = collection.test_pairs[~np.isin(collection.test_pairs[:, 1], self.parts.documents)]
+        self.kept_tests = collection.test_pairs[~np.isin(collection.test_pairs[:, 1], self.parts.documents)]
 
     def scorecard(self, score: Scorer) -> Scorecard:
         """All five figures, scoring each list once."""
         trained = np.concatenate([self.parts.forget, self.parts.entangled, self.parts.disjoint])[:, 0]
-        lists = self._score(score, np.union1d(trained, self._kept_tests[:, 0]))
+        lists = self._score(score, np.union1d(trained, self.kept_tests[:, 0]))
         return Scorecard(
             self._measure(lists, self.parts.forget, forget=True),
             self._measure(lists, self.parts.entangled),
             self._measure(lists, self.parts.disjoint),
-            self._measure(lists, self._kept_tests),
+            self._measure(lists, self.kept_tests),
             self._measure(lists, self.parts.forget, forget=True, full=True),
         )
 
     def forget_mrr(self, score: Scorer) -> float:
         """What steers a run: MRR of the forget pairs alone, from the lists that can change it."""
-        lists = self._score(score, np.unique(self.parts.forget[:, 0]), only=self.parts.forget)
-        return float(reciprocal_ranks(*self._lists(lists, self.parts.forget, forget=True)).mean())
+        return float(self.reciprocals(score, self.parts.forget, forget=True).mean())
 
     def earlier_mrr(self, score: Scorer) -> float | None:
         """MRR of the pairs that were forgotten before, measured as forget pairs are."""
         if not len(self.parts.earlier):
             return None
-        lists = self._score(score, np.unique(self.parts.earlier[:, 0]), only=self.parts.earlier)
-        return float(reciprocal_ranks(*self._lists(lists, self.parts.earlier, forget=True)).mean())
+        return float(self.reciprocals(score, self.parts.earlier, forget=True).mean())
 
     def mrr(self, score: Scorer, pairs: Pairs) -> float:
         """MRR of kept pairs."""
-        lists = self._score(score, np.unique(pairs[:, 0]), only=pairs)
-        return float(reciprocal_ranks(*self._lists(lists, pairs, forget=False)).mean())
+        return float(self.reciprocals(score, pairs).mean())
+
+    def reciprocals(self, score: Scorer, pairs: Pairs, forget: bool = False) -> Floats:
+        """The reciprocal rank of each query that has one of these pairs, in the order of the queries' rows."""
+        return reciprocal_ranks(*self.lists(score, pairs, forget))
+
+    def lists(self, score: Scorer, pairs: Pairs, forget: bool = False) -> tuple[ScoredLists, bool]:
+        """The lists in which these pairs are measured, and whether a tie is decided for the target."""
+        return self._lists(self._score(score, np.unique(pairs[:, 0]), only=pairs), pairs, forget)
 
     def watch(self, score: Scorer, queries: int) -> dict[str, float]:
         """MRR of what must stay, on so many queries of each set: enough to see it move."""
-        sets = {"entangled": self.parts.entangled, "disjoint": self.parts.disjoint, "test": self._kept_tests}
+        sets = {"entangled": self.parts.entangled, "disjoint": self.parts.disjoint, "test": self.kept_tests}
         samples = {name: pairs[np.isin(pairs[:, 0], np.unique(pairs[:, 0])[:queries])] for name, pairs in sets.items()}
         return {name: self.mrr(score, pairs) for name, pairs in samples.items() if len(pairs)}
 

@@ -1,0 +1,72 @@
+"""Membership: can one tell from its score that a pair was trained on?
+
+A pair's signal is `s(q, d) − log Σ exp s(q, negative)`: how far it stands out from its query's negatives. Forgotten
+pairs are set against pairs of test queries, which no ranker was trained on. These are other queries, so even a ranker
+that saw neither may tell them apart a little: what counts is how much better the audited one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from unrank.audit.case import Case, Subject
+from unrank.audit.verdict import Finding, find, unknown
+from unrank.collection.collection import Pairs
+from unrank.collection.texts import Rows
+from unrank.evaluation.measure import Floats
+from unrank.evaluation.reading import Reading, resamples
+from unrank.evaluation.separation import area_under_curve, found_at
+
+MEASURES = "AUC of forgotten pairs against test pairs"
+
+Signals = tuple[Floats, Floats]
+"""Of members and of strangers."""
+
+
+def membership(case: Case) -> Finding:
+    members, strangers = (_with_negatives(case, case.sets[name]) for name in ("forget", "test"))
+    if not len(members) or not len(strangers):
+        return unknown(MEASURES, "there are no test pairs to compare forgotten ones with")
+    signals = case.each(lambda subject: (_signals(case, subject, members), _signals(case, subject, strangers)))
+    draws = list(zip(resamples(members[:, 0], case.seed), resamples(strangers[:, 0], case.seed + 1), strict=True))
+    queries = min(len(np.unique(pairs[:, 0])) for pairs in (members, strangers))
+    area = case.compare(signals.map(lambda both: _read(area_under_curve, both, draws, queries)))
+    found = case.compare(signals.map(lambda both: _read(found_at, both, draws, queries)))
+    relative = area.gap.value / area.reference.value if area.gap and area.reference else None
+    return find(
+        MEASURES,
+        area,
+        relative_to_reference=relative,
+        found_at_1_percent=found.to_json(),
+        forgotten_pairs=len(members),
+        test_pairs=len(strangers),
+    )
+
+
+def _negatives(case: Case, queries: Rows) -> Pairs:
+    pairs = case.collection.negatives.pairs(queries)
+    return pairs[~np.isin(pairs[:, 1], case.parts.documents)]
+
+
+def _with_negatives(case: Case, pairs: Pairs) -> Pairs:
+    return pairs[np.isin(pairs[:, 0], _negatives(case, np.unique(pairs[:, 0]))[:, 0])]
+
+
+def _signals(case: Case, subject: Subject, pairs: Pairs) -> Floats:
+    queries = np.unique(pairs[:, 0])
+    negatives = _negatives(case, queries)
+    scores = subject.scores(np.concatenate([pairs, negatives])).astype(np.float64)
+    crowd = np.full(len(queries), -np.inf)
+    np.logaddexp.at(crowd, np.searchsorted(queries, negatives[:, 0]), scores[len(pairs) :])
+    signals: Floats = scores[: len(pairs)] - crowd[np.searchsorted(queries, pairs[:, 0])]
+    return signals
+
+
+def _read(
+    statistic: Callable[[Floats, Floats], float], signals: Signals, draws: Sequence[tuple[Rows, Rows]], queries: int
+) -> Reading:
+    members, strangers = signals
+    resampled = np.array([statistic(members[some], strangers[others]) for some, others in draws])
+    return Reading(statistic(members, strangers), resampled, queries)
