@@ -34,6 +34,7 @@ from unrank.disk import new_folder, write_json
 from unrank.engine.runtime import Device, Progress
 from unrank.errors import UnrankError
 from unrank.forgetting.record import recognised, removed_before, versions
+from unrank.forgetting.target import check_measurable
 from unrank.rankers.base import Ranker
 
 AUDIT = "audit.json"
@@ -94,6 +95,7 @@ def audit_ranker(
     started = perf_counter()
     thoroughness = thoroughness or Thoroughness()
     parts = partition(collection, removal, earlier=recognised(collection, removed_before(known or {})))
+    check_measurable(collection, parts)
     case = open_case(rankers, collection, parts, thoroughness, seed, device, progress)
     findings = {}
     for name, test in TESTS.items():
