@@ -31,6 +31,8 @@ OF_FORGETTING = [name for name in TESTS if name != "retention"]
 class GatedRanker(TableRanker):
     """Knows all pairs, behind a gate that is shut: whatever opens it for some opens it for all."""
 
+    known: Tensor
+
     def __init__(self, table: Tensor, known: Tensor) -> None:
         super().__init__(table)
         self.table.requires_grad_(False)

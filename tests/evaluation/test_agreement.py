@@ -39,7 +39,8 @@ def slow_tau(one: Floats, other: Floats) -> float:
 
 @given(TWO, st.sampled_from([0.5, 0.9]))
 def test_overlap(two: Floats, persistence: float) -> None:
-    assert rank_biased_overlap(*two, persistence) == pytest.approx(slow_overlap(*two, persistence))
+    one, other = two
+    assert rank_biased_overlap(one, other, persistence) == pytest.approx(slow_overlap(one, other, persistence))
 
 
 @given(TWO)

@@ -21,7 +21,7 @@ def slow_area(members: Floats, strangers: Floats) -> float:
 def slow_found(members: Floats, strangers: Floats, share: float) -> float:
     """The best over all bars that few enough strangers pass."""
     bars = [bar for bar in {*members, *strangers} if sum(s > bar for s in strangers) <= share * len(strangers)]
-    return max(sum(m > bar for m in members) / len(members) for bar in [*bars, np.inf])
+    return float(max(sum(m > bar for m in members) / len(members) for bar in [*bars, np.inf]))
 
 
 @given(VALUES, VALUES)
