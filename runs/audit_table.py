@@ -1,11 +1,11 @@
 """Is the audit itself right? It hears rankers of which it is known what they remember.
 
 For one collection × some rankers × some removals: the original, which remembers; a retrained ranker, which never saw
-it; one that was made to forget down to a target; and one that was pushed far below it, to where forgotten documents
+it; what forgetting makes of it for some targets; and one that was pushed far below them, to where forgotten documents
 stand last. All are compared with two further retrained rankers. Prints a Markdown table, writes one audit a line.
 
     python runs/audit_table.py COLLECTION --out FOLDER [--base MODEL] [--rankers cross-encoder bi-encoder]
-        [--removals documents queries] [--share 0.25] [--target unseen] [--bottom 0.02]
+        [--removals documents queries] [--share 0.25] [--targets destination-1 unseen] [--bottom 0.02]
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from unrank.forgetting.run import Pace
 from unrank.forgetting.train import Trained
 
 SHORT = {Verdict.INDISTINGUISHABLE: "indistinguishable", Verdict.UNKNOWN: "unknown"}
+BOTTOM = "bottom"
 HEAD = ["ranker", "removed", "heard", *TESTS, "in all"]
 
 Key = tuple[str, str, str]
@@ -40,7 +41,7 @@ def hear(collection: unrank.Collection, kind: str, arguments: argparse.Namespace
             _trained(collection, kind, base, removed, arguments, arguments.seed + number).ranker for number in range(3)
         )
         heard = {"original": original.ranker, "retrained": retrained}
-        for name, target in (("forgotten", arguments.target), ("bottom", arguments.bottom)):
+        for name, target in {**{target: target for target in arguments.targets}, BOTTOM: arguments.bottom}.items():
             heard[name] = _forgotten(collection, original, removed, references[0], target, arguments)
         for name, ranker in heard.items():
             print(f"{kind}, {removal}: audit of {name}", flush=True)
@@ -103,16 +104,25 @@ def cell(found: Finding) -> str:
     return f"{figure}{SHORT.get(found.verdict, str(found.verdict))}"
 
 
+def references_row(key: Key, audit: unrank.Audit) -> list[str]:
+    """What all were compared with: the mean of the references, and what these differ by."""
+    compared = [audit.findings[name].compared for name in TESTS]
+    cells = [
+        f"{of.reference.value:.3f} ± {abs(of.noise.value):.3f}" if of and of.reference and of.noise else ""
+        for of in compared
+    ]
+    return [*key[:2], "references", *cells, ""]
+
+
 def summary(audits: dict[Key, unrank.Audit]) -> list[str]:
     rows = [
         [*key, *(cell(audit.findings[name]) for name in TESTS), SHORT.get(audit.verdict, str(audit.verdict))]
         for key, audit in audits.items()
     ]
+    rows += [references_row(key, audit) for key, audit in audits.items() if key[2] == "original"]
     lines = markdown(HEAD, rows)
     for kind, removal, _ in [key for key in audits if key[2] == "original"]:
-        original, retrained, bottom = (
-            audits[kind, removal, who].findings for who in ("original", "retrained", "bottom")
-        )
+        original, retrained, bottom = (audits[kind, removal, who].findings for who in ("original", "retrained", BOTTOM))
         tests = [name for name in TESTS if original[name].verdict in OF_FORGETTING]
         told = [
             name
@@ -131,7 +141,7 @@ def main() -> None:
     told = parser(__doc__, ["cross-encoder", "bi-encoder"])
     told.add_argument("--removals", nargs="+", default=["documents"])
     told.add_argument("--share", type=float, default=0.25)
-    told.add_argument("--target", default="unseen", help="where the ranker that forgets is brought to")
+    told.add_argument("--targets", nargs="+", default=["destination-1", "unseen"], help="where forgetting is to end")
     told.add_argument("--bottom", default="0.02", help="where the one that only hides is brought to")
     arguments = told.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)

@@ -18,11 +18,12 @@ from unrank.audit.membership import membership
 from unrank.audit.recovery import kept_sample, recovery
 from unrank.audit.relearning import relearning
 from unrank.audit.retention import retention
-from unrank.audit.rewording import REWORDINGS, Reworded, rewording
+from unrank.audit.rewording import REWORDINGS, reworded, rewording
 from unrank.audit.verdict import Verdict
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition
 from unrank.evaluation.measure import ScoredLists
+from unrank.evaluation.reading import Reading
 from unrank.rankers.tokens import Tokens
 
 OF_FORGETTING = [name for name in TESTS if name != "retention"]
@@ -158,11 +159,10 @@ def test_lists_beside_those_of_others(open_world: Open, original: TableRanker, r
 
 def test_reworded_by_hand(open_world: Open, world: Collection, parts: Partition, original: TableRanker) -> None:
     """A table ranker reads a query's text as its row: a reworded query asks for another row."""
-    case, size = open_world(original), len(world.queries)
-    queries, asked = np.unique(parts.forget[:, 0]), Reworded(world, case.seed)
+    case, queries = open_world(original), np.unique(parts.forget[:, 0])
     details = rewording(case).details
-    for place, name in enumerate(REWORDINGS):
-        rows = dict(zip(queries.tolist(), map(int, asked.texts(queries + place * size)), strict=True))
+    for name in REWORDINGS:
+        rows = dict(zip(queries.tolist(), map(int, reworded(world, queries, name, case.seed)), strict=True))
         moved = original.table.detach().numpy().copy()
         moved[list(rows)] = moved[list(rows.values())]
         values = case.subjects.ranker.workshop.judge.reciprocals(
@@ -175,20 +175,17 @@ def test_reworded_by_hand(open_world: Open, world: Collection, parts: Partition,
 
 
 def test_rewordings_follow_from_the_seed(golden: Collection) -> None:
-    rows = np.arange(len(REWORDINGS) * len(golden.queries))
-    asked = Reworded(golden, 0).texts(rows)
-    assert asked == Reworded(golden, 0).texts(rows)
-    assert asked[3:5] == Reworded(golden, 0).texts(rows[3:5])
-    assert asked != Reworded(golden, 1).texts(rows)
-    plain = golden.queries.texts(np.arange(len(golden.queries)))
-    dropped, swapped, reordered = np.array_split(np.array(asked), 3)
-    assert all(len(new.split()) == len(old.split()) - 1 for new, old in zip(dropped, plain, strict=True))
-    changes = [
-        sum(a != b for a, b in zip(new.split(), old.split(), strict=True))
-        for new, old in zip(swapped, plain, strict=True)
-    ]
-    assert max(changes) == 1
-    assert all(sorted(new.split()) == sorted(old.split()) for new, old in zip(reordered, plain, strict=True))
+    rows = np.arange(len(golden.queries))
+    plain = [text.split() for text in golden.queries.texts(rows)]
+    asked = {name: [text.split() for text in reworded(golden, rows, name, 0)] for name in REWORDINGS}
+    for name in REWORDINGS:
+        assert reworded(golden, rows[3:5], name, 0) == [" ".join(words) for words in asked[name][3:5]]
+        assert reworded(golden, rows, name, 1) != reworded(golden, rows, name, 0)
+    assert all(len(new) == len(old) - 1 for new, old in zip(asked["dropped"], plain, strict=True))
+    changed = [sum(map(str.__ne__, new, old)) for new, old in zip(asked["swapped"], plain, strict=True)]
+    assert max(changed) == 1
+    assert all(sorted(new) == sorted(old) for new, old in zip(asked["reordered"], plain, strict=True))
+    assert asked["reordered"] != plain
 
 
 def test_relearning_measures_what_it_does_not_show(open_world: Open, original: TableRanker, parts: Partition) -> None:
@@ -225,6 +222,19 @@ def test_retention_goes_by_the_lower_of_the_two(
     assert found.verdict is Verdict.LOST
     assert found.words.startswith("disjoint changed most for the worse: -0.")
     assert set(found.details) == {"entangled", "disjoint", "test"}
+
+
+def test_a_small_loss_that_is_sure_counts_before_a_large_one_that_is_not(
+    open_world: Open, original: TableRanker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide, sure = np.array([-1.0, 0.8] * 20), np.full(20, -0.06)
+    changes = {"entangled": wide, "disjoint": sure, "test": np.zeros(20)}
+    read = iter(changes.values())
+    monkeypatch.setattr("unrank.audit.retention._change", lambda _: Reading.of_mean(next(read)))
+    found = retention(open_world(original))
+    assert wide.mean() < sure.mean()
+    assert found.verdict is Verdict.LOST
+    assert found.words.startswith("disjoint")
 
 
 def test_retention_needs_someone_to_compare_with(open_world: Open, original: TableRanker) -> None:

@@ -28,7 +28,7 @@ from unrank.audit.retention import retention
 from unrank.audit.rewording import rewording
 from unrank.audit.verdict import Finding, Verdict, worst
 from unrank.collection.collection import Collection
-from unrank.collection.partition import Partition, partition
+from unrank.collection.partition import partition
 from unrank.collection.removal import Removal
 from unrank.disk import new_folder, write_json
 from unrank.engine.runtime import Device, Progress
@@ -106,7 +106,7 @@ def audit_ranker(
         "collection": {"name": collection.name, "fingerprint": collection.fingerprint},
         "rankers": asdict(rankers.map(_described)),
         "removed": {"queries": len(removal.queries), "documents": len(removal.documents), "pairs": len(removal.pairs)},
-        "sets": _counts(case, parts),
+        "sets": _counts(case),
         "thoroughness": asdict(thoroughness),
         "seed": seed,
         "seconds": perf_counter() - started,
@@ -131,19 +131,17 @@ def _described(ranker: Ranker) -> dict[str, str]:
     digest = hashlib.sha256()
     for name, weight in sorted(ranker.state_dict().items()):
         digest.update(name.encode())
-        digest.update(weight.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        digest.update(weight.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
     return {"kind": ranker.kind, "weights": digest.hexdigest()}
 
 
-def _counts(case: Case, parts: Partition) -> dict[str, dict[str, int]]:
+def _counts(case: Case) -> dict[str, dict[str, int]]:
     """How many queries of each set were looked at, of how many."""
-    judge = case.subjects.ranker.workshop.judge
-    whole = {"forget": parts.forget, "entangled": parts.entangled, "disjoint": parts.disjoint, "test": judge.kept_tests}
     return {
         name: {
-            "pairs": len(case.sets[name]),
-            "queries": len(np.unique(case.sets[name][:, 0])),
-            "queries_in_all": len(np.unique(pairs[:, 0])),
+            "pairs": len(pairs),
+            "queries": len(np.unique(pairs[:, 0])),
+            "queries_in_all": len(np.unique(case.whole[name][:, 0])),
         }
-        for name, pairs in whole.items()
+        for name, pairs in case.sets.items()
     }

@@ -17,6 +17,7 @@ from unrank.audit.readings import Each, Readings
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.order import hashed_order
 from unrank.collection.partition import Partition
+from unrank.collection.texts import Rows
 from unrank.engine.runtime import Device, Progress
 from unrank.engine.teacher import Teacher
 from unrank.errors import UnrankError
@@ -79,8 +80,10 @@ class Case:
     subjects: Each[Subject]
     collection: Collection
     parts: Partition
+    whole: dict[str, Pairs]
+    """The pairs of each of the four sets."""
     sets: dict[str, Pairs]
-    """The pairs of each of the four sets, whole or a sample of their queries."""
+    """The same, or those of a sample of their queries."""
     thoroughness: Thoroughness = field(default_factory=Thoroughness)
     seed: int = 0
 
@@ -90,6 +93,15 @@ class Case:
     def readings(self, values: Each[Floats]) -> Readings:
         """The mean of one value a query, of each ranker."""
         return self.compare(values.map(lambda these: Reading.of_mean(these, self.seed)))
+
+    def negatives(self, queries: Rows) -> Pairs:
+        """What stands in the lists of these queries beside relevant and removed documents."""
+        pairs = self.collection.negatives.pairs(queries)
+        return pairs[~np.isin(pairs[:, 1], self.parts.documents)]
+
+    def with_negatives(self, pairs: Pairs) -> NDArray[np.bool_]:
+        """Whether the query of each pair has any."""
+        return np.isin(pairs[:, 0], self.negatives(np.unique(pairs[:, 0]))[:, 0])
 
     def compare(self, readings: Each[Reading]) -> Readings:
         return Readings.of(readings, self.thoroughness.margin)
@@ -111,12 +123,7 @@ def open_case(
         name: _of_some_queries(collection, pairs, thoroughness.queries, f"{seed}:audit:{name}")
         for name, pairs in whole.items()
     }
-    return Case(subjects, collection, parts, sets, thoroughness, seed)
-
-
-def some(size: int, most: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """So many places at most, in order."""
-    return np.sort(generator.permutation(size)[:most])
+    return Case(subjects, collection, parts, whole, sets, thoroughness, seed)
 
 
 def _of_some_queries(collection: Collection, pairs: Pairs, most: int, salt: str) -> Pairs:

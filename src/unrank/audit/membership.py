@@ -26,7 +26,7 @@ Signals = tuple[Floats, Floats]
 
 
 def membership(case: Case) -> Finding:
-    members, strangers = (_with_negatives(case, case.sets[name]) for name in ("forget", "test"))
+    members, strangers = (pairs[case.with_negatives(pairs)] for pairs in (case.sets["forget"], case.sets["test"]))
     if not len(members) or not len(strangers):
         return unknown(MEASURES, "there are no test pairs to compare forgotten ones with")
     signals = case.each(lambda subject: (_signals(case, subject, members), _signals(case, subject, strangers)))
@@ -45,18 +45,9 @@ def membership(case: Case) -> Finding:
     )
 
 
-def _negatives(case: Case, queries: Rows) -> Pairs:
-    pairs = case.collection.negatives.pairs(queries)
-    return pairs[~np.isin(pairs[:, 1], case.parts.documents)]
-
-
-def _with_negatives(case: Case, pairs: Pairs) -> Pairs:
-    return pairs[np.isin(pairs[:, 0], _negatives(case, np.unique(pairs[:, 0]))[:, 0])]
-
-
 def _signals(case: Case, subject: Subject, pairs: Pairs) -> Floats:
     queries = np.unique(pairs[:, 0])
-    negatives = _negatives(case, queries)
+    negatives = case.negatives(queries)
     scores = subject.scores(np.concatenate([pairs, negatives])).astype(np.float64)
     crowd = np.full(len(queries), -np.inf)
     np.logaddexp.at(crowd, np.searchsorted(queries, negatives[:, 0]), scores[len(pairs) :])

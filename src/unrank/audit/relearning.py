@@ -45,7 +45,7 @@ def _split(case: Case) -> tuple[Pairs, Pairs]:
     """Some forget pairs to show, of queries that have a negative; and the others."""
     forget = case.sets["forget"]
     order = np.random.default_rng(case.seed).permutation(len(forget))
-    able = order[case.collection.negatives.counts[forget[order, 0]] > 0]
+    able = order[case.with_negatives(forget)[order]]
     shown = able[: max(1, round(case.thoroughness.relearning_share * len(forget)))]
     return forget[np.sort(shown)], np.delete(forget, shown, axis=0)
 

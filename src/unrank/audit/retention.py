@@ -18,16 +18,15 @@ MEASURES = "change of the kept set that lost most, in MRR"
 def retention(case: Case) -> Finding:
     sets = {name: _readings(case, name) for name in KEPT_SETS if len(case.sets[name])}
     changes = {name: change for name, read in sets.items() if read.enough and (change := _change(read))}
+    lost = {name: change for name, change in changes.items() if change.high < -sets[name].threshold}
     details = {name: read.to_json() for name, read in sets.items()}
     if not changes:
         return unknown(
             MEASURES, "neither the original nor a retrained ranker is here to compare with, or too few queries"
         )
-    name, change = min(changes.items(), key=lambda item: item[1].value)
-    margin = case.thoroughness.margin
-    lost = change.high < -margin
+    name, change = min((lost or changes).items(), key=lambda item: item[1].value)
     words = f"{name} changed most for the worse: {change.value:+.3f} ({change.low:+.3f} to {change.high:+.3f})"
-    return Finding(MEASURES, Verdict.LOST if lost else Verdict.KEPT, words, change, margin, None, details)
+    return Finding(MEASURES, Verdict.LOST if lost else Verdict.KEPT, words, change, sets[name].threshold, None, details)
 
 
 def _readings(case: Case, name: str) -> Readings:

@@ -13,13 +13,14 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from unrank.audit.case import Case, Subject
 from unrank.audit.comeback import Comeback, find_comeback
 from unrank.audit.verdict import Finding
 from unrank.collection.collection import Collection, Pairs
-from unrank.collection.texts import Texts
+from unrank.collection.texts import Rows, Texts
 from unrank.engine.scoring import scores_of
 from unrank.engine.tokens import TokenStore
 from unrank.evaluation.measure import Floats
@@ -66,37 +67,25 @@ def _some(words: Words, generator: np.random.Generator) -> list[int]:
     return places
 
 
-class Reworded(Texts):
-    """Queries in other words: those of each rewording in turn, as many rows each as there are queries."""
+def reworded(collection: Collection, queries: Rows, name: str, seed: int) -> list[str]:
+    """The texts of these queries, each in other words."""
 
-    def __init__(self, collection: Collection, seed: int) -> None:
-        self.what = collection.queries.what
-        self._collection, self._seed = collection, seed
-
-    def __len__(self) -> int:
-        return len(REWORDINGS) * len(self._collection.queries)
-
-    def texts(self, rows: Sequence[int] | NDArray[np.integer]) -> list[str]:
-        wanted = np.asarray(rows, np.int64)
-        forms, queries = np.divmod(wanted, len(self._collection.queries))
-        texts = self._collection.queries.texts(queries)
-        names = list(REWORDINGS)
-        return [self._reword(text, names[form]) for text, form in zip(texts, forms.tolist(), strict=True)]
-
-    def _reword(self, text: str, name: str) -> str:
-        words = text.split()
-        if not words:
-            return text
-        digest = hashlib.sha256(f"{self._seed}:{name}:{text}".encode()).digest()
+    def reword(text: str) -> str:
+        digest = hashlib.sha256(f"{seed}:{name}:{text}".encode()).digest()
         generator = np.random.default_rng(list(digest))
-        other = self._collection.queries.text(int(generator.integers(len(self._collection.queries))))
-        return " ".join(REWORDINGS[name](words, other.split() or words, generator))
+        other = collection.queries.text(int(generator.integers(len(collection.queries))))
+        words = text.split()
+        return " ".join(REWORDINGS[name](words, other.split() or words, generator)) if words else text
+
+    return [reword(text) for text in collection.queries.texts(queries)]
 
 
 def rewording(case: Case) -> Finding:
     forget = case.sets["forget"]
+    queries = np.unique(forget[:, 0])
+    texts = [text for name in REWORDINGS for text in reworded(case.collection, queries, name, case.seed)]
     asked = copy.copy(case.collection)
-    asked.queries = Reworded(case.collection, case.seed)
+    asked.queries = Texts("query", pa.table({"id": list(map(str, range(len(texts)))), "text": texts}))
 
     def ask(subject: Subject) -> Sequence[Floats]:
         """The reciprocal rank of each query, as it stands and in each rewording."""
@@ -104,7 +93,8 @@ def rewording(case: Case) -> Finding:
 
         def reciprocals(form: int) -> Floats:
             def score(pairs: Pairs) -> NDArray[np.float32]:
-                moved = pairs + np.array([form * len(case.collection.queries), 0])
+                rows = form * len(queries) + np.searchsorted(queries, pairs[:, 0])
+                moved = np.stack([rows, pairs[:, 1]], axis=1)
                 return scores_of(subject.ranker, store, moved, subject.workshop.runtime)
 
             return subject.reciprocals(forget, score)

@@ -28,6 +28,7 @@ class Verdict(StrEnum):
     MEASURED = "measured"
 
 
+BESIDE = ("original", "references", "gap", "noise_floor", "power")
 OF_FORGETTING = (Verdict.REMEMBERED, Verdict.SUPPRESSED, Verdict.UNKNOWN, Verdict.INDISTINGUISHABLE)
 
 
@@ -47,7 +48,7 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         figure = self.figure.to_json() if self.figure else dict.fromkeys(("figure", "low", "high", "queries"))
-        beside = self.compared.to_json() if self.compared else {}
+        beside = self.compared.to_json() if self.compared else dict.fromkeys(BESIDE)
         said = {"measures": self.measures, "verdict": str(self.verdict), "words": self.words}
         return {**said, **figure, "threshold": self.threshold, **beside, "details": self.details}
 
