@@ -22,7 +22,6 @@ from unrank.audit.verdict import OF_FORGETTING, Finding, Verdict
 from unrank.forgetting.run import Pace
 from unrank.forgetting.train import Trained
 
-SHORT = {Verdict.INDISTINGUISHABLE: "indistinguishable", Verdict.UNKNOWN: "unknown"}
 BOTTOM = "bottom"
 HEAD = ["ranker", "removed", "heard", *TESTS, "in all"]
 
@@ -101,7 +100,7 @@ def _forgotten(
 
 def cell(found: Finding) -> str:
     figure = f"{found.figure.value:.3f} " if found.figure else ""
-    return f"{figure}{SHORT.get(found.verdict, str(found.verdict))}"
+    return f"{figure}{found.verdict.short}"
 
 
 def references_row(key: Key, audit: unrank.Audit) -> list[str]:
@@ -116,8 +115,7 @@ def references_row(key: Key, audit: unrank.Audit) -> list[str]:
 
 def summary(audits: dict[Key, unrank.Audit]) -> list[str]:
     rows = [
-        [*key, *(cell(audit.findings[name]) for name in TESTS), SHORT.get(audit.verdict, str(audit.verdict))]
-        for key, audit in audits.items()
+        [*key, *(cell(audit.findings[name]) for name in TESTS), audit.verdict.short] for key, audit in audits.items()
     ]
     rows += [references_row(key, audit) for key, audit in audits.items() if key[2] == "original"]
     lines = markdown(HEAD, rows)

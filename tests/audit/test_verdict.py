@@ -27,8 +27,12 @@ def readings(ranker: float, *references: float, original: float | None = 0.9, wi
 @pytest.mark.parametrize(
     ("read", "verdict", "words"),
     [
-        (readings(0.9, 0.6), Verdict.REMEMBERED, "0.300 (+0.290 to +0.310) above a ranker that never saw it"),
-        (readings(0.2, 0.6), Verdict.SUPPRESSED, "below a ranker that never saw it, which tells that"),
+        (readings(0.9, 0.6), Verdict.REMEMBERED, "0.300 (0.290 to 0.310) above a ranker that never saw it"),
+        (
+            readings(0.2, 0.6),
+            Verdict.SUPPRESSED,
+            "0.400 (0.390 to 0.410) below a ranker that never saw it, which tells that",
+        ),
         (readings(0.61, 0.6), Verdict.INDISTINGUISHABLE, "a difference of 0.030 or more would have been told"),
         (readings(0.635, 0.6), Verdict.REMEMBERED, "above"),
         (readings(0.625, 0.6), Verdict.INDISTINGUISHABLE, "would have been told"),
@@ -63,7 +67,7 @@ def test_a_second_figure_tells_of_hiding() -> None:
     level = readings(0.6, 0.6)
     found = find("a figure", level, hiding=Hiding("its rise is", readings(0.3, 0.1)))
     assert found.verdict is Verdict.SUPPRESSED
-    assert found.words == "its rise is 0.200 (+0.190 to +0.210) above that of a ranker that never saw it"
+    assert found.words == "its rise is 0.200 (0.190 to 0.210) above that of a ranker that never saw it"
     assert find("a figure", level, hiding=Hiding("", readings(0.1, 0.3))).verdict is Verdict.INDISTINGUISHABLE
 
 

@@ -30,8 +30,8 @@ def test_a_table_and_why(
     assert run([*command, "--out", str(tmp_path / "out"), "--quiet", "--queries", "12"]) == 3
     said = capsys.readouterr().out
     for word in ("forgetting", "retention", "membership", "recovery", "relearning", "displacement", "rewording"):
-        assert f"{word}: " in said
-    assert "noise floor: largest difference between two retrained rankers; it takes two" in said
+        assert f"\n{word}, by " in said
+    assert "noise floor, by the largest difference between two retrained rankers: cannot be known; it takes two" in said
     assert "looked at 12 of the " in said
     assert "in all: still remembered; " in said and f"written to {tmp_path / 'out'}" in said
     assert json.loads((tmp_path / "out" / "audit.json").read_text())["verdict"] == "still remembered"

@@ -24,7 +24,7 @@ def displacement(case: Case) -> Finding:
     lists = case.each(lambda subject: subject.workshop.judge.lists(subject.scores, forget, forget=True)[0])
     at_end = case.readings(lists.map(shares_at_end))
     return find(
-        "height of forgotten documents in their lists",
+        "the height of forgotten documents in their lists",
         case.readings(lists.map(heights)),
         hiding=Hiding("the share of them at the end of their lists is", at_end),
         at_the_end=at_end.to_json(),

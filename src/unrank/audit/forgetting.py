@@ -9,4 +9,4 @@ from unrank.audit.verdict import Finding, find
 def forgetting(case: Case) -> Finding:
     readings = case.readings(case.each(lambda subject: subject.reciprocals(case.sets["forget"])))
     since = readings.ranker - readings.original if readings.original else None
-    return find("forget MRR", readings, since_original=since and since.to_json())
+    return find("the forget MRR", readings, since_original=since and since.to_json())

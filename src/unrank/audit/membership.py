@@ -19,7 +19,7 @@ from unrank.evaluation.measure import Floats
 from unrank.evaluation.reading import Reading, resamples
 from unrank.evaluation.separation import area_under_curve, found_at
 
-MEASURES = "AUC of forgotten pairs against test pairs"
+MEASURES = "the AUC of forgotten pairs against test pairs"
 
 Signals = tuple[Floats, Floats]
 """Of members and of strangers."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from unrank.audit.verdict import Finding, Verdict, unknown
 
-MEASURES = "largest difference between two retrained rankers"
+MEASURES = "the largest difference between two retrained rankers"
 
 
 def noise_floor(findings: Mapping[str, Finding], margin: float) -> Finding:
@@ -16,8 +16,6 @@ def noise_floor(findings: Mapping[str, Finding], margin: float) -> Finding:
     if not measured:
         return unknown(MEASURES, f"it takes two retrained rankers; no difference below {margin:g} is counted")
     name, gap = max(measured.items(), key=lambda item: abs(item[1].value))
-    words = (
-        f"two retrained rankers differ by up to {abs(gap.value):.3f} ({name}); each test counts no less than its own"
-    )
+    words = f"up to {abs(gap.value):.3f} ({name}); each test counts no less than its own"
     details = {name: abs(gap.value) for name, gap in measured.items()}
     return Finding(MEASURES, Verdict.MEASURED, words, gap, margin, None, details)

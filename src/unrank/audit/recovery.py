@@ -23,7 +23,9 @@ def recovery(case: Case) -> Finding:
         learn_kept(pupil, workshop, case.seed, case.thoroughness.recovery)
         return Comeback(subject.reciprocals(forget), subject.reciprocals(forget, workshop.scorer(pupil)))
 
-    return find_comeback(case, "forget MRR after an epoch on kept data", case.each(recover), pairs=len(shown.retain))
+    return find_comeback(
+        case, "the forget MRR after an epoch on kept data", case.each(recover), pairs=len(shown.retain)
+    )
 
 
 def kept_sample(parts: Partition, most: int, seed: int) -> Partition:

@@ -22,7 +22,7 @@ from unrank.methods import make_method
 from unrank.methods.ranking import learn
 from unrank.methods.retrain import Retrain
 
-MEASURES = "forget MRR while a few forgotten pairs are learned again"
+MEASURES = "the forget MRR while a few forgotten pairs are learned again"
 
 
 def relearning(case: Case) -> Finding:

@@ -12,7 +12,7 @@ from unrank.audit.verdict import Finding, Verdict, unknown
 from unrank.evaluation.reading import Reading
 
 KEPT_SETS = ("entangled", "disjoint", "test")
-MEASURES = "change of the kept set that lost most, in MRR"
+MEASURES = "the change in MRR of the kept set that lost most"
 
 
 def retention(case: Case) -> Finding:

@@ -105,7 +105,7 @@ def rewording(case: Case) -> Finding:
     by_form = {name: case.readings(answers.map(itemgetter(place))) for place, name in enumerate(REWORDINGS, 1)}
     return find_comeback(
         case,
-        "forget MRR of reworded queries",
+        "the forget MRR of reworded queries",
         answers.map(lambda answer: Comeback(answer[0], np.mean(answer[1:], axis=0))),
         **{name: readings.to_json() for name, readings in by_form.items()},
     )

@@ -27,6 +27,14 @@ class Verdict(StrEnum):
     KEPT = "kept"
     MEASURED = "measured"
 
+    @property
+    def short(self) -> str:
+        """
+        >>> Verdict.INDISTINGUISHABLE.short, Verdict.SUPPRESSED.short
+        ('indistinguishable', 'suppressed')
+        """
+        return self.value.partition(" from ")[0]
+
 
 BESIDE = ("original", "references", "gap", "noise_floor", "power")
 OF_FORGETTING = (Verdict.REMEMBERED, Verdict.SUPPRESSED, Verdict.UNKNOWN, Verdict.INDISTINGUISHABLE)
@@ -116,4 +124,6 @@ def _words(verdict: Verdict, now: Readings, hiding: Hiding | None) -> str:
 
 
 def _gap(gap: Reading) -> str:
-    return f"{abs(gap.value):.3f} ({gap.low:+.3f} to {gap.high:+.3f})"
+    """How large a gap is that lies wholly on one side."""
+    near, far = sorted(map(abs, gap.interval))
+    return f"{abs(gap.value):.3f} ({near:.3f} to {far:.3f})"

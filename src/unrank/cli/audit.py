@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from unrank.cli.option import (
@@ -87,21 +86,23 @@ def audit(
 
 def show_audit(result: Audit, out: Path) -> None:
     """A line a test, then why."""
-    table = Table("test", "figure (95 %)", "original", "retrained", "counts from", "verdict", box=None)
+    head = ("test", "figure", "95 %", "original", "retrained", "least", "verdict")
+    table = Table(*head, box=None, collapse_padding=True, pad_edge=False)
     for name, found in result.findings.items():
         beside = found.compared
         table.add_row(
             _name(name),
-            _figure(found.figure),
+            _value(found.figure) or "none",
+            f"{found.figure.low:.3f} to {found.figure.high:.3f}" if found.figure else "",
             _value(beside.original if beside else None),
             _value(beside.reference if beside else None),
             f"{found.threshold:.3f}" if found.threshold is not None else "",
-            escape(found.verdict),
+            found.verdict.short,
         )
     console().print(table)
     say("")
     for name, found in result.findings.items():
-        say(f"{_name(name)}: {found.measures}; {found.words}")
+        say(f"{_name(name)}, by {found.measures}: {found.verdict}; {found.words}")
     for name, counts in result.about["sets"].items():
         if counts["queries"] < counts["queries_in_all"]:
             say(f"looked at {counts['queries']:,} of the {count(counts['queries_in_all'], f'{name} query')}")
@@ -114,7 +115,3 @@ def _name(name: str) -> str:
 
 def _value(reading: Reading | None) -> str:
     return f"{reading.value:.3f}" if reading else ""
-
-
-def _figure(reading: Reading | None) -> str:
-    return f"{reading.value:.3f} ({reading.low:.3f} to {reading.high:.3f})" if reading else "none"
