@@ -6,8 +6,8 @@ query's list is asked once, whichever tests want to know.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -84,8 +84,8 @@ class Case:
     """The pairs of each of the four sets."""
     sets: dict[str, Pairs]
     """The same, or those of a sample of their queries."""
-    thoroughness: Thoroughness = field(default_factory=Thoroughness)
-    seed: int = 0
+    thoroughness: Thoroughness
+    seed: int
 
     def each(self, measure: Callable[[Subject], T]) -> Each[T]:
         return self.subjects.map(measure)
@@ -130,5 +130,5 @@ def _of_some_queries(collection: Collection, pairs: Pairs, most: int, salt: str)
     queries = np.unique(pairs[:, 0])
     if len(queries) <= most:
         return pairs
-    ids: Sequence[str] = collection.queries.ids(queries)
-    return pairs[np.isin(pairs[:, 0], queries[hashed_order(ids, salt)[:most]])]
+    taken = hashed_order(collection.queries.ids(queries), salt)[:most]
+    return pairs[np.isin(pairs[:, 0], queries[taken])]

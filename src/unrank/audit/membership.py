@@ -7,7 +7,8 @@ that saw neither may tell them apart a little: what counts is how much better th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -30,10 +31,8 @@ def membership(case: Case) -> Finding:
     if not len(members) or not len(strangers):
         return unknown(MEASURES, "there are no test pairs to compare forgotten ones with")
     signals = case.each(lambda subject: (_signals(case, subject, members), _signals(case, subject, strangers)))
-    draws = list(zip(resamples(members[:, 0], case.seed), resamples(strangers[:, 0], case.seed + 1), strict=True))
-    queries = min(len(np.unique(pairs[:, 0])) for pairs in (members, strangers))
-    area = case.compare(signals.map(lambda both: _read(area_under_curve, both, draws, queries)))
-    found = case.compare(signals.map(lambda both: _read(found_at, both, draws, queries)))
+    read = partial(_read, members[:, 0], strangers[:, 0], case.seed)
+    area, found = (case.compare(signals.map(partial(read, statistic))) for statistic in (area_under_curve, found_at))
     relative = area.gap.value / area.reference.value if area.gap and area.reference else None
     return find(
         MEASURES,
@@ -56,8 +55,11 @@ def _signals(case: Case, subject: Subject, pairs: Pairs) -> Floats:
 
 
 def _read(
-    statistic: Callable[[Floats, Floats], float], signals: Signals, draws: Sequence[tuple[Rows, Rows]], queries: int
+    member_of: Rows, stranger_of: Rows, seed: int, statistic: Callable[[Floats, Floats], float], signals: Signals
 ) -> Reading:
+    """A statistic of the signals, with the queries of either side resampled."""
     members, strangers = signals
+    draws = zip(resamples(member_of, seed), resamples(stranger_of, seed + 1), strict=True)
     resampled = np.array([statistic(members[some], strangers[others]) for some, others in draws])
+    queries = min(len(np.unique(owners)) for owners in (member_of, stranger_of))
     return Reading(statistic(members, strangers), resampled, queries)
