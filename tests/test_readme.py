@@ -42,14 +42,17 @@ def test_the_shell_commands(home: Path) -> None:
         "train": ["--set", "epochs=1", "--set", "negatives=1", "--quiet"],
         "forget": ["--set", "epochs=2", "--quiet"],
         "bench": ["--quiet"],
+        "audit": ["--quiet"],
     }
     imports, *rest = commands()
     trains = [command for command in rest if command[1] in ("train", "split")]
     others = [command for command in rest if command[1] not in ("train", "split")]
-    assert len(trains) == 3 and len(others) == 8
+    assert len(trains) == 3 and len(others) == 9
     assert run(imports[1:]) == 0
     for command in [*trains, *others]:
-        assert run([*command[1:], *quick.get(command[1], [])]) in ((0, 3) if command[1] == "forget" else (0,)), command
+        assert run([*command[1:], *quick.get(command[1], [])]) in (
+            (0, 3) if command[1] in ("forget", "audit") else (0,)
+        ), command
     assert (home / "clean-ranker" / "unrank.json").is_file()
     assert len([*(home / "bench" / "cells").iterdir()]) == 3
 

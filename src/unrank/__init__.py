@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from unrank.audit.audit import Audit, audit_ranker
     from unrank.collection.build import ImportOptions, import_collection
     from unrank.collection.collection import Collection, open_collection
     from unrank.collection.partition import Partition, partition
@@ -24,6 +25,7 @@ __version__ = "0.1.0"
 
 # Where each public name lives: torch is imported when a name that needs it is first used.
 _HOMES = {
+    "Audit": "audit.audit",
     "Collection": "collection.collection",
     "Forgotten": "forgetting.forget",
     "ImportOptions": "collection.build",
@@ -34,6 +36,7 @@ _HOMES = {
     "Removal": "collection.removal",
     "Scorecard": "evaluation.scorecard",
     "UnrankError": "errors",
+    "audit_ranker": "audit.audit",
     "evaluate": "forgetting.evaluate",
     "forget": "forgetting.forget",
     "import_collection": "collection.build",
@@ -48,6 +51,7 @@ _HOMES = {
 __all__ = [
     "METHODS",
     "RANKERS",
+    "Audit",
     "Collection",
     "Forgotten",
     "ImportOptions",
@@ -56,6 +60,7 @@ __all__ = [
     "Removal",
     "Scorecard",
     "UnrankError",
+    "audit_ranker",
     "evaluate",
     "forget",
     "import_collection",

@@ -94,10 +94,10 @@ class Judge:
     @cached_property
     def set_queries(self) -> dict[str, int]:
         """How many queries each kept set has, measured or not."""
-        return {name: len(np.unique(pairs[:, 0])) for name, pairs in self._kept.items()}
+        return {name: len(np.unique(pairs[:, 0])) for name, pairs in self.kept.items()}
 
     @cached_property
-    def _kept(self) -> dict[str, Pairs]:
+    def kept(self) -> dict[str, Pairs]:
         """The pairs that must stay, set by set."""
         tests = self._collection.test_pairs
         tests = tests[~np.isin(tests[:, 1], self.parts.documents)]
@@ -107,7 +107,7 @@ class Judge:
     def _measured(self) -> dict[str, Pairs]:
         """Of each kept set the pairs of as many queries as are measured: the same ones whatever is removed."""
         order = np.random.default_rng(0).permutation(len(self._collection.queries))
-        return {name: _first_queries(pairs, order, self._most) for name, pairs in self._kept.items()}
+        return {name: _first_queries(pairs, order, self._most) for name, pairs in self.kept.items()}
 
     def scorecard(self, score: Scorer) -> Scorecard:
         """All five figures, scoring each list once."""
@@ -120,8 +120,7 @@ class Judge:
 
     def forget_mrr(self, score: Scorer) -> float:
         """What steers a run: MRR of the forget pairs alone, from the lists that can change it."""
-        pairs = self.forget_lists()
-        return float(self.forget_ranks(pairs, score(pairs)).mean())
+        return float(self.reciprocals(score, self.parts.forget, forget=True).mean())
 
     def forget_lists(self) -> Pairs:
         """The pairs whose scores the forget MRR depends on: those of the forget set come first, in its order."""
@@ -136,13 +135,19 @@ class Judge:
         """MRR of the pairs that were forgotten before, measured as forget pairs are."""
         if not len(self.parts.earlier):
             return None
-        lists = self._score(score, np.unique(self.parts.earlier[:, 0]), only=self.parts.earlier)
-        return float(reciprocal_ranks(*self._lists(lists, self.parts.earlier, forget=True)).mean())
+        return float(self.reciprocals(score, self.parts.earlier, forget=True).mean())
 
     def mrr(self, score: Scorer, pairs: Pairs) -> float:
         """MRR of kept pairs."""
-        lists = self._score(score, np.unique(pairs[:, 0]), only=pairs)
-        return float(reciprocal_ranks(*self._lists(lists, pairs, forget=False)).mean())
+        return float(self.reciprocals(score, pairs).mean())
+
+    def reciprocals(self, score: Scorer, pairs: Pairs, forget: bool = False) -> Floats:
+        """The reciprocal rank of each query that has one of these pairs, in the order of the queries' rows."""
+        return reciprocal_ranks(*self.lists(score, pairs, forget))
+
+    def lists(self, score: Scorer, pairs: Pairs, forget: bool = False) -> tuple[ScoredLists, bool]:
+        """The lists in which these pairs are measured, and whether a tie is decided for the target."""
+        return self._lists(self._score(score, np.unique(pairs[:, 0]), only=pairs), pairs, forget)
 
     def watch(self, score: Scorer, queries: int) -> dict[str, float]:
         """MRR of what must stay, on so many queries of each set: enough to see it move."""

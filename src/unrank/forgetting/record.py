@@ -77,10 +77,14 @@ class Record:
         return self.seconds / float(self.learning_epoch["seconds"])
 
     def to_json(self, hashes: dict[str, str]) -> dict[str, Any]:
-        ours = {"unrank": unrank.__version__, "python": platform.python_version()}
-        versions = ours | {name: version(name) for name in LIBRARIES}
         ratios = {"normalised_epoch": self.normalised_epoch, "total_time": self.total_time}
-        return {"record_version": RECORD_VERSION, **asdict(self), **ratios, "versions": versions, "hashes": hashes}
+        return {"record_version": RECORD_VERSION, **asdict(self), **ratios, "versions": versions(), "hashes": hashes}
+
+
+def versions() -> dict[str, str]:
+    """Of all that a figure may depend on."""
+    ours = {"unrank": unrank.__version__, "python": platform.python_version()}
+    return ours | {name: version(name) for name in LIBRARIES}
 
 
 def hashed(removal: Removal) -> dict[str, Any]:

@@ -30,11 +30,22 @@ def recovery(ranker: Ranker, reference: Ranker | None, workshop: Workshop, seed:
 
 
 def recover(ranker: Ranker, workshop: Workshop, seed: int) -> tuple[float, float]:
+    pupil = pupil_of(ranker, workshop)
+    before = workshop.judge.forget_mrr(workshop.scorer(pupil))
+    learn_kept(pupil, workshop, seed)
+    return before, workshop.judge.forget_mrr(workshop.scorer(pupil))
+
+
+def pupil_of(ranker: Ranker, workshop: Workshop) -> Ranker:
+    """A copy of a ranker, all of which may learn."""
     pupil = copy.deepcopy(ranker).to(workshop.runtime.device)
     for weight in pupil.parameters():
         weight.requires_grad_(True)
-    before = workshop.judge.forget_mrr(workshop.scorer(pupil))
-    schedule = Schedule(RECIPE.epochs, RECIPE.learning_rate, seed)
-    for _ in fit(pupil, RECIPE.plan(workshop.task(pupil)), schedule, workshop.store, workshop.runtime):
+    return pupil
+
+
+def learn_kept(pupil: Ranker, workshop: Workshop, seed: int, recipe: Finetune = RECIPE) -> None:
+    """Train a ranker in place on what is kept."""
+    schedule = Schedule(recipe.epochs, recipe.learning_rate, seed)
+    for _ in fit(pupil, recipe.plan(workshop.task(pupil)), schedule, workshop.store, workshop.runtime):
         pass
-    return before, workshop.judge.forget_mrr(workshop.scorer(pupil))

@@ -35,13 +35,18 @@ def check_target_name(target: str | float) -> None:
 def check_target(target: str | float, collection: Collection, parts: Partition, has_reference: bool = False) -> None:
     """Refuse a target that cannot be one, before any work is done for it."""
     check_target_name(target)
-    collection.check_candidates()
-    if not collection.negatives.counts[np.unique(parts.forget[:, 0])].any():
-        raise UnrankError("no forget query has a candidate beside its relevant documents, so no target can be measured")
+    check_measurable(collection, parts)
     if target in OF_REFERENCE and not has_reference:
         raise UnrankError(f"the target {target!r} is measured on a retrained ranker: name it with --reference")
     if target in OF_TEST and np.isin(collection.test_pairs[:, 1], parts.documents).all():
         raise no_test_queries(target)
+
+
+def check_measurable(collection: Collection, parts: Partition) -> None:
+    """Refuse to measure forgetting where nothing stands beside what is to be forgotten."""
+    collection.check_candidates()
+    if not collection.negatives.counts[np.unique(parts.forget[:, 0])].any():
+        raise UnrankError("no forget query has a candidate beside its relevant documents, so forgetting has no measure")
 
 
 def resolve_target(target: str | float, before: Scorecard, reference: Scorecard | None = None) -> float:

@@ -1,0 +1,147 @@
+"""The audit: all tests of a ranker that is said to have forgotten, and what they come to together.
+
+It takes any ranker, however it came to forget. Beside a retrained ranker each test can tell what is still remembered
+and what was only hidden; without one it says what cannot be known. Its file names nothing that was removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from unrank.audit.case import Case, Thoroughness, open_case
+from unrank.audit.displacement import displacement
+from unrank.audit.forgetting import forgetting
+from unrank.audit.membership import membership
+from unrank.audit.noise import noise_floor
+from unrank.audit.readings import Each
+from unrank.audit.recovery import recovery
+from unrank.audit.relearning import relearning
+from unrank.audit.retention import retention
+from unrank.audit.rewording import rewording
+from unrank.audit.verdict import Finding, Verdict, worst
+from unrank.collection.collection import Collection
+from unrank.collection.partition import partition
+from unrank.collection.removal import Removal
+from unrank.disk import new_folder, write_json
+from unrank.engine.runtime import Device, Progress
+from unrank.errors import UnrankError
+from unrank.forgetting.record import recognised, removed_before, versions
+from unrank.forgetting.target import check_measurable
+from unrank.rankers.base import Ranker
+
+AUDIT = "audit.json"
+AUDIT_VERSION = 1
+
+TESTS: dict[str, Callable[[Case], Finding]] = {
+    "forgetting": forgetting,
+    "retention": retention,
+    "membership": membership,
+    "recovery": recovery,
+    "relearning": relearning,
+    "displacement": displacement,
+    "rewording": rewording,
+}
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What each test found, and on what."""
+
+    findings: dict[str, Finding]
+    about: dict[str, Any]
+
+    @property
+    def verdict(self) -> Verdict:
+        return worst(found.verdict for name, found in self.findings.items() if name in TESTS)
+
+    def to_json(self) -> dict[str, Any]:
+        tests = {name: found.to_json() for name, found in self.findings.items()}
+        return {"audit_version": AUDIT_VERSION, "verdict": str(self.verdict), **self.about, "tests": tests}
+
+    def save(self, out: str | Path) -> None:
+        """Write a folder that holds `audit.json`."""
+        with new_folder(Path(out)) as folder:
+            write_json(folder / AUDIT, self.to_json())
+
+
+def audit_ranker(
+    ranker: Ranker,
+    collection: Collection,
+    removal: Removal,
+    *,
+    original: Ranker | None = None,
+    references: Sequence[Ranker] = (),
+    known: Mapping[str, Any] | None = None,
+    thoroughness: Thoroughness | None = None,
+    seed: int = 0,
+    device: Device = "auto",
+    progress: Progress | None = None,
+) -> Audit:
+    """Test whether a ranker has forgotten a removal.
+
+    `original` is the ranker before it forgot; `references` are rankers that were retrained without what is removed,
+    each with a seed of its own; `known` is the ranker's record, if unrank made it: what it forgot before is not kept.
+    """
+    rankers = Each(ranker, original, tuple(references))
+    _check_kinds(rankers)
+    started = perf_counter()
+    thoroughness = thoroughness or Thoroughness()
+    parts = partition(collection, removal, earlier=recognised(collection, removed_before(known or {})))
+    check_measurable(collection, parts)
+    case = open_case(rankers, collection, parts, thoroughness, seed, device, progress)
+    findings = {}
+    for name, test in TESTS.items():
+        findings[name] = test(case)
+        case.subjects.ranker.workshop.runtime.progress.say(f"{name}: {findings[name].verdict}")
+    findings["noise_floor"] = noise_floor(findings, thoroughness.margin)
+    about = {
+        "collection": {"name": collection.name, "fingerprint": collection.fingerprint},
+        "rankers": asdict(rankers.map(_described)),
+        "removed": {"queries": len(removal.queries), "documents": len(removal.documents), "pairs": len(removal.pairs)},
+        "sets": _counts(case),
+        "thoroughness": asdict(thoroughness),
+        "seed": seed,
+        "seconds": perf_counter() - started,
+        "device": case.subjects.ranker.workshop.runtime.name,
+        "versions": versions(),
+    }
+    return Audit(findings, about)
+
+
+def _check_kinds(rankers: Each[Ranker]) -> None:
+    others = {"original": [rankers.original] if rankers.original else [], "reference": [*rankers.references]}
+    for what, beside in others.items():
+        for other in beside:
+            if other.kind != rankers.ranker.kind:
+                raise UnrankError(
+                    f"the {what} is a {other.kind}, the ranker a {rankers.ranker.kind}: they cannot be compared"
+                )
+
+
+def _described(ranker: Ranker) -> dict[str, str]:
+    """What a ranker is, and a hash of its weights by which it can be known again."""
+    digest = hashlib.sha256()
+    for name, weight in sorted(ranker.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(weight.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
+    return {"kind": ranker.kind, "weights": digest.hexdigest()}
+
+
+def _counts(case: Case) -> dict[str, dict[str, int]]:
+    """How many queries of each set were looked at, of how many."""
+    return {
+        name: {
+            "pairs": len(pairs),
+            "queries": len(np.unique(pairs[:, 0])),
+            "queries_in_all": len(np.unique(case.whole[name][:, 0])),
+        }
+        for name, pairs in case.sets.items()
+    }

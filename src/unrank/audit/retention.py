@@ -1,0 +1,39 @@
+"""Retention: what is left of the kept sets, beside the lower of the original and a retrained ranker.
+
+A retrained ranker may have learned a set better or worse than the original did; the lower of the two is all that a
+ranker owes.
+"""
+
+from __future__ import annotations
+
+from unrank.audit.case import Case
+from unrank.audit.readings import Readings
+from unrank.audit.verdict import Finding, Verdict, unknown
+from unrank.evaluation.reading import Reading
+
+KEPT_SETS = ("entangled", "disjoint", "test")
+MEASURES = "the change in MRR of the kept set that lost most"
+
+
+def retention(case: Case) -> Finding:
+    sets = {name: _readings(case, name) for name in KEPT_SETS if len(case.sets[name])}
+    changes = {name: change for name, read in sets.items() if read.enough and (change := _change(read))}
+    lost = {name: change for name, change in changes.items() if change.high < -sets[name].threshold}
+    details = {name: read.to_json() for name, read in sets.items()}
+    if not changes:
+        return unknown(
+            MEASURES, "neither the original nor a retrained ranker is here to compare with, or too few queries"
+        )
+    name, change = min((lost or changes).items(), key=lambda item: item[1].value)
+    words = f"{name} changed most for the worse: {change.value:+.3f} ({change.low:+.3f} to {change.high:+.3f})"
+    return Finding(MEASURES, Verdict.LOST if lost else Verdict.KEPT, words, change, sets[name].threshold, None, details)
+
+
+def _readings(case: Case, name: str) -> Readings:
+    return case.readings(case.each(lambda subject: subject.workshop.judge.reciprocals(subject.scores, case.sets[name])))
+
+
+def _change(read: Readings) -> Reading | None:
+    """Since the original, or since a retrained ranker where that is lower."""
+    beside = [one for one in (read.original, read.reference) if one is not None]
+    return read.ranker - min(beside, key=lambda one: one.value) if beside else None

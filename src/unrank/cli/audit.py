@@ -1,0 +1,117 @@
+"""The command `audit`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from unrank.cli.option import (
+    NOT_REACHED,
+    AsJson,
+    CollectionFolder,
+    DeviceName,
+    DeviceOption,
+    Out,
+    Quiet,
+    RankerName,
+    Seed,
+)
+from unrank.cli.show import console, duration, say
+from unrank.disk import check_free
+from unrank.errors import count
+
+if TYPE_CHECKING:
+    from unrank.audit.audit import Audit
+    from unrank.evaluation.reading import Reading
+
+
+def audit(
+    ranker: RankerName,
+    collection: CollectionFolder,
+    removal: Annotated[Path, typer.Option("--removal", help="The removal.json that it is said to have forgotten.")],
+    out: Out,
+    original: Annotated[str | None, typer.Option(help="The ranker as it was before it forgot.")] = None,
+    reference: Annotated[
+        list[str] | None,
+        typer.Option(help="A ranker retrained without what is removed; give two to measure what chance makes of it."),
+    ] = None,
+    queries: Annotated[int, typer.Option(help="Queries of each set to look at, at most.", min=1)] = 1_000,
+    as_json: AsJson = False,
+    seed: Seed = 0,
+    device: DeviceOption = DeviceName.auto,
+    quiet: Quiet = False,
+) -> None:
+    """Test whether a ranker has forgotten, however it came to; exit 3 where something is still remembered."""
+    from unrank.collection.collection import open_collection
+    from unrank.collection.partition import partition
+    from unrank.collection.removal import Removal
+
+    check_free(out)
+    removed = Removal.load(removal)
+    opened = open_collection(collection)
+    partition(opened, removed, str(removal))  # what cannot be is refused before anything is loaded
+
+    from unrank.audit.audit import audit_ranker
+    from unrank.audit.case import Thoroughness
+    from unrank.audit.verdict import Verdict
+    from unrank.cli.progress import progress
+    from unrank.forgetting.record import read_record
+    from unrank.rankers import load_ranker
+
+    with progress(quiet or as_json) as listener:
+        result = audit_ranker(
+            load_ranker(ranker),
+            opened,
+            removed,
+            original=load_ranker(original) if original else None,
+            references=[load_ranker(name) for name in reference or ()],
+            known=read_record(Path(ranker)),
+            thoroughness=Thoroughness(queries=queries),
+            seed=seed,
+            device=device.value,
+            progress=listener,
+        )
+    result.save(out)
+    if as_json:
+        print(json.dumps(result.to_json()))
+    else:
+        show_audit(result, out)
+    if result.verdict is Verdict.REMEMBERED:
+        raise typer.Exit(NOT_REACHED)
+
+
+def show_audit(result: Audit, out: Path) -> None:
+    """A line a test, then why."""
+    head = ("test", "figure", "95 %", "original", "retrained", "least", "verdict")
+    table = Table(*head, box=None, collapse_padding=True, pad_edge=False)
+    for name, found in result.findings.items():
+        beside = found.compared
+        table.add_row(
+            _name(name),
+            _value(found.figure) or "none",
+            f"{found.figure.low:.3f} to {found.figure.high:.3f}" if found.figure else "",
+            _value(beside.original if beside else None),
+            _value(beside.reference if beside else None),
+            f"{found.threshold:.3f}" if found.threshold is not None else "",
+            found.verdict.short,
+        )
+    console().print(table)
+    say("")
+    for name, found in result.findings.items():
+        say(f"{_name(name)}, by {found.measures}: {found.verdict}; {found.words}")
+    for name, counts in result.about["sets"].items():
+        if counts["queries"] < counts["queries_in_all"]:
+            say(f"looked at {counts['queries']:,} of the {count(counts['queries_in_all'], f'{name} query')}")
+    say(f"\nin all: {result.verdict}; {duration(result.about['seconds'])}; written to {out}")
+
+
+def _name(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _value(reading: Reading | None) -> str:
+    return f"{reading.value:.3f}" if reading else ""

@@ -1,0 +1,89 @@
+"""Rankers of which it is known what they remember: tables of noise, and of what each has learned on top of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.table import Listed, TableRanker, collection_of
+from unrank.audit.case import Case, Thoroughness, open_case
+from unrank.audit.readings import Each
+from unrank.collection.collection import Collection, Pairs
+from unrank.collection.partition import Partition, partition
+from unrank.collection.removal import Removal
+from unrank.methods.finetune import Finetune
+from unrank.rankers.base import Ranker
+
+QUERIES, TESTS, DOCUMENTS, NEGATIVES = 60, 40, 50, 12
+LEARNED = 4.0
+THOROUGHNESS = Thoroughness(
+    recovery=Finetune(learning_rate=0.3, epochs=1, negatives=1, batch=16),
+    relearning_rate=0.3,
+    relearning_steps=(1, 5),
+)
+
+Open = Callable[..., Case]
+
+
+@pytest.fixture(scope="session")
+def world() -> Collection:
+    generator = random.Random(8)
+    lists = []
+    for row in range(QUERIES + TESTS):
+        relevant = generator.randint(1, 2)
+        drawn = generator.sample(range(DOCUMENTS), relevant + NEGATIVES)
+        lists.append(Listed(drawn[:relevant], drawn[relevant:], test=row >= QUERIES))
+    return collection_of(lists, DOCUMENTS)
+
+
+@pytest.fixture(scope="session")
+def removal() -> Removal:
+    return Removal(documents=[f"d{row}" for row in range(0, DOCUMENTS, 3)])
+
+
+@pytest.fixture(scope="session")
+def parts(world: Collection, removal: Removal) -> Partition:
+    return partition(world, removal)
+
+
+def learned(world: Collection, pairs: Pairs, seed: int, height: float = LEARNED) -> TableRanker:
+    """Noise that follows from the seed, and these pairs well above it."""
+    table = np.random.default_rng(seed).normal(size=(len(world.queries), len(world.documents)))
+    table[pairs[:, 0], pairs[:, 1]] += height
+    return TableRanker(table)
+
+
+@pytest.fixture(scope="session")
+def original(world: Collection) -> TableRanker:
+    return learned(world, world.pairs, seed=0)
+
+
+@pytest.fixture(scope="session")
+def references(world: Collection, parts: Partition) -> list[TableRanker]:
+    return [learned(world, parts.retain, seed) for seed in (1, 2)]
+
+
+@pytest.fixture(scope="session")
+def retrained(world: Collection, parts: Partition) -> TableRanker:
+    """A third one, that takes the stand."""
+    return learned(world, parts.retain, seed=3)
+
+
+@pytest.fixture(scope="session")
+def blocked(world: Collection, parts: Partition, original: TableRanker) -> TableRanker:
+    """The original with forgotten documents at the end of every list, and nothing else done."""
+    table = original.table.detach().clone()
+    table[:, parts.documents] -= 1_000
+    return TableRanker(table)
+
+
+@pytest.fixture(scope="session")
+def open_world(world: Collection, parts: Partition, original: TableRanker, references: list[TableRanker]) -> Open:
+    def opened(ranker: Ranker, thoroughness: Thoroughness = THOROUGHNESS, with_references: int = 2) -> Case:
+        rankers: Each[Ranker] = Each(ranker, original, tuple(references[:with_references]))
+        return open_case(rankers, world, parts, thoroughness, 0, "cpu", None)
+
+    return opened

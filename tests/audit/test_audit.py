@@ -1,0 +1,203 @@
+"""The whole audit: on a tiny encoder that has learned its data by heart, and what it leaves on disk."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import unrank
+from tests.audit.conftest import THOROUGHNESS
+from tests.table import TableRanker
+from tests.tiny import make_collection
+from unrank.audit.audit import AUDIT, TESTS, Audit, audit_ranker
+from unrank.audit.verdict import Verdict
+from unrank.collection.collection import Collection
+from unrank.collection.removal import Removal
+from unrank.errors import UnrankError
+from unrank.evaluation.scorecard import SETS
+from unrank.forgetting.record import hashed
+from unrank.forgetting.train import train
+from unrank.methods.finetune import Finetune
+from unrank.methods.retrain import Retrain
+from unrank.rankers.base import Ranker
+
+BY_HEART = Retrain(learning_rate=3e-3, epochs=30, enough=0.98, negatives=2, batch=120)
+BRIEF = replace(
+    THOROUGHNESS, recovery=Finetune(learning_rate=3e-4, epochs=1, negatives=1, batch=60), relearning_rate=3e-4
+)
+OF_FORGETTING = [name for name in TESTS if name != "retention"]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A collection of random texts, in which nothing can be known that was not learned, and who learned what."""
+
+    collection: Collection
+    removal: Removal
+    original: Ranker
+    retrained: list[Ranker]
+
+    def audit(self, ranker: Ranker) -> Audit:
+        return audit_ranker(
+            ranker,
+            self.collection,
+            self.removal,
+            original=self.original,
+            references=self.retrained[1:],
+            thoroughness=BRIEF,
+        )
+
+
+@pytest.fixture(scope="module")
+def encoded(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Encoded:
+    generator = random.Random(5)
+    documents = [f"doc{number}" for number in range(40)]
+    pairs = [(f"query{number}", generator.choice(documents)) for number in range(60)]
+    tests = [(f"test{number}", generator.choice(documents)) for number in range(30)]
+    collection = make_collection(tmp_path_factory.mktemp("encoded") / "random", pairs, tests, candidates=8)
+    removal = Removal.sample(collection, "documents", 0.4)
+
+    def trained(removed: Removal | None, seed: int) -> Ranker:
+        return train(collection, "bi-encoder", str(encoder), removed, method=BY_HEART, seed=seed).ranker
+
+    return Encoded(collection, removal, trained(None, 0), [trained(removal, seed) for seed in (1, 2)])
+
+
+def test_what_was_learned_by_heart_is_still_remembered(encoded: Encoded) -> None:
+    found = encoded.audit(encoded.original)
+    assert found.verdict is Verdict.REMEMBERED
+    assert {name: found.findings[name].verdict for name in OF_FORGETTING} == dict.fromkeys(
+        OF_FORGETTING, Verdict.REMEMBERED
+    )
+
+
+def test_a_retrained_ranker_passes(encoded: Encoded) -> None:
+    found = encoded.audit(encoded.retrained[0])
+    assert found.verdict is Verdict.INDISTINGUISHABLE
+    assert {name: found.findings[name].verdict for name in OF_FORGETTING} == dict.fromkeys(
+        OF_FORGETTING, Verdict.INDISTINGUISHABLE
+    )
+
+
+@pytest.fixture(scope="module")
+def audited(
+    world: Collection, removal: Removal, original: TableRanker, retrained: TableRanker, references: list[TableRanker]
+) -> dict[str, Any]:
+    return table_audit(world, removal, retrained, original, references).to_json()
+
+
+def table_audit(
+    world: Collection,
+    removal: Removal,
+    ranker: Ranker,
+    original: Ranker | None,
+    references: list[TableRanker],
+    **more: Any,
+) -> Audit:
+    given = {"original": original, "references": references, "thoroughness": THOROUGHNESS, **more}
+    return audit_ranker(ranker, world, removal, **given)
+
+
+def test_its_keys_stay(audited: dict[str, Any], removal: Removal) -> None:
+    assert list(audited) == [
+        "audit_version", "verdict", "collection", "rankers", "removed", "sets", "thoroughness", "seed", "seconds",
+        "device", "versions", "tests",
+    ]  # fmt: skip
+    assert list(audited["tests"]) == [*TESTS, "noise_floor"]
+    for found in audited["tests"].values():
+        assert list(found) == [
+            "measures", "verdict", "words", "figure", "low", "high", "queries", "threshold", "original", "references",
+            "gap", "noise_floor", "power", "details",
+        ]  # fmt: skip
+    assert audited["removed"] == {"queries": 0, "documents": len(removal.documents), "pairs": 0}
+    assert list(audited["sets"]) == list(SETS)
+    assert audited["tests"]["noise_floor"]["verdict"] == "measured"
+    assert len({str(one) for one in [audited["rankers"]["original"], *audited["rankers"]["references"]]}) == 3
+
+
+def test_the_same_seed_gives_the_same_audit(
+    audited: dict[str, Any],
+    world: Collection,
+    removal: Removal,
+    original: TableRanker,
+    retrained: TableRanker,
+    references: list[TableRanker],
+) -> None:
+    again = table_audit(world, removal, retrained, original, references).to_json()
+    assert {**again, "seconds": 0} == {**audited, "seconds": 0}
+    other = table_audit(world, removal, retrained, original, references, seed=1).to_json()
+    assert other["tests"] != audited["tests"]
+
+
+def test_its_file_names_nothing_that_was_removed(encoded: Encoded, tmp_path: Path) -> None:
+    result = audit_ranker(encoded.retrained[0], encoded.collection, encoded.removal, thoroughness=BRIEF)
+    result.save(tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [AUDIT]
+    written = (tmp_path / "out" / AUDIT).read_text()
+    assert json.loads(written) == json.loads(json.dumps(result.to_json()))
+    documents = encoded.collection.documents
+    rows = documents.rows(encoded.removal.documents)
+    for removed in [*encoded.removal.documents, *documents.texts(rows)]:
+        assert f'"{removed}"' not in written and removed not in written.replace("documents", "")
+
+
+def test_alone_it_says_what_cannot_be_known(world: Collection, removal: Removal, retrained: TableRanker) -> None:
+    alone = table_audit(world, removal, retrained, None, [])
+    assert alone.verdict is Verdict.UNKNOWN
+    assert all(found.verdict is Verdict.UNKNOWN for found in alone.findings.values())
+    assert all(found.figure is not None for name, found in alone.findings.items() if name in OF_FORGETTING)
+
+
+def test_large_sets_are_sampled_and_it_says_so(
+    world: Collection, removal: Removal, original: TableRanker, retrained: TableRanker, references: list[TableRanker]
+) -> None:
+    some = replace(THOROUGHNESS, queries=12)
+    found = table_audit(world, removal, retrained, original, references, thoroughness=some)
+    assert all(counts["queries"] == 12 < counts["queries_in_all"] for counts in found.about["sets"].values())
+    assert found.about["thoroughness"]["queries"] == 12
+
+
+def test_what_was_forgotten_before_is_not_kept(
+    world: Collection, removal: Removal, original: TableRanker, retrained: TableRanker, references: list[TableRanker]
+) -> None:
+    now, before = Removal(documents=removal.documents[:9]), Removal(documents=removal.documents[9:])
+    plain = table_audit(world, now, retrained, original, references)
+    known = table_audit(
+        world, now, retrained, original, references, known={"removed": hashed(now), "removed_before": [hashed(before)]}
+    )
+    assert known.about["sets"]["forget"] == plain.about["sets"]["forget"]
+    kept = [found.findings["recovery"].details["pairs"] for found in (plain, known)]
+    assert kept[1] < kept[0]
+
+
+@pytest.mark.parametrize("what", ["original", "reference"])
+def test_another_kind_of_ranker_is_refused(
+    world: Collection, removal: Removal, retrained: TableRanker, encoded: Encoded, what: str
+) -> None:
+    beside: dict[str, Any] = {"original": None, "references": []}
+    beside |= {"original": encoded.original} if what == "original" else {"references": [encoded.original]}
+    with pytest.raises(UnrankError, match=f"the {what} is a bi-encoder, the ranker a table: they cannot be compared"):
+        table_audit(world, removal, retrained, **beside)
+
+
+def test_a_ranker_is_known_again_by_its_weights(world: Collection, removal: Removal, original: TableRanker) -> None:
+    def weights(ranker: Ranker) -> str:
+        described = table_audit(world, removal, ranker, None, []).about["rankers"]["ranker"]
+        return str(described["weights"])
+
+    scaled = copy.deepcopy(original)
+    scaled.register_buffer("scale", torch.tensor(2.0))
+    assert weights(original) == weights(copy.deepcopy(original))
+    assert len({weights(original), weights(scaled)}) == 2
+
+
+def test_the_public_name() -> None:
+    assert unrank.audit_ranker is audit_ranker
+    assert unrank.Audit is Audit

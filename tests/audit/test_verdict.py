@@ -1,0 +1,122 @@
+"""From readings to a verdict: every way that it can come out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from unrank.audit.noise import noise_floor
+from unrank.audit.readings import FEWEST, Each, Readings
+from unrank.audit.verdict import Finding, Hiding, Verdict, find, unknown, worst
+from unrank.evaluation.interval import RESAMPLES
+from unrank.evaluation.reading import Reading
+
+MARGIN = 0.02
+
+
+def reading(value: float, width: float = 0.0, queries: int = 100) -> Reading:
+    """A figure whose interval reaches so far to both sides."""
+    return Reading(value, value + np.linspace(-width, width, RESAMPLES) / 0.95, queries)
+
+
+def readings(ranker: float, *references: float, original: float | None = 0.9, width: float = 0.01) -> Readings:
+    beside = reading(original) if original is not None else None
+    return Readings(reading(ranker, width), beside, tuple(reading(one) for one in references), MARGIN)
+
+
+@pytest.mark.parametrize(
+    ("read", "verdict", "words"),
+    [
+        (readings(0.9, 0.6), Verdict.REMEMBERED, "0.300 (0.290 to 0.310) above a ranker that never saw it"),
+        (
+            readings(0.2, 0.6),
+            Verdict.SUPPRESSED,
+            "0.400 (0.390 to 0.410) below a ranker that never saw it, which tells that",
+        ),
+        (readings(0.61, 0.6), Verdict.INDISTINGUISHABLE, "a difference of 0.030 or more would have been told"),
+        (readings(0.635, 0.6), Verdict.REMEMBERED, "above"),
+        (readings(0.625, 0.6), Verdict.INDISTINGUISHABLE, "would have been told"),
+        (readings(0.9, 0.6, width=0.29), Verdict.INDISTINGUISHABLE, "a difference of 0.310"),
+        (readings(0.70, 0.6, 0.6), Verdict.REMEMBERED, "above"),
+        (readings(0.70, 0.55, 0.65), Verdict.INDISTINGUISHABLE, "a difference of 0.110"),
+        (readings(0.2), Verdict.UNKNOWN, "without a retrained ranker nobody knows"),
+        (readings(0.2, original=None), Verdict.UNKNOWN, "without a retrained ranker nobody knows"),
+        (readings(0.9), Verdict.REMEMBERED, "no less than the original"),
+        (readings(0.895), Verdict.REMEMBERED, "no less than the original"),
+        (readings(0.88), Verdict.UNKNOWN, "without a retrained ranker"),
+    ],
+)
+def test_a_figure_beside_others(read: Readings, verdict: Verdict, words: str) -> None:
+    found = find("a figure", read)
+    assert found.verdict is verdict
+    assert words in found.words
+
+
+def test_what_shows_only_afterwards_was_hidden() -> None:
+    level, above = readings(0.6, 0.6), readings(0.8, 0.6)
+    assert find("after", above, shown_before=above).verdict is Verdict.REMEMBERED
+    found = find("after", above, shown_before=level)
+    assert found.verdict is Verdict.SUPPRESSED
+    assert found.words.startswith("it comes back, 0.200")
+    alone, less = readings(0.9), readings(0.4)
+    assert find("after", alone, shown_before=less).verdict is Verdict.SUPPRESSED
+    assert find("after", alone, shown_before=alone).verdict is Verdict.REMEMBERED
+
+
+def test_a_second_figure_tells_of_hiding() -> None:
+    level = readings(0.6, 0.6)
+    found = find("a figure", level, hiding=Hiding("its rise is", readings(0.3, 0.1)))
+    assert found.verdict is Verdict.SUPPRESSED
+    assert found.words == "its rise is 0.200 (0.190 to 0.210) above that of a ranker that never saw it"
+    assert find("a figure", level, hiding=Hiding("", readings(0.1, 0.3))).verdict is Verdict.INDISTINGUISHABLE
+
+
+@pytest.mark.parametrize("queries", [1, FEWEST - 1])
+def test_a_few_queries_tell_nothing(queries: int) -> None:
+    few = reading(0.9, queries=queries)
+    found = find("a figure", Readings(few, few, (reading(0.1),), MARGIN))
+    assert found.verdict is Verdict.UNKNOWN
+    assert f"it takes {FEWEST}" in found.words
+
+
+def test_all_together_are_no_better_than_the_worst() -> None:
+    ordered = [Verdict.REMEMBERED, Verdict.SUPPRESSED, Verdict.UNKNOWN, Verdict.INDISTINGUISHABLE]
+    for place in range(4):
+        assert worst([Verdict.LOST, *reversed(ordered[place:])]) is ordered[place]
+
+
+def test_the_noise_floor_is_the_largest_of_all_tests() -> None:
+    findings = {
+        "one": find("a figure", readings(0.6, 0.60, 0.61)),
+        "two": find("a figure", readings(0.6, 0.50, 0.57, 0.55)),
+        "three": unknown("a figure", "why not"),
+    }
+    found = noise_floor(findings, MARGIN)
+    assert found.verdict is Verdict.MEASURED
+    assert found.details == {"one": pytest.approx(0.01), "two": pytest.approx(0.07)}
+    assert "up to 0.070 (two)" in found.words
+    assert findings["one"].threshold == MARGIN
+    assert findings["two"].threshold == pytest.approx(0.07)
+
+
+def test_one_reference_has_no_noise_floor() -> None:
+    found = noise_floor({"one": find("a figure", readings(0.6, 0.6))}, MARGIN)
+    assert found.verdict is Verdict.UNKNOWN
+    assert "two retrained rankers" in found.words
+
+
+def test_a_finding_in_json() -> None:
+    value = find("a figure", readings(0.8, 0.5, 0.6), more=3).to_json()
+    assert value["figure"] == 0.8 and value["original"]["figure"] == 0.9
+    assert [one["figure"] for one in value["references"]] == [0.5, 0.6]
+    assert value["gap"]["figure"] == pytest.approx(0.25)
+    assert value["noise_floor"] == value["threshold"] == pytest.approx(0.1)
+    assert value["power"] == pytest.approx(0.11)
+    assert value["verdict"] == "still remembered" and value["details"] == {"more": 3}
+    bare = Finding("a figure", Verdict.UNKNOWN, "why").to_json()
+    assert bare["figure"] is None and bare["threshold"] is None
+
+
+def test_each_maps_what_is_there() -> None:
+    assert Each(1, None, (2, 3)).map(str) == Each("1", None, ("2", "3"))
+    assert Each(1, 5, ()).map(str) == Each("1", "5", ())

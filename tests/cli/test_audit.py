@@ -1,0 +1,86 @@
+"""The command `audit`: what it prints, what it writes, how it exits."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Refused
+from unrank.cli.main import run
+
+
+@pytest.fixture(scope="module")
+def much(collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A removal of so much that there are queries enough to tell anything."""
+    out = tmp_path_factory.mktemp("much") / "removal.json"
+    command = ["split", str(collection), "--remove", "documents", "--share", "0.5", "--out", str(out)]
+    assert run(command) == 0
+    return out
+
+
+def test_a_table_and_why(
+    ranker: Path, collection: Path, much: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The original beside itself has forgotten nothing: exit 3."""
+    capsys.readouterr()
+    command = ["audit", str(ranker), str(collection), "--removal", str(much), "--original", str(ranker)]
+    assert run([*command, "--out", str(tmp_path / "out"), "--quiet", "--queries", "12"]) == 3
+    said = capsys.readouterr().out
+    for word in ("forgetting", "retention", "membership", "recovery", "relearning", "displacement", "rewording"):
+        assert f"\n{word}, by " in said
+    assert "noise floor, by the largest difference between two retrained rankers: cannot be known; it takes two" in said
+    assert "looked at 12 of the " in said
+    assert "in all: still remembered; " in said and f"written to {tmp_path / 'out'}" in said
+    assert json.loads((tmp_path / "out" / "audit.json").read_text())["verdict"] == "still remembered"
+
+
+def test_json_alone(
+    ranker: Path, collection: Path, removal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    command = ["audit", str(ranker), str(collection), "--removal", str(removal), "--reference", str(ranker)]
+    assert run([*command, "--out", str(tmp_path / "out"), "--json"]) == 0
+    said = capsys.readouterr()
+    value = json.loads(said.out)
+    assert value == json.loads((tmp_path / "out" / "audit.json").read_text())
+    assert value["rankers"]["references"] == [value["rankers"]["ranker"]]
+    assert value["tests"]["forgetting"]["gap"]["figure"] == 0
+    assert said.err == ""
+
+
+def test_bad_input(
+    ranker: Path, collection: Path, removal: Path, tmp_path: Path, refused: Refused, golden_folder: Path
+) -> None:
+    out = tmp_path / "out"
+    plain = ["audit", ranker, collection, "--out", out, "--quiet"]
+    assert "'--removal'" in refused(*plain)
+    assert "no such file" in refused(*plain, "--removal", tmp_path / "none.json")
+    assert "not in the collection" in refused("audit", ranker, golden_folder, "--out", out, "--removal", removal)
+    assert "no such" in refused(*plain, "--removal", removal, "--reference", tmp_path / "none")
+    assert "--queries" in refused(*plain, "--removal", removal, "--queries", "0")
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    assert "exists already" in refused("audit", ranker, collection, "--removal", removal, "--out", taken)
+    empty = tmp_path / "empty.json"
+    empty.write_text("{}")
+    assert "an empty removal" in refused(*plain, "--removal", empty)
+
+
+def test_another_kind_of_reference(
+    ranker: Path, collection: Path, removal: Path, encoder: Path, tmp_path: Path, refused: Refused
+) -> None:
+    from unrank.rankers import create_ranker
+
+    create_ranker("cross-encoder", str(encoder), 0).save(tmp_path / "other")
+    command = ["audit", ranker, collection, "--removal", removal, "--out", tmp_path / "out", "--quiet"]
+    assert "cannot be compared" in refused(*command, "--reference", tmp_path / "other")
+
+
+def test_a_damaged_record(ranker: Path, collection: Path, removal: Path, tmp_path: Path, refused: Refused) -> None:
+    shutil.copytree(ranker, tmp_path / "damaged")
+    (tmp_path / "damaged" / "unrank.json").write_text('{"removed": 3}')
+    command = ["audit", tmp_path / "damaged", collection, "--removal", removal, "--out", tmp_path / "out", "--quiet"]
+    assert "damaged" in refused(*command)

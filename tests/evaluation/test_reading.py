@@ -1,0 +1,36 @@
+"""Readings: their differences are paired, whatever the figure is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from unrank.evaluation.interval import RESAMPLES, interval, paired_interval
+from unrank.evaluation.reading import Reading, resamples
+
+
+def test_a_mean_has_the_interval_of_the_scorecard() -> None:
+    values = np.random.default_rng(1).random(40)
+    reading = Reading.of_mean(values)
+    assert reading.value == pytest.approx(values.mean())
+    assert (reading.low, reading.high) == interval(values)
+    assert reading.to_json() == {"figure": reading.value, "low": reading.low, "high": reading.high, "queries": 40}
+
+
+def test_differences_and_means_are_paired() -> None:
+    before, after = np.random.default_rng(2).random((2, 40))
+    one, other = Reading.of_mean(before), Reading.of_mean(after)
+    assert (other - one).interval == pytest.approx(paired_interval(before, after))
+    assert Reading.mean_of([one, other]).interval == pytest.approx(interval((before + after) / 2))
+
+
+def test_an_owner_is_drawn_with_all_that_is_its_own() -> None:
+    owner = np.array([5, 2, 5, 5, 8, 2])
+    drawn = list(resamples(owner, seed=3))
+    assert len(drawn) == RESAMPLES
+    counts = np.array([np.bincount(places, minlength=6) for places in drawn])
+    assert (counts[:, 0] == counts[:, 2]).all() and (counts[:, 0] == counts[:, 3]).all()
+    assert (counts[:, 1] == counts[:, 5]).all()
+    assert (counts[:, 0] + counts[:, 1] + counts[:, 4] == 3).all()
+    assert counts[:, 4].mean() == pytest.approx(1.0, abs=0.1)
+    assert all((one == other).all() for one, other in zip(drawn, resamples(owner, seed=3), strict=True))
