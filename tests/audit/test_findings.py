@@ -41,7 +41,7 @@ class GatedRanker(TableRanker):
         self.gate = nn.Parameter(torch.zeros(()))
 
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
-        place = torch.from_numpy(queries.ids).long(), torch.from_numpy(documents.ids).long()
+        place = tuple(side.padded(0, 1, self.device)[:, 0] for side in (queries, documents))
         return self.table[place] + self.gate * self.known[place]
 
 

@@ -33,6 +33,8 @@ class Cocol(Method):
 
     batch: int = 64
     """Pairs a step: forget pairs in the first phase, disjoint ones in the second."""
+    hold_factor: int = 1
+    """So many times as many pairs in a step of the second phase."""
     scale: Literal["range", "paper"] = "range"
     """What a gap between two scores is divided by."""
     anchors: Literal["wide", "paper"] = "wide"
@@ -60,7 +62,9 @@ class Cocol(Method):
         draw_forget, draw_hold = partial(self._draw_forget, task), partial(self._draw_hold, task)
         plan = [Phase("forget", len(task.parts.forget), draw_forget, self._forget_loss, self.batch)]
         if self.phases == "two" and not self.without_disjoint and len(task.parts.disjoint):
-            plan.append(Phase("hold", len(task.parts.disjoint), draw_hold, self._hold_loss, self.batch))
+            plan.append(
+                Phase("hold", len(task.parts.disjoint), draw_hold, self._hold_loss, self.hold_factor * self.batch)
+            )
         return plan
 
     def _draw_forget(self, task: Task, generator: np.random.Generator) -> Samples:

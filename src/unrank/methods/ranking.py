@@ -12,7 +12,7 @@ from unrank.engine.samples import Phase, Samples, Scored
 from unrank.methods.base import Task, all_present
 
 
-def learn(task: Task, pairs: Pairs, negatives: int, batch: int, together: int) -> Phase:
+def learn(task: Task, pairs: Pairs, negatives: int, batch: int, together: int = 1) -> Phase:
     """A phase that learns pairs, each with so many fresh negatives, so many of them in one step."""
 
     def draw(generator: np.random.Generator) -> Samples:
