@@ -4,7 +4,7 @@ The targets are the paper's destinations, measured on the retrained ranker. Prin
 record a line; a cell that fails is said so, and the others go on.
 
     python runs/forgetting_table.py COLLECTION --out FOLDER [--base MODEL] [--rankers cross-encoder bi-encoder]
-        [--methods cocol cocol:paper ssd] [--targets destination-2] [--recovery]
+        [--methods cocol cocol:paper ssd] [--targets destination-2] [--recovery] [--freeze documents] [--train-layers 2]
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from unrank.forgetting.record import Record
 from unrank.forgetting.run import Pace
 from unrank.forgetting.train import Trained
 from unrank.methods.base import Method
+from unrank.rankers.layers import read_layers
 
 SETS = ("entangled", "disjoint", "test")
 HEAD = [
@@ -107,6 +108,8 @@ def rows_of(collection: unrank.Collection, kind: str, arguments: argparse.Namesp
                     known=original.record.to_json({}),
                     pace=Pace(watch=0, check_every=arguments.check_every),
                     check_recovery=arguments.recovery,
+                    freeze=arguments.freeze,
+                    train_layers=read_layers(arguments.train_layers) if arguments.train_layers else None,
                     **common,
                 )
             except UnrankError as error:
@@ -146,6 +149,8 @@ def main() -> None:
     told.add_argument("--targets", nargs="+", default=["destination-2"])
     told.add_argument("--recovery", action="store_true")
     told.add_argument("--check-every", type=int)
+    told.add_argument("--freeze", choices=["documents"])
+    told.add_argument("--train-layers")
     told.add_argument("--share", type=float, default=0.25)
     arguments = told.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
