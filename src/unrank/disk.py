@@ -19,6 +19,11 @@ from typing import Any
 from unrank.errors import BadFile, UnrankError
 
 
+def follows() -> bool:
+    """Whether this is one of several processes on one job, and not the first: that one alone writes and speaks."""
+    return os.environ.get("RANK", "0") != "0"
+
+
 def check_free(out: Path) -> None:
     """Refuse a folder that exists, before any work is done for it."""
     if out.exists() or out.is_symlink():
@@ -28,6 +33,10 @@ def check_free(out: Path) -> None:
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
     """A folder to write into that becomes `out` when the block ends well, and is gone when it does not."""
+    if follows():
+        with tempfile.TemporaryDirectory() as nowhere:
+            yield Path(nowhere)
+        return
     check_free(out)
     new_parents = [parent for parent in out.parents if not parent.exists()]
     try:
@@ -52,6 +61,8 @@ def new_folder(out: Path) -> Iterator[Path]:
 
 def write_new(path: Path, text: str) -> None:
     """Write a file that does not exist yet, whole or not at all."""
+    if follows():
+        return
     check_free(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.table import TableRanker, collection_of, forgetting, random_lists, random_table, task_of
 from torch import Tensor
 
+from tests.table import TableRanker, collection_of, forgetting, random_lists, random_table, task_of
 from unrank.collection.collection import Collection
 from unrank.collection.partition import partition
 from unrank.collection.removal import Removal

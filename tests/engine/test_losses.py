@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.table import Listed, collection_of, forgetting, random_table, task_of
 from torch import Tensor
 
+from tests.table import Listed, collection_of, forgetting, random_table, task_of
 from unrank.engine.losses import list_divergence, margin_loss, mean_where, paper_gap, range_gap
 from unrank.engine.samples import Phase, Samples, Scored
 from unrank.engine.teacher import View

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.table import TableRanker, collection_of, random_lists, random_table
 from torch import Tensor
 
+from tests.table import TableRanker, collection_of, random_lists, random_table
 from unrank.collection.collection import Collection
 from unrank.engine.loop import make_optimizer, squared_gradients, step
 from unrank.engine.runtime import Runtime, Silence

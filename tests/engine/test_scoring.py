@@ -11,9 +11,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tests.table import TableRanker, collection_of, random_lists, random_table
 from tests.tiny import text_of
-
 from unrank.collection.build import ImportOptions, build_collection
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.sources.source import Judgement, Raw, Text

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.table import Listed, TableRanker, collection_of, random_lists, random_table
 
+from tests.table import Listed, TableRanker, collection_of, random_lists, random_table
 from unrank.collection.collection import Collection
 from unrank.engine.runtime import Runtime
 from unrank.engine.teacher import LEAST_SPAN, Teacher

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from unrank.cli.option import NOT_REACHED, DeviceName, DeviceOption, Quiet
 from unrank.cli.show import duration, say
-from unrank.errors import count
+from unrank.errors import UnrankError, count
 
 if TYPE_CHECKING:
     from unrank.bench.run import Step, Survey
@@ -31,6 +32,8 @@ def bench(
     quiet: Quiet = False,
 ) -> None:
     """Run every cell of a grid once: collections, rankers, removals, shares, methods, destinations, seeds."""
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise UnrankError("a bench has workers of its own: start it in one process, with --jobs")
     from unrank.bench.job import Bench
     from unrank.bench.run import Survey, run_grid, sole_user
     from unrank.cli.progress import progress

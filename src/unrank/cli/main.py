@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from unrank.cli import audit, bench, collection, demo, forget, names, ranker, report
+from unrank.disk import follows
 from unrank.errors import UnrankError
 
 # What the command line raises at a wrong word; typer names only its children.
@@ -43,6 +44,8 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command; the exit status."""
+    if follows():
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - until the process ends
     try:
         status = app(args=list(arguments) or ["--help"], prog_name="unrank", standalone_mode=False)
         if status == STOPPED:  # what typer makes of an interruption
@@ -63,5 +66,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _fail(message: str, status: int) -> int:
+    if follows() and status == 2:
+        return status  # the first process says the same
     print(f"unrank: {' '.join(message.split())}", file=sys.stderr)
     return status

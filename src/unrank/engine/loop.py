@@ -157,12 +157,14 @@ def _backward(
     _, once, place = np.unique(pairs[:, 0] << 32 | pairs[:, 1], return_index=True, return_inverse=True)
 
     def score(pairs: Pairs) -> Tensor:
-        return score_pairs(ranker, store, pairs, runtime.tokens_at_once)
+        return score_pairs(ranker, store, pairs, runtime.tokens_at_once, team=runtime.team)
 
     def loss_of(scores: Tensor) -> Tensor:
         return phase.loss(Scored.of(samples, scores[to_device(place, scores.device)]))
 
-    return runtime.memory.backward(score, pairs[once], loss_of, clear)
+    loss = runtime.memory.backward(score, pairs[once], loss_of, clear)
+    runtime.team.add_up_gradients(ranker.parameters())
+    return loss
 
 
 def squared_gradients(

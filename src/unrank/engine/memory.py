@@ -23,8 +23,9 @@ Made = TypeVar("Made")
 class Memory:
     """How much a device is given at once. It begins with all, and is halved whenever that was too much."""
 
-    def __init__(self, tokens_at_once: int, say: Callable[[str], None]) -> None:
+    def __init__(self, tokens_at_once: int, say: Callable[[str], None], alone: bool = True) -> None:
         self.tokens_at_once = tokens_at_once
+        self._alone = alone
         self.pieces = 1
         """How many pieces the batch of a step is cut into."""
         self._say = say
@@ -56,11 +57,14 @@ class Memory:
     ) -> Tensor:
         if self.pieces == 1:
             loss = loss_of(score(pairs))
-            torch.autograd.backward(loss)
+            if loss.requires_grad:  # one of many processes may have had no pair to score
+                torch.autograd.backward(loss)
             return loss.detach()
         return backward_in_pieces(score, np.array_split(pairs, min(self.pieces, len(pairs))), loss_of)
 
     def _halve(self, possible: bool) -> None:
+        if not self._alone:
+            raise UnrankError("a device ran out of memory, and others wait for it: take more processes, or --set batch")
         if not possible:
             raise UnrankError("the device has too little memory for a single pair: take another, or --device cpu")
         torch.cuda.empty_cache()

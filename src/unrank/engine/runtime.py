@@ -10,6 +10,7 @@ import torch
 from accelerate import Accelerator
 
 from unrank.engine.memory import Memory
+from unrank.engine.team import Team
 from unrank.errors import UnrankError
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -46,11 +47,12 @@ class Silence:
 
 @dataclass(frozen=True)
 class Runtime:
-    """A device, the accelerator that drives it, the listener, and how much the device can hold."""
+    """A device, the accelerator that drives it, the listener, how much the device can hold, and who else is at work."""
 
     accelerator: Accelerator
     progress: Progress
     memory: Memory
+    team: Team
 
     @classmethod
     def on(cls, device: Device = "auto", progress: Progress | None = None) -> Runtime:
@@ -63,8 +65,9 @@ class Runtime:
             raise UnrankError(f"this process computes on another device than {wanted}; start a new one") from error
         if accelerator.device.type != wanted:
             raise UnrankError(f"this process computes on {accelerator.device.type}; for {wanted} start a new one")
-        progress = progress or Silence()
-        return cls(accelerator, progress, Memory(TOKENS_AT_ONCE[wanted], progress.say))
+        team = Team(accelerator.num_processes, accelerator.process_index)
+        progress = (progress or Silence()) if team.number == 0 else Silence()
+        return cls(accelerator, progress, Memory(TOKENS_AT_ONCE[wanted], progress.say, alone=team.size == 1), team)
 
     @property
     def device(self) -> torch.device:

@@ -8,7 +8,8 @@ store keeps the encodings, so that a text is encoded once in the whole job.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
 from unrank.engine.encodings import NUMBERS_KEPT, Encodings
 from unrank.engine.runtime import Progress, Runtime, Silence
+from unrank.engine.team import Team
 from unrank.engine.tokens import TokenStore
 from unrank.errors import NotFinite
 from unrank.rankers.base import Ranker, Role, SeparableRanker
@@ -29,32 +31,61 @@ NUMBERS_AT_ONCE = 2**25
 
 
 def score_pairs(
-    ranker: Ranker, store: TokenStore, pairs: Pairs, tokens_at_once: int, progress: Progress | None = None
+    ranker: Ranker,
+    store: TokenStore,
+    pairs: Pairs,
+    tokens_at_once: int,
+    progress: Progress | None = None,
+    team: Team | None = None,
 ) -> Tensor:
-    """The score of each pair, in order. float32 [pairs]"""
-    progress = progress or Silence()
+    """The score of each pair, in order; of several processes each computes a share. float32 [pairs]"""
     if not len(pairs):
         return torch.zeros(0, device=ranker.device)
+    way = _Way(tokens_at_once, progress or Silence(), team or Team())
     with ranker.still():
-        score = _score_apart if isinstance(ranker, SeparableRanker) else _score_together
-        return score(ranker, store, pairs, tokens_at_once, progress)  # type: ignore[arg-type]
+        if isinstance(ranker, SeparableRanker):
+            return _score_apart(ranker, store, pairs, way)
+        return _score_together(ranker, store, pairs, way)
 
 
-def _score_together(ranker: Ranker, store: TokenStore, pairs: Pairs, tokens_at_once: int, progress: Progress) -> Tensor:
+@dataclass(frozen=True)
+class _Way:
+    """How pairs are scored: so much at once, by whom, and who is told."""
+
+    tokens_at_once: int
+    progress: Progress
+    team: Team
+
+    def map(
+        self, what: str, work: Callable[[Rows], Tensor], chunks: Sequence[Rows], device: torch.device
+    ) -> list[Tensor]:
+        self.progress.begin(what, -(-len(chunks) // self.team.size))
+
+        def noted(chunk: Rows) -> Tensor:
+            made = work(chunk)
+            self.progress.advance()
+            return made
+
+        return self.team.map(noted, chunks, device)
+
+
+def _score_together(ranker: Ranker, store: TokenStore, pairs: Pairs, way: _Way) -> Tensor:
     lengths = ranker.lengths(store.lengths(pairs[:, 0], "query"), store.lengths(pairs[:, 1], "document"))
-    chunks = list(chunks_by_length(lengths, tokens_at_once))
-    progress.begin("scoring", len(chunks))
-    scores = []
-    for chunk in chunks:
-        scores.append(ranker(store.get(pairs[chunk, 0], "query"), store.get(pairs[chunk, 1], "document")))
-        progress.advance()
-    return _in_order(scores, chunks)
+    chunks = list(chunks_by_length(lengths, way.tokens_at_once))
+
+    def score(chunk: Rows) -> Tensor:
+        scores: Tensor = ranker(store.get(pairs[chunk, 0], "query"), store.get(pairs[chunk, 1], "document"))
+        return scores
+
+    return _in_order(way.map("scoring", score, chunks, ranker.device), chunks)
 
 
 def scores_of(ranker: Ranker, store: TokenStore, pairs: Pairs, runtime: Runtime) -> NDArray[np.float32]:
     """The same without gradients; a score that is not finite is an error."""
     with torch.inference_mode():
-        scores = runtime.memory.score(lambda tokens: score_pairs(ranker, store, pairs, tokens, runtime.progress))
+        scores = runtime.memory.score(
+            lambda tokens: score_pairs(ranker, store, pairs, tokens, runtime.progress, runtime.team)
+        )
     values: NDArray[np.float32] = scores.cpu().numpy()
     if bad := int(np.count_nonzero(~np.isfinite(values))):
         raise NotFinite(
@@ -77,13 +108,11 @@ def chunks_by_length(lengths: NDArray[np.int64], tokens_at_once: int) -> Iterato
         start += size
 
 
-def _score_apart(
-    ranker: SeparableRanker, store: TokenStore, pairs: Pairs, tokens_at_once: int, progress: Progress
-) -> Tensor:
+def _score_apart(ranker: SeparableRanker, store: TokenStore, pairs: Pairs, way: _Way) -> Tensor:
     """Each text encoded once; where all encodings would be too much to hold, once a group of queries."""
     sizes = ranker.encoded_sizes(store.lengths(pairs[:, 1], "document"))
     groups = _groups_that_fit(pairs, sizes)
-    return _in_order([_score_group(ranker, store, pairs[group], tokens_at_once, progress) for group in groups], groups)
+    return _in_order([_score_group(ranker, store, pairs[group], way) for group in groups], groups)
 
 
 def _groups_that_fit(pairs: Pairs, sizes: NDArray[np.int64]) -> list[Rows]:
@@ -96,30 +125,27 @@ def _groups_that_fit(pairs: Pairs, sizes: NDArray[np.int64]) -> list[Rows]:
     return np.split(order, np.flatnonzero(np.diff(number)) + 1)
 
 
-def _score_group(
-    ranker: SeparableRanker, store: TokenStore, pairs: Pairs, tokens_at_once: int, progress: Progress
-) -> Tensor:
-    queries, query_of = _encode_once(ranker, store, pairs[:, 0], "query", tokens_at_once, progress)
-    documents, document_of = _encode_once(ranker, store, pairs[:, 1], "document", tokens_at_once, progress)
+def _score_group(ranker: SeparableRanker, store: TokenStore, pairs: Pairs, way: _Way) -> Tensor:
+    queries, query_of = _encode_once(ranker, store, pairs[:, 0], "query", way)
+    documents, document_of = _encode_once(ranker, store, pairs[:, 1], "document", way)
     chunks = list(chunks_by_length(queries.sizes[query_of] + documents.sizes[document_of], NUMBERS_AT_ONCE))
     scores = [ranker.interact(queries.take(query_of[chunk]), documents.take(document_of[chunk])) for chunk in chunks]
     return _in_order(scores, chunks)
 
 
 def _encode_once(
-    ranker: SeparableRanker, store: TokenStore, rows: Rows, role: Role, tokens_at_once: int, progress: Progress
+    ranker: SeparableRanker, store: TokenStore, rows: Rows, role: Role, way: _Way
 ) -> tuple[Encodings, Rows]:
     """The encodings of all texts that stand in `rows`, and the place of each row among them."""
     unique, place = np.unique(rows, return_inverse=True)
 
     def encode(rows: Rows) -> Encodings:
-        chunks = list(chunks_by_length(store.lengths(rows, role), tokens_at_once))
-        progress.begin(f"encoding {role} texts", len(chunks))
-        values = []
-        for chunk in chunks:
-            values.append(ranker.encode(store.get(rows[chunk], role), role))
-            progress.advance()
-        return Encodings.of(values, chunks)
+        chunks = list(chunks_by_length(store.lengths(rows, role), way.tokens_at_once))
+
+        def encoded(chunk: Rows) -> Tensor:
+            return ranker.encode(store.get(rows[chunk], role), role)
+
+        return Encodings.of(way.map(f"encoding {role} texts", encoded, chunks, ranker.device), chunks)
 
     if (kept := store.kept(ranker, role)) is None:
         return encode(unique), place

@@ -43,9 +43,12 @@ class Steering:
         """Let a run go on until it has crossed the target, or has no epochs or no time left; then land it."""
         for stretch in run:
             self._check(stretch)
-            if self.forget <= self.target or (self.minutes and self.clock.total >= 60 * self.minutes):
+            if self.forget <= self.target or self._out_of_time():
                 break
         return self._land()
+
+    def _out_of_time(self) -> bool:
+        return self.workshop.runtime.team.agree(bool(self.minutes and self.clock.total >= 60 * self.minutes))
 
     def _check(self, stretch: Stretch) -> None:
         """Below the target by an estimate is not below it: that is measured."""
