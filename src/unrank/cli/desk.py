@@ -43,6 +43,9 @@ def add(
     collection: CollectionFolder,
     query: Annotated[list[str] | None, typer.Option(help="The id of a query.")] = None,
     document: Annotated[list[str] | None, typer.Option(help="The id of a document.")] = None,
+    pair: Annotated[
+        tuple[str, str] | None, typer.Option(metavar="QUERY DOCUMENT", help="The ids of a pair, once.")
+    ] = None,
     removal: RemovalFile = None,
     find: Annotated[str | None, typer.Option(metavar="WORDS", help=FIND)] = None,
     choose: Annotated[str | None, typer.Option(help="Which of those found, such as 1,3.")] = None,
@@ -56,8 +59,8 @@ def add(
     came = read_date(received, "--received") if received else date.today()
     until = read_date(due, "--due") if due else month_after(came)
     check_dates(came, until)
-    if not (query or document or removal or find):
-        raise UnrankError("a request must name something: give --query, --document, --removal or --find")
+    if not (query or document or pair or removal or find):
+        raise UnrankError("a request must name something: give --query, --document, --pair, --removal or --find")
 
     from unrank.collection.collection import open_collection
     from unrank.collection.partition import partition
@@ -65,7 +68,7 @@ def add(
     from unrank.desk.item import items_of
 
     opened = open_collection(collection)
-    named = Removal(query or [], document or [])
+    named = Removal(query or [], document or [], [pair] if pair else [])
     if removal is not None:
         named |= Removal.load(removal)
     if find is not None:

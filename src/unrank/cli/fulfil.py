@@ -101,7 +101,7 @@ def run(
         say("nothing was done: --yes runs it")
         return
     with Ledger.open(ledger) as desk:
-        secret = desk.key(key or key_file(ledger))
+        desk.key(key or key_file(ledger))
 
         from unrank.cli.progress import progress
         from unrank.desk.run import Orders, run_open
@@ -122,7 +122,7 @@ def run(
             tuple(look or ()),
         )
         with progress(quiet) as listener:
-            done = run_open(desk, secret, orders, out, listener)
+            done = run_open(desk, key or key_file(ledger), orders, out, listener)
     if done is None:
         say("nothing is open on this collection: nothing was done")
         return

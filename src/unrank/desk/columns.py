@@ -42,10 +42,11 @@ def _kept(path: Path, sieve: Sieve, count: Count) -> Kept:
 def kept_row(row: Row, sieve: Sieve) -> Row | None:
     """The row, without negatives that were removed where they stand in a list; None where it must not pass."""
     pairs = list(pairs_of_row(row))
-    removed = [pair for pair in pairs if not sieve.keeps_texts(pair.query, pair.document)]
-    if not removed:
+    keeps = sieve.keeps_texts(pairs[0].query, (pair.document for pair in pairs))
+    if all(keeps):
         return row
-    if any(pair.grade is not None for pair in removed) or sieve.queries.has_text(pairs[0].query):
+    removed = [pair for pair, kept in zip(pairs, keeps, strict=True) if not kept]
+    if any(pair.grade is not None for pair in removed):
         return None
     gone, kept = {pair.document for pair in removed}, dict(row)
     for column, value in row.items():

@@ -211,6 +211,7 @@ def _make(path: Path, key: Key) -> None:
     """Make an empty ledger beside its place and link it there: of several processes one succeeds."""
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     partial.unlink(missing_ok=True)
+    os.close(os.open(partial, os.O_CREAT, 0o600))  # SQLite gives the files beside it the same mode
     with _told(path):
         connection = _connect(partial)
         connection.execute("PRAGMA journal_mode = WAL")

@@ -25,7 +25,6 @@ from unrank.desk.batch import Batch, open_batch
 from unrank.desk.closing import scrub
 from unrank.desk.gates import Gate, gates, shares_kept
 from unrank.desk.holders import holders, without_names
-from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import State
 from unrank.disk import check_free, read_json, sha256
@@ -90,10 +89,11 @@ class Done:
 
 
 def run_open(
-    ledger: Ledger, key: Key, orders: Orders, out: Path | None = None, progress: Progress | None = None
+    ledger: Ledger, key_place: Path, orders: Orders, out: Path | None = None, progress: Progress | None = None
 ) -> Done | None:
     """Fulfil all that is open on a collection; None where nothing is."""
-    with only_run(ledger.path):
+    key = ledger.key(key_place)
+    with only_run(key_place):
         scrub(ledger)
         ledger.verify()
         collection = open_collection(orders.collection)
@@ -114,14 +114,14 @@ def run_open(
 
 
 @contextmanager
-def only_run(ledger: Path) -> Iterator[None]:
-    """One run at a time; the lock goes with the process, however it ends."""
-    path = ledger.with_name(f"{ledger.name}.lock")
-    with path.open("w") as file:
+def only_run(key_place: Path) -> Iterator[None]:
+    """One run at a time. The key is locked and not the ledger, which SQLite locks in its own way; the lock goes with the
+    process, however it ends."""
+    with key_place.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise UnrankError(f"{ledger}: another run is under way; wait until it has ended") from error
+            raise UnrankError("another run is under way on this ledger: wait until it has ended") from error
         yield
 
 

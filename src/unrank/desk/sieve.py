@@ -32,9 +32,6 @@ class Side:
     def has_id(self, id: str) -> bool:
         return id in self.caught or self.of_id(id) in self.removed
 
-    def has_text(self, text: str) -> bool:
-        return self.of_text(text) in self.removed
-
     def names(self, id: str) -> list[bytes]:
         return [self.of_id(id), *([self.other_names[id]] if id in self.other_names else [])]
 
@@ -72,12 +69,18 @@ class Sieve:
             return False
         return not self.pairs or not self._has_pair(self.queries.names(query), self.documents.names(document))
 
-    def keeps_texts(self, query: str, document: str) -> bool:
-        """Whether a pair of texts may stay."""
-        asked, found = self.queries.of_text(query), self.documents.of_text(document)
-        if asked in self.queries.removed or found in self.documents.removed:
-            return False
-        return not self.pairs or not self._has_pair([asked], [found])
+    def keeps_texts(self, query: str, documents: Iterable[str]) -> list[bool]:
+        """Whether a query may stay with each of these documents, all of them as texts."""
+        asked = self.queries.of_text(query)
+        gone, in_pair = asked in self.queries.removed, asked in self.in_pairs
+
+        def keeps(document: str) -> bool:
+            found = self.documents.of_text(document)
+            if gone or found in self.documents.removed:
+                return False
+            return not (in_pair and found in self.in_pairs and self._has_pair([asked], [found]))
+
+        return [keeps(document) for document in documents]
 
     def _keeps(self, side: Side, text: Text) -> bool:
         hashed = side.of_text(text.text)
