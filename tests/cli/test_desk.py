@@ -17,7 +17,7 @@ from unrank.desk.ledger import Ledger
 from unrank.desk.schema import VERSION
 
 Said = pytest.CaptureFixture[str]
-SETTINGS = ["--set", "learning_rate=1e-3", "--set", "epochs=3", "--target", "70%", "--queries", "20", "--quiet"]
+SETTINGS = ["--set", "learning_rate=1e-3", "--set", "epochs=10", "--target", "90%", "--queries", "20", "--quiet"]
 CANARY = "zyxomma"
 
 
@@ -200,8 +200,8 @@ def test_ledgers_that_cannot_be_used(refused: Refused, collection: Path, ranker:
     with Ledger.open(ledger) as opened:
         opened.ask("DROP TRIGGER history_is_not_changed")
         opened.ask("UPDATE history SET details = '{}' WHERE number = 1")
-    for command in (["verify"], ["close", 1], ["run", ranker, collection, "--yes"], ["plan", ranker, collection]):
-        assert "history is broken at entry 1 (request 1, added" in refused("desk", *command, "--ledger", ledger)
+    for words in (["verify"], ["close", 1], ["run", ranker, collection, "--yes"], ["plan", ranker, collection]):
+        assert "history is broken at entry 1 (request 1, added" in refused("desk", *words, "--ledger", ledger)
     with Ledger.open(ledger) as opened:
         opened.ask(f"PRAGMA user_version = {VERSION + 1}")
     assert f"a ledger of version {VERSION + 1}" in refused("desk", "list", "--ledger", ledger)

@@ -43,7 +43,7 @@ def command(folder: Path, ranker: Path) -> list[str]:
 
 def work(folder: Path, ranker: Path) -> None:
     """What takes most of a tiny audit's time is cut short."""
-    desk_run.Thoroughness = partial(Thoroughness, relearning_steps=(1,))  # type: ignore[attr-defined, assignment, misc]
+    desk_run.Thoroughness = partial(Thoroughness, relearning_steps=(1,))  # type: ignore[attr-defined, assignment]
     torch.set_num_threads(1)
     os._exit(run(command(folder, ranker)))
 

@@ -55,7 +55,7 @@ def without_names(found: Sequence[Holder], items: Sequence[Item]) -> list[Holder
     names = [name for item in items for name in (item.query, item.document) if name is not None and len(name) > 3]
 
     def told(path: Path) -> Path:
-        while any(name in path.name for name in names):
+        while any(name in str(path) for name in names):
             path = path.parent
         return path
 

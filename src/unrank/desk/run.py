@@ -115,8 +115,8 @@ def run_open(
 
 @contextmanager
 def only_run(key_place: Path) -> Iterator[None]:
-    """One run at a time. The key is locked and not the ledger, which SQLite locks in its own way; the lock goes with the
-    process, however it ends."""
+    """One run at a time: the lock goes with the process, however it ends."""
+    # Not the ledger itself: SQLite's own locks on it would be lost when this file is closed.
     with key_place.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
