@@ -1,7 +1,8 @@
 """Twenty requests in three batches, by command line as a desk does it, each batch audited against a retrained ranker.
 
 For one collection × some rankers: train the original; then for each batch take the requests in, retrain without all
-that was asked for so far (the reference), let the desk forget the batch, close it and certify it. Prints a Markdown table.
+that was asked for so far (the reference), let the desk forget the batch, close it and certify it. Prints a Markdown
+table.
 
     python runs/desk_table.py COLLECTION --out FOLDER [--base MODEL] [--rankers cross-encoder bi-encoder]
         [--batches 7 7 6] [--share 0.002] [--target unseen] [--keep-at-least 0.95]
