@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -68,20 +67,21 @@ def _json_lines(path: Path, out: Path, rows: Kept) -> None:
 
 def _table(path: Path, out: Path, rows: Kept) -> None:
     """TSV and CSV: no column of them holds a list, so that a row passes as it is or not at all."""
+    written = _csv_line if path.suffix == ".csv" else "\t".join
     with out.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-
-        def write(values: list[str]) -> None:
-            if path.suffix == ".csv":
-                writer.writerow(values)
-            else:
-                file.write("\t".join(values) + "\n")
-
         for number, (row, kept) in enumerate(rows):
             if not number:
-                write(list(row))
+                file.write(written(row) + "\n")
             if kept is not None:
-                write(list(row.values()))
+                file.write(written(row.values()) + "\n")
+
+
+def _csv_line(values: Iterable[str]) -> str:
+    """
+    >>> print(_csv_line(["a", 'b "c", d']))
+    "a","b ""c"", d"
+    """
+    return ",".join('"' + value.replace('"', '""') + '"' for value in values)
 
 
 def _parquet(path: Path, out: Path, rows: Kept) -> None:

@@ -98,7 +98,8 @@ class Key:
 
     def _hash(self, message: bytes) -> bytes:
         """HMAC-SHA-256, cut to half its length."""
-        inner, outer = (pad.copy() for pad in self._pads)
+        inner, outer = self._pads
+        inner, outer = inner.copy(), outer.copy()
         inner.update(message)
         outer.update(inner.digest())
         return outer.digest()[:HASH_BYTES]

@@ -12,6 +12,7 @@ from unrank.report.page import Card, Page, Section, paragraph
 from unrank.report.table import Table, facts, figure, to_html, words
 from unrank.report.wording import duration
 
+ONE = {"queries": "query", "documents": "document", "pairs": "pair"}
 SETS = ("forget", "entangled", "disjoint", "test")
 
 
@@ -53,7 +54,7 @@ def _done(run: Mapping[str, Any]) -> Section:
         "method": record["method"],
         "ranker": record["ranker"],
         "collection": f"{record['collection']['name']} ({record['collection']['fingerprint']})",
-        "removed in all": ", ".join(f"{number:,} {kind}" for kind, number in run["removed"].items() if number),
+        "removed in all": ", ".join(count(number, ONE[kind]) for kind, number in run["removed"].items() if number),
         "target": f"{record['target_name']} ({record['target']:.4f})",
         "seed": record["seed"],
         "epochs": record["epochs"],
