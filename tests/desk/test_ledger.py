@@ -8,7 +8,7 @@ import subprocess
 import sys
 from datetime import date
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -202,9 +202,9 @@ def test_a_hundred_thousand_requests(ledger: Ledger, path: Path, capsys: pytest.
         }.items():
             ledger.ask(f"{MANY} INSERT INTO {table} SELECT {columns} FROM many")
     for command in (["list"], ["list", "--all", "--most", "100"], ["show", "77777"]):
-        began = perf_counter()
+        began = process_time()
         assert run(["desk", *command, "--ledger", str(path)]) == 0
-        assert perf_counter() - began < 0.5, command
+        assert process_time() - began < 0.5, command
     said = capsys.readouterr().out
     assert "document d77777: the text 77777" in said and "99,900 more than shown" in said
 

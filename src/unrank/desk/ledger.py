@@ -125,10 +125,13 @@ class Ledger:
         return _request(found[0])
 
     def requests(self, states: Sequence[State], most: int = -1) -> list[Request]:
-        """Those in these states, the one that is due first before the others."""
-        marks = ", ".join("?" * len(states))
-        query = f"SELECT {COLUMNS} FROM request WHERE state IN ({marks}) ORDER BY state != 'open', due, id LIMIT ?"
-        return [_request(row) for row in self.ask(query, [*states, most])]
+        """Those in these states, state by state, the one that is due first before the others; -1 for all."""
+        query = f"SELECT {COLUMNS} FROM request WHERE state = ? ORDER BY due, id LIMIT ?"
+        found: list[Request] = []
+        for state in states:
+            left = most if most < 0 else most - len(found)
+            found += [_request(row) for row in self.ask(query, [state, left])]
+        return found
 
     def counts(self) -> dict[State, int]:
         found = dict(self.ask("SELECT state, count(*) FROM request GROUP BY state"))
