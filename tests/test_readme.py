@@ -47,7 +47,7 @@ def test_the_shell_commands(home: Path) -> None:
     imports, *rest = commands()
     trains = [command for command in rest if command[1] in ("train", "split")]
     others = [command for command in rest if command[1] not in ("train", "split")]
-    assert len(trains) == 3 and len(others) == 9
+    assert len(trains) == 3 and len(others) == 13
     assert run(imports[1:]) == 0
     for command in [*trains, *others]:
         assert run([*command[1:], *quick.get(command[1], [])]) in (

@@ -59,19 +59,28 @@ def new_folder(out: Path) -> Iterator[Path]:
         raise
 
 
-def write_new(path: Path, text: str) -> None:
-    """Write a file that does not exist yet, whole or not at all."""
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """A file to write that becomes `path` when the block ends well, and is gone when it does not."""
     if follows():
+        with tempfile.TemporaryDirectory() as nowhere:
+            yield Path(nowhere) / path.name
         return
     check_free(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
-        partial.write_text(text, encoding="utf-8")
+        yield partial
         _flush(partial)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a file that does not exist yet, whole or not at all."""
+    with new_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -57,7 +57,7 @@ def _curve(case: Case, subject: Subject, shown: Pairs, others: Pairs) -> Sequenc
     steps = case.thoroughness.relearning_steps
     rate = case.thoroughness.relearning_rate or recipe.learning_rate
     pupil = pupil_of(subject.ranker, workshop)
-    phase = learn(workshop.task(pupil), shown, recipe.negatives, recipe.batch)
+    phase = learn(workshop.task(pupil), shown, recipe.negatives, recipe.batch, recipe.together)
     schedule = Schedule(max(steps), rate, case.seed, check_every=1)
     curve = [subject.reciprocals(others)]
     for done, _ in enumerate(fit(pupil, [phase], schedule, workshop.store, workshop.runtime), 1):

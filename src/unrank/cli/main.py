@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from unrank.cli import audit, bench, collection, demo, forget, names, ranker, report
+from unrank.cli import audit, bench, collection, demo, desk, filter, forget, names, ranker, report
 from unrank.disk import follows
 from unrank.errors import UnrankError
 
@@ -35,6 +35,8 @@ app.command("evaluate")(ranker.evaluate)
 app.command("bench")(bench.bench)
 app.command("report")(report.report)
 app.command("audit")(audit.audit)
+app.add_typer(desk.app, name="desk")
+app.command("filter")(filter.filter_)
 app.command("list")(names.list_)
 
 

@@ -46,6 +46,9 @@ Measure = Annotated[
 ]
 MEASURED = 3_000
 RemovalFile = Annotated[Path | None, typer.Option("--removal", help="A removal.json.")]
+LedgerFile = Annotated[Path, typer.Option("--ledger", help="The ledger of requests.")]
+KeyFile = Annotated[Path | None, typer.Option("--key", help="The ledger's key; by default beside it, ending in .key.")]
+RequestNumber = Annotated[int, typer.Argument(metavar="REQUEST", help="The number of a request.")]
 
 
 def read_settings(given: Sequence[str] | None) -> dict[str, str]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from unrank.errors import count
 from unrank.report.details import Details
 from unrank.report.figure.shape import Drawing
-from unrank.report.markup import Markup
 from unrank.report.page import Card, Mood, Page, Section, figure, paragraph, side_by_side
 from unrank.report.queries import queries_section
 from unrank.report.record import SETS, Run
@@ -20,7 +17,7 @@ from unrank.report.run_figures import (
     run_tradeoff,
     score_histograms,
 )
-from unrank.report.table import Table, to_html, words
+from unrank.report.table import Table, facts, to_html, words
 from unrank.report.table import figure as number
 from unrank.report.wording import duration, listing
 
@@ -153,21 +150,16 @@ def _time(run: Run) -> Section:
 
 def _making(run: Run) -> Section:
     record = run.record
-    facts = {
+    made = {
         "method": run.method, "ranker": run.ranker, "base": record.get("base"), "seed": record.get("seed"),
         "target": f"{record.get('target_name')} ({run.target:.4f})" if run.target is not None else "none",
         "device": record.get("device"), "collection": run.collection,
         "collection's fingerprint": record["collection"].get("fingerprint"),
     }  # fmt: skip
     tables = {
-        "Run": facts,
+        "Run": made,
         "Settings": run.settings,
         "Versions": record.get("versions") or {},
         "Files (SHA-256)": record.get("hashes") or {},
     }
-    return Section("making", "Making", "How it was made", [_facts(name, rows) for name, rows in tables.items() if rows])
-
-
-def _facts(name: str, rows: Mapping[str, object]) -> Markup:
-    shown = [[words(str(key)), words(str(value))] for key, value in rows.items()]
-    return to_html(Table(name, name, ["name", "value"], shown, 2))
+    return Section("making", "Making", "How it was made", [facts(name, rows) for name, rows in tables.items() if rows])

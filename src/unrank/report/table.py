@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -57,6 +57,12 @@ def figure(number: float | None, form: str = ".3f", differs: bool = False) -> Va
     ('0.250', '')
     """
     return Value("" if number is None else format(number, form), number, differs=differs)
+
+
+def facts(name: str, rows: Mapping[str, object]) -> Markup:
+    """Names and what they stand for, as HTML."""
+    shown = [[words(str(key)), words(str(value))] for key, value in rows.items()]
+    return to_html(Table(name, name, ["name", "value"], shown, 2))
 
 
 def mark_best(rows: Sequence[Sequence[Value]], column: int, best: Better) -> list[list[Value]]:

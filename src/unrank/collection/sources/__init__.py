@@ -42,9 +42,15 @@ SOURCES: dict[str, Source] = {
 
 def read_source(source: str, test_split: str | None = None) -> Raw:
     """Open `kind:location` for reading."""
+    kind, location = parse_source(source)
+    return SOURCES[kind].read(location, test_split)
+
+
+def parse_source(source: str) -> tuple[str, str]:
+    """The kind and the location of a source, or an error that says what is wrong with them."""
     kind, _, location = source.partition(":")
     if kind not in SOURCES:
         raise UnknownName("source", kind, SOURCES)
     if SOURCES[kind].takes_location and not location:
         raise UnrankError(f"the source {kind!r} needs a location, such as {kind}:PATH")
-    return SOURCES[kind].read(location, test_split)
+    return kind, location

@@ -21,20 +21,20 @@ def read_beir(location: str, test_split: str | None) -> Raw:
     for name in ("corpus.jsonl", "queries.jsonl"):
         if not (folder / name).is_file():
             raise BadFile(folder / name, "missing; a BEIR folder holds corpus.jsonl, queries.jsonl and qrels/")
-    splits = {path.stem: partial(_judgements, path) for path in sorted((folder / "qrels").glob("*.tsv"))}
+    splits = {path.stem: partial(beir_judgements, path) for path in sorted((folder / "qrels").glob("*.tsv"))}
     if not splits:
         raise BadFile(folder / "qrels", "holds no .tsv file; a BEIR folder has one for each split")
     note = folder / "NOTE.txt"
     return Raw(
         name=folder.resolve().name,
-        queries=partial(_texts, folder / "queries.jsonl"),
-        documents=partial(_texts, folder / "corpus.jsonl"),
+        queries=partial(beir_texts, folder / "queries.jsonl"),
+        documents=partial(beir_texts, folder / "corpus.jsonl"),
         splits=splits,
         licence=f"see {note.name} of the source" if note.is_file() else "",
     )
 
 
-def _texts(path: Path) -> Iterator[Text]:
+def beir_texts(path: Path) -> Iterator[Text]:
     for number, row in read_json_lines(path):
         id, title, text = row.get("_id"), row.get("title") or "", row.get("text")
         if not isinstance(id, str) or not id or not isinstance(text, str) or not isinstance(title, str):
@@ -42,7 +42,7 @@ def _texts(path: Path) -> Iterator[Text]:
         yield Text(id, f"{title} {text}".strip())
 
 
-def _judgements(path: Path) -> Iterator[Judgement]:
+def beir_judgements(path: Path) -> Iterator[Judgement]:
     for number, line in read_lines(path):
         columns = line.split("\t")
         if len(columns) != 3:

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -29,25 +29,29 @@ def read_trec(location: str, test_split: str | None) -> Raw:
     folder = Path(location)
     if not folder.is_dir():
         raise BadFile(folder, "no such folder; trec: takes the folder that holds queries, documents and qrels")
-    runs = _runs(folder)
+    runs = run_files(folder)
     return Raw(
         name=folder.resolve().name,
-        queries=_texts(folder, "queries"),
-        documents=_texts(folder, *DOCUMENTS),
-        splits={split: partial(_judgements, path) for split, path in _qrels(folder).items()},
-        candidates=partial(best_first, partial(_ranked, runs)) if runs else None,
+        queries=partial(trec_texts, text_file(folder, "queries")),
+        documents=partial(trec_texts, text_file(folder, *DOCUMENTS)),
+        splits={split: partial(trec_judgements, path) for split, path in qrels_files(folder).items()},
+        candidates=partial(best_first, partial(ranked, runs)) if runs else None,
     )
 
 
-def _texts(folder: Path, *stems: str) -> Callable[[], Iterator[Text]]:
+def text_file(folder: Path, *stems: str) -> Path:
+    """The file that has the queries, or the documents."""
     names = [f"{stem}{ending}" for stem in stems for ending in (".tsv", ".jsonl")]
     found = [name for name in names if (folder / name).is_file()]
     if not found:
         raise BadFile(folder, f"holds no {stems[0]}; expected one of {', '.join(names)}")
     if len(found) > 1:
         raise BadFile(folder, f"holds {stems[0]} twice, in {' and '.join(found)}; keep one")
-    path = folder / found[0]
-    return partial(_read_tsv if path.suffix == ".tsv" else _read_jsonl, path)
+    return folder / found[0]
+
+
+def trec_texts(path: Path) -> Iterator[Text]:
+    return _read_tsv(path) if path.suffix == ".tsv" else _read_jsonl(path)
 
 
 def _read_tsv(path: Path) -> Iterator[Text]:
@@ -71,7 +75,7 @@ def _read_jsonl(path: Path) -> Iterator[Text]:
         yield Text(id, f"{title} {text}".strip())
 
 
-def _qrels(folder: Path) -> dict[str, Path]:
+def qrels_files(folder: Path) -> dict[str, Path]:
     """Which file has the judgements of which split."""
     found: dict[str, Path] = {}
     alone = [("train", folder / name) for name in ("qrels", "qrels.txt", "qrels.tsv")]
@@ -88,7 +92,7 @@ def _qrels(folder: Path) -> dict[str, Path]:
     return found
 
 
-def _runs(folder: Path) -> list[Path]:
+def run_files(folder: Path) -> list[Path]:
     alone = [path for name in ("run", "run.txt", "run.tsv") if (path := folder / name).is_file()]
     return [*alone, *_files(folder, "run.*.*", ".txt", ".tsv"), *_files(folder, "runs/[!.]*")]
 
@@ -97,12 +101,12 @@ def _files(folder: Path, pattern: str, *endings: str) -> list[Path]:
     return [path for path in sorted(folder.glob(pattern)) if path.is_file() and (path.suffix in endings or not endings)]
 
 
-def _judgements(path: Path) -> Iterator[Judgement]:
+def trec_judgements(path: Path) -> Iterator[Judgement]:
     for number, (query, _, document, grade) in _read_columns(path, QREL):
         yield Judgement(query, document, read_grade(path, number, grade))
 
 
-def _ranked(paths: Sequence[Path]) -> Iterator[Ranked]:
+def ranked(paths: Sequence[Path]) -> Iterator[Ranked]:
     for path in paths:
         for number, (query, _, document, rank, _, _) in _read_columns(path, RUN):
             yield Ranked(query, document, _rank(path, number, rank))

@@ -26,7 +26,7 @@ from unrank.errors import BadFile
 
 def read_triples(location: str, test_split: str | None) -> Raw:
     place = Path(location)
-    splits = _splits(place)
+    splits = files_by_split(place)
     everything = [path for paths in splits.values() for path in paths]
     has_negatives = all(any(not pair.grade for pair in _pairs(paths)) for paths in splits.values())
     return Raw(
@@ -46,7 +46,7 @@ def text_id(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _splits(place: Path) -> dict[str, list[Path]]:
+def files_by_split(place: Path) -> dict[str, list[Path]]:
     """The files of each split."""
     expected = ", ".join(ENDINGS)
     if not place.exists():

@@ -1,0 +1,193 @@
+"""The commands `desk add`, `list`, `show` and `close`; `desk` itself gathers those of other files."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from datetime import date
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from unrank.cli import certificate, fulfil
+from unrank.cli.option import AsJson, CollectionFolder, KeyFile, LedgerFile, RemovalFile, RequestNumber
+from unrank.cli.show import console, say
+from unrank.desk.closing import close as close_request
+from unrank.desk.closing import scrub
+from unrank.desk.item import Item
+from unrank.desk.key import key_file
+from unrank.desk.ledger import Ledger
+from unrank.desk.request import PENDING, Basis, Request, State, check_dates, month_after, read_date
+from unrank.errors import UnrankError
+
+if TYPE_CHECKING:
+    from unrank.collection.collection import Collection
+    from unrank.collection.removal import Removal
+
+DESK = "Take requests to be forgotten, fulfil them, and show so."
+FOUND = 10
+DUE = "When it must be done, as 2026-03-31; by default a month after."
+FIND = "Words to find what it names by; then choose from what was found."
+
+
+class Ending(StrEnum):
+    withdrawn = "withdrawn"
+    refused = "refused"
+
+
+def add(
+    collection: CollectionFolder,
+    query: Annotated[list[str] | None, typer.Option(help="The id of a query.")] = None,
+    document: Annotated[list[str] | None, typer.Option(help="The id of a document.")] = None,
+    pair: Annotated[
+        tuple[str, str] | None, typer.Option(metavar="QUERY DOCUMENT", help="The ids of a pair, once.")
+    ] = None,
+    removal: RemovalFile = None,
+    find: Annotated[str | None, typer.Option(metavar="WORDS", help=FIND)] = None,
+    choose: Annotated[str | None, typer.Option(help="Which of those found, such as 1,3.")] = None,
+    received: Annotated[str | None, typer.Option(help="When it came, as 2026-03-31; by default today.")] = None,
+    due: Annotated[str | None, typer.Option(help=DUE)] = None,
+    basis: Annotated[Basis, typer.Option(help="On what ground.")] = Basis.consent,
+    ledger: LedgerFile = Path("desk.ledger"),
+    key: KeyFile = None,
+) -> None:
+    """Take a request in: by ids, by a removal.json, or by words to find and choose from."""
+    came = read_date(received, "--received") if received else date.today()
+    until = read_date(due, "--due") if due else month_after(came)
+    check_dates(came, until)
+    if not (query or document or pair or removal or find):
+        raise UnrankError("a request must name something: give --query, --document, --pair, --removal or --find")
+
+    from unrank.collection.collection import open_collection
+    from unrank.collection.partition import partition
+    from unrank.collection.removal import Removal
+    from unrank.desk.item import items_of
+
+    opened = open_collection(collection)
+    named = Removal(query or [], document or [], [pair] if pair else [])
+    if removal is not None:
+        named |= Removal.load(removal)
+    if find is not None:
+        named |= _chosen(opened, find, choose)
+    if not named:
+        return
+    partition(opened, named, "the request")
+    with Ledger.open(ledger, make_with=key or key_file(ledger)) as desk:
+        secret = desk.key(key or key_file(ledger))
+        scrub(desk)
+        request = desk.add(items_of(named, opened), came, until, basis.value, secret)
+    say(f"request {request.id}, due {request.due}; written to {ledger}")
+    if removal is not None:
+        say(f"{removal} names what is to be forgotten: delete it when the request is closed")
+
+
+def list_(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also those that are closed, withdrawn or refused.")
+    ] = False,
+    most: Annotated[int, typer.Option(help="How many to show.", min=1)] = 50,
+    as_json: AsJson = False,
+    ledger: LedgerFile = Path("desk.ledger"),
+) -> None:
+    """Name the requests, those that are overdue first."""
+    with Ledger.open(ledger) as desk:
+        states = list(State) if everything else list(PENDING)
+        requests, counts = desk.requests(states, most), desk.counts()
+    today = date.today()
+    if as_json:
+        print(json.dumps([_told(request, today) for request in requests]))
+        return
+    table = Table("request", "state", "received", "due", "basis", box=None)
+    for request in requests:
+        overdue = request.is_overdue(today)
+        shown = (str(request.id), "overdue" if overdue else request.state, str(request.received), str(request.due))
+        table.add_row(*shown, request.basis, style="red" if overdue else None)
+    console().print(table)
+    more = sum(counts[state] for state in states) - len(requests)
+    said = ", ".join(f"{number:,} {state}" for state, number in counts.items() if number) or "no requests"
+    say(f"in all {said}" + (f"; {more:,} more than shown, --most shows more" if more else ""))
+
+
+def show(request: RequestNumber, as_json: AsJson = False, ledger: LedgerFile = Path("desk.ledger")) -> None:
+    """Show one request: what it names while it is pending, and its history."""
+    with Ledger.open(ledger) as desk:
+        found, items, entries = desk.request(request), desk.items(request), desk.history(request)
+    today = date.today()
+    if as_json:
+        told = {**_told(found, today), "names": [asdict(item) for item in items]}
+        print(json.dumps({**told, "history": [asdict(entry) for entry in entries]}, ensure_ascii=False))
+        return
+    for name, value in _told(found, today).items():
+        say(f"{name:<10}{value}")
+    for item in items:
+        say(f"names     {_in_words(item)}")
+    if not items:
+        say(
+            "names     nothing that can still be read: keyed hashes are left"
+            if found.run
+            else "names     nothing any more"
+        )
+    for entry in entries:
+        say(f"{entry.at}  {entry.event}  {entry.hash[:16]}")
+
+
+def close(
+    request: RequestNumber,
+    instead: Annotated[Ending | None, typer.Option("--as", help="End a request that was not fulfilled.")] = None,
+    ledger: LedgerFile = Path("desk.ledger"),
+    key: KeyFile = None,
+) -> None:
+    """Close a request: what it named is erased from the ledger, keyed hashes stay."""
+    with Ledger.open(ledger) as desk:
+        desk.key(key or key_file(ledger))  # without it the hashes that stay would be of no use
+        desk.verify()
+        ended = close_request(desk, request, State(instead.value) if instead else None)
+    say(f"request {request} is {ended}; what it named is no longer in {ledger}")
+
+
+def _chosen(collection: Collection, words: str, choose: str | None) -> Removal:
+    from unrank.collection.find import find_texts
+    from unrank.collection.removal import Removal
+
+    if not words.strip():
+        raise UnrankError("nothing to look for: give some words of the text")
+    sides = {"query": collection.queries, "document": collection.documents}
+    hits = [(kind, hit) for kind, texts in sides.items() for hit in find_texts(texts, words, most=FOUND)]
+    if choose is None:
+        for number, (kind, hit) in enumerate(hits, 1):
+            say(f"{number:>3}  {kind:<9} {hit.id}\t{hit.text[:160]}")
+        if not hits or not sys.stdin.isatty():
+            say("nothing was taken in: say which with --choose, such as --choose 1,3" if hits else "nothing was found")
+            return Removal()
+        choose = typer.prompt("which, such as 1,3")
+    try:
+        chosen = [hits[int(number) - 1] for number in str(choose).split(",") if int(number) > 0]
+    except (ValueError, IndexError) as error:
+        raise UnrankError(f"--choose {choose}: give numbers from 1 to {len(hits)}, parted by commas") from error
+    queries, documents = ([hit.id for kind, hit in chosen if kind == side] for side in sides)
+    return Removal(queries, documents)
+
+
+def _told(request: Request, today: date) -> dict[str, object]:
+    told = asdict(request) | {"received": str(request.received), "due": str(request.due)}
+    return {**told, "overdue": request.is_overdue(today)}
+
+
+def _in_words(item: Item) -> str:
+    sides = (("query", item.query, item.query_text), ("document", item.document, item.document_text))
+    return " with ".join(f"{side} {id}: {(text or '')[:160]}" for side, id, text in sides if id is not None)
+
+
+app = typer.Typer(help=DESK, rich_markup_mode=None, no_args_is_help=True)
+app.command("add")(add)
+app.command("list")(list_)
+app.command("show")(show)
+app.command("plan")(fulfil.plan)
+app.command("run")(fulfil.run)
+app.command("close")(close)
+app.command("certificate")(certificate.certificate)
+app.command("verify")(certificate.verify)

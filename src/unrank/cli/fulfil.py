@@ -1,0 +1,177 @@
+"""The commands `desk plan` and `desk run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unrank.cli.option import (
+    NOT_REACHED,
+    CollectionFolder,
+    DeviceName,
+    DeviceOption,
+    KeyFile,
+    LedgerFile,
+    Quiet,
+    RankerName,
+    Seed,
+    Settings,
+    read_settings,
+)
+from unrank.cli.show import duration, say, show_partition
+from unrank.desk.key import key_file
+from unrank.desk.ledger import Ledger
+from unrank.errors import UnrankError, count
+
+if TYPE_CHECKING:
+    from unrank.desk.plan import Plan
+    from unrank.desk.run import Done
+
+Look = Annotated[
+    list[Path] | None, typer.Option(help="Where else to look for rankers, collections and files that hold it.")
+]
+Base = Annotated[str | None, typer.Option(help="The encoder, or the word vectors, that the ranker was trained from.")]
+REFERENCE = "A ranker retrained without what is removed, for the audit; give two to measure what chance makes of it."
+
+
+def plan(
+    ranker: RankerName,
+    collection: CollectionFolder,
+    look: Look = None,
+    base: Base = None,
+    ledger: LedgerFile = Path("desk.ledger"),
+    key: KeyFile = None,
+    device: DeviceOption = DeviceName.auto,
+) -> None:
+    """Say what a run would touch and take; nothing is done."""
+    with Ledger.open(ledger) as desk:
+        secret = desk.key(key or key_file(ledger))
+
+        from unrank.collection.collection import open_collection
+        from unrank.desk.batch import open_batch
+        from unrank.desk.plan import make_plan
+        from unrank.forgetting.record import read_record
+        from unrank.rankers import load_ranker
+
+        desk.verify()
+        opened, known = open_collection(collection), read_record(Path(ranker)) or {}
+        batch = open_batch(desk, secret, opened, known)
+        if not batch.requests:
+            _nothing([request.id for request in batch.elsewhere])
+            return
+        batch.parts(opened)
+        places = [place for place in (Path(ranker), collection) if place.exists()]
+        made = make_plan(load_ranker(ranker), opened, batch, known, [*places, *(look or ())], base, device.value)
+        show_plan(made)
+
+
+def run(
+    ranker: RankerName,
+    collection: CollectionFolder,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Where to write the new ranker; else beside the old.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Run; without it the plan is shown, and nothing is done.")] = False,
+    method: Annotated[str, typer.Option(help="How to forget; 'unrank list methods' names them.")] = "cocol",
+    settings: Settings = None,
+    target: Annotated[str, typer.Option(help="The forget MRR to reach, as in 'unrank forget'.")] = "unseen",
+    reference: Annotated[list[str] | None, typer.Option(help=REFERENCE)] = None,
+    keep_at_least: Annotated[
+        float | None, typer.Option(help="The least share of its MRR that each kept set must keep.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="The audit must find no difference from a retrained ranker, and no loss.")
+    ] = False,
+    queries: Annotated[int, typer.Option(help="Queries of each set that the audit looks at.", min=1)] = 1_000,
+    look: Look = None,
+    base: Base = None,
+    seed: Seed = 0,
+    ledger: LedgerFile = Path("desk.ledger"),
+    key: KeyFile = None,
+    device: DeviceOption = DeviceName.auto,
+    quiet: Quiet = False,
+) -> None:
+    """Forget all that is open in one go, audit it, and record it; exit 3 where a gate is not passed."""
+    if keep_at_least is not None and not 0 < keep_at_least <= 1:
+        raise UnrankError(f"--keep-at-least {keep_at_least:g} is outside (0, 1]")
+    if not yes:
+        plan(ranker, collection, look, base, ledger, key, device)
+        say("nothing was done: --yes runs it")
+        return
+    with Ledger.open(ledger) as desk:
+        desk.key(key or key_file(ledger))
+
+        from unrank.cli.progress import progress
+        from unrank.desk.run import Orders, run_open
+
+        orders = Orders(
+            ranker,
+            collection,
+            method,
+            read_settings(settings),
+            target,
+            base,
+            tuple(reference or ()),
+            keep_at_least,
+            strict,
+            queries,
+            seed,
+            device.value,
+            tuple(look or ()),
+        )
+        with progress(quiet) as listener:
+            done = run_open(desk, key or key_file(ledger), orders, out, listener)
+    if done is None:
+        say("nothing is open on this collection: nothing was done")
+        return
+    show_done(done)
+    if not done.passed:
+        raise typer.Exit(NOT_REACHED)
+
+
+def show_plan(made: Plan) -> None:
+    batch = made.batch
+    say(f"{_numbers([request.id for request in batch.requests])} can go together in one run")
+    for one, other, pairs in made.overlaps:
+        say(f"  {one} and {other} name {count(pairs, 'pair')} alike")
+    if batch.elsewhere:
+        say(f"{_numbers([request.id for request in batch.elsewhere])} cannot: not in this collection as it was named")
+    if batch.again:
+        say("this ranker has not forgotten all that was asked for before: that is forgotten again with it")
+    show_partition(made.parts)
+    say(f"{count(made.noticing, 'query')} that stay will notice: something that is removed stands in their lists")
+    for text in made.examples:
+        say(f"  {text[:160]}")
+    say("still held by" if made.holders else "nothing was found on disk that still holds it")
+    for holder in made.holders:
+        say(f"  {holder.kind:<11}{holder.path}: {holder.why}")
+    for method, seconds in made.seconds.items():
+        say(f"with {method} it takes about {duration(seconds)} here")
+
+
+def show_done(done: Done) -> None:
+    for gate in done.gates:
+        say(f"{gate.name}: {'passed' if gate.passed else 'NOT passed'}; {gate.words}")
+    numbers = _numbers(done.requests)
+    if done.passed:
+        say(f"{numbers} fulfilled by run {done.run}; the new ranker is in {done.out}, its audit in {done.out}-audit")
+        for holder in done.result["holders"]:
+            say(f"  still to delete: {holder['kind']} {holder['path']}: {holder['why']}")
+    else:
+        say(f"{numbers} still open: run {done.run} did not pass; its ranker is in {done.out} to look at, not to use")
+
+
+def _nothing(elsewhere: list[int]) -> None:
+    say("nothing is open on this collection")
+    if elsewhere:
+        say(f"{_numbers(elsewhere)} open, but not in this collection as it was named")
+
+
+def _numbers(requests: list[int]) -> str:
+    """
+    >>> _numbers([4]), _numbers([1, 2])
+    ('request 4', 'requests 1, 2')
+    """
+    return f"request{'s' if len(requests) > 1 else ''} {', '.join(map(str, requests))}"

@@ -1,0 +1,145 @@
+"""What on disk still holds something that is to be forgotten: collections, rankers, and files with its very text.
+
+A ranker holds it if its record says that it was trained on the collection and not that it forgot it since. Files are
+searched for the texts as they stand, or as JSON writes them; what is compressed is not looked into.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from unrank.collection.collection import Collection, open_collection
+from unrank.collection.removal import Removal
+from unrank.desk.item import Item, items_of, normalised, removal_of
+from unrank.errors import UnrankError
+from unrank.forgetting.record import RECORD, read_record, recognised, removed_before
+
+NEEDLE = 200
+"""Characters of a text that are looked for."""
+WEIGHTS = (".safetensors", ".bin", ".pt", ".onnx")
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Something that must go, or must forget too."""
+
+    kind: Literal["collection", "ranker", "file"]
+    path: str
+    why: str
+
+
+def holders(places: Sequence[Path], items: Sequence[Item], collection: Collection) -> list[Holder]:
+    """All below these places that still holds any of the items."""
+    needles = _needles(items)
+    found: dict[str, Holder] = {}
+    for place in places:
+        for holder in _below(place, list(items), needles, collection):
+            found.setdefault(holder.path, holder)
+    return [found[path] for path in sorted(found)]
+
+
+def holds(collection: Collection, items: Sequence[Item]) -> list[bool]:
+    """Whether each of the items stands in a collection, by its id and with its text."""
+    known = {(item.query, item.document): item for item in _present(collection, items)}
+    return [_same(item, known.get((item.query, item.document))) for item in items]
+
+
+def without_names(found: Sequence[Holder], items: Sequence[Item]) -> list[Holder]:
+    """The same, with the folder in place of a path that itself tells what was removed."""
+    names = [name for item in items for name in (item.query, item.document) if name is not None and len(name) > 3]
+
+    def told(path: Path) -> Path:
+        while any(name in str(path) for name in names):
+            path = path.parent
+        return path
+
+    return [Holder(holder.kind, str(told(Path(holder.path))), holder.why) for holder in found]
+
+
+def _below(place: Path, items: list[Item], needles: list[bytes], collection: Collection) -> Iterator[Holder]:
+    if place.is_file():
+        yield from _file(place, needles)
+    for folder, inner, names in os.walk(place):
+        inner.sort()
+        here = Path(folder)
+        if "collection.json" in names:
+            inner.clear()
+            yield from _collection(here, items)
+        elif RECORD in names or any(name.endswith(WEIGHTS) for name in names):
+            inner.clear()
+            yield from _ranker(here, removal_of(items), collection)
+        else:
+            for name in sorted(names):
+                yield from _file(here / name, needles)
+
+
+def _collection(folder: Path, items: list[Item]) -> Iterator[Holder]:
+    try:
+        if held := sum(holds(open_collection(folder), items)):
+            yield Holder("collection", str(folder), f"holds {held} of {len(items)} named")
+    except UnrankError as error:
+        yield Holder("collection", str(folder), f"cannot be read, so what it holds is not known: {error}")
+
+
+def _ranker(folder: Path, removal: Removal, collection: Collection) -> Iterator[Holder]:
+    try:
+        record = read_record(folder)
+    except UnrankError:
+        record = None
+    if record is None:
+        yield Holder("ranker", str(folder), "has no record, so what it was trained on is not known")
+        return
+    trained_on = record.get("collection") or {}
+    if trained_on.get("name") != collection.name:
+        return
+    forgotten = recognised(collection, removed_before(record))
+    if (forgotten | removal) != forgotten:
+        yield Holder("ranker", str(folder), "was trained on this collection and has not forgotten all of it")
+
+
+def _file(path: Path, needles: list[bytes]) -> Iterator[Holder]:
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if any(content.find(needle) >= 0 for needle in needles):
+                yield Holder("file", str(path), "holds a text as it stands")
+    except (OSError, ValueError):  # gone, unreadable, or empty
+        return
+
+
+def _needles(items: Sequence[Item]) -> list[bytes]:
+    texts = {text[:NEEDLE] for item in items for text in (item.query_text, item.document_text) if text and text.strip()}
+    written = {
+        form for text in texts for form in (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])
+    }
+    return sorted(form.encode() for form in written)
+
+
+def _present(collection: Collection, items: Sequence[Item]) -> list[Item]:
+    """Those items whose ids a collection knows, with the texts that it has for them."""
+    import pyarrow as pa
+
+    def known(side: str) -> set[str]:
+        ids = sorted({name for item in items if (name := getattr(item, side)) is not None})
+        texts = collection.queries if side == "query" else collection.documents
+        return {id for id, row in zip(ids, texts.find(pa.array(ids, pa.string())), strict=True) if row >= 0}
+
+    queries, documents = known("query"), known("document")
+    there = [
+        item
+        for item in items
+        if (item.query is None or item.query in queries) and (item.document is None or item.document in documents)
+    ]
+    return items_of(removal_of(there), collection)
+
+
+def _same(item: Item, other: Item | None) -> bool:
+    if other is None:
+        return False
+    texts = ((item.query_text, other.query_text), (item.document_text, other.document_text))
+    return all(normalised(here or "") == normalised(there or "") for here, there in texts)

@@ -1,0 +1,149 @@
+"""The key of a ledger: 32 random bytes in a file of their own, which nobody else may read.
+
+Two keys follow from it: one makes the keyed hashes that are left of what was removed, the other signs certificates.
+Who has the ledger but not the key can neither read nor guess what was removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unrank.desk.item import HashKind, Item, normalised
+from unrank.errors import BadFile
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+SECRET_BYTES = 32
+HASH_BYTES = 16
+BLOCK_BYTES = 64
+READABLE_BY_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+Hash = Callable[[str], bytes]
+
+
+@dataclass(frozen=True)
+class Key:
+    """The secret, and what follows from it."""
+
+    secret: bytes
+
+    @cached_property
+    def hashing(self) -> bytes:
+        return self._derived("hashes of what was removed")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """By which the ledger knows its key again."""
+        return hashlib.sha256(self._derived("fingerprint")).hexdigest()
+
+    @property
+    def signing(self) -> Ed25519PrivateKey:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        return Ed25519PrivateKey.from_private_bytes(self._derived("signatures"))
+
+    @property
+    def public(self) -> str:
+        return self.signing.public_key().public_bytes_raw().hex()
+
+    def query_id(self, id: str) -> bytes:
+        return self._hash(b"query id:" + id.encode())
+
+    def document_id(self, id: str) -> bytes:
+        return self._hash(b"document id:" + id.encode())
+
+    def query_text(self, text: str) -> bytes:
+        return self._hash(b"query text:" + normalised(text).encode())
+
+    def document_text(self, text: str) -> bytes:
+        return self._hash(b"document text:" + normalised(text).encode())
+
+    def pair(self, query: bytes, document: bytes) -> bytes:
+        """A pair's hash, from any hash of its query and any of its document."""
+        return self._hash(b"pair:" + query + document)
+
+    def hashes(self, item: Item) -> Iterator[tuple[HashKind, bytes]]:
+        """All by which an item is recognised: by its ids, by its texts, and a pair by any mix of them."""
+        queries = list(self._sides(item.query, item.query_text, self.query_id, self.query_text))
+        documents = list(self._sides(item.document, item.document_text, self.document_id, self.document_text))
+        if item.kind == "pair":
+            yield from (("pair", self.pair(query, document)) for query in queries for document in documents)
+            yield from (("in pair", hashed) for hashed in (*queries[1:], *documents[1:]))
+        else:
+            yield from ((item.kind, hashed) for hashed in (*queries, *documents))
+
+    @staticmethod
+    def _sides(id: str | None, text: str | None, of_id: Hash, of_text: Hash) -> Iterator[bytes]:
+        if id is not None:
+            yield of_id(id)
+        if text is not None and normalised(text):
+            yield of_text(text)
+
+    @cached_property
+    def _pads(self) -> tuple[hashlib._Hash, hashlib._Hash]:
+        """HMAC's inner and outer hash, as far as they do not depend on the message: millions of rows share them."""
+        padded = self.hashing.ljust(BLOCK_BYTES, b"\0")
+        inner, outer = (hashlib.sha256(bytes(byte ^ mask for byte in padded)) for mask in (0x36, 0x5C))
+        return inner, outer
+
+    def _hash(self, message: bytes) -> bytes:
+        """HMAC-SHA-256, cut to half its length."""
+        inner, outer = self._pads
+        inner, outer = inner.copy(), outer.copy()
+        inner.update(message)
+        outer.update(inner.digest())
+        return outer.digest()[:HASH_BYTES]
+
+    def _derived(self, purpose: str) -> bytes:
+        return hmac.digest(self.secret, f"unrank desk: {purpose}".encode(), "sha256")
+
+
+def key_file(ledger: Path) -> Path:
+    """Where the key of a ledger lies unless another place is named."""
+    return ledger.with_name(f"{ledger.name}.key")
+
+
+def make_key(path: Path) -> Key:
+    """A new key, or the one that another process has made meanwhile."""
+    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(secrets.token_hex(SECRET_BYTES) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        path.hardlink_to(partial)
+    except FileExistsError:
+        pass
+    finally:
+        partial.unlink(missing_ok=True)
+    return read_key(path)
+
+
+def read_key(path: Path) -> Key:
+    try:
+        mode, text = path.stat().st_mode, path.read_text(encoding="ascii").strip()
+        secret = bytes.fromhex(text)
+    except FileNotFoundError as error:
+        raise BadFile(
+            path, "the ledger's key is not there: bring it back from a backup, for without it nothing removed is known"
+        ) from error
+    except OSError as error:
+        raise BadFile(path, error.strerror or "cannot be read") from error
+    except ValueError as error:
+        raise BadFile(path, "not a ledger's key: bring the right one back from a backup") from error
+    if len(secret) != SECRET_BYTES:
+        raise BadFile(path, "not a ledger's key: bring the right one back from a backup")
+    if mode & READABLE_BY_OTHERS:
+        raise BadFile(path, f"others may read the key (mode {stat.S_IMODE(mode):o}): chmod 600 it first")
+    return Key(secret)

@@ -1,0 +1,267 @@
+"""The ledger: one SQLite file that several processes read and write at once.
+
+What a request names stands in `named` as long as the request is pending; `keyed_hash` is what is left afterwards. Every
+change is one transaction together with its entry in the history, so that a process may die at any time.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple
+from datetime import UTC, date, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from unrank.desk.chain import START, BrokenChain, Entry, check_chain
+from unrank.desk.item import HashKind, Item, counts_of
+from unrank.desk.key import Key, make_key, read_key
+from unrank.desk.request import PENDING, Request, State
+from unrank.desk.schema import APPLICATION, MIGRATIONS, VERSION
+from unrank.errors import BadFile, UnrankError
+
+WAIT = 60.0
+"""Seconds to wait for another process to finish writing."""
+COLUMNS = "id, received, due, basis, state, run"
+
+
+class Ledger:
+    """An open ledger. Make or open one with `Ledger.open`."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self._connection = connection
+
+    @classmethod
+    def open(cls, path: Path, make_with: Path | None = None) -> Self:
+        """Open a ledger; with a place for its key, make one where there is none."""
+        if not path.exists() and make_with is not None:
+            _make(path, make_key(make_with))
+        if not path.is_file():
+            raise BadFile(path, "no such ledger; 'unrank desk add' makes one")
+        with _told(path):
+            connection = _connect(path)
+            try:
+                _check_version(path, connection)
+                _migrate(connection)
+            except BaseException:
+                connection.close()
+                raise
+        return cls(path, connection)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All that is written within is written together or not at all."""
+        if self._connection.in_transaction:
+            yield
+            return
+        with _told(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+
+    def ask(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with _told(self.path):
+            return self._connection.execute(query, values).fetchall()
+
+    def key(self, path: Path) -> Key:
+        """This ledger's key, and no other."""
+        key = read_key(path)
+        if key.fingerprint != self.about("key"):
+            raise BadFile(path, f"not the key of {self.path}: bring the right one back from a backup")
+        return key
+
+    def about(self, name: str) -> str:
+        return str(self.ask("SELECT value FROM about WHERE name = ?", [name])[0][0])
+
+    def write(self, event: str, request: int | None = None, **details: Any) -> Entry:
+        """Add an entry to the history, within the transaction whose change it tells of."""
+        number, before = self.head()
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        entry = Entry.after(number, before, request, now, event, details)
+        self.ask("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?)", astuple(entry))
+        return entry
+
+    def head(self) -> tuple[int, str]:
+        """Number and hash of the last entry."""
+        last = self.ask("SELECT number, hash FROM history ORDER BY number DESC LIMIT 1")
+        return (int(last[0][0]), str(last[0][1])) if last else (0, START)
+
+    def add(self, items: Sequence[Item], received: date, due: date, basis: str, key: Key) -> Request:
+        """Take a request in."""
+        if not items:
+            raise UnrankError("a request must name something: give a query, a document or a pair")
+        with self.transaction():
+            values = [received.isoformat(), due.isoformat(), basis]
+            insert = "INSERT INTO request (received, due, basis, state) VALUES (?, ?, ?, 'open') RETURNING id"
+            [[id]] = self.ask(insert, values)
+            for item in items:
+                self.ask("INSERT INTO named VALUES (?, ?, ?, ?, ?)", [id, *astuple(item)])
+                for kind, hashed in key.hashes(item):
+                    self.ask("INSERT OR IGNORE INTO keyed_hash VALUES (?, ?, ?)", [hashed, id, kind])
+            told = dict(zip(("received", "due", "basis"), values, strict=True))
+            self.write("added", id, **told, names=counts_of(items))
+        return Request(id, received, due, basis, State.OPEN)
+
+    def request(self, id: int) -> Request:
+        found = self.ask(f"SELECT {COLUMNS} FROM request WHERE id = ?", [id])
+        if not found:
+            raise UnrankError(f"{self.path}: there is no request {id}; 'unrank desk list --all' names those there are")
+        return _request(found[0])
+
+    def requests(self, states: Sequence[State], most: int = -1) -> list[Request]:
+        """Those in these states, state by state, the one that is due first before the others; -1 for all."""
+        query = f"SELECT {COLUMNS} FROM request WHERE state = ? ORDER BY due, id LIMIT ?"
+        found: list[Request] = []
+        for state in states:
+            left = most if most < 0 else most - len(found)
+            found += [_request(row) for row in self.ask(query, [state, left])]
+        return found
+
+    def counts(self) -> dict[State, int]:
+        found = dict(self.ask("SELECT state, count(*) FROM request GROUP BY state"))
+        return {state: found.get(state, 0) for state in State}
+
+    def items(self, request: int) -> list[Item]:
+        """What a request names; nothing once it is closed."""
+        columns = "query, document, query_text, document_text"
+        return [Item(*row) for row in self.ask(f"SELECT {columns} FROM named WHERE request = ?", [request])]
+
+    def history(self, request: int) -> list[Entry]:
+        return [Entry(*row) for row in self.ask("SELECT * FROM history WHERE request = ? ORDER BY number", [request])]
+
+    def hashes(self, kind: HashKind, states: Sequence[State] = (*PENDING, State.CLOSED)) -> set[bytes]:
+        """The keyed hashes of what requests in these states name."""
+        marks = ", ".join("?" * len(states))
+        query = (
+            f"SELECT hash FROM keyed_hash JOIN request ON request.id = request WHERE kind = ? AND state IN ({marks})"
+        )
+        return {row[0] for row in self.ask(query, [kind, *states])}
+
+    def move(self, id: int, state: State, **details: Any) -> None:
+        """Bring a request into another state, and say so in the history."""
+        self.ask("UPDATE request SET state = ? WHERE id = ?", [state, id])
+        self.write(str(state), id, **details)
+
+    def verify(self) -> str:
+        """The hash of the last entry, or an error that says where history breaks, or which request it contradicts."""
+        added: dict[int, dict[str, Any]] = {}
+        states: dict[int, str] = {}
+
+        def followed() -> Iterator[Entry]:
+            for row in self._connection.execute("SELECT * FROM history ORDER BY number"):
+                entry = Entry(*row)
+                if entry.request is not None and entry.event == "added":
+                    added[entry.request], states[entry.request] = entry.told, State.OPEN
+                elif entry.request is not None and entry.event in set(State):
+                    states[entry.request] = entry.event
+                yield entry
+
+        head = check_chain(followed(), str(self.path))
+        rows = self.ask(f"SELECT {COLUMNS} FROM request")
+        for id, received, due, basis, state, _ in rows:
+            told: Mapping[str, Any] = added.get(id, {})
+            if (told.get("received"), told.get("due"), told.get("basis"), states.get(id)) != (
+                received,
+                due,
+                basis,
+                state,
+            ):
+                raise BrokenChain(f"{self.path}: request {id} is not as its history says: it was changed beside it")
+        if missing := sorted(set(added) - {row[0] for row in rows}):
+            raise BrokenChain(f"{self.path}: request {missing[0]} is in the history and no longer in the ledger")
+        return head
+
+
+def _request(row: tuple[Any, ...]) -> Request:
+    id, received, due, basis, state, run = row
+    return Request(id, date.fromisoformat(received), date.fromisoformat(due), basis, State(state), run)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What SQLite cannot do, in one line."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise BadFile(path, f"the ledger cannot be used: {error}") from error
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=WAIT, isolation_level=None)
+    # What is deleted is overwritten, and no copy of the data ever goes to a temporary file.
+    for pragma in ("foreign_keys = ON", "secure_delete = ON", "temp_store = MEMORY"):
+        connection.execute(f"PRAGMA {pragma}")
+    return connection
+
+
+def _make(path: Path, key: Key) -> None:
+    """Make an empty ledger beside its place and link it there: of several processes one succeeds."""
+    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    partial.unlink(missing_ok=True)
+    os.close(os.open(partial, os.O_CREAT, 0o600))  # SQLite gives the files beside it the same mode
+    with _told(path):
+        connection = _connect(partial)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        _migrate(connection)
+        about = {"key": key.fingerprint, "public_key": key.public, "unscrubbed": "0"}
+        connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
+        connection.close()
+    try:
+        path.hardlink_to(partial)
+    except FileExistsError:
+        pass
+    finally:
+        partial.unlink()
+
+
+def _check_version(path: Path, connection: sqlite3.Connection) -> None:
+    [[application]], [[version]] = (
+        connection.execute(f"PRAGMA {name}").fetchall() for name in ("application_id", "user_version")
+    )
+    if application != APPLICATION:
+        raise BadFile(path, "not a ledger that unrank made")
+    if version > VERSION:
+        raise BadFile(path, f"a ledger of version {version}; this unrank knows versions up to {VERSION}: update unrank")
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    if connection.execute("PRAGMA user_version").fetchone()[0] == VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        [version] = connection.execute("PRAGMA user_version").fetchone()
+        for script in MIGRATIONS[version:]:
+            for statement in _statements(script):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _statements(script: str) -> Iterator[str]:
+    """One at a time: `executescript` would end the transaction."""
+    statement = ""
+    for line in script.splitlines():
+        statement += line + "\n"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

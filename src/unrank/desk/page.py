@@ -1,0 +1,153 @@
+"""The page of a certificate: for the person who asked, on paper or on a screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from unrank.audit.verdict import Verdict
+from unrank.errors import count
+from unrank.report.markup import Markup, element
+from unrank.report.page import Card, Page, Section, paragraph
+from unrank.report.table import Table, facts, figure, to_html, words
+from unrank.report.wording import duration
+
+ONE = {"queries": "query", "documents": "document", "pairs": "pair"}
+SETS = ("forget", "entangled", "disjoint", "test")
+
+
+def certificate_page(value: Mapping[str, Any], public_key: str) -> Page:
+    request, run = value["request"], value["run"]
+    record = run["record"]
+    named = ", ".join(count(number, kind) for kind, number in request["named"].items() if number)
+    cards = [
+        Card("Named", named),
+        Card("Forget MRR", f"{_mrr(record, 'before')} → {_mrr(record, 'after')}", f"target {record['target']:.3f}"),
+        Card("Audit, in all", Verdict(run["audit"]["verdict"]).short),
+        Card("Fulfilled", request["fulfilled"][:10], f"due {request['due']}"),
+    ]
+    together = "It was fulfilled by a run of its own."
+    if run["requests"] > 1:
+        others = count(run["requests"] - 1, "other request")
+        together = f"It was fulfilled together with {others}; all figures are of them together."
+    sections = [_asked(request), _done(run), _measured(run), _audited(run), _deleted(value), _not_claimed(value)]
+    return Page(
+        f"Certificate of forgetting, made on {value['made'][:10]} by {value['made_by']}",
+        f"Request {request['id']} was fulfilled.",
+        together,
+        cards,
+        [*sections, _sealed(value, public_key)],
+        [],
+    )
+
+
+def _asked(request: Mapping[str, Any]) -> Section:
+    rows = {name: request[name] for name in ("id", "received", "due", "basis", "state")}
+    rows |= {"what it named, as one keyed hash": request["keyed_hashes"]}
+    told = "What it named is not written here: the one who asked knows it, and nobody else has to."
+    return Section("asked", "Asked", "What was asked", [paragraph(told), facts("The request", rows)])
+
+
+def _done(run: Mapping[str, Any]) -> Section:
+    record = run["record"]
+    how = {
+        "method": record["method"],
+        "ranker": record["ranker"],
+        "collection": f"{record['collection']['name']} ({record['collection']['fingerprint']})",
+        "removed in all": ", ".join(count(number, ONE[kind]) for kind, number in run["removed"].items() if number),
+        "target": f"{record['target_name']} ({record['target']:.4f})",
+        "seed": record["seed"],
+        "epochs": record["epochs"],
+        "took": duration(record["seconds"]),
+        "device": record["device"],
+        "stored document vectors": {None: "none", True: "still valid", False: "stale"}[record["index_valid"]],
+    }
+    gates = [
+        [words(gate["name"]), words("passed" if gate["passed"] else "failed"), words(gate["words"])]
+        for gate in run["gates"]
+    ]
+    content = [
+        facts("How", how),
+        facts("Settings", record["settings"]),
+        to_html(Table("gates", "What it had to show", ["gate", "", "found"], gates, 3)),
+    ]
+    return Section("done", "Done", "What was done", content)
+
+
+def _measured(run: Mapping[str, Any]) -> Section:
+    rows = []
+    for name in SETS:
+        before, after = (run["record"][when].get(name) for when in ("before", "after"))
+        if before and after:
+            span = words(f"{after['low']:.3f} to {after['high']:.3f}")
+            kept = figure(run["kept"].get(name), ".1%")
+            rows.append(
+                [words(name), figure(before["mrr"]), figure(after["mrr"]), span, kept, figure(after["queries"], ",")]
+            )
+    head = ["set", "before", "after", "95 % interval after", "kept", "queries"]
+    told = (
+        "MRR says how high relevant documents stand: 1 is first place. Forget: what was removed. Entangled: what "
+        "shares a query or a document with it. Disjoint: the rest. Test: queries that nobody trained on."
+    )
+    content: list[Markup] = [paragraph(told), to_html(Table("measured", "MRR before and after", head, rows))]
+    if earlier := run["record"].get("earlier"):
+        content.append(
+            paragraph(f"What was forgotten before had an MRR of {earlier['before']:.3f}, now {earlier['after']:.3f}.")
+        )
+    return Section("measured", "Measured", "What was measured", content)
+
+
+def _audited(run: Mapping[str, Any]) -> Section:
+    rows = []
+    for name, found in run["audit"]["tests"].items():
+        span = f"{found['low']:.3f} to {found['high']:.3f}" if found["figure"] is not None else ""
+        row = [words(name.replace("_", " ")), words(found["verdict"]), figure(found["figure"]), words(span)]
+        rows.append([*row, figure(found["threshold"]), words(found["words"])])
+    head = ["test", "verdict", "figure", "95 % interval", "least difference that counts", "why"]
+    beside = f"It was compared with {count(run['references'], 'retrained ranker')}."
+    if not run["references"]:
+        beside = "No retrained ranker was at hand, so how one that never saw it would do cannot be known."
+    told = f"In all: {run['audit']['verdict']}. {beside}"
+    return Section(
+        "audit", "Audit", "Whether it held", [paragraph(told), to_html(Table("audit", "Tests", head, rows, 2))]
+    )
+
+
+def _deleted(value: Mapping[str, Any]) -> Section:
+    also = value["also_delete"]
+    rows = [[words(holder["kind"]), words(holder["path"]), words(holder["why"])] for holder in also["found"]]
+    found = to_html(Table("found", "Found on disk when the request was fulfilled", ["what", "where", "why"], rows, 3))
+    return Section(
+        "delete", "Also delete", "What else must be deleted", [found if rows else None, _bullets(also["in_general"])]
+    )
+
+
+def _not_claimed(value: Mapping[str, Any]) -> Section:
+    return Section("limits", "Not claimed", "What is not claimed", [_bullets(value["not_claimed"])])
+
+
+def _sealed(value: Mapping[str, Any], public_key: str) -> Section:
+    run, history = value["run"], value["history"]
+    hashes = {f"{name} (SHA-256)": hashed for name, hashed in run["files"].items()}
+    hashes |= {f"ranker: {name}": hashed for name, hashed in run["record"]["hashes"].items()}
+    hashes |= {f"history, entry {history['entries']}": history["last_hash"], "public key (Ed25519)": public_key}
+    entries = [
+        [words(str(entry["number"])), words(entry["at"]), words(entry["event"]), words(entry["hash"])]
+        for entry in history["of_request"]
+    ]
+    told = "'unrank desk verify' on the folder of this page tells whether a byte in it was changed."
+    content = [
+        paragraph(told),
+        to_html(Table("history", "History of the request", ["entry", "at", "what", "hash"], entries, 4)),
+        facts("Hashes", hashes),
+        facts("Versions", run["record"]["versions"]),
+    ]
+    return Section("seal", "Seal", "Hashes and seal", content)
+
+
+def _bullets(lines: Sequence[str]) -> Markup:
+    return element("ul", {}, [element("li", {}, line) for line in lines])
+
+
+def _mrr(record: Mapping[str, Any], when: str) -> str:
+    return f"{record[when]['forget']['mrr']:.3f}"

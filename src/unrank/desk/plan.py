@@ -1,0 +1,87 @@
+"""The plan: what a run would touch and about how long it takes, before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unrank.collection.collection import Collection
+from unrank.collection.partition import Partition
+from unrank.desk.batch import Batch
+from unrank.desk.holders import Holder, holders
+from unrank.engine.runtime import Device, Runtime
+from unrank.forgetting.estimate import estimate
+from unrank.forgetting.train import recipe_of
+from unrank.methods import make_method
+from unrank.rankers.base import Ranker
+
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run would do."""
+
+    batch: Batch
+    parts: Partition
+    overlaps: list[tuple[int, int, int]]
+    noticing: int
+    """Kept queries, for training and for testing, in whose lists something that is removed stands."""
+    examples: list[str]
+    holders: list[Holder]
+    seconds: dict[str, float]
+    """By method."""
+
+
+def make_plan(
+    ranker: Ranker,
+    collection: Collection,
+    batch: Batch,
+    known: Mapping[str, Any],
+    look: Sequence[Path],
+    base: str | None = None,
+    device: Device = "auto",
+) -> Plan:
+    parts = batch.parts(collection)
+    noticing = queries_that_notice(collection, parts)
+    cocol = make_method("cocol", ranker=ranker.kind)
+    seconds = {
+        "cocol": estimate(ranker, collection, parts, cocol, base or known.get("base"), device),
+        "retrain": _retraining(ranker, collection, parts, known, device),
+    }
+    return Plan(
+        batch,
+        parts,
+        batch.overlaps(collection),
+        len(noticing),
+        collection.queries.texts(noticing[:SHOWN]),
+        holders(look, batch.all_items, collection),
+        seconds,
+    )
+
+
+def queries_that_notice(collection: Collection, parts: Partition) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Queries that stay, and whose lists lose a document or hold one that is forgotten for another query."""
+    gone = np.union1d(parts.documents, np.unique(parts.forget[:, 1]))
+    noticing = []
+    for lists in (collection.relevant, collection.negatives):
+        rows = np.repeat(np.arange(len(lists.counts)), lists.counts)
+        noticing.append(np.unique(rows[np.isin(lists.values, gone)]))
+    return np.setdiff1d(np.union1d(*noticing), parts.queries)
+
+
+def _retraining(
+    ranker: Ranker, collection: Collection, parts: Partition, known: Mapping[str, Any], device: Device
+) -> float:
+    """From the epoch that was measured when the ranker was trained here, else from a few steps."""
+    recipe = recipe_of(ranker.kind)
+    measured = known.get("learning_epoch") or {}
+    same = (known.get("collection") or {}).get("fingerprint") == collection.fingerprint
+    if same and measured.get("device") == Runtime.on(device).name:
+        epochs = known["epochs"] if known.get("method") == recipe.name else recipe.epochs
+        return float(epochs * measured["seconds"])
+    return estimate(ranker, collection, parts, recipe, None, device)

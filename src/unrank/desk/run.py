@@ -1,0 +1,259 @@
+"""The run: forgets all that is open in one go, audits it, applies the gates, and records it.
+
+Each stage leaves a folder that appears whole or not at all, and the ledger is told at the end, in one transaction. A
+run that was stopped, however hard, goes on from the last folder; a request that was fulfilled is not open, and so
+never done twice.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unrank.audit.audit import AUDIT, audit_ranker
+from unrank.audit.case import Thoroughness
+from unrank.collection.collection import Collection, open_collection
+from unrank.desk.batch import Batch, open_batch
+from unrank.desk.closing import scrub
+from unrank.desk.gates import Gate, gates, shares_kept
+from unrank.desk.holders import holders, without_names
+from unrank.desk.ledger import Ledger
+from unrank.desk.request import State
+from unrank.disk import check_free, read_json, sha256
+from unrank.engine.runtime import Device, Progress
+from unrank.errors import BadFile, UnrankError
+from unrank.forgetting.forget import forget
+from unrank.forgetting.record import RECORD, read_record, recognised
+from unrank.methods import make_method
+from unrank.rankers import load_ranker
+from unrank.rankers.base import Ranker
+
+SECRET_PARTS = ("removed", "removed_before", "history")
+"""Of a ranker's record the ledger keeps all but these: hashes of what was removed, and the line a check."""
+
+
+@dataclass(frozen=True)
+class Orders:
+    """How a run is to forget, and what it must show."""
+
+    ranker: str
+    collection: Path
+    method: str = "cocol"
+    settings: Mapping[str, str] = field(default_factory=dict)
+    target: str = "unseen"
+    base: str | None = None
+    references: tuple[str, ...] = ()
+    keep_at_least: float | None = None
+    strict: bool = False
+    audit_queries: int = 1_000
+    seed: int = 0
+    device: Device = "auto"
+    look: tuple[Path, ...] = ()
+
+    def asked(self, batch: Batch, collection: Collection) -> dict[str, Any]:
+        """All that the result follows from, by which an interrupted run is known again."""
+        told = asdict(self) | {"collection": str(self.collection), "look": [str(place) for place in self.look]}
+        requests = [request.id for request in batch.requests]
+        removed = {"queries": len(batch.removal.queries), "documents": len(batch.removal.documents)}
+        return {
+            **told,
+            "references": list(self.references),
+            "ranker_files": folder_hash(Path(self.ranker)),
+            "collection_fingerprint": collection.fingerprint,
+            "requests": requests,
+            "removed": {**removed, "pairs": len(batch.removal.pairs)},
+        }
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a run came to."""
+
+    run: int
+    out: Path
+    requests: list[int]
+    gates: list[Gate]
+    result: dict[str, Any]
+
+    @property
+    def passed(self) -> bool:
+        return all(gate.passed for gate in self.gates)
+
+
+def run_open(
+    ledger: Ledger, key_place: Path, orders: Orders, out: Path | None = None, progress: Progress | None = None
+) -> Done | None:
+    """Fulfil all that is open on a collection; None where nothing is."""
+    key = ledger.key(key_place)
+    with only_run(key_place):
+        scrub(ledger)
+        ledger.verify()
+        collection = open_collection(orders.collection)
+        known = read_record(Path(orders.ranker)) or {}
+        batch = open_batch(ledger, key, collection, known)
+        if not batch.requests:
+            return None
+        batch.parts(collection)
+        asked = orders.asked(batch, collection)
+        run, place = _begun(ledger, asked, out)
+        for folder in (place, audit_folder(place)):
+            for partial in place.parent.glob(f".{folder.name}.partial-*"):
+                shutil.rmtree(partial)
+        original = load_ranker(orders.ranker)
+        _forget(original, known, collection, batch, orders, place, progress)
+        _audit(original, collection, batch, orders, place, progress)
+        return _finish(ledger, run, place, orders, batch, collection)
+
+
+@contextmanager
+def only_run(key_place: Path) -> Iterator[None]:
+    """One run at a time: the lock goes with the process, however it ends."""
+    # Not the ledger itself: SQLite's own locks on it would be lost when this file is closed.
+    with key_place.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UnrankError("another run is under way on this ledger: wait until it has ended") from error
+        yield
+
+
+def folder_hash(folder: Path) -> str | None:
+    """One hash for all files of a ranker's folder; None for a hub id."""
+    if not folder.is_dir():
+        return None
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    told = [[str(path.relative_to(folder)), sha256(path)] for path in files]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+
+def audit_folder(out: Path) -> Path:
+    return out.with_name(f"{out.name}-audit")
+
+
+def _begun(ledger: Ledger, asked: dict[str, Any], out: Path | None) -> tuple[int, Path]:
+    """The run that was interrupted, if the same is asked for again; else a new one."""
+    with ledger.transaction():
+        told = json.dumps(asked, sort_keys=True)
+        for id, place, before in ledger.ask("SELECT id, out, asked FROM run WHERE state = 'begun'"):
+            if before == told and out in (None, Path(place)):
+                return id, Path(place)
+            ledger.ask("UPDATE run SET state = 'abandoned' WHERE id = ?", [id])
+            ledger.write("run abandoned", run=id)
+        [[id]] = ledger.ask("SELECT coalesce(max(id), 0) + 1 FROM run")
+        place = out or _beside(asked["ranker"], id)
+        for folder in (place, audit_folder(place)):
+            check_free(folder)
+        ledger.ask("INSERT INTO run (id, state, out, asked) VALUES (?, 'begun', ?, ?)", [id, str(place), told])
+        ledger.write("run begun", run=id, requests=asked["requests"])
+        return id, place
+
+
+def _beside(ranker: str, run: int) -> Path:
+    old = Path(ranker)
+    folder = old.parent if old.is_dir() else Path()
+    return folder / f"{re.sub(r'-run[0-9]+$', '', old.name)}-run{run}"
+
+
+def _forget(
+    original: Ranker,
+    known: Mapping[str, Any],
+    collection: Collection,
+    batch: Batch,
+    orders: Orders,
+    out: Path,
+    progress: Progress | None,
+) -> None:
+    if out.exists():
+        removed = (read_record(out) or {}).get("removed")
+        if removed is None or recognised(collection, [removed]) != batch.removal:
+            raise UnrankError(
+                f"{out} exists and is not what this run would have written: remove it, or name another --out"
+            )
+        return
+    reference = load_ranker(orders.references[0]) if orders.references else None
+    result = forget(
+        original,
+        collection,
+        batch.removal,
+        method=make_method(orders.method, orders.settings, original.kind),
+        target=orders.target,
+        base=orders.base,
+        reference=reference,
+        known=known,
+        seed=orders.seed,
+        device=orders.device,
+        progress=progress,
+    )
+    result.save(out)
+
+
+def _audit(
+    original: Ranker, collection: Collection, batch: Batch, orders: Orders, out: Path, progress: Progress | None
+) -> None:
+    if audit_folder(out).exists():
+        return
+    found = audit_ranker(
+        load_ranker(out),
+        collection,
+        batch.removal,
+        original=original,
+        references=[load_ranker(name) for name in orders.references],
+        known=read_record(out),
+        thoroughness=Thoroughness(queries=orders.audit_queries),
+        seed=orders.seed,
+        device=orders.device,
+        progress=progress,
+    )
+    found.save(audit_folder(out))
+
+
+def _finish(ledger: Ledger, run: int, out: Path, orders: Orders, batch: Batch, collection: Collection) -> Done:
+    """Tell the ledger what came of it, all at once."""
+    record, audit_file = read_record(out), audit_folder(out) / AUDIT
+    if record is None:
+        raise BadFile(out / RECORD, "missing, though this run wrote it")
+    audit = read_json(audit_file)
+    passed = gates(record, audit, orders.keep_at_least, orders.strict)
+    old = [Path(place) for (place,) in ledger.ask("SELECT out FROM run WHERE id < ?", [run])]
+    look = [Path(orders.ranker), orders.collection, *old, *orders.look]
+    held = holders([place for place in look if place.exists()], batch.all_items, collection)
+    result = {
+        "record": {name: value for name, value in record.items() if name not in SECRET_PARTS},
+        "kept": shares_kept(record),
+        "audit": audit,
+        "gates": [asdict(gate) for gate in passed],
+        "holders": [asdict(holder) for holder in without_names(held, batch.all_items)],
+        "files": {
+            "ranker": folder_hash(out),
+            "old ranker": folder_hash(Path(orders.ranker)),
+            AUDIT: sha256(audit_file),
+        },
+    }
+    done = Done(run, out, [request.id for request in batch.requests], passed, result)
+    _record(ledger, done)
+    return done
+
+
+def _record(ledger: Ledger, done: Done) -> None:
+    told = json.dumps(done.result, ensure_ascii=False)
+    proof: dict[str, Any] = {"run": done.run, "result": hashlib.sha256(told.encode()).hexdigest()}
+    with ledger.transaction():
+        state = "passed" if done.passed else "failed"
+        ledger.ask("UPDATE run SET state = ?, result = ? WHERE id = ?", [state, told, done.run])
+        if not done.passed:
+            failed = [gate.name for gate in done.gates if not gate.passed]
+            ledger.write("run failed", **proof, requests=done.requests, gates=failed)
+            return
+        for id in done.requests:
+            if ledger.request(id).state is not State.OPEN:
+                raise UnrankError(f"request {id} was ended while the run was under way: run again for the others")
+            ledger.ask("UPDATE request SET run = ? WHERE id = ?", [done.run, id])
+            ledger.move(id, State.FULFILLED, **proof)

@@ -1,0 +1,236 @@
+"""One request from the mail to the certificate, and all that can be wrong with one, by command line alone."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Refused
+from unrank.cli.main import run
+from unrank.desk.key import key_file
+from unrank.desk.ledger import Ledger
+from unrank.desk.schema import VERSION
+
+Said = pytest.CaptureFixture[str]
+SETTINGS = ["--set", "learning_rate=1e-3", "--set", "epochs=10", "--target", "90%", "--queries", "20", "--quiet"]
+CANARY = "zyxomma"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("desk")
+
+
+@pytest.fixture(scope="module")
+def marked(beir: Path, folder: Path) -> Path:
+    """The BEIR folder with ids and texts that nobody would meet by chance, so that raw bytes can be searched."""
+    out = folder / "beir"
+    shutil.copytree(beir, out)
+    for path in [*out.glob("*.jsonl"), *out.glob("qrels/*.tsv")]:
+        text = path.read_text()
+        for name in ("query", "doc"):
+            text = text.replace(f"{name}1", f"{CANARY}-{name}1")
+        path.write_text(text)
+    corpus = [json.loads(line) for line in (out / "corpus.jsonl").read_text().splitlines()]
+    for row in corpus:
+        if row["_id"].startswith(CANARY):
+            row["text"] = f"{CANARY} {row['_id'].removeprefix(CANARY)} {row['text']}"
+    (out / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in corpus))
+    return out
+
+
+@pytest.fixture(scope="module")
+def walked(marked: Path, folder: Path, encoder: Path) -> Path:
+    """The collection and a ranker trained on it."""
+    assert run(["import", f"beir:{marked}", "--out", str(folder / "collection"), "--candidates", "10"]) == 0
+    command = ["train", str(folder / "collection"), "--ranker", "bi-encoder", "--base", str(encoder), "--quiet"]
+    settings = [item for name in ("epochs=4", "learning_rate=1e-3", "batch=48") for item in ("--set", name)]
+    assert run([*command, "--out", str(folder / "ranker"), *settings]) == 0
+    return folder
+
+
+def test_the_whole_walk(
+    walked: Path, capsys: Said, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(walked)
+
+    def desk(*words: str) -> str:
+        capsys.readouterr()
+        assert run(["desk", *words]) == 0
+        return capsys.readouterr().out
+
+    # the mail: words are found, one is chosen; two more requests come, one of them late
+    found = desk("add", "collection", "--find", f"{CANARY} doc1")
+    assert "nothing was taken in: say which with --choose" in found
+    number = next(line.split()[0] for line in found.splitlines() if f"{CANARY}-doc1" in line.split())
+    assert "request 1, due" in desk("add", "collection", "--find", f"{CANARY} doc1", "--choose", number)
+    desk("add", "collection", "--query", f"{CANARY}-query1", "--basis", "objection", "--received", "2026-01-31")
+    Path("removal.json").write_text(json.dumps({"documents": [f"{CANARY}-doc10", f"{CANARY}-doc12"]}))
+    assert "removal.json names what is to be forgotten" in desk("add", "collection", "--removal", "removal.json")
+    Path("removal.json").unlink()
+    listed = desk("list").splitlines()
+    assert listed[1].split() == ["2", "overdue", "2026-01-31", "2026-02-28", "objection"]
+    assert f"document {CANARY}-doc1: {CANARY}" in desk("show", "1")
+
+    # the plan, which a run shows too and does nothing
+    for said in (desk("plan", "ranker", "collection", "--look", "beir"), desk("run", "ranker", "collection")):
+        assert "requests 2, 1, 3 can go together in one run" in said
+        assert "that stay will notice" in said and "with cocol it takes about" in said and "with retrain it" in said
+        assert "ranker: was trained on this collection and has not forgotten all of it" in said
+        assert "collection: holds 4 of 4 named" in said
+    assert not Path("ranker-run1").exists()
+
+    # the run, the next request, and a run that keeps what was forgotten before
+    assert "requests 2, 1, 3 fulfilled by run 1; the new ranker is in ranker-run1" in desk(
+        "run", "ranker", "collection", "--yes", "--keep-at-least", "0.1", *SETTINGS
+    )
+    assert "nothing is open" in desk("run", "ranker", "collection", "--yes", *SETTINGS)
+    desk("add", "collection", *(f"--document={CANARY}-doc{number}" for number in (15, 17, 18)))
+    assert "request 4 fulfilled by run 2" in desk("run", "ranker-run1", "collection", "--yes", *SETTINGS)
+    record = json.loads(Path("ranker-run2/unrank.json").read_text())
+    assert len(record["removed_before"]) == 1 and record["earlier"] is not None
+
+    # the end: closed, certified, verified, and not let in again
+    for request in "1234":
+        desk("close", request)
+        desk("certificate", request, "--out", f"certificate{request}")
+        assert "not a byte was changed" in desk("verify", f"certificate{request}")
+    assert "keyed hashes are left" in desk("show", "1")
+    assert run(["filter", "beir:beir", "--ledger", "desk.ledger", "--out", "filtered"]) == 0
+    assert run(["import", "beir:filtered", "--out", "next", "--candidates", "10"]) == 0
+
+    names = [f"{CANARY}-query1", *(f"{CANARY}-doc{number}" for number in (1, 10, 12, 15, 17, 18))]
+    texts = [json.loads(line)["text"] for line in Path("beir/corpus.jsonl").read_text().splitlines()]
+    gone = [name.encode() for name in names] + [text.encode() for text in texts if text.startswith(CANARY)]
+    places = [*Path().glob("desk.ledger*"), *Path().glob("ranker-run*"), *Path().glob("certificate*")]
+    for path in (path for place in places for path in [place, *place.rglob("*")] if path.is_file()):
+        content = path.read_bytes()
+        assert CANARY.encode() not in content, path
+        assert not [name for name in gone if name in content], path
+    for path in Path("filtered").rglob("*.*"):
+        rows = path.read_text().splitlines() if path.is_file() else []
+        assert not [row for row in rows for name in names if f'"{name}"' in row or name in row.split("\t")]
+    check_page(Path("certificate1"))
+    check_changes(Path("certificate1"), walked / "desk.ledger", refused, tmp_path)
+
+
+def check_changes(certificate: Path, ledger: Path, refused: Refused, tmp_path: Path) -> None:
+    """A changed certificate is refused."""
+    shutil.copytree(certificate, tmp_path / "certificate")
+    generator = random.Random(2)
+    for path in sorted((tmp_path / "certificate").iterdir()):
+        whole = path.read_bytes()
+        for _ in range(5):
+            content = bytearray(whole)
+            content[generator.randrange(len(content))] ^= generator.randrange(1, 256)
+            path.write_bytes(content)
+            assert "changed after it was signed" in refused("desk", "verify", path.parent, "--ledger", ledger)
+        path.write_bytes(whole)
+    assert "signed by another key" in refused("desk", "verify", path.parent, "--public-key", "ab" * 32)
+
+
+def check_page(certificate: Path) -> None:
+    """It opens offline and says what matters."""
+    page = (certificate / "certificate.html").read_text()
+    for words in (
+        "Request 1 was fulfilled.",
+        "What is not claimed",
+        "What else must be deleted",
+        "cannot be known",
+        "2 other requests",
+    ):
+        assert words in page
+    assert "http://" not in page and "https://" not in page
+    value = json.loads((certificate / "certificate.json").read_text())["certificate"]
+    assert value["request"]["named"] == {"query": 0, "document": 1, "pair": 0}
+    assert value["run"]["record"]["method"] == "cocol" and "removed_before" not in value["run"]["record"]
+    assert {holder["kind"] for holder in value["also_delete"]["found"]} == {"ranker", "collection"}
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ([], "a request must name something"),
+        (["--document", "doc1", "--due", "tomorrow"], "--due 'tomorrow' is no date"),
+        (["--document", "doc1", "--received", "2026-02-30"], "'2026-02-30' is no date"),
+        (["--document", "doc1", "--received", "2026-02-03", "--due", "2026-02-01"], "before it was received"),
+        (["--document", "nothing"], "not in the collection: 'nothing'"),
+        (["--query", "test1"], "names test queries"),
+        (["--document", "more1"], "nothing that it names is a relevant training pair"),
+        (["--find", " "], "nothing to look for"),
+        (["--find", "ba", "--choose", "99"], "give numbers from 1 to"),
+        (["--document", "doc1", "--basis", "whim"], "'whim'"),
+        (["--removal", "none.json"], "no such file"),
+    ],
+)
+def test_requests_that_cannot_be(
+    refused: Refused, collection: Path, tmp_path: Path, words: list[str], problem: str
+) -> None:
+    assert problem in refused("desk", "add", collection, *words, "--ledger", tmp_path / "desk.ledger")
+
+
+def test_ledgers_that_cannot_be_used(refused: Refused, collection: Path, ranker: Path, tmp_path: Path) -> None:
+    ledger = tmp_path / "desk.ledger"
+    for words in (
+        ["list"],
+        ["show", 1],
+        ["close", 1],
+        ["plan", ranker, collection],
+        ["run", ranker, collection],
+        ["verify"],
+    ):
+        assert "no such ledger" in refused("desk", *words, "--ledger", ledger)
+    assert run(["desk", "add", str(collection), "--document", "doc1", "--ledger", str(ledger)]) == 0
+    assert "there is no request 7" in refused("desk", "show", 7, "--ledger", ledger)
+    assert "request 1 is not fulfilled" in refused("desk", "close", 1, "--ledger", ledger)
+    out = tmp_path / "certificate"
+    assert "only a fulfilled one" in refused("desk", "certificate", 1, "--out", out, "--ledger", ledger)
+    assert "outside (0, 1]" in refused("desk", "run", ranker, collection, "--keep-at-least", 2, "--ledger", ledger)
+    key = key_file(ledger)
+    key.rename(tmp_path / "elsewhere")
+    for command in (
+        ["desk", "close", 1],
+        ["desk", "run", ranker, collection, "--yes"],
+        ["filter", "beir:x", "--out", out],
+    ):
+        assert "key is not there" in refused(*command, "--ledger", ledger)
+    (tmp_path / "elsewhere").rename(key)
+    with Ledger.open(ledger) as opened:
+        opened.ask("DROP TRIGGER history_is_not_changed")
+        opened.ask("UPDATE history SET details = '{}' WHERE number = 1")
+    for words in (["verify"], ["close", 1], ["run", ranker, collection, "--yes"], ["plan", ranker, collection]):
+        assert "history is broken at entry 1 (request 1, added" in refused("desk", *words, "--ledger", ledger)
+    with Ledger.open(ledger) as opened:
+        opened.ask(f"PRAGMA user_version = {VERSION + 1}")
+    assert f"a ledger of version {VERSION + 1}" in refused("desk", "list", "--ledger", ledger)
+
+
+def test_what_is_overdue_stands_in_red(
+    collection: Path, tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    yesterday = str(date.today() - timedelta(days=1))
+    for due in (str(date.today()), yesterday):
+        dates = ["--received", "2026-01-01", "--due", due]
+        assert run(["desk", "add", str(collection), "--document", "doc1", *dates, "--ledger", str(tmp_path / "l")]) == 0
+    capsys.readouterr()
+    assert run(["desk", "list", "--ledger", str(tmp_path / "l")]) == 0
+    first, second = capsys.readouterr().out.splitlines()[1:3]
+    assert "\x1b[31m" in first and "overdue" in first and yesterday in first
+    assert "\x1b[31m" not in second
+    assert run(["desk", "list", "--json", "--ledger", str(tmp_path / "l")]) == 0
+    assert [request["overdue"] for request in json.loads(capsys.readouterr().out)] == [True, False]
+
+
+def test_a_request_of_another_collection_waits(
+    collection: Path, golden_folder: Path, ranker: Path, tmp_path: Path, capsys: Said
+) -> None:
+    ledger = str(tmp_path / "l")
+    assert run(["desk", "add", str(golden_folder), "--document", "d3", "--ledger", ledger]) == 0
+    assert run(["desk", "plan", str(ranker), str(collection), "--ledger", ledger]) == 0
+    assert "request 1 open, but not in this collection" in capsys.readouterr().out

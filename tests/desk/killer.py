@@ -1,0 +1,78 @@
+"""Run what is open, and kill it at random, again and again: `python -m tests.desk.killer FOLDER KILLS`.
+
+A process of its own that imports all that a run needs and computes nothing: torch does not survive a fork after it has
+computed, and starting anew each time would kill imports and no work. Prints how often a run was killed at work.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import random
+import sys
+from functools import partial
+from pathlib import Path
+from time import monotonic
+
+import torch
+
+from unrank.audit.case import Thoroughness
+from unrank.cli.main import run
+from unrank.desk import run as desk_run
+
+MODULES = ("unrank.rankers.bi_encoder", "sentence_transformers", "bm25s")
+
+
+def command(folder: Path, ranker: Path) -> list[str]:
+    told = ["desk", "run", str(ranker), str(folder / "collection"), "--ledger", str(folder / "desk.ledger")]
+    return [
+        *told,
+        "--yes",
+        "--quiet",
+        "--device",
+        "cpu",
+        "--target",
+        "60%",
+        "--set",
+        "learning_rate=1e-3",
+        "--queries",
+        "10",
+    ]
+
+
+def work(folder: Path, ranker: Path) -> None:
+    """What takes most of a tiny audit's time is cut short."""
+    desk_run.Thoroughness = partial(Thoroughness, relearning_steps=(1,))  # type: ignore[attr-defined, assignment]
+    torch.set_num_threads(1)
+    os._exit(run(command(folder, ranker)))
+
+
+def started(folder: Path, ranker: Path) -> multiprocessing.process.BaseProcess:
+    process = multiprocessing.get_context("fork").Process(target=work, args=(folder, ranker))
+    process.start()
+    return process
+
+
+def main(folder: Path, kills: int) -> None:
+    for module in MODULES:
+        importlib.import_module(module)
+    began = monotonic()
+    first = started(folder / "whole", folder / "whole" / "ranker")
+    first.join(120)
+    assert first.exitcode == 0, "the run did not come to its end"
+    whole, generator, killed = monotonic() - began, random.Random(3), 0
+    for _ in range(kills):
+        process = started(folder / "killed", folder / "killed" / "ranker")
+        process.join(generator.uniform(0.05, 0.6 * whole))
+        killed += process.is_alive()
+        process.kill()
+        process.join()
+    last = started(folder / "killed", folder / "killed" / "ranker")
+    last.join(120)
+    assert last.exitcode == 0, "the run did not come to its end"
+    print(killed, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

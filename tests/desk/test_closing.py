@@ -1,0 +1,80 @@
+"""After a request is closed, no byte of the ledger's files tells what it named."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.desk.conftest import DOCUMENT, PAIR, QUERY, take_in
+from unrank.desk import closing
+from unrank.desk.closing import close, scrub
+from unrank.desk.item import Item
+from unrank.desk.key import Key
+from unrank.desk.ledger import Ledger
+from unrank.desk.request import State
+from unrank.errors import UnrankError
+
+NAMED = (QUERY, DOCUMENT, PAIR)
+
+
+def fulfilled(ledger: Ledger, key: Key, *items: Item) -> int:
+    request = take_in(ledger, key, *items)
+    with ledger.transaction():
+        ledger.move(request.id, State.FULFILLED)
+    return request.id
+
+
+def said_in(folder: Path, *items: Item) -> set[str]:
+    """Which ids and texts of the items stand in the bytes of the files of a folder."""
+    content = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    texts = {text for item in items for text in vars(item).values() if text is not None}
+    return {text for text in texts if text.encode() in content}
+
+
+def test_no_byte_is_left(ledger: Ledger, key: Key, path: Path) -> None:
+    """Enough requests around it that pages split and are moved, and some that long texts overflow."""
+    for number in range(300):
+        take_in(ledger, key, Item(document=f"other{number}", document_text=f"word{number} " * (number % 700)))
+    id = fulfilled(ledger, key, *NAMED)
+    long = fulfilled(ledger, key, Item(document="long", document_text="a very long tale " * 5_000))
+    assert len(said_in(path.parent, *NAMED)) == 8
+    close(ledger, id)
+    close(ledger, long)
+    assert said_in(path.parent, *NAMED) == set()
+    content = b"".join(file.read_bytes() for file in path.parent.iterdir())
+    assert b"a very long tale" not in content and b"word299" in content
+    assert ledger.items(id) == [] and len(ledger.hashes("pair")) == 4
+    ledger.verify()
+
+
+def test_a_close_that_was_stopped_between_its_steps_is_made_up_for(
+    ledger: Ledger, key: Key, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = fulfilled(ledger, key, *NAMED)
+
+    def stopped(ledger: Ledger) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(closing, "scrub", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        close(ledger, id)
+    assert said_in(path.parent, *NAMED), "what was written to the log is still there"
+    with Ledger.open(path) as later:
+        scrub(later)
+    assert said_in(path.parent, *NAMED) == set()
+
+
+def test_a_reader_in_the_way_is_told(ledger: Ledger, key: Key, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    id = fulfilled(ledger, key, *NAMED)
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM named").fetchall()
+    ledger.ask("PRAGMA busy_timeout = 100")
+    with pytest.raises(UnrankError, match="another process still reads"):
+        close(ledger, id)
+    assert ledger.request(id).state is State.CLOSED
+    reader.close()
+    scrub(ledger)
+    assert said_in(path.parent, *NAMED) == set()

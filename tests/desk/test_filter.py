@@ -1,0 +1,203 @@
+"""The filter: in every format, what was removed does not pass, and everything else does as it came."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tracemalloc
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.desk.conftest import DOCUMENT, PAIR, QUERY, take_in
+from unrank.collection.sources.source import Judgement, Raw, Text
+from unrank.desk.columns import kept_row
+from unrank.desk.filter import Tally, _filter_raw, filter_source
+from unrank.desk.key import Key
+from unrank.desk.ledger import Ledger
+from unrank.desk.request import State
+from unrank.desk.sieve import Sieve
+from unrank.errors import BadFile, UnknownName, UnrankError
+
+ASKED, FOUND = str(QUERY.query_text), str(DOCUMENT.document_text)
+LEFT, RIGHT = str(PAIR.query_text), str(PAIR.document_text)
+
+ROWS: list[dict[str, Any]] = [
+    {"query": "a", "positive": "x", "negative": "y"},
+    {"query": ASKED.upper(), "positive": "x", "negative": "y"},
+    {"query": "b", "positive": f" {FOUND.lower()}\n", "negative": "y"},
+    {"query": "c", "positive": "x", "negative": FOUND},
+    {"query": LEFT, "positive": RIGHT, "negative": "y"},
+    {"query": LEFT, "positive": "x", "negative": "y"},
+    {"query": 'd, "quoted"', "positive": RIGHT, "negative": "ü"},
+]
+KEPT = [0, 5, 6]
+
+
+@pytest.fixture
+def sieve(ledger: Ledger, key: Key) -> Sieve:
+    take_in(ledger, key, QUERY, DOCUMENT, PAIR)
+    return Sieve.of(ledger, key)
+
+
+def test_json_lines_pass_as_they_came(sieve: Sieve, tmp_path: Path) -> None:
+    lines = [json.dumps(row, ensure_ascii=bool(number % 2)) for number, row in enumerate(ROWS)]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines) + "\n")
+    tally = filter_source(f"triples:{tmp_path / 'in.jsonl'}", tmp_path / "out.jsonl", sieve)
+    assert (tmp_path / "out.jsonl").read_text().splitlines() == [lines[number] for number in KEPT]
+    assert tally.read == {"in.jsonl": 7} and tally.dropped == {"in.jsonl": 4}
+
+
+def test_tables(sieve: Sieve, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    with (folder / "train.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(ROWS[0]))
+        writer.writeheader()
+        writer.writerows(ROWS)
+    flat = [{name: text.strip() for name, text in row.items()} for row in ROWS]
+    lines = ["\t".join(flat[0]), *("\t".join(row.values()) for row in flat)]
+    (folder / "more.tsv").write_text("\n".join(lines) + "\n")
+    pq.write_table(pa.Table.from_pylist(ROWS), folder / "test.parquet")
+    filter_source(f"triples:{folder}", tmp_path / "out", sieve)
+    with (tmp_path / "out" / "train.csv").open(newline="") as file:
+        assert [*csv.DictReader(file)] == [ROWS[number] for number in KEPT]
+    assert (tmp_path / "out" / "more.tsv").read_text().splitlines() == [lines[0], *(lines[n + 1] for n in KEPT)]
+    table = pq.read_table(tmp_path / "out" / "test.parquet")
+    assert table.to_pylist() == [ROWS[number] for number in KEPT]
+    assert table.schema.equals(pq.read_schema(folder / "test.parquet"))
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_of_a_list_of_negatives_only_the_removed_are_taken_out(sieve: Sieve, tmp_path: Path, ending: str) -> None:
+    rows = [
+        {"query": "a", "positive": "x", "negatives": ["y", FOUND, "z"]},
+        {"query": "b", "positive": "x", "negatives": [FOUND]},
+        {"query": "c", "positive": "x", "negatives": []},
+    ]
+    source, out = tmp_path / f"in.{ending}", tmp_path / f"out.{ending}"
+    if ending == "jsonl":
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), source)
+    filter_source(f"triples:{source}", out, sieve)
+    found = pq.read_table(out).to_pylist() if ending == "parquet" else [*map(json.loads, out.read_text().splitlines())]
+    assert found == [{**rows[0], "negatives": ["y", "z"]}, rows[2]]
+
+
+def test_labelled_pairs(sieve: Sieve) -> None:
+    assert kept_row({"query": "a", "passage": FOUND, "label": 0}, sieve) is None
+    assert kept_row({"query": "a", "passage": "x", "label": 1}, sieve) == {"query": "a", "passage": "x", "label": 1}
+
+
+TEXTS = {
+    "queries": [("q1", "a"), ("again", ASKED), (str(QUERY.query), "new words"), ("q2", LEFT), ("query-left", "other")],
+    "documents": [
+        ("d1", "x"),
+        ("again", FOUND),
+        ("document-quixote", "new"),
+        ("d2", RIGHT),
+        ("document-right", "o"),
+    ],
+}
+JUDGED = [
+    ("q1", "d1"), ("again", "d1"), (str(QUERY.query), "d1"), ("q1", "again"), ("q1", str(DOCUMENT.document)),
+    ("q2", "d2"), ("query-left", "document-right"), ("q2", "document-right"), ("query-left", "d2"), ("q2", "d1"),
+]  # fmt: skip
+LEFT_OVER = [("q1", "d1"), ("q2", "d1")]
+IDS = {"queries": ["q1", "q2", "query-left"], "documents": ["d1", "d2", "document-right"]}
+
+
+def test_beir(sieve: Sieve, tmp_path: Path) -> None:
+    folder, out = tmp_path / "in", tmp_path / "out"
+    (folder / "qrels").mkdir(parents=True)
+    for name, side in (("queries", "queries"), ("corpus", "documents")):
+        rows = [{"_id": id, "title": "", "text": text, "metadata": {"n": 1}} for id, text in TEXTS[side]]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = [f"{query}\t{document}\t1\n" for query, document in JUDGED]
+    (folder / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+    (folder / "qrels" / "bare.tsv").write_text("".join(lines))
+    tally = filter_source(f"beir:{folder}", out, sieve)
+    for name, side in (("queries", "queries"), ("corpus", "documents")):
+        rows = [json.loads(line) for line in (out / f"{name}.jsonl").read_text().splitlines()]
+        assert [row["_id"] for row in rows] == IDS[side] and rows[0]["metadata"] == {"n": 1}
+    kept = [f"{query}\t{document}\t1" for query, document in LEFT_OVER]
+    assert (out / "qrels" / "train.tsv").read_text().splitlines() == ["query-id\tcorpus-id\tscore", *kept]
+    assert (out / "qrels" / "bare.tsv").read_text().splitlines() == kept
+    assert tally.dropped["qrels/train.tsv"] == 8
+
+
+@pytest.mark.parametrize("ending", ["tsv", "jsonl"])
+def test_trec(sieve: Sieve, tmp_path: Path, ending: str) -> None:
+    folder, out = tmp_path / "in", tmp_path / "out"
+    (folder / "runs").mkdir(parents=True)
+    for side, texts in TEXTS.items():
+        lines = [f"{id}\t{text}" if ending == "tsv" else json.dumps({"id": id, "text": text}) for id, text in texts]
+        (folder / f"{side}.{ending}").write_text("\n".join(lines) + "\n")
+    (folder / "qrels.txt").write_text("".join(f"{query} 0 {document} 1\n" for query, document in JUDGED))
+    (folder / "runs" / "bm25.txt").write_text("".join(f"{query} Q0 {document} 1 1.0 t\n" for query, document in JUDGED))
+    filter_source(f"trec:{folder}", out, sieve)
+    for side, ids in IDS.items():
+        assert len((out / f"{side}.{ending}").read_text().splitlines()) == len(ids)
+    assert (out / "qrels.txt").read_text().splitlines() == [f"{query} 0 {document} 1" for query, document in LEFT_OVER]
+    assert len((out / "runs" / "bm25.txt").read_text().splitlines()) == 2
+
+
+def test_what_is_no_file_is_written_as_a_beir_folder(sieve: Sieve, tmp_path: Path) -> None:
+    texts = {side: [Text(*text) for text in texts] for side, texts in TEXTS.items()}
+    judged = {"train/fold0": lambda: [Judgement(*pair, 1) for pair in JUDGED]}
+    _filter_raw(Raw("made", lambda: texts["queries"], lambda: texts["documents"], judged), tmp_path, sieve, Tally())
+    lines = (tmp_path / "qrels" / "train-fold0.tsv").read_text().splitlines()
+    assert lines[1:] == [f"{query}\t{document}\t1" for query, document in LEFT_OVER]
+    assert len((tmp_path / "corpus.jsonl").read_text().splitlines()) == 3
+
+
+def test_open_requests_count_and_withdrawn_ones_do_not(ledger: Ledger, key: Key) -> None:
+    request = take_in(ledger, key, DOCUMENT)
+    row = {"query": "a", "positive": FOUND}
+    assert kept_row(row, Sieve.of(ledger, key)) is None
+    with ledger.transaction():
+        ledger.move(request.id, State.WITHDRAWN)
+    assert kept_row(row, Sieve.of(ledger, key)) == row
+
+
+def test_bad_data_leaves_nothing_behind(sieve: Sieve, tmp_path: Path) -> None:
+    out, bad = tmp_path / "out.jsonl", tmp_path / "bad.jsonl"
+    bad.write_text('{"query": "a", "positive": "b"}\n{"query": "a"}\n')
+    with pytest.raises(BadFile, match="line 2"):
+        filter_source(f"triples:{bad}", out, sieve)
+    with pytest.raises(UnknownName, match="unknown source"):
+        filter_source("tripels:x", out, sieve)
+    with pytest.raises(UnrankError, match="needs a location"):
+        filter_source("triples:", out, sieve)
+    with pytest.raises(BadFile, match="no such file"):
+        filter_source(f"triples:{tmp_path / 'none.jsonl'}", out, sieve)
+    assert [path.name for path in tmp_path.glob("*out*")] == []
+
+
+def rows_to_pass(path: Path, count: int) -> Path:
+    """A row is a passage of fifty words, as training data has them."""
+    words = " ".join(f"word{number}" for number in range(50))
+    with path.open("w") as file:
+        for number in range(count):
+            row = {"query": f"query {number % 1000}", "positive": f"{number} {words}", "negative": f"{words} {number}"}
+            file.write(json.dumps(row) + "\n")
+    return path
+
+
+def test_twenty_thousand_rows_a_second_in_flat_memory(sieve: Sieve, tmp_path: Path) -> None:
+    few, more, many = (rows_to_pass(tmp_path / f"{count}.jsonl", count) for count in (500, 3_000, 40_000))
+    began = process_time()
+    filter_source(f"triples:{many}", tmp_path / "timed.jsonl", sieve)
+    assert 40_000 / (process_time() - began) > 20_000
+    peaks = []
+    for number, path in enumerate((few, more)):
+        tracemalloc.start()
+        filter_source(f"triples:{path}", tmp_path / f"out{number}.jsonl", sieve)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0]

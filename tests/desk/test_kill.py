@@ -1,0 +1,64 @@
+"""A run that is killed at random goes on: the ledger is whole, no request is lost or done twice."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tiny import make_bi_encoder
+from unrank.cli.main import run
+from unrank.collection.collection import Collection
+from unrank.desk.ledger import Ledger
+from unrank.desk.request import State
+from unrank.disk import sha256
+
+ROOT = Path(__file__).parents[2]
+NAMED = (["--document", "doc1"], ["--query", "query5", "--query", "query3"], ["--query", "query4"])
+
+
+def prepared(folder: Path, dense: Collection, encoder: Path) -> Path:
+    """A ranker, a collection, and a ledger with three open requests."""
+    shutil.copytree(dense.folder, folder / "collection")
+    make_bi_encoder(encoder, folder / "ranker")
+    for named in NAMED:
+        assert run(["desk", "add", str(folder / "collection"), *named, "--ledger", str(folder / "desk.ledger")]) == 0
+    return folder
+
+
+def kill(folder: Path, dense: Collection, encoder: Path, kills: int) -> int:
+    for name in ("whole", "killed"):
+        (folder / name).mkdir()
+        prepared(folder / name, dense, encoder)
+    command = [sys.executable, "-m", "tests.desk.killer", str(folder), str(kills)]
+    done = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    return int(done.stderr.splitlines()[-1])
+
+
+def check(folder: Path) -> None:
+    with Ledger.open(folder / "killed" / "desk.ledger") as ledger:
+        ledger.verify()
+        for request in ledger.requests(list(State)):
+            events = [entry.event for entry in ledger.history(request.id)]
+            assert request.state is State.FULFILLED and events == ["added", "fulfilled"]
+        assert ledger.counts()[State.FULFILLED] == len(NAMED)
+        assert ledger.ask("SELECT state, count(*) FROM run GROUP BY state") == [("passed", 1)]
+        assert ledger.ask("SELECT count(*) FROM history WHERE event = 'run begun'") == [(1,)]
+    made = [folder / name / "ranker-run1" / "model.safetensors" for name in ("whole", "killed")]
+    assert sha256(made[0]) == sha256(made[1])
+    assert not [*folder.rglob("*.partial-*")]
+
+
+def test_a_run_that_is_killed_five_times_goes_on(dense: Collection, encoder: Path, tmp_path: Path) -> None:
+    assert kill(tmp_path, dense, encoder, 5) >= 1
+    check(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_twenty_times_goes_on(dense: Collection, encoder: Path, tmp_path: Path) -> None:
+    assert kill(tmp_path, dense, encoder, 20) >= 1
+    check(tmp_path)

@@ -1,0 +1,219 @@
+"""A run: what it forgets, how it goes on after a stop, and what it leaves in the ledger."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tiny import make_bi_encoder
+from unrank.audit.case import Thoroughness
+from unrank.collection.collection import Collection
+from unrank.collection.removal import Removal
+from unrank.desk import run as desk_run
+from unrank.desk.batch import honoured_in, open_batch
+from unrank.desk.certificate import certificate
+from unrank.desk.gates import gates
+from unrank.desk.holders import Holder, holders, holds, without_names
+from unrank.desk.item import Item, items_of
+from unrank.desk.key import Key, key_file
+from unrank.desk.ledger import Ledger
+from unrank.desk.plan import queries_that_notice
+from unrank.desk.request import State
+from unrank.desk.run import Done, Orders, audit_folder, only_run, run_open
+from unrank.errors import UnrankError
+from unrank.forgetting.record import read_record, recognised, removed_before
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Audits that take no time."""
+    monkeypatch.setattr(desk_run, "Thoroughness", partial(Thoroughness, relearning_steps=(1,)))
+
+
+@pytest.fixture
+def orders(dense: Collection, encoder: Path, tmp_path: Path) -> Orders:
+    ranker = make_bi_encoder(encoder, tmp_path / "ranker")
+    settings = {"learning_rate": "1e-3", "epochs": "2"}
+    return Orders(str(ranker), dense.folder, settings=settings, target="0.9", audit_queries=5, device="cpu")
+
+
+def ask(ledger: Ledger, key: Key, collection: Collection, **named: Sequence[str]) -> int:
+    items = items_of(Removal(**named), collection)  # type: ignore[arg-type]
+    return ledger.add(items, date(2026, 1, 1), date(2026, 2, 1), "other", key).id
+
+
+def fulfil(ledger: Ledger, path: Path, orders: Orders) -> Done:
+    done = run_open(ledger, key_file(path), orders)
+    assert done is not None
+    return done
+
+
+def test_all_that_is_open_goes_in_one_run(
+    ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders
+) -> None:
+    for named in ({"queries": ["query1"]}, {"documents": ["doc1"]}):
+        ask(ledger, key, dense, **named)
+    done = fulfil(ledger, path, orders)
+    assert done.passed and done.requests == [1, 2] and done.out.name == "ranker-run1"
+    record = read_record(done.out)
+    assert record is not None
+    assert recognised(dense, [record["removed"]]) == Removal(["query1"], ["doc1"])
+    assert [ledger.request(id).run for id in (1, 2)] == [1, 1]
+    assert run_open(ledger, key_file(path), orders) is None, "what is fulfilled is not done twice"
+    assert certificate(ledger, key, 1)["run"]["requests"] == 2
+    ledger.verify()
+
+
+def test_a_run_that_was_stopped_goes_on_from_the_last_folder(
+    ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(ledger, key, dense, documents=["doc1"])
+
+    def stopped(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    for stage in ("forget", "audit_ranker", "_finish"):
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(desk_run, stage, stopped)
+            fulfil(ledger, path, orders)
+        assert ledger.request(1).state is State.OPEN
+    half = Path(orders.ranker).with_name(".ranker-run1.partial-xyz")
+    half.mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(desk_run, "forget", stopped)
+        patched.setattr(desk_run, "audit_ranker", stopped)
+        assert fulfil(ledger, path, orders).passed
+    assert ledger.ask("SELECT id, state FROM run") == [(1, "passed")] and not half.exists()
+
+
+def test_a_run_that_was_stopped_is_given_up_when_another_is_asked_for(
+    ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(ledger, key, dense, documents=["doc1"])
+    with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
+        patched.setattr(desk_run, "_audit", lambda *_: 1 / 0)
+        fulfil(ledger, path, orders)
+    ask(ledger, key, dense, queries=["query1"])
+    done = fulfil(ledger, path, orders)
+    assert done.run == 2 and done.out.name == "ranker-run2" and done.requests == [1, 2]
+    assert ledger.ask("SELECT state FROM run ORDER BY id") == [("abandoned",), ("passed",)]
+    ledger.verify()
+
+
+def test_a_folder_that_somebody_else_made_is_not_taken_for_the_run(
+    ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(ledger, key, dense, documents=["doc1"])
+    with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
+        patched.setattr(desk_run, "_forget", lambda *_: 1 / 0)
+        fulfil(ledger, path, orders)
+    shutil.copytree(orders.ranker, f"{orders.ranker}-run1")
+    with pytest.raises(UnrankError, match="is not what this run would have written"):
+        fulfil(ledger, path, orders)
+
+
+def test_an_older_ranker_forgets_again_what_was_asked_for_before(
+    ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders
+) -> None:
+    ask(ledger, key, dense, documents=["doc1"])
+    first = fulfil(ledger, path, orders)
+    ask(ledger, key, dense, queries=["query1"])
+    assert honoured_in(ledger, key, dense) == Removal(documents=["doc1"])
+    known = read_record(first.out) or {}
+    assert not open_batch(ledger, key, dense, known).again, "the newer one has forgotten it"
+    assert open_batch(ledger, key, dense, {}).again == Removal(documents=["doc1"])
+    done = fulfil(ledger, path, orders)
+    assert done.requests == [2]
+    assert recognised(dense, removed_before(read_record(done.out) or {})) == Removal(["query1"], ["doc1"])
+
+
+def test_a_gate_that_is_not_passed_leaves_the_request_open(
+    ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders
+) -> None:
+    ask(ledger, key, dense, documents=["doc1"])
+    done = fulfil(ledger, path, Orders(**{**vars(orders), "strict": True}))
+    assert not done.passed and ledger.request(1).state is State.OPEN
+    assert ledger.ask("SELECT state FROM run") == [("failed",)]
+    assert done.out.exists() and audit_folder(done.out).exists()
+    ledger.verify()
+
+
+def test_what_a_run_measured_cannot_be_changed_unseen(
+    ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders
+) -> None:
+    ask(ledger, key, dense, documents=["doc1"])
+    fulfil(ledger, path, orders)
+    ledger.ask("UPDATE run SET result = replace(result, 'reached', 'Reached')")
+    with pytest.raises(UnrankError, match="was changed after it was recorded"):
+        certificate(ledger, key, 1)
+
+
+def test_one_run_at_a_time(ledger: Ledger, path: Path) -> None:
+    twice = pytest.raises(UnrankError, match="another run is under way")
+    with only_run(key_file(path)), twice, only_run(key_file(path)):
+        pass
+
+
+def test_a_request_fits_where_its_ids_have_its_texts(dense: Collection) -> None:
+    [item] = items_of(Removal(documents=["doc1"]), dense)
+    others = [Item(document="doc1", document_text="another text"), Item(query="none", query_text="x")]
+    assert holds(dense, [item, *others]) == [True, False, False]
+
+
+def test_what_holds_it_is_found(dense: Collection, encoder: Path, tmp_path: Path) -> None:
+    items = items_of(Removal(documents=["doc1"]), dense)
+    text = str(items[0].document_text)
+    shutil.copytree(dense.folder, tmp_path / "deep" / "collection")
+    make_bi_encoder(encoder, tmp_path / "ranker")
+    (tmp_path / "notes.txt").write_text(f"somebody said: {text}")
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"text": text + ' and "more"'}))
+    (tmp_path / "innocent.txt").write_text("nothing of the kind")
+    (tmp_path / "empty").touch()
+    found = {(holder.kind, Path(holder.path).name) for holder in holders([tmp_path], items, dense)}
+    assert found == {("collection", "collection"), ("ranker", "ranker"), ("file", "notes.txt"), ("file", "rows.jsonl")}
+
+
+def test_a_path_does_not_tell_what_was_removed() -> None:
+    held = [Holder("file", "/data/doc1234/copy.txt", "why"), Holder("file", "/data/doc1234.txt", "why")]
+    told = without_names(held, [Item(document="doc1234")])
+    assert [holder.path for holder in told] == ["/data", "/data"]
+
+
+def test_who_notices(golden: Collection) -> None:
+    from unrank.collection.partition import partition
+
+    parts = partition(golden, Removal(queries=["q1"]))
+    noticing = golden.queries.ids(queries_that_notice(golden, parts))
+    assert "q1" not in noticing and "q3" in noticing
+
+
+def test_gates() -> None:
+    def card(mrr: float) -> dict[str, Any]:
+        return {"mrr": mrr}
+
+    record = {
+        "reached": True, "target": 0.3, "before": {"forget": card(0.8), "test": card(0.5), "disjoint": None},
+        "after": {"forget": card(0.3), "test": card(0.45), "disjoint": None},
+    }  # fmt: skip
+
+    def passed(
+        verdict: str, least: float | None = None, strict: bool = False, lost: str = "kept", **more: Any
+    ) -> list[bool]:
+        audit = {"verdict": verdict, "tests": {"retention": {"verdict": lost}}}
+        return [gate.passed for gate in gates({**record, **more}, audit, least, strict)]
+
+    level = "indistinguishable from a retrained ranker at this test's power"
+    assert passed("suppressed") == [True, True]
+    assert passed("still remembered") == [True, False]
+    assert passed("cannot be known", 0.9) == [True, True, True]
+    assert passed("cannot be known", 0.95) == [True, False, True]
+    assert passed(level, strict=True) == [True, True]
+    assert passed(level, strict=True, lost="lost") == [True, False]
+    assert passed("suppressed", strict=True, reached=False) == [False, False]
