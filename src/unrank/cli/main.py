@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from unrank.cli import audit, bench, collection, demo, forget, names, ranker, report
-from unrank.errors import UnrankError
+from unrank.errors import LONGEST_LINE, UnrankError, one_line
 
 # What the command line raises at a wrong word; typer names only its children.
 MISUSE: type[Any] = typer.BadParameter.__mro__[2]
@@ -63,5 +63,5 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _fail(message: str, status: int) -> int:
-    print(f"unrank: {' '.join(message.split())}", file=sys.stderr)
+    print(f"unrank: {one_line(message, LONGEST_LINE)}", file=sys.stderr)
     return status
