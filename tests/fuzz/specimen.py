@@ -251,11 +251,11 @@ def _rankers(folder: Path) -> list[Specimen]:
         base = words if kind == "duet" else encoder
         ranker, out = create_ranker(kind, str(base), 0), folder / kind
         save_ranker(ranker, _record(kind), out)
-        made.append(Specimen(kind, out, read_ranker, cost=100, hashed=True))
+        made.append(Specimen(kind, out, read_ranker, cost=20, hashed=True))
         foreign = Path(shutil.copytree(out, folder / f"{kind}-of-others"))
         for name in ("unrank.json", "history.jsonl", "README.md"):
             (foreign / name).unlink()
-        made.append(Specimen(f"{kind} without a record", foreign, read_ranker, cost=100))
+        made.append(Specimen(f"{kind} without a record", foreign, read_ranker, cost=20))
     return made
 
 

@@ -118,10 +118,10 @@ def load_ranker(name: str | Path) -> Ranker:
     from unrank.rankers.transformer import loading
 
     folder = find_model(str(name))
-    check_unchanged(folder)
     kind = detect_kind(folder)
     entry = RANKERS[kind]
     check_weights(folder, with_vocabulary=entry.own is None)
+    check_unchanged(folder)
     with loading(folder, f"a {kind}"):
         ranker = entry.ranker.load(folder)
         ranker.score_texts(["a"], ["a"])  # some folders load, and then cannot score

@@ -90,7 +90,7 @@ def read_vectors(path: Path, wanted: Wanted = lambda _: True) -> Vectors:
             continue  # word2vec's own text format begins with how many words and how many numbers
         width = width or len(fields) - 1
         word, numbers = fields[: len(fields) - width], _numbers(fields[len(fields) - width :])
-        if not word or numbers is None:
+        if len(fields) <= width or numbers is None:
             raise BadFile(path, f"expected a word and {width or 'some'} finite numbers, parted by spaces", number)
         if _numbers(word[1:]) is not None:
             raise BadFile(path, f"{len(fields) - 1} numbers where the first line has {width}", number)
