@@ -22,9 +22,9 @@ def folder(dense: Collection, tmp_path: Path) -> Path:
 
 
 def write(path: Path, table: pa.Table, **options: str) -> None:
-    with pa.OSFile(str(path), "wb") as file:
-        with pa.ipc.new_file(file, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
-            writer.write_table(table)
+    settings = pa.ipc.IpcWriteOptions(**options)
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema, options=settings) as writer:
+        writer.write_table(table)
 
 
 def describe_again(folder: Path) -> None:

@@ -55,7 +55,7 @@ def test_a_trial_can_fail(tmp_path: Path) -> None:
         raise error
 
     (tmp_path / "file").write_text("some text")
-    readers = {"KeyError": lambda _: {}["x"], "a wrong result": lambda _: 2, "not one plain line": refuse}
+    readers = {"KeyError": lambda _: json.loads("{}")["x"], "a wrong result": lambda _: 2, "not one plain line": refuse}
     for problem, read in readers.items():
         assert problem in try_out(Specimen("made", tmp_path, read), 0, right=1).fault
     assert (tmp_path / "file").read_text() == "some text"

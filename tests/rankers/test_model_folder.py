@@ -1,7 +1,8 @@
-"""A model folder from strangers: nothing in it is run, nothing outside it is read, and it takes no more than it holds."""
+"""A model folder from strangers: nothing in it runs, nothing outside it is read, and it takes no more than it holds."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import pickle
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import save_file
 
 from tests.rankers.test_loading import Trap, refused
@@ -182,15 +184,11 @@ def test_a_header_longer_than_its_file(bi_encoder: Path) -> None:
 
 
 def test_what_is_stored_is_counted(tmp_path: Path) -> None:
-    import torch
-
     save_file({"a": torch.zeros(3, 4), "b": torch.zeros(5)}, tmp_path / "model.safetensors")
     assert stored_weights(tmp_path) == (2, 17)
 
 
 def test_packed_vectors_that_grow_without_end(tmp_path: Path) -> None:
-    import gzip
-
     for name, text in (("line", b"ba " + b"0 " * 2**21), ("lines", b"\n".join([b"ba 0 0 0"] * 2**19))):
         path = tmp_path / f"{name}.gz"
         path.write_bytes(gzip.compress(text))
