@@ -19,6 +19,7 @@ from unrank.errors import UnrankError, printable
 SECONDS = 10
 ROOM = 2**30
 LONGEST_LINE = 1_000
+STATM = Path("/proc/self/statm")
 
 
 class TooSlow(Exception):
@@ -80,7 +81,8 @@ def _bounded() -> Iterator[None]:
 
     before = signal.signal(signal.SIGALRM, ring)
     limits = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (_address_space() + ROOM, limits[1]))
+    if STATM.exists():  # on Linux
+        resource.setrlimit(resource.RLIMIT_AS, (_address_space() + ROOM, limits[1]))
     signal.alarm(SECONDS)
     try:
         yield
@@ -91,4 +93,4 @@ def _bounded() -> Iterator[None]:
 
 
 def _address_space() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    return int(STATM.read_text().split()[0]) * resource.getpagesize()

@@ -84,7 +84,7 @@ def _check_json(folder: Path, path: Path) -> None:
         if not fits(value, {"weight_map": dict}) or not all(fits(name, str) for name in value["weight_map"].values()):
             raise BadFile(path, "cannot be loaded: expected a weight_map with the name of a file for each weight")
         for name in set(value["weight_map"].values()):
-            inside(folder, str((path.parent / name).relative_to(folder)) if not Path(name).is_absolute() else name)
+            inside(folder, str(path.parent.relative_to(folder) / name))
     for key, item in _items(value):
         _check_item(folder, path, key, item)
 
@@ -94,7 +94,7 @@ def _check_item(folder: Path, path: Path, key: str, item: Any) -> None:
         for name, module in item.items():
             inside(folder, str(path.parent.relative_to(folder) / name))
             _check_module(path, str(module))
-    elif key in ACTIVATIONS and isinstance(item, str) and not ACTIVATION.fullmatch(item):
+    elif key in ACTIVATIONS and isinstance(item, str) and "." in item and not ACTIVATION.fullmatch(item):
         raise BadFile(path, f"names {item!r} as an activation; unrank imports those of torch.nn alone")
     elif key in ATTENTION and item not in ATTENTIONS:
         raise BadFile(path, f"names {item!r} as its attention, which is code from elsewhere")

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from unrank.disk import read_json
 from unrank.errors import BadFile
 
-SLACK = 2
+SLACK = 4
 SMALL = 2**22
 """A model may have so many times the weights that are stored, and so many more: a head that is yet to be trained."""
 LAYERS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers")
