@@ -18,6 +18,8 @@ from typing import Any
 
 from unrank.errors import BadFile, UnrankError
 
+LARGEST = 1e300
+
 
 def follows() -> bool:
     """Whether this is one of several processes on one job, and not the first: that one alone writes and speaks."""
@@ -109,6 +111,51 @@ def read_json(path: Path) -> Any:
         raise BadFile(path, "not JSON that can be read: nested too deep") from error
     except ValueError as error:
         raise BadFile(path, "not JSON that can be read: a number with thousands of digits") from error
+
+
+Form = Any
+"""What a JSON value should look like: a type, None, a list with the form of its items, an object with the forms of some
+of its keys, a tuple of forms of which one will do, or a function that tells."""
+
+
+def fits(value: Any, form: Form) -> bool:
+    """Whether a JSON value has a form. A number is finite, and true is none.
+
+    >>> fits({"a": [1, 2.5], "b": None}, {"a": [float]}), fits([1, True], [float]), fits(None, (str, None))
+    (True, False, True)
+    """
+    if isinstance(form, dict):
+        return isinstance(value, dict) and all(key in value and fits(value[key], each) for key, each in form.items())
+    if isinstance(form, list):
+        return isinstance(value, list) and all(fits(item, form[0]) for item in value)
+    if isinstance(form, tuple):
+        return any(fits(value, each) for each in form)
+    if form is float:
+        return type(value) in (int, float) and -LARGEST < value < LARGEST
+    if isinstance(form, type):
+        return type(value) is form
+    return bool(form(value)) if form is not None else value is None
+
+
+def exists(path: Path) -> bool:
+    """Whether anything is there; a name that no file can have names nothing."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def inside(folder: Path, name: str, besides: Path | None = None) -> Path:
+    """The file that another file names. One outside the folder (and one other) is refused, whether `..` leads there,
+    an absolute path or a link."""
+    path, home = folder / name, folder.resolve()
+    try:
+        place = path.resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # a link that leads to itself, or no name at all
+        raise BadFile(folder, f"names {name!r}, which is no file") from error
+    if not any(place.is_relative_to(each) for each in (home, besides) if each is not None):
+        raise BadFile(path, f"leads outside {folder.name or folder}, and is not followed; put the file itself there")
+    return path
 
 
 def sha256(path: Path) -> str:

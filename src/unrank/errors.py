@@ -7,11 +7,21 @@ it and exits with 2; nothing has been written by then.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
+
+LONGEST_LINE = 800
+STEERING = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\U000e0000-\U000e007f]"
+)
+"""What moves a cursor, changes colours, turns the direction of writing or hides; tabs and ends of lines are left."""
 
 
 class UnrankError(Exception):
-    """Something that the user can mend."""
+    """Something that the user can mend, said in one line whatever stands in the data."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message, LONGEST_LINE))
 
 
 class BadFile(UnrankError):
@@ -44,6 +54,26 @@ class UnknownIds(UnrankError):
 
 class NotFinite(UnrankError):
     """A ranker gave a score that is no number."""
+
+
+def printable(text: str) -> str:
+    r"""Text from data as a terminal may show it: what would steer the terminal is written out.
+
+    >>> print(printable("red \x1b[31m"))
+    red \x1b[31m
+    """
+    return STEERING.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+
+
+def one_line(text: str, most: int) -> str:
+    """The same in one line, cut in its middle where it is longer than so many characters.
+
+    >>> one_line("one\\ntwo", 10), one_line("a" * 30, 9)
+    ('one two', 'aaaa…aaaa')
+    """
+    line = printable(" ".join(text.split()))
+    half = most // 2
+    return line if len(line) <= most else f"{line[:half]}…{line[-half:]}"
 
 
 def listed(items: Sequence[object], most: int = 5) -> str:

@@ -13,7 +13,7 @@ import pytest
 from tests.collection.sources.by_id import grades_of, held_out, negatives_of, relevant_of, texts_of
 
 from unrank.collection.build import ImportOptions, build_collection
-from unrank.collection.collection import FILES, Collection, open_collection
+from unrank.collection.collection import FILES, Collection, open_collection, seal
 from unrank.collection.sources.source import Judgement, Raw, Text
 from unrank.errors import BadFile, UnknownIds, UnknownName, UnrankError
 
@@ -209,7 +209,7 @@ def test_a_damaged_file(folder: Path, name: str) -> None:
     path.write_bytes(whole[: len(whole) // 2])
     refused(folder, f"{name}: missing or cut short")
     path.write_bytes(b"x" * len(whole))
-    refused(folder, f"{name}: not a readable Arrow file")
+    refused(folder, f"{name}: changed since the collection was written")
     path.unlink()
     refused(folder, f"{name}: missing")
 
@@ -217,9 +217,10 @@ def test_a_damaged_file(folder: Path, name: str) -> None:
 def test_a_file_that_is_another(folder: Path) -> None:
     description = json.loads((folder / "collection.json").read_text())
     description["files"]["candidates.arrow"] = description["files"]["queries.arrow"]
+    description["seal"] = seal(description)
     (folder / "collection.json").write_text(json.dumps(description))
     (folder / "candidates.arrow").write_bytes((folder / "queries.arrow").read_bytes())
-    refused(folder, "damaged collection")
+    refused(folder, "its columns are not relevant, negatives")
 
 
 @pytest.mark.parametrize(

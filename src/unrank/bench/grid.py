@@ -80,7 +80,7 @@ def read_grid(path: Path) -> dict[str, Part]:
         raise BadFile(path, error.strerror or "cannot be read") from error
     except UnicodeDecodeError as error:
         raise BadFile(path, "not UTF-8 text") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         raise BadFile(path, f"not TOML: {error}") from error
     tables = {key: table for key, table in value.items() if isinstance(table, dict)}
     top = {key: item for key, item in value.items() if key not in tables}

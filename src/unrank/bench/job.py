@@ -10,6 +10,7 @@ from unrank.bench.cell import Cell, Original
 from unrank.bench.shelf import Shelf
 from unrank.collection.collection import open_collection
 from unrank.collection.removal import Removal
+from unrank.engine.determinism import deterministic
 from unrank.engine.runtime import Device
 from unrank.forgetting.forget import Forgotten, forget
 from unrank.forgetting.target import destination
@@ -28,10 +29,15 @@ class Bench:
     shelf: Shelf
     device: Device
     keep_rankers: bool
+    deterministic: bool = False
     _held: tuple[str, Ranker, dict[str, Any]] | None = None
 
     def work(self, task: Task) -> str:
         """Do one task; a line that says what came out."""
+        with deterministic(self.deterministic):
+            return self._work(task)
+
+    def _work(self, task: Task) -> str:
         started = perf_counter()
         if isinstance(task, Original):
             return self._train(task)

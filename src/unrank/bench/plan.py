@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
+from math import prod
 from typing import cast
 
 from unrank.bench.cell import UNWATCHED, Cell, Original
@@ -19,6 +20,8 @@ from unrank.methods.retrain import Retrain
 from unrank.rankers import public_name, ranker_kind
 from unrank.rankers.origin import base_hash, reads_words
 
+MOST_CELLS = 100_000
+
 Opened = Callable[[str], Collection]
 Hashed = Callable[[str, str | None], str]
 
@@ -28,7 +31,20 @@ def plan_cells(parts: Mapping[str, Part]) -> list[Cell]:
     opened, hashed = cache(open_collection), cache(base_hash)
     cells: dict[str, Cell] = {}
     described: set[str] = set()
-    for part in parts.values():
+    for name, part in parts.items():
+        lists = (
+            part.collections,
+            part.rankers,
+            part.seeds,
+            part.removals,
+            part.shares,
+            part.methods,
+            part.destinations,
+        )
+        if prod(map(len, lists)) > MOST_CELLS:
+            raise UnrankError(
+                f"the part {name!r} of the grid has more than {MOST_CELLS:,} cells: make several grids of it"
+            )
         for cell in _cells(part, opened, hashed):
             if twin := cells.get(cell.name):
                 raise UnrankError(f"two cells of the grid are one: '{twin}' and '{cell}'; take one out")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from unrank.bench.cell import FORMAT, Cell, Original
-from unrank.disk import new_folder, read_json, sha256, write_json
+from unrank.disk import fits, new_folder, read_json, write_json
 from unrank.errors import BadFile
 from unrank.evaluation.scorecard import SETS, Measured, Scorecard
 from unrank.forgetting.forget import Forgotten
@@ -25,6 +25,10 @@ from unrank.rankers.base import Ranker
 
 CELL = "cell.json"
 RANKS = "ranks.json"
+TIMED = {"ranker": str, "fingerprint": str, "method": str, "took": float, "original": {"seconds": float}}
+"""What a finished cell tells of the time that its likes will take."""
+TRAINED = {"history": [{"learned": float}], "epochs": float, "seconds": float}
+MEASURED = {"after": {name: ({"mrr": float}, None) for name in ("forget", "test")}}
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class Shelf:
                     self.cells / name,
                     f"a cell of format {version}, where this unrank writes {FORMAT}: choose another --out",
                 )
+            if not fits(described, TIMED):
+                raise BadFile(self.cells / name, "a damaged cell; remove its folder, and it is run again")
         return found
 
     def trained(self) -> set[str]:
@@ -68,15 +74,15 @@ class Shelf:
         """An original and its record, if every file is as it was written."""
         folder = self.rankers / original.name
         record = read_record(folder)
-        if record is None:
+        if record is None or not fits(record, TRAINED) or not record["history"]:
             raise BadFile(folder, "a ranker without its record; remove the folder, and it is trained again")
-        for name, hashed in record["hashes"].items():
-            if not (folder / name).is_file() or sha256(folder / name) != hashed:
-                raise BadFile(folder / name, "changed since it was written; remove its folder, and it is trained again")
         return load_ranker(folder), record
 
     def record_of(self, cell: Cell) -> dict[str, Any]:
-        record: dict[str, Any] = read_json(self.cells / cell.name / RECORD)
+        path = self.cells / cell.name / RECORD
+        record: dict[str, Any] = read_json(path)
+        if not fits(record, MEASURED):
+            raise BadFile(path, "a damaged record; remove its folder, and the cell is run again")
         return record
 
     def put(self, cell: Cell, result: Forgotten, took: float, original: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unrank.cli.option import NOT_REACHED, DeviceName, DeviceOption, Quiet
+from unrank.cli.option import NOT_REACHED, Deterministic, DeviceName, DeviceOption, Quiet
 from unrank.cli.show import duration, say
 from unrank.errors import UnrankError, count
 
@@ -29,6 +29,7 @@ def bench(
         bool, typer.Option("--dry-run", help="List the cells and the time they need; do nothing.")
     ] = False,
     device: DeviceOption = DeviceName.auto,
+    same_bits: Deterministic = False,
     quiet: Quiet = False,
 ) -> None:
     """Run every cell of a grid once: collections, rankers, removals, shares, methods, destinations, seeds."""
@@ -54,7 +55,7 @@ def bench(
             listener.advance(1 + len(step.fallen))
             listener.say(f"{total - step.tasks_left} of {total}: {in_words(step)}")
 
-        lost = run_grid(survey, Bench(survey.shelf, device.value, keep_rankers), jobs, tell)
+        lost = run_grid(survey, Bench(survey.shelf, device.value, keep_rankers, same_bits), jobs, tell)
     if lost:
         say(f"{count(lost, 'task')} of {total:,} not done; the same command tries again. Records are in {out}")
         raise typer.Exit(NOT_REACHED)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from unrank.cli.option import AsJson, CollectionFolder, Out, RemovalFile, Seed, Side
-from unrank.cli.show import say, show_counts, show_partition
-from unrank.errors import UnrankError
+from unrank.cli.show import say, say_json, show_counts, show_partition
+from unrank.errors import LONGEST_LINE, UnrankError, one_line
 
 KEEP = (
     "Keep only queries-with-several-documents, to forget documents among them, or queries-sharing-documents, to forget "
@@ -56,27 +55,36 @@ def import_(
     say(f"written to {out}")
 
 
-def inspect(collection: CollectionFolder, removal: RemovalFile = None, as_json: AsJson = False) -> None:
+def inspect(
+    collection: CollectionFolder,
+    removal: RemovalFile = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Check every file against the hash it was written with.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Counts, entanglement, an example; with a removal, what it would touch."""
     from unrank.collection.collection import open_collection
     from unrank.collection.inspect import dataset_table, describe, describe_removal
     from unrank.collection.partition import partition
     from unrank.collection.removal import Removal
 
-    opened = open_collection(collection)
+    opened = open_collection(collection, verify or None)
     counts, table = describe(opened), dataset_table(opened)
     parts = partition(opened, Removal.load(removal), str(removal)) if removal else None
     if as_json:
         touched = describe_removal(opened, parts) if parts else {}
-        print(json.dumps({**counts, "dataset_table": table, **touched}, ensure_ascii=False))
+        say_json({**counts, "dataset_table": table, **touched})
         return
     show_counts(counts)
     for removal_kind, rows in table.items():
         say(f"\nfor {removal_kind.replace('_', ' ')}, as the paper's table counts")
         show_counts(rows)
     query, document = opened.pairs[0]
-    say(f"\nfor example, query {opened.queries.id(query)}: {opened.queries.text(query)[:200]}")
-    say(f"finds document {opened.documents.id(document)}: {opened.documents.text(document)[:300]}")
+    say(f"\nfor example, query {_shown(opened.queries.id(query))}: {_shown(opened.queries.text(query), 200)}")
+    say(f"finds document {_shown(opened.documents.id(document))}: {_shown(opened.documents.text(document), 300)}")
+    if verify:
+        say("every file is as it was written")
     if parts is not None:
         show_partition(parts)
 
@@ -101,12 +109,17 @@ def find(
     wanted = [name for name, asked in (("queries", queries), ("documents", documents)) if asked] or list(sides)
     found = {name: find_texts(sides[name], words, exact, most) for name in wanted}
     if as_json:
-        print(json.dumps({name: [vars(hit) for hit in hits] for name, hits in found.items()}, ensure_ascii=False))
+        say_json({name: [vars(hit) for hit in hits] for name, hits in found.items()})
         return
     for name, hits in found.items():
         say(f"{name}: {len(hits) or 'none'}")
         for hit in hits:
-            say(f"  {hit.id}\t{hit.text[:160]}")
+            say(f"  {_shown(hit.id)}\t{_shown(hit.text, 160)}")
+
+
+def _shown(text: str, most: int = LONGEST_LINE) -> str:
+    """An id, or the beginning of a text, in one line."""
+    return one_line(text[:most], LONGEST_LINE)
 
 
 def split(

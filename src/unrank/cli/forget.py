@@ -11,6 +11,7 @@ from unrank.cli.option import (
     MEASURED,
     NOT_REACHED,
     CollectionFolder,
+    Deterministic,
     DeviceName,
     DeviceOption,
     Frozen,
@@ -75,6 +76,7 @@ def forget(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
     seed: Seed = 0,
     device: DeviceOption = DeviceName.auto,
+    same_bits: Deterministic = False,
     quiet: Quiet = False,
 ) -> None:
     """Make a ranker forget queries, documents or pairs, and leave the rest alone."""
@@ -94,6 +96,7 @@ def forget(
     parts = partition(opened, removed, str(removal or queries or documents))
 
     from unrank.cli.progress import progress
+    from unrank.engine.determinism import deterministic
     from unrank.forgetting.details import save_details
     from unrank.forgetting.estimate import estimate
     from unrank.forgetting.forget import forget as forget_removal
@@ -118,7 +121,7 @@ def forget(
         seconds = estimate(loaded, opened, parts, chosen, base or known.get("base"), device.value, frozen)
         say(f"with {chosen.name} that takes about {duration(seconds)} here; nothing was done")
         return
-    with progress(quiet) as listener:
+    with deterministic(same_bits), progress(quiet) as listener:
         result = forget_removal(
             loaded,
             opened,

@@ -12,7 +12,7 @@ import typer
 
 from unrank.cli import audit, bench, collection, demo, desk, filter, forget, names, ranker, report
 from unrank.disk import follows
-from unrank.errors import UnrankError
+from unrank.errors import LONGEST_LINE, UnrankError, one_line
 
 # What the command line raises at a wrong word; typer names only its children.
 MISUSE: type[Any] = typer.BadParameter.__mro__[2]
@@ -70,5 +70,5 @@ def run(arguments: Sequence[str]) -> int:
 def _fail(message: str, status: int) -> int:
     if follows() and status == 2:
         return status  # the first process says the same
-    print(f"unrank: {' '.join(message.split())}", file=sys.stderr)
+    print(f"unrank: {one_line(message, LONGEST_LINE)}", file=sys.stderr)
     return status

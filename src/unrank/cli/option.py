@@ -34,6 +34,9 @@ CollectionFolder = Annotated[Path, typer.Argument(metavar="COLLECTION", help="A 
 RankerName = Annotated[str, typer.Argument(metavar="RANKER", help="A model folder or a hub id.")]
 Out = Annotated[Path, typer.Option("--out", help="The folder to write; it must not exist.")]
 DeviceOption = Annotated[DeviceName, typer.Option("--device", help="Where to compute.")]
+Deterministic = Annotated[
+    bool, typer.Option("--deterministic", help="The same bits every time on a GPU too, at some cost of speed.")
+]
 Seed = Annotated[int, typer.Option("--seed", help="What every random choice follows from.", min=0)]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print no progress.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bars
 
 from unrank.engine.runtime import Progress, Silence
+from unrank.errors import printable
 
 
 class Bar:
@@ -21,13 +22,13 @@ class Bar:
         self._task = bars.add_task("starting", total=None)
 
     def begin(self, what: str, steps: int) -> None:
-        self._bars.reset(self._task, description=escape(what), total=steps)
+        self._bars.reset(self._task, description=escape(printable(what)), total=steps)
 
     def advance(self, steps: int = 1) -> None:
         self._bars.advance(self._task, steps)
 
     def say(self, line: str) -> None:
-        self._bars.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self._bars.console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager

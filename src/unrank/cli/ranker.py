@@ -11,6 +11,7 @@ from unrank.cli.option import (
     MEASURED,
     AsJson,
     CollectionFolder,
+    Deterministic,
     DeviceName,
     DeviceOption,
     Measure,
@@ -40,6 +41,7 @@ def train(
     settings: Settings = None,
     seed: Seed = 0,
     device: DeviceOption = DeviceName.auto,
+    same_bits: Deterministic = False,
     quiet: Quiet = False,
 ) -> None:
     """Train a ranker; with a removal, on what is kept alone."""
@@ -53,13 +55,14 @@ def train(
     opened = open_collection(collection)
 
     from unrank.cli.progress import progress
+    from unrank.engine.determinism import deterministic
     from unrank.forgetting.train import train as train_ranker
     from unrank.methods import make_method
     from unrank.methods.retrain import Retrain
 
     method = make_method("retrain", read_settings(settings), kind)
     assert isinstance(method, Retrain)
-    with progress(quiet) as listener:
+    with deterministic(same_bits), progress(quiet) as listener:
         trained = train_ranker(
             opened, kind, base, removed, method=method, seed=seed, device=device.value, progress=listener
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from unrank.errors import count
+from unrank.errors import LONGEST_LINE, STEERING, count, one_line, printable
 from unrank.report.wording import duration as duration
 
 if TYPE_CHECKING:
@@ -33,13 +34,18 @@ def console() -> Console:
 
 def say(line: str) -> None:
     """A line for a person, whatever characters stand in it."""
-    console().print(line, markup=False, soft_wrap=True)
+    console().print(printable(line), markup=False, soft_wrap=True)
+
+
+def say_json(value: Any) -> None:
+    """JSON for a script, in which nothing steers a terminal."""
+    print(STEERING.sub(lambda found: json.dumps(found.group())[1:-1], json.dumps(value, ensure_ascii=False)))
 
 
 def show_counts(counts: Mapping[str, Any]) -> None:
     table = Table.grid(padding=(0, 2))
     for name, value in counts.items():
-        shown = f"{value:,}" if isinstance(value, int | float) else escape(str(value))
+        shown = f"{value:,}" if isinstance(value, int | float) else escape(one_line(str(value), LONGEST_LINE))
         table.add_row(name.replace("_", " "), shown)
     console().print(table)
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unrank.collection.arrow import list_column, open_table, text_batches, write_table, write_texts
-from unrank.collection.collection import FILES, FORMAT_VERSION, Collection, Ragged, open_collection
+from unrank.collection.collection import FILES, FORMAT_VERSION, SEAL, Collection, Ragged, open_collection, seal
 from unrank.collection.construction import check_constructions, constructed
 from unrank.collection.lists import group, listed_relevant, make_negatives
 from unrank.collection.order import hashed_order
@@ -260,7 +260,8 @@ def _description(folder: Path, raw: Raw, source: str, options: ImportOptions) ->
     fingerprint = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
     counts = {name.removesuffix(".arrow"): open_table(folder / name).num_rows for name in FILES[:3]}
     head = {"format_version": FORMAT_VERSION, "name": raw.name, "source": source, "licence": raw.licence}
-    return {**head, **asdict(options), "counts": counts, "files": files, "fingerprint": fingerprint}
+    described = {**head, **asdict(options), "counts": counts, "files": files, "fingerprint": fingerprint}
+    return {**described, SEAL: seal(described)}
 
 
 def _joined(train: Judged, test: Judged, name: str) -> NDArray[Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unrank.collection.texts import Texts
+from unrank.collection.texts import Texts, as_texts
 
 
 @contextmanager
@@ -49,7 +49,7 @@ class Bm25:
 
     @classmethod
     def over(cls, texts: Texts) -> Bm25:
-        return cls([text for chunk in texts.batches() for text in chunk.to_pylist()])
+        return cls([text for chunk in texts.batches() for text in as_texts(chunk)])
 
     def best(self, queries: Sequence[str], most: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """For each query the rows with a score above zero, best first, and their scores."""

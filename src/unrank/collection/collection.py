@@ -7,6 +7,8 @@ inside goes by integer rows.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,12 +18,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from unrank.collection.arrow_file import open_arrow
 from unrank.collection.texts import Rows, Texts
-from unrank.disk import read_json
+from unrank.disk import exists, fits, inside, read_json, sha256
 from unrank.errors import BadFile, UnrankError
 
 FORMAT_VERSION = 1
 PROMISED = {"name": str, "fingerprint": str, "min_grade": int, "test_min_grade": int, "files": dict}
+SEAL = "seal"
+"""The key of a hash of all that stands beside it in the description."""
+VERIFIED_BYTES = 64 * 2**20
+"""Collections up to this size are hashed whenever they are opened: it takes a fraction of a second."""
 FILES = ("queries.arrow", "documents.arrow", "judgements.arrow", "candidates.arrow")
 
 Pairs = NDArray[np.int64]
@@ -67,6 +74,21 @@ class Collection:
         self.grades: NDArray[np.int16] = _numpy(judgements.column("grade"))
         self.relevant = _ragged(tables["candidates"].column("relevant"))
         self.negatives = _ragged(tables["candidates"].column("negatives"))
+        self._check_rows()
+
+    def _check_rows(self) -> None:
+        """Every row that is named must be there."""
+        queries, documents = len(self.queries), len(self.documents)
+        lists = (self.relevant, self.negatives)
+        named: list[tuple[NDArray[np.integer], int]] = [
+            (self.judged[:, 0], queries),
+            (self.judged[:, 1], documents),
+            *((each.values, documents) for each in lists),
+        ]
+        if any(len(rows) and (rows.min() < 0 or rows.max() >= size) for rows, size in named):
+            raise ValueError("it names a query or a document that is not there")
+        if any(len(each.offsets) != queries + 1 for each in lists):
+            raise ValueError("it does not hold one list for each query")
 
     @cached_property
     def training_queries(self) -> Rows:
@@ -120,16 +142,20 @@ class Collection:
         )
 
 
-def open_collection(folder: str | Path) -> Collection:
-    """Open a collection folder that `unrank import` wrote. Nothing is read until it is needed."""
+def open_collection(folder: str | Path, verify: bool | None = None) -> Collection:
+    """Open a collection folder that `unrank import` wrote. Texts are read when they are needed; what leads to them is
+    checked. With `verify` every file's hash is checked too; by default, that of a small collection."""
     folder = Path(folder)
-    if not folder.is_dir():
+    if not exists(folder) or not folder.is_dir():
         raise BadFile(folder, "no such collection folder; make one with 'unrank import'")
     if not (folder / "collection.json").is_file():
         raise BadFile(folder, "not a collection: it holds no collection.json; make one with 'unrank import'")
     description = read_json(folder / "collection.json")
     _check_description(folder, description)
-    tables = {name.removesuffix(".arrow"): _open_table(folder / name) for name in FILES}
+    size = sum(description["files"][name]["bytes"] for name in FILES)
+    if verify or (verify is None and size <= VERIFIED_BYTES):
+        _check_hashes(folder, description)
+    tables = {name.removesuffix(".arrow"): open_arrow(folder / name) for name in FILES}
     try:
         return Collection(folder, description, tables)
     except (KeyError, pa.ArrowException, ValueError, TypeError) as error:
@@ -146,21 +172,26 @@ def _check_description(folder: Path, description: Any) -> None:
         )
     if damaged := [key for key, kind in PROMISED.items() if not isinstance(description.get(key), kind)]:
         raise BadFile(path, f"damaged: its {damaged[0]!r} is missing or wrong; import the collection again")
+    if SEAL in description and description[SEAL] != seal(description):
+        raise BadFile(path, f"changed since it was written; import the collection again, or take {SEAL!r} out of it")
     for name in FILES:
-        file, entry = folder / name, description["files"].get(name)
-        if not isinstance(entry, dict) or "bytes" not in entry:
+        file, entry = inside(folder, name), description["files"].get(name)
+        if not fits(entry, {"bytes": int, "sha256": str}):
             raise BadFile(path, f"damaged: it does not describe {name}; import the collection again")
         if not file.is_file() or file.stat().st_size != entry["bytes"]:
             raise BadFile(file, "missing or cut short since the collection was written; import it again")
 
 
-def _open_table(path: Path) -> pa.Table:
-    try:
-        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-    except FileNotFoundError as error:
-        raise BadFile(path, "missing from the collection; import it again") from error
-    except (OSError, pa.ArrowException) as error:
-        raise BadFile(path, "not a readable Arrow file; import the collection again") from error
+def _check_hashes(folder: Path, description: dict[str, Any]) -> None:
+    for name in FILES:
+        if sha256(folder / name) != description["files"][name]["sha256"]:
+            raise BadFile(folder / name, "changed since the collection was written; import it again")
+
+
+def seal(description: dict[str, Any]) -> str:
+    """One hash of a description, its own seal left out."""
+    sealed = {key: value for key, value in description.items() if key != SEAL}
+    return hashlib.sha256(json.dumps(sealed, sort_keys=True).encode()).hexdigest()
 
 
 def _numpy(column: pa.ChunkedArray) -> NDArray[Any]:

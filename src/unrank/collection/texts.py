@@ -39,10 +39,10 @@ class Texts:
         return np.cumsum([0, *sizes])
 
     def id(self, row: int) -> str:
-        return str(self._ids[int(row)].as_py())
+        return self.ids([row])[0]
 
     def text(self, row: int) -> str:
-        return str(self._texts[int(row)].as_py())
+        return self.texts([row])[0]
 
     def ids(self, rows: Sequence[int] | NDArray[np.integer]) -> list[str]:
         return self._take(self._ids, rows)
@@ -95,8 +95,16 @@ class Texts:
         for chunk in np.unique(chunk_of):
             here = np.flatnonzero(chunk_of == chunk)
             values = column.chunk(int(chunk)).take(pa.array(wanted[here] - self._starts[chunk]))
-            taken[here] = values.to_pylist()
+            taken[here] = as_texts(values)
         return list(taken)
+
+
+def as_texts(values: pa.Array) -> list[str]:
+    try:
+        texts: list[str] = values.to_pylist()
+    except UnicodeDecodeError as error:
+        raise UnrankError("the collection is damaged: an id or a text is not UTF-8; import it again") from error
+    return texts
 
 
 def _places(ids: pa.Array | pa.ChunkedArray, among: pa.Array | pa.ChunkedArray) -> Rows:

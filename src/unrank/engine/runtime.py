@@ -84,6 +84,11 @@ class Runtime:
             return str(torch.cuda.get_device_name(self.device))
         return f"{platform.machine()} processor, {torch.get_num_threads()} threads"
 
+    @property
+    def deterministic(self) -> bool:
+        """Whether the same computation gives the same bits again."""
+        return self.device.type == "cpu" or torch.are_deterministic_algorithms_enabled()
+
     def wait(self) -> None:
         """Until the device has done all it was given, so that a clock may be read."""
         if self.device.type == "cuda":

@@ -140,6 +140,7 @@ def forget(
         learning_epoch=an_epoch,
         landing=asdict(outcome.landing) if outcome.landing else None,
         device=workshop.runtime.name,
+        deterministic=workshop.runtime.deterministic,
         index_valid=index_stays_valid(ranker, freeze, moved=bool(outcome.history)),
         before=before.to_json(),
         after=after.to_json(),

@@ -63,6 +63,8 @@ class Record:
     earlier: dict[str, float | None] | None = None
     """The MRR of what was removed before, before and after this run."""
     recovery: dict[str, float | None] | None = None
+    deterministic: bool = False
+    """Whether a run on the same machine would have given the same bits; on a processor it always does."""
     index_valid: bool | None = None
     """Whether document vectors that were stored with the original stay valid; None where none are stored."""
 

@@ -73,6 +73,7 @@ def train(
         timing=clock.seconds,
         learning_epoch={"seconds": epoch, "how": "measured", "device": workshop.runtime.name},
         device=workshop.runtime.name,
+        deterministic=workshop.runtime.deterministic,
         after=after.to_json(),
         set_queries=workshop.judge.set_queries,
         removed=hashed(removal) if removal is not None else None,

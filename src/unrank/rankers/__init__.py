@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from unrank.disk import read_json
+from unrank.disk import exists, read_json
 from unrank.errors import BadFile, UnknownName
 
 if TYPE_CHECKING:
@@ -108,17 +108,24 @@ def public_name(kind: str, base: str | None) -> str:
     """What a record may say of a base: its name, or the last name of a file or folder, never where it lies."""
     if base is None:
         return RANKERS[ranker_kind(kind)].ranker.default_base
-    return Path(base).resolve().name if Path(base).exists() else base
+    return Path(base).resolve().name if exists(Path(base)) else base
 
 
 def load_ranker(name: str | Path) -> Ranker:
     """A trained ranker from a folder or a hub id, whatever kind it is."""
     from unrank.rankers.encoder import check_weights, find_model
+    from unrank.rankers.model_folder import check_unchanged
+    from unrank.rankers.transformer import loading
 
     folder = find_model(str(name))
-    entry = RANKERS[detect_kind(folder)]
+    kind = detect_kind(folder)
+    entry = RANKERS[kind]
     check_weights(folder, with_vocabulary=entry.own is None)
-    return entry.ranker.load(folder)
+    check_unchanged(folder)
+    with loading(folder, f"a {kind}"):
+        ranker = entry.ranker.load(folder)
+        ranker.score_texts(["a"], ["a"])  # some folders load, and then cannot score
+    return ranker
 
 
 def detect_kind(folder: Path) -> str:
@@ -131,7 +138,7 @@ def detect_kind(folder: Path) -> str:
     if described.is_file():
         description = _read_object(described)
         unnamed = "ColBERT" if "query_prefix" in description else "SentenceTransformer"  # as older releases left it
-        model_type = description.get("model_type", unnamed)
+        model_type = str(description.get("model_type", unnamed))
         if model_type in MODEL_TYPES:
             return MODEL_TYPES[model_type]
         raise BadFile(folder, f"a {model_type}, which unrank does not rank with")

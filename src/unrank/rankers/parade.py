@@ -30,6 +30,7 @@ from unrank.rankers.encoder import checked_encoder
 from unrank.rankers.lean import LeanEncoder
 from unrank.rankers.own_folder import read_description, read_weights, write_own_folder
 from unrank.rankers.passages import Aggregation, PassageSettings, cores, passage_spans
+from unrank.rankers.room import check_numbers
 from unrank.rankers.staging import to_device
 from unrank.rankers.tokens import WIDTH_STEP, Ints, Tokens
 from unrank.rankers.transformer import MAX_TOKENS, PairTemplate, loading, longest_input, quiet
@@ -79,6 +80,7 @@ class ParadeRanker(Ranker):
             tokenizer = AutoTokenizer.from_pretrained(str(folder), **LOCAL)
             config = AutoConfig.from_pretrained(str(folder), **LOCAL)
             settings.check(folder, PairTemplate.of(tokenizer, longest_input(tokenizer, config)))
+            check_numbers(folder, 12 * settings.layers * config.hidden_size**2)
             with torch.random.fork_rng(devices=[]):
                 ranker = cls(AutoModel.from_config(config, dtype=torch.float32), tokenizer, settings)
         read_weights(folder, ranker)

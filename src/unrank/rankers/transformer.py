@@ -11,19 +11,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
-from unrank.errors import BadFile
+from unrank.errors import BadFile, UnrankError
 from unrank.rankers.tokens import Ints, Tokens, mask_of, width_for
 
 MAX_TOKENS = 256
 """How much of a text a freshly made ranker reads, where its encoder can read more."""
 
-LOADING_ERRORS = (
-    OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RuntimeError, SafetensorError,
-)  # fmt: skip
 SAFE = {
     "model_kwargs": {"use_safetensors": True, "dtype": torch.float32},
     "trust_remote_code": False,
@@ -49,11 +45,13 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def loading(path: Path, what: str) -> Iterator[None]:
-    """Load quietly, and turn what the library raises into one line."""
+    """Load quietly, and turn whatever the libraries raise at a strange folder into one line."""
     try:
         with quiet():
             yield
-    except LOADING_ERRORS as error:
+    except UnrankError:
+        raise
+    except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise BadFile(path, f"cannot be loaded as {what}: {reason}") from error
 

