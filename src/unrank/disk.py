@@ -6,17 +6,21 @@ of one. What stands at the final place already is never touched.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from unrank.errors import BadFile, UnrankError
+
+LOCK = ".lock"
+TRIES = 100
 
 
 def check_free(out: Path) -> None:
@@ -39,15 +43,51 @@ def new_folder(out: Path) -> Iterator[Path]:
         yield partial
         for path in partial.rglob("*"):
             if path.is_file():
-                _flush(path)
+                flush(path)
         partial.chmod(0o755)
         partial.replace(out)
-        _flush(out.parent)
+        flush(out.parent)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         for parent in new_parents:
             parent.rmdir()
         raise
+
+
+@contextmanager
+def sole_user(folder: Path, refusal: str) -> Iterator[None]:
+    """A folder that is this process's alone while the block lasts, and gone after it if nothing is in it. The lock dies
+    with its holder."""
+    folders = [folder, *(parent for parent in folder.parents if not parent.exists())]
+    lock = _locked(folder, refusal)
+    try:
+        yield
+    finally:
+        with lock, suppress(OSError):  # the first that is not empty ends it
+            (folder / LOCK).unlink()
+            for empty in folders:
+                empty.rmdir()
+
+
+def _locked(folder: Path, refusal: str) -> TextIO:
+    path = folder / LOCK
+    for _ in range(TRIES):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = path.open("a")
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.close()
+            raise UnrankError(refusal) from error
+        except FileNotFoundError:
+            continue  # whoever had the folder has just taken it away
+        except OSError as error:
+            raise UnrankError(f"cannot write to {folder}: {error.strerror}") from error
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+                return lock
+        lock.close()
+    raise UnrankError(f"{folder} does not stay where it is made: choose another --out")
 
 
 def write_new(path: Path, text: str) -> None:
@@ -57,7 +97,7 @@ def write_new(path: Path, text: str) -> None:
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         partial.write_text(text, encoding="utf-8")
-        _flush(partial)
+        flush(partial)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -96,7 +136,8 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Make sure that a file, or the names in a folder, outlive a power cut."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

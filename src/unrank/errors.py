@@ -46,6 +46,10 @@ class NotFinite(UnrankError):
     """A ranker gave a score that is no number."""
 
 
+class Stopped(BaseException):
+    """A signal asked a job to stop, and it did so at a good place. No error: what catches those lets it pass."""
+
+
 def listed(items: Sequence[object], most: int = 5) -> str:
     """The first few items, quoted, and how many more there are.
 

@@ -11,6 +11,7 @@ from unrank.bench.shelf import Shelf
 from unrank.collection.collection import open_collection
 from unrank.collection.removal import Removal
 from unrank.engine.runtime import Device
+from unrank.engine.unfinished import EVERY, Unfinished, unfinished
 from unrank.forgetting.forget import Forgotten, forget
 from unrank.forgetting.target import destination
 from unrank.forgetting.train import train
@@ -28,15 +29,20 @@ class Bench:
     shelf: Shelf
     device: Device
     keep_rankers: bool
+    checkpoint_every: float = EVERY
+    resume: bool = True
     _held: tuple[str, Ranker, dict[str, Any]] | None = None
 
     def work(self, task: Task) -> str:
         """Do one task; a line that says what came out."""
+        place = (self.shelf.rankers if isinstance(task, Original) else self.shelf.cells) / task.name
+        with unfinished(place, self.shelf.unfinished(task.name), self.checkpoint_every, self.resume) as run:
+            return self._train(task, run) if isinstance(task, Original) else self._run(task, run)
+
+    def _run(self, task: Cell, run: Unfinished) -> str:
         started = perf_counter()
-        if isinstance(task, Original):
-            return self._train(task)
         ranker, record = self._original(task.original)
-        result = self._forget(task, ranker, record)
+        result = self._forget(task, ranker, record, run)
         kept = self.shelf.rankers / task.name
         if self.keep_rankers and not kept.is_dir():  # a run that was killed may have left it
             result.save(kept)
@@ -48,7 +54,7 @@ class Bench:
         self.shelf.put(task, result, perf_counter() - started, trained)
         return _in_words(result)
 
-    def _train(self, original: Original) -> str:
+    def _train(self, original: Original, run: Unfinished) -> str:
         trained = train(
             open_collection(original.folder),
             original.ranker,
@@ -56,6 +62,7 @@ class Bench:
             method=original.training,
             seed=original.seed,
             device=self.device,
+            run=run,
         )
         trained.save(self.shelf.rankers / original.name)
         return (
@@ -68,7 +75,7 @@ class Bench:
             self._held = original.name, *self.shelf.load_original(original)
         return self._held[1:]
 
-    def _forget(self, cell: Cell, ranker: Ranker, record: dict[str, Any]) -> Forgotten:
+    def _forget(self, cell: Cell, ranker: Ranker, record: dict[str, Any], run: Unfinished) -> Forgotten:
         collection = open_collection(cell.original.folder)
         result = forget(
             ranker,
@@ -82,6 +89,7 @@ class Bench:
             check_recovery=cell.recovery,
             seed=cell.original.seed,
             device=self.device,
+            run=run,
         )
         named = {"target_name": cell.target} if cell.target else {"target": None, "target_name": None}
         return replace(result, record=replace(result.record, **named))

@@ -20,7 +20,7 @@ import torch
 
 from unrank.bench.job import Bench, Task
 from unrank.bench.schedule import original_of
-from unrank.errors import UnrankError
+from unrank.errors import Stopped, UnrankError
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,10 @@ def _serve(connection: Connection, bench: Bench, threads: int) -> None:
     while True:
         try:
             task = connection.recv()
-        except EOFError:
+            result = attempt(bench, task)
+        except (EOFError, Stopped):
             return
-        connection.send(attempt(bench, task))
+        connection.send(result)
 
 
 def _die_with_the_hirer() -> None:

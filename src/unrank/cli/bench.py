@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unrank.cli.option import NOT_REACHED, DeviceName, DeviceOption, Quiet
+from unrank.cli.option import CHECKPOINTS, NOT_REACHED, CheckpointEvery, DeviceName, DeviceOption, Quiet, Resume
 from unrank.cli.show import duration, say
 from unrank.errors import count
 
@@ -27,12 +27,14 @@ def bench(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the cells and the time they need; do nothing.")
     ] = False,
+    checkpoint_every: CheckpointEvery = CHECKPOINTS,
+    resume: Resume = True,
     device: DeviceOption = DeviceName.auto,
     quiet: Quiet = False,
 ) -> None:
     """Run every cell of a grid once: collections, rankers, removals, shares, methods, destinations, seeds."""
     from unrank.bench.job import Bench
-    from unrank.bench.run import Survey, run_grid, sole_user
+    from unrank.bench.run import Survey, at_work, run_grid
     from unrank.cli.progress import progress
 
     survey = Survey.of(grid, out)
@@ -41,7 +43,7 @@ def bench(
             say(f"{'done' if cell.name in survey.finished else 'to do':<7}{cell.name}  {cell}")
         say(what_is_ahead(survey, jobs))
         return
-    with sole_user(survey.shelf), progress(quiet) as listener:
+    with at_work(survey.shelf), progress(quiet) as listener:
         survey = Survey.of(grid, out)  # another run may have gone on until now
         total = len(survey.schedule().left)
         listener.say(what_is_ahead(survey, jobs))
@@ -51,7 +53,8 @@ def bench(
             listener.advance(1 + len(step.fallen))
             listener.say(f"{total - step.tasks_left} of {total}: {in_words(step)}")
 
-        lost = run_grid(survey, Bench(survey.shelf, device.value, keep_rankers), jobs, tell)
+        worker = Bench(survey.shelf, device.value, keep_rankers, checkpoint_every, resume)
+        lost = run_grid(survey, worker, jobs, tell)
     if lost:
         say(f"{count(lost, 'task')} of {total:,} not done; the same command tries again. Records are in {out}")
         raise typer.Exit(NOT_REACHED)

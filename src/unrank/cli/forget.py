@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unrank.cli.option import (
+    CHECKPOINTS,
     MEASURED,
     NOT_REACHED,
+    CheckpointEvery,
     CollectionFolder,
     DeviceName,
     DeviceOption,
@@ -18,6 +20,7 @@ from unrank.cli.option import (
     Quiet,
     RankerName,
     RemovalFile,
+    Resume,
     Seed,
     Settings,
     read_settings,
@@ -73,6 +76,8 @@ def forget(
     ] = False,
     details: Annotated[Path | None, typer.Option("--details", help=DETAILS)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    checkpoint_every: CheckpointEvery = CHECKPOINTS,
+    resume: Resume = True,
     seed: Seed = 0,
     device: DeviceOption = DeviceName.auto,
     quiet: Quiet = False,
@@ -94,6 +99,7 @@ def forget(
     parts = partition(opened, removed, str(removal or queries or documents))
 
     from unrank.cli.progress import progress
+    from unrank.engine.unfinished import unfinished
     from unrank.forgetting.details import save_details
     from unrank.forgetting.estimate import estimate
     from unrank.forgetting.forget import forget as forget_removal
@@ -118,7 +124,8 @@ def forget(
         seconds = estimate(loaded, opened, parts, chosen, base or known.get("base"), device.value, frozen)
         say(f"with {chosen.name} that takes about {duration(seconds)} here; nothing was done")
         return
-    with progress(quiet) as listener:
+    assert out is not None
+    with unfinished(out, every=checkpoint_every, resume=resume) as kept, progress(quiet) as listener:
         result = forget_removal(
             loaded,
             opened,
@@ -136,9 +143,9 @@ def forget(
             seed=seed,
             device=device.value,
             progress=listener,
+            run=kept,
         )
-    assert out is not None
-    result.save(out)
+        result.save(out)
     if details is not None:
         with progress(quiet) as listener:
             save_details(loaded, result, opened, removed, details, device.value, listener)

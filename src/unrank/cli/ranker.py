@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from unrank.cli.option import (
+    CHECKPOINTS,
     MEASURED,
     AsJson,
+    CheckpointEvery,
     CollectionFolder,
     DeviceName,
     DeviceOption,
@@ -18,6 +20,7 @@ from unrank.cli.option import (
     Quiet,
     RankerName,
     RemovalFile,
+    Resume,
     Seed,
     Settings,
     read_settings,
@@ -38,6 +41,8 @@ def train(
     base: Annotated[str | None, typer.Option(help=BASE)] = None,
     removal: RemovalFile = None,
     settings: Settings = None,
+    checkpoint_every: CheckpointEvery = CHECKPOINTS,
+    resume: Resume = True,
     seed: Seed = 0,
     device: DeviceOption = DeviceName.auto,
     quiet: Quiet = False,
@@ -53,17 +58,18 @@ def train(
     opened = open_collection(collection)
 
     from unrank.cli.progress import progress
+    from unrank.engine.unfinished import unfinished
     from unrank.forgetting.train import train as train_ranker
     from unrank.methods import make_method
     from unrank.methods.retrain import Retrain
 
     method = make_method("retrain", read_settings(settings), kind)
     assert isinstance(method, Retrain)
-    with progress(quiet) as listener:
+    with unfinished(out, every=checkpoint_every, resume=resume) as kept, progress(quiet) as listener:
         trained = train_ranker(
-            opened, kind, base, removed, method=method, seed=seed, device=device.value, progress=listener
+            opened, kind, base, removed, method=method, seed=seed, device=device.value, progress=listener, run=kept
         )
-    trained.save(out)
+        trained.save(out)
     show_scorecard(trained.after)
     say(f"{trained.record.epochs:g} epochs in {duration(trained.record.seconds)}; written to {out}")
 
