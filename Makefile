@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := src tests benchmarks runs examples
 
-.PHONY: help demo test check slow bench results clean
+.PHONY: help demo test check slow torture bench results clean
 help: ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
@@ -26,6 +26,9 @@ test: check ## check, then all quick tests
 
 slow: $(VENV)/ready ## tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+torture: $(VENV)/ready ## kill jobs at random, fill disks, damage checkpoints: under an hour
+	$(BIN)/python -m tests.torture
 
 bench: $(VENV)/ready ## what a collection of a million documents costs, and how fast a step is
 	$(BIN)/python benchmarks/size.py

@@ -70,7 +70,7 @@ def test_whatever_is_damaged_is_refused_or_harmless(checkpoint: Checkpoint, tmp_
         flip[generator.randrange(len(flip))] ^= 1 << generator.randrange(8)
     cuts = [whole[: generator.randrange(len(whole))] for _ in range(100)]
     refused = 0
-    for damaged in [*flips, *cuts, whole + b"more", b"", bytes(len(whole)), b"\xff" * len(whole)]:
+    for damaged in [*map(bytes, flips), *cuts, whole + b"more", b"", bytes(len(whole)), b"\xff" * len(whole)]:
         path.write_bytes(damaged)
         try:
             assert same(Checkpoint.load(path), checkpoint)

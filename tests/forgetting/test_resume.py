@@ -117,7 +117,8 @@ def test_forgetting_goes_on_however_it_is_done(
     options: dict[str, Any], trained: Trained, dense: Collection, removal: Removal, target: float, tmp_path: Path
 ) -> None:
     def job(**more: Any) -> Forgotten:
-        return forget(trained.ranker, dense, removal, **{"method": METHODS["cocol"], "target": target} | options | more)
+        chosen: dict[str, Any] = {"method": METHODS["cocol"], "target": target} | options | more
+        return forget(trained.ranker, dense, removal, **chosen)
 
     whole, strides = strides_of(job)
     assert_same(stopped_and_resumed(job, tmp_path / "out", strides), whole)
@@ -125,7 +126,7 @@ def test_forgetting_goes_on_however_it_is_done(
 
 def test_training_goes_on(dense: Collection, encoder: Path, tmp_path: Path) -> None:
     def job(**options: Any) -> Trained:
-        return train(dense, "cross-encoder", str(encoder), method=METHODS["retrain"], **options)  # type: ignore[arg-type]
+        return train(dense, "cross-encoder", str(encoder), method=replace(QUICK_TRAINING, epochs=3), **options)
 
     whole, strides = strides_of(job)
     assert_same(stopped_and_resumed(job, tmp_path / "out", strides), whole)
@@ -158,7 +159,7 @@ def test_what_is_kept_of_frozen_documents_is_made_in_the_same_batches(
 
 def quick(trained: Trained, dense: Collection, removal: Removal, **options: Any) -> Forgotten:
     """A few steps that never get there."""
-    chosen = {"method": replace(FAST, epochs=1), "target": OUT_OF_REACH} | options
+    chosen: dict[str, Any] = {"method": replace(FAST, epochs=1), "target": OUT_OF_REACH} | options
     return forget(trained.ranker, dense, removal, **chosen)
 
 
@@ -274,10 +275,17 @@ def test_a_signal_in_a_step_waits_for_its_end(number: signal.Signals, tmp_path: 
     assert signal.getsignal(number) == before
 
 
+class Hearing(Silence):
+    def __init__(self, hear: Callable[[str], None]) -> None:
+        self._hear = hear
+
+    def say(self, line: str) -> None:
+        self._hear(line)
+
+
 def test_a_full_disk_does_not_end_a_run(trained: Trained, dense: Collection, removal: Removal, tmp_path: Path) -> None:
     said: list[str] = []
-    listener = Silence()
-    listener.say = said.append  # type: ignore[method-assign]
+    listener = Hearing(said.append)
     with unfinished(tmp_path / "out", every=0) as run, files_at_most(20_000):
         result = quick(trained, dense, removal, run=run, progress=listener)
     assert_same(result, quick(trained, dense, removal))
