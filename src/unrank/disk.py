@@ -29,6 +29,21 @@ def check_free(out: Path) -> None:
         raise UnrankError(f"{out} exists already: choose another --out, or remove it first")
 
 
+def check_result(out: Path) -> None:
+    """The same for what a run makes. One that was killed at its very end may have left beside it what it had to forget:
+    that is taken away."""
+    if out.exists() and (left := beside(out)).is_dir():
+        with sole_user(left, f"another job is at work on {out}: wait for it, or stop it"):
+            for path in left.glob("[!.]*"):
+                path.unlink()
+    check_free(out)
+
+
+def beside(out: Path) -> Path:
+    """Where a run is kept until its result is whole."""
+    return out.with_name(f"{out.name}.unfinished")
+
+
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
     """A folder to write into that becomes `out` when the block ends well, and is gone when it does not."""

@@ -19,9 +19,10 @@ from tests.forgetting.conftest import FAST, QUICK_TRAINING
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.collection.texts import Rows
+from unrank.disk import beside, check_result
 from unrank.engine.encodings import Encodings, KeptEncodings
 from unrank.engine.runtime import Silence
-from unrank.engine.unfinished import CHECKPOINT, beside, unfinished
+from unrank.engine.unfinished import CHECKPOINT, unfinished
 from unrank.errors import NotFinite, Stopped, UnrankError
 from unrank.forgetting.forget import Forgotten, forget
 from unrank.forgetting.run import Pace
@@ -234,8 +235,8 @@ def test_two_jobs_cannot_share_a_folder(stopped: Path) -> None:
 def test_what_is_whole_leaves_nothing_behind(trained: Trained, stopped: Path) -> None:
     """A run may be killed between its last two deeds: the result is there, and what it forgot beside it."""
     trained.save(stopped)
-    with pytest.raises(UnrankError, match="exists already"), unfinished(stopped):
-        pass
+    with pytest.raises(UnrankError, match="exists already"):
+        check_result(stopped)
     assert not beside(stopped).exists()
 
 

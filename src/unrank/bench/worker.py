@@ -40,6 +40,8 @@ def attempt(bench: Bench, task: Task) -> Result:
         said, failed = bench.work(task), False
     except UnrankError as error:
         said, failed = str(error), True
+    except OSError as error:
+        said, failed = f"{error.filename or 'the disk'}: {error.strerror or error}", True
     except Exception as error:
         if os.environ.get("UNRANK_DEBUG"):
             traceback.print_exc()

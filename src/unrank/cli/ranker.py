@@ -26,7 +26,7 @@ from unrank.cli.option import (
     read_settings,
 )
 from unrank.cli.show import duration, say, show_scorecard
-from unrank.disk import check_free
+from unrank.disk import check_result
 
 BASE = (
     "What to start from: an encoder's folder or hub id, by default all-MiniLM-L6-v2; for duet and match-pyramid a file "
@@ -53,7 +53,7 @@ def train(
     from unrank.rankers import ranker_kind
 
     kind = ranker_kind(ranker)
-    check_free(out)
+    check_result(out)
     removed = Removal.load(removal) if removal else None
     opened = open_collection(collection)
 

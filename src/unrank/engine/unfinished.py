@@ -16,7 +16,7 @@ from time import perf_counter
 from types import FrameType
 from typing import Any
 
-from unrank.disk import check_free, sole_user
+from unrank.disk import beside, check_free, sole_user
 from unrank.engine.checkpoint import Checkpoint, Part
 from unrank.errors import NotFinite, Stopped, UnrankError
 
@@ -118,7 +118,7 @@ def unfinished(
     folder = folder or beside(out)
     with sole_user(folder, f"another job is at work on {out}: wait for it, or stop it"):
         folder.chmod(0o700)  # it holds what is to be forgotten
-        if out.exists() or not resume:
+        if not resume:
             _clear(folder)
         for half_written in out.parent.glob(f".{out.name}.partial-*"):
             shutil.rmtree(half_written, ignore_errors=True)
@@ -134,10 +134,6 @@ def unfinished(
             raise
         else:
             _clear(folder)
-
-
-def beside(out: Path) -> Path:
-    return out.with_name(f"{out.name}.unfinished")
 
 
 def _clear(folder: Path) -> None:
