@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := src tests benchmarks runs examples
 
-.PHONY: help demo test check slow fuzz bench results clean
+.PHONY: help demo test check slow fuzz torture bench results clean
 help: ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
@@ -29,6 +29,9 @@ slow: $(VENV)/ready ## tests that take minutes
 
 fuzz: $(VENV)/ready ## 20,000 spoiled files for the readers, and 500 damaged ones
 	PYTHONPATH=. $(BIN)/python -m tests.fuzz.run
+
+torture: $(VENV)/ready ## kill jobs at random, fill disks, damage checkpoints: under an hour
+	$(BIN)/python -m tests.torture
 
 bench: $(VENV)/ready ## what a collection of a million documents costs, and how fast a step is
 	$(BIN)/python benchmarks/size.py

@@ -6,18 +6,21 @@ of one. What stands at the final place already is never touched.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from unrank.errors import BadFile, UnrankError
 
+LOCK = ".lock"
+TRIES = 100
 LARGEST = 1e300
 
 
@@ -30,6 +33,21 @@ def check_free(out: Path) -> None:
     """Refuse a folder that exists, before any work is done for it."""
     if out.exists() or out.is_symlink():
         raise UnrankError(f"{out} exists already: choose another --out, or remove it first")
+
+
+def check_result(out: Path) -> None:
+    """The same for what a run makes. One that was killed at its very end may have left beside it what it had to forget:
+    that is taken away."""
+    if out.exists() and (left := beside(out)).is_dir():
+        with sole_user(left, f"another job is at work on {out}: wait for it, or stop it"):
+            for path in left.glob("[!.]*"):
+                path.unlink()
+    check_free(out)
+
+
+def beside(out: Path) -> Path:
+    """Where a run is kept until its result is whole."""
+    return out.with_name(f"{out.name}.unfinished")
 
 
 @contextmanager
@@ -50,15 +68,51 @@ def new_folder(out: Path) -> Iterator[Path]:
         yield partial
         for path in partial.rglob("*"):
             if path.is_file():
-                _flush(path)
+                flush(path)
         partial.chmod(0o755)
         partial.replace(out)
-        _flush(out.parent)
+        flush(out.parent)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         for parent in new_parents:
             parent.rmdir()
         raise
+
+
+@contextmanager
+def sole_user(folder: Path, refusal: str) -> Iterator[None]:
+    """A folder that is this process's alone while the block lasts, and gone after it if nothing is in it. The lock dies
+    with its holder."""
+    folders = [folder, *(parent for parent in folder.parents if not parent.exists())]
+    lock = _locked(folder, refusal)
+    try:
+        yield
+    finally:
+        with lock, suppress(OSError):  # the first that is not empty ends it
+            (folder / LOCK).unlink()
+            for empty in folders:
+                empty.rmdir()
+
+
+def _locked(folder: Path, refusal: str) -> TextIO:
+    path = folder / LOCK
+    for _ in range(TRIES):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = path.open("a")
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.close()
+            raise UnrankError(refusal) from error
+        except FileNotFoundError:
+            continue  # whoever had the folder has just taken it away
+        except OSError as error:
+            raise UnrankError(f"cannot write to {folder}: {error.strerror}") from error
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+                return lock
+        lock.close()
+    raise UnrankError(f"{folder} does not stay where it is made: choose another --out")
 
 
 @contextmanager
@@ -73,7 +127,7 @@ def new_file(path: Path) -> Iterator[Path]:
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         yield partial
-        _flush(partial)
+        flush(partial)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -163,7 +217,8 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Make sure that a file, or the names in a folder, outlive a power cut."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

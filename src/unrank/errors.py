@@ -56,6 +56,10 @@ class NotFinite(UnrankError):
     """A ranker gave a score that is no number."""
 
 
+class Stopped(BaseException):
+    """A signal asked a job to stop, and it did so at a good place. No error: what catches those lets it pass."""
+
+
 def printable(text: str) -> str:
     r"""Text from data as a terminal may show it: what would steer the terminal is written out.
 

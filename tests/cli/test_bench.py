@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Refused
-from unrank.bench.run import sole_user
+from unrank.bench.run import at_work
 from unrank.bench.shelf import Shelf
 
 GRID = 'collections = ["{collection}"]\nrankers = ["bi-encoder"]\nbase = "{encoder}"\n'
@@ -103,5 +103,5 @@ def test_a_damaged_cell(refused: Refused, grid: Path, tmp_path: Path) -> None:
 
 
 def test_two_runs_in_one_folder(refused: Refused, grid: Path, tmp_path: Path) -> None:
-    with sole_user(Shelf(tmp_path / "out")):
+    with at_work(Shelf(tmp_path / "out")):
         assert "another 'unrank bench' is at work in" in refused("bench", grid, "--out", tmp_path / "out")

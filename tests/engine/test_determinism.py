@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.numpy import load_file
-from tests.tiny import make_word_vectors
 
+from tests.tiny import make_word_vectors
 from unrank.collection.collection import Collection
 from unrank.engine.determinism import WORKSPACE, deterministic
 from unrank.errors import UnrankError

@@ -16,10 +16,11 @@ from tests.table import TableRanker, collection_of, forgetting, random_lists, ra
 from unrank.collection.collection import Collection
 from unrank.collection.partition import partition
 from unrank.collection.removal import Removal
-from unrank.engine.loop import Schedule, Stretch, fit
+from unrank.engine.loop import Schedule, fit
 from unrank.engine.runtime import Runtime
 from unrank.engine.samples import Phase, Samples, Scored
 from unrank.engine.tokens import TokenStore
+from unrank.engine.walk import Stretch
 from unrank.errors import NotFinite
 from unrank.methods.base import all_present
 from unrank.methods.cocol import Cocol

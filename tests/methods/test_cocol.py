@@ -13,10 +13,11 @@ import torch
 from tests.table import Listed, TableRanker, as_set, collection_of, forgetting, random_lists, random_table, task_of
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition, split_pairs
-from unrank.engine.loop import Schedule, Stretch, fit
+from unrank.engine.loop import Schedule, fit
 from unrank.engine.runtime import Runtime
 from unrank.engine.samples import Phase, Samples, Scored
 from unrank.engine.tokens import TokenStore
+from unrank.engine.walk import Stretch
 from unrank.errors import UnknownName, UnrankError
 from unrank.methods import make_method, settings_of
 from unrank.methods.cocol import Cocol

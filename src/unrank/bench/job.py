@@ -12,6 +12,7 @@ from unrank.collection.collection import open_collection
 from unrank.collection.removal import Removal
 from unrank.engine.determinism import deterministic
 from unrank.engine.runtime import Device
+from unrank.engine.unfinished import EVERY, Unfinished, unfinished
 from unrank.forgetting.forget import Forgotten, forget
 from unrank.forgetting.target import destination
 from unrank.forgetting.train import train
@@ -30,19 +31,21 @@ class Bench:
     device: Device
     keep_rankers: bool
     deterministic: bool = False
+    checkpoint_every: float = EVERY
+    resume: bool = True
     _held: tuple[str, Ranker, dict[str, Any]] | None = None
 
     def work(self, task: Task) -> str:
         """Do one task; a line that says what came out."""
-        with deterministic(self.deterministic):
-            return self._work(task)
+        place = (self.shelf.rankers if isinstance(task, Original) else self.shelf.cells) / task.name
+        kept = unfinished(place, self.shelf.unfinished(task.name), self.checkpoint_every, self.resume)
+        with deterministic(self.deterministic), kept as run:
+            return self._train(task, run) if isinstance(task, Original) else self._run(task, run)
 
-    def _work(self, task: Task) -> str:
+    def _run(self, task: Cell, run: Unfinished) -> str:
         started = perf_counter()
-        if isinstance(task, Original):
-            return self._train(task)
         ranker, record = self._original(task.original)
-        result = self._forget(task, ranker, record)
+        result = self._forget(task, ranker, record, run)
         kept = self.shelf.rankers / task.name
         if self.keep_rankers and not kept.is_dir():  # a run that was killed may have left it
             result.save(kept)
@@ -54,7 +57,7 @@ class Bench:
         self.shelf.put(task, result, perf_counter() - started, trained)
         return _in_words(result)
 
-    def _train(self, original: Original) -> str:
+    def _train(self, original: Original, run: Unfinished) -> str:
         trained = train(
             open_collection(original.folder),
             original.ranker,
@@ -62,6 +65,7 @@ class Bench:
             method=original.training,
             seed=original.seed,
             device=self.device,
+            run=run,
         )
         trained.save(self.shelf.rankers / original.name)
         return (
@@ -74,7 +78,7 @@ class Bench:
             self._held = original.name, *self.shelf.load_original(original)
         return self._held[1:]
 
-    def _forget(self, cell: Cell, ranker: Ranker, record: dict[str, Any]) -> Forgotten:
+    def _forget(self, cell: Cell, ranker: Ranker, record: dict[str, Any], run: Unfinished) -> Forgotten:
         collection = open_collection(cell.original.folder)
         result = forget(
             ranker,
@@ -88,6 +92,7 @@ class Bench:
             check_recovery=cell.recovery,
             seed=cell.original.seed,
             device=self.device,
+            run=run,
         )
         named = {"target_name": cell.target} if cell.target else {"target": None, "target_name": None}
         return replace(result, record=replace(result.record, **named))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,9 +16,8 @@ from unrank.bench.schedule import Schedule
 from unrank.bench.shelf import Shelf
 from unrank.bench.times import Times
 from unrank.bench.worker import Result
+from unrank.disk import sole_user
 from unrank.errors import UnrankError
-
-LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -84,13 +82,8 @@ def _results(schedule: Schedule, crew: Crew) -> Iterator[Result]:
 
 
 @contextmanager
-def sole_user(shelf: Shelf) -> Iterator[None]:
-    """Make the folder ready, and keep every other run out of it; a lock that dies with its holder."""
-    shelf.out.mkdir(parents=True, exist_ok=True)
-    with (shelf.out / LOCK).open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise UnrankError(f"another 'unrank bench' is at work in {shelf.out}: wait for it, or stop it") from error
+def at_work(shelf: Shelf) -> Iterator[None]:
+    """Make the folder ready, and keep every other run out of it."""
+    with sole_user(shelf.out, f"another 'unrank bench' is at work in {shelf.out}: wait for it, or stop it"):
         shelf.tidy()
         yield

@@ -45,12 +45,18 @@ class Shelf:
     def rankers(self) -> Path:
         return self.out / "rankers"
 
+    def unfinished(self, name: str) -> Path:
+        """Where a task is kept while it is under way."""
+        return self.out / "unfinished" / name
+
     def tidy(self) -> None:
-        """Make the folders, and take away what a killed run left half written."""
+        """Make the folders, and take away what a killed run left half written, or left of what is whole."""
         for folder in (self.cells, self.rankers):
             folder.mkdir(parents=True, exist_ok=True)
             for partial in folder.glob(".*.partial-*"):
                 shutil.rmtree(partial, ignore_errors=True)
+            for whole in folder.glob("[!.]*"):
+                shutil.rmtree(self.unfinished(whole.name), ignore_errors=True)
 
     def finished(self) -> dict[str, dict[str, Any]]:
         """What `cell.json` says, for each cell that is there."""

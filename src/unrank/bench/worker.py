@@ -20,7 +20,7 @@ import torch
 
 from unrank.bench.job import Bench, Task
 from unrank.bench.schedule import original_of
-from unrank.errors import UnrankError
+from unrank.errors import Stopped, UnrankError
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ def attempt(bench: Bench, task: Task) -> Result:
         said, failed = bench.work(task), False
     except UnrankError as error:
         said, failed = str(error), True
+    except OSError as error:
+        said, failed = f"{error.filename or 'the disk'}: {error.strerror or error}", True
     except Exception as error:
         if os.environ.get("UNRANK_DEBUG"):
             traceback.print_exc()
@@ -97,9 +99,10 @@ def _serve(connection: Connection, bench: Bench, threads: int) -> None:
     while True:
         try:
             task = connection.recv()
-        except EOFError:
+            result = attempt(bench, task)
+        except (EOFError, Stopped):
             return
-        connection.send(attempt(bench, task))
+        connection.send(result)
 
 
 def _die_with_the_hirer() -> None:

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unrank.cli.option import NOT_REACHED, Deterministic, DeviceName, DeviceOption, Quiet
+from unrank.cli.option import (
+    CHECKPOINTS,
+    NOT_REACHED,
+    CheckpointEvery,
+    Deterministic,
+    DeviceName,
+    DeviceOption,
+    Quiet,
+    Resume,
+)
 from unrank.cli.show import duration, say
 from unrank.errors import UnrankError, count
 
@@ -28,6 +37,8 @@ def bench(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the cells and the time they need; do nothing.")
     ] = False,
+    checkpoint_every: CheckpointEvery = CHECKPOINTS,
+    resume: Resume = True,
     device: DeviceOption = DeviceName.auto,
     same_bits: Deterministic = False,
     quiet: Quiet = False,
@@ -36,7 +47,7 @@ def bench(
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise UnrankError("a bench has workers of its own: start it in one process, with --jobs")
     from unrank.bench.job import Bench
-    from unrank.bench.run import Survey, run_grid, sole_user
+    from unrank.bench.run import Survey, at_work, run_grid
     from unrank.cli.progress import progress
 
     survey = Survey.of(grid, out)
@@ -45,7 +56,7 @@ def bench(
             say(f"{'done' if cell.name in survey.finished else 'to do':<7}{cell.name}  {cell}")
         say(what_is_ahead(survey, jobs))
         return
-    with sole_user(survey.shelf), progress(quiet) as listener:
+    with at_work(survey.shelf), progress(quiet) as listener:
         survey = Survey.of(grid, out)  # another run may have gone on until now
         total = len(survey.schedule().left)
         listener.say(what_is_ahead(survey, jobs))
@@ -55,7 +66,8 @@ def bench(
             listener.advance(1 + len(step.fallen))
             listener.say(f"{total - step.tasks_left} of {total}: {in_words(step)}")
 
-        lost = run_grid(survey, Bench(survey.shelf, device.value, keep_rankers, same_bits), jobs, tell)
+        worker = Bench(survey.shelf, device.value, keep_rankers, same_bits, checkpoint_every, resume)
+        lost = run_grid(survey, worker, jobs, tell)
     if lost:
         say(f"{count(lost, 'task')} of {total:,} not done; the same command tries again. Records are in {out}")
         raise typer.Exit(NOT_REACHED)

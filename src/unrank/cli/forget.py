@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unrank.cli.option import (
+    CHECKPOINTS,
     MEASURED,
     NOT_REACHED,
+    CheckpointEvery,
     CollectionFolder,
     Deterministic,
     DeviceName,
@@ -19,12 +21,13 @@ from unrank.cli.option import (
     Quiet,
     RankerName,
     RemovalFile,
+    Resume,
     Seed,
     Settings,
     read_settings,
 )
 from unrank.cli.show import duration, epochs_of, say, show_change, show_partition, show_recovery, show_sampled
-from unrank.disk import check_free
+from unrank.disk import check_result
 from unrank.errors import UnrankError
 
 if TYPE_CHECKING:
@@ -74,6 +77,8 @@ def forget(
     ] = False,
     details: Annotated[Path | None, typer.Option("--details", help=DETAILS)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    checkpoint_every: CheckpointEvery = CHECKPOINTS,
+    resume: Resume = True,
     seed: Seed = 0,
     device: DeviceOption = DeviceName.auto,
     same_bits: Deterministic = False,
@@ -86,7 +91,7 @@ def forget(
     if out is None and not dry_run:
         raise UnrankError("--out is missing: name the folder to write, or ask for a --dry-run")
     for folder in filter(None, (out, details)):
-        check_free(folder)
+        check_result(folder)
     if out is not None and details is not None and details.resolve().is_relative_to(out.resolve()):
         raise UnrankError(f"--details {details} lies inside --out, and holds what was removed: choose a folder apart")
     if keep_at_least is not None and not 0 < keep_at_least <= 1:
@@ -97,6 +102,7 @@ def forget(
 
     from unrank.cli.progress import progress
     from unrank.engine.determinism import deterministic
+    from unrank.engine.unfinished import unfinished
     from unrank.forgetting.details import save_details
     from unrank.forgetting.estimate import estimate
     from unrank.forgetting.forget import forget as forget_removal
@@ -121,7 +127,9 @@ def forget(
         seconds = estimate(loaded, opened, parts, chosen, base or known.get("base"), device.value, frozen)
         say(f"with {chosen.name} that takes about {duration(seconds)} here; nothing was done")
         return
-    with deterministic(same_bits), progress(quiet) as listener:
+    assert out is not None
+    checkpoints = unfinished(out, every=checkpoint_every, resume=resume)
+    with deterministic(same_bits), checkpoints as kept, progress(quiet) as listener:
         result = forget_removal(
             loaded,
             opened,
@@ -139,9 +147,9 @@ def forget(
             seed=seed,
             device=device.value,
             progress=listener,
+            run=kept,
         )
-    assert out is not None
-    result.save(out)
+        result.save(out)
     if details is not None:
         with progress(quiet) as listener:
             save_details(loaded, result, opened, removed, details, device.value, listener)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import typer
 
 from unrank.cli import audit, bench, collection, demo, desk, filter, forget, names, ranker, report
 from unrank.disk import follows
-from unrank.errors import LONGEST_LINE, UnrankError, one_line
+from unrank.errors import LONGEST_LINE, Stopped, UnrankError, one_line
 
 # What the command line raises at a wrong word; typer names only its children.
 MISUSE: type[Any] = typer.BadParameter.__mro__[2]
@@ -41,6 +42,7 @@ app.command("list")(names.list_)
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends us leaves nothing half written either
     sys.exit(run(sys.argv[1:]))
 
 
@@ -53,6 +55,8 @@ def run(arguments: Sequence[str]) -> int:
         if status == STOPPED:  # what typer makes of an interruption
             raise KeyboardInterrupt
         return status if isinstance(status, int) else 0
+    except Stopped as stop:
+        return _fail(str(stop), STOPPED)
     except UnrankError as error:
         return _fail(str(error), 2)
     except MISUSE as error:

@@ -48,6 +48,14 @@ Measure = Annotated[
     int, typer.Option("--measure", min=0, help="Queries of each kept set to measure at most, drawn by lot; 0 for all.")
 ]
 MEASURED = 3_000
+CheckpointEvery = Annotated[
+    float,
+    typer.Option("--checkpoint-every", min=0, help="Seconds between checkpoints, from which a stopped run goes on."),
+]
+CHECKPOINTS = 60.0
+Resume = Annotated[
+    bool, typer.Option("--resume/--no-resume", help="Whether to go on with an unfinished run, or to begin anew.")
+]
 RemovalFile = Annotated[Path | None, typer.Option("--removal", help="A removal.json.")]
 LedgerFile = Annotated[Path, typer.Option("--ledger", help="The ledger of requests.")]
 KeyFile = Annotated[Path | None, typer.Option("--key", help="The ledger's key; by default beside it, ending in .key.")]

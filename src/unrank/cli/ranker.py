@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from unrank.cli.option import (
+    CHECKPOINTS,
     MEASURED,
     AsJson,
+    CheckpointEvery,
     CollectionFolder,
     Deterministic,
     DeviceName,
@@ -19,12 +21,13 @@ from unrank.cli.option import (
     Quiet,
     RankerName,
     RemovalFile,
+    Resume,
     Seed,
     Settings,
     read_settings,
 )
 from unrank.cli.show import duration, say, show_scorecard
-from unrank.disk import check_free
+from unrank.disk import check_result
 
 BASE = (
     "What to start from: an encoder's folder or hub id, by default all-MiniLM-L6-v2; for duet and match-pyramid a file "
@@ -39,6 +42,8 @@ def train(
     base: Annotated[str | None, typer.Option(help=BASE)] = None,
     removal: RemovalFile = None,
     settings: Settings = None,
+    checkpoint_every: CheckpointEvery = CHECKPOINTS,
+    resume: Resume = True,
     seed: Seed = 0,
     device: DeviceOption = DeviceName.auto,
     same_bits: Deterministic = False,
@@ -50,23 +55,25 @@ def train(
     from unrank.rankers import ranker_kind
 
     kind = ranker_kind(ranker)
-    check_free(out)
+    check_result(out)
     removed = Removal.load(removal) if removal else None
     opened = open_collection(collection)
 
     from unrank.cli.progress import progress
     from unrank.engine.determinism import deterministic
+    from unrank.engine.unfinished import unfinished
     from unrank.forgetting.train import train as train_ranker
     from unrank.methods import make_method
     from unrank.methods.retrain import Retrain
 
     method = make_method("retrain", read_settings(settings), kind)
     assert isinstance(method, Retrain)
-    with deterministic(same_bits), progress(quiet) as listener:
+    checkpoints = unfinished(out, every=checkpoint_every, resume=resume)
+    with deterministic(same_bits), checkpoints as kept, progress(quiet) as listener:
         trained = train_ranker(
-            opened, kind, base, removed, method=method, seed=seed, device=device.value, progress=listener
+            opened, kind, base, removed, method=method, seed=seed, device=device.value, progress=listener, run=kept
         )
-    trained.save(out)
+        trained.save(out)
     show_scorecard(trained.after)
     say(f"{trained.record.epochs:g} epochs in {duration(trained.record.seconds)}; written to {out}")
 

@@ -6,10 +6,8 @@ Dropout is off throughout, the optimiser lives through all epochs, and every dra
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from time import perf_counter
 
 import numpy as np
 import torch
@@ -17,11 +15,13 @@ from torch import Tensor
 
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
+from unrank.engine.checkpoint import Part
 from unrank.engine.runtime import Runtime
 from unrank.engine.samples import Phase, Samples, Scored
 from unrank.engine.scoring import score_pairs
 from unrank.engine.tokens import TokenStore
-from unrank.errors import NotFinite
+from unrank.engine.unfinished import Unfinished
+from unrank.engine.walk import Stretch, Walk
 from unrank.rankers.base import Ranker
 from unrank.rankers.staging import to_device
 
@@ -37,25 +37,25 @@ class Schedule:
     """Steps between pauses within an epoch; without it there is one at the end of each."""
 
 
-@dataclass(frozen=True)
-class Stretch:
-    """What was done since the last pause, and how many epochs are done in all."""
-
-    epochs: float
-    seconds: float
-    steps: int
-    samples: int
-    losses: dict[str, float]
-
-
 def fit(
-    ranker: Ranker, phases: Sequence[Phase], schedule: Schedule, store: TokenStore, runtime: Runtime
+    ranker: Ranker,
+    phases: Sequence[Phase],
+    schedule: Schedule,
+    store: TokenStore,
+    runtime: Runtime,
+    run: Unfinished | None = None,
+    **parts: Part,
 ) -> Iterator[Stretch]:
-    """Train in place, pausing for whoever wants to look; whoever has seen enough asks for no more."""
-    optimizer = make_optimizer(ranker, schedule.learning_rate, runtime)
+    """Train in place, pausing for whoever wants to look; whoever has seen enough asks for no more.
+
+    A run that is kept goes on where it was, and so do those `parts` of whoever looks that change with it.
+    """
+    run = run or Unfinished()
+    walk = Walk(ranker, make_optimizer(ranker, schedule.learning_rate, runtime), runtime)
     ranker.eval()
+    run.follow(runtime.progress.say, walk=walk, **parts)
     for number in range(schedule.epochs):
-        for stretch in _epoch(number, ranker, phases, optimizer, schedule, store, runtime):
+        for stretch in _epoch(number, walk, phases, schedule, store, run):
             if stretch.steps or not schedule.check_every:
                 yield stretch
 
@@ -69,16 +69,11 @@ def make_optimizer(ranker: Ranker, learning_rate: float, runtime: Runtime) -> to
 
 
 def _epoch(
-    number: int,
-    ranker: Ranker,
-    phases: Sequence[Phase],
-    optimizer: torch.optim.Optimizer,
-    schedule: Schedule,
-    store: TokenStore,
-    runtime: Runtime,
+    number: int, walk: Walk, phases: Sequence[Phase], schedule: Schedule, store: TokenStore, run: Unfinished
 ) -> Iterator[Stretch]:
     """One pass over all phases. Drawing samples, teacher scores included, is part of its time."""
-    tally = _Tally(runtime)
+    runtime = walk.runtime
+    walk.begin_stretch((number, 0, 0))
     steps_of = [-(-phase.size // phase.batch) for phase in phases]
     for place, phase in enumerate(phases):
         generator = np.random.default_rng([schedule.seed, number + 1, place])
@@ -86,14 +81,22 @@ def _epoch(
         batches = batches_of(phase, len(drawn), generator)
         runtime.progress.begin(f"epoch {number + 1}: {phase.name}", len(batches))
         for done, batch in enumerate(batches, 1):
-            tally.add(phase.name, step(ranker, phase, drawn.take(batch), optimizer, store, runtime), len(batch))
+            here = number, place, done
+            if here <= walk.resumed:
+                relive(walk.ranker, drawn.take(batch), store, runtime)
+                walk.arrive(here)
+            else:
+                with run.step():
+                    loss = step(walk.ranker, phase, drawn.take(batch), walk.optimizer, store, runtime)
+                    walk.add(here, phase.name, loss, len(batch))
             runtime.progress.advance()
-            if schedule.check_every and tally.steps == schedule.check_every:
+            if schedule.check_every and walk.tally.steps == schedule.check_every:
                 share = (sum(steps_of[:place]) + done) / max(1, sum(steps_of))
-                yield tally.stretch(number + min(share, 1.0))
-                tally = _Tally(runtime)
+                yield walk.tally.stretch(number + min(share, 1.0))
+                walk.begin_stretch(here)
                 runtime.progress.begin(f"epoch {number + 1}: {phase.name}", len(batches) - done)
-    yield tally.stretch(number + 1.0)
+    if number >= walk.resumed[0]:
+        yield walk.tally.stretch(number + 1.0)
 
 
 def batches_of(phase: Phase, samples: int, generator: np.random.Generator) -> list[Rows]:
@@ -102,36 +105,6 @@ def batches_of(phase: Phase, samples: int, generator: np.random.Generator) -> li
     order = (first[:, None] + np.arange(phase.together)).ravel()
     order = order[order < samples]
     return [order[start : start + phase.batch] for start in range(0, samples, phase.batch)]
-
-
-class _Tally:
-    """Counts what is done, and adds up losses where they are: on the device."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        runtime.wait()
-        self._runtime, self._started = runtime, perf_counter()
-        self._losses: dict[str, Tensor] = {}
-        self._counts: dict[str, int] = {}
-        self.samples = 0
-
-    @property
-    def steps(self) -> int:
-        return sum(self._counts.values())
-
-    def add(self, phase: str, loss: Tensor, samples: int) -> None:
-        self._losses[phase] = self._losses.get(phase, torch.zeros_like(loss)) + loss
-        self._counts[phase] = self._counts.get(phase, 0) + 1
-        self.samples += samples
-
-    def stretch(self, epochs: float) -> Stretch:
-        losses = {phase: float(loss) / self._counts[phase] for phase, loss in self._losses.items()}
-        for phase, loss in losses.items():
-            if not np.isfinite(loss):
-                raise NotFinite(
-                    f"the loss of {phase} is not finite in epoch {math.ceil(epochs)}; try a lower learning rate"
-                )
-        self._runtime.wait()
-        return Stretch(epochs, perf_counter() - self._started, self.steps, self.samples, losses)
 
 
 def step(
@@ -153,8 +126,7 @@ def _backward(
     ranker: Ranker, phase: Phase, samples: Samples, clear: Callable[[], None], store: TokenStore, runtime: Runtime
 ) -> Tensor:
     """Give each weight its gradient of the loss of these samples, scoring a pair of several samples once; the loss."""
-    pairs = samples.pairs[samples.present]
-    _, once, place = np.unique(pairs[:, 0] << 32 | pairs[:, 1], return_index=True, return_inverse=True)
+    once, place = pairs_once(samples)
 
     def score(pairs: Pairs) -> Tensor:
         return score_pairs(ranker, store, pairs, runtime.tokens_at_once, team=runtime.team)
@@ -162,9 +134,24 @@ def _backward(
     def loss_of(scores: Tensor) -> Tensor:
         return phase.loss(Scored.of(samples, scores[to_device(place, scores.device)]))
 
-    loss = runtime.memory.backward(score, pairs[once], loss_of, clear)
+    loss = runtime.memory.backward(score, once, loss_of, clear)
     runtime.team.add_up_gradients(ranker.parameters())
     return loss
+
+
+def pairs_once(samples: Samples) -> tuple[Pairs, Rows]:
+    """The pairs of samples, each once, and the place of each row's among them."""
+    pairs = samples.pairs[samples.present]
+    _, once, place = np.unique(pairs[:, 0] << 32 | pairs[:, 1], return_index=True, return_inverse=True)
+    return pairs[once], place
+
+
+def relive(ranker: Ranker, samples: Samples, store: TokenStore, runtime: Runtime) -> None:
+    """Leave behind what a step on these samples did besides moving weights: what is kept of a frozen side or of frozen
+    layers differs in its last bits with the batch that it was made in."""
+    if store.keeps_for(ranker) or (ranker.lean is not None and ranker.lean.start is not None):
+        with torch.no_grad():
+            score_pairs(ranker, store, pairs_once(samples)[0], runtime.tokens_at_once)
 
 
 def squared_gradients(

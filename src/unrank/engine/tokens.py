@@ -34,12 +34,16 @@ class TokenStore:
         """From now on encode each text of a side once for these rankers, which encode it alike and never otherwise."""
         self._kept = role, rankers, KeptEncodings(len(self._sides[role]), NUMBERS_KEPT)
 
+    def keeps_for(self, ranker: Ranker) -> bool:
+        """Whether anything is kept for a ranker."""
+        return self._kept is not None and any(ranker is known for known in self._kept[1])
+
     def kept(self, ranker: Ranker, role: Role) -> KeptEncodings | None:
         """What is kept of a side for a ranker; nothing for one whose side moves."""
-        if self._kept is None:
+        if self._kept is None or not self.keeps_for(ranker):
             return None
-        side, rankers, encodings = self._kept
-        return encodings if side == role and any(ranker is known for known in rankers) else None
+        side, _, encodings = self._kept
+        return encodings if side == role else None
 
 
 class _Side:

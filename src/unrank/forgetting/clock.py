@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
+from unrank.engine.checkpoint import Checkpoint
 from unrank.engine.runtime import Runtime
 
 
@@ -28,6 +29,13 @@ class Clock:
 
     def add(self, purpose: str, seconds: float) -> None:
         self.seconds[purpose] = self.seconds.get(purpose, 0.0) + seconds
+
+    def state(self) -> Checkpoint:
+        return Checkpoint(dict(self.seconds))
+
+    def restore(self, state: Checkpoint) -> None:
+        """Time before a run was stopped counts; time to come back to where it was does not."""
+        self.seconds = dict(state.facts)
 
     @property
     def total(self) -> float:

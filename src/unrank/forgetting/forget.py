@@ -18,10 +18,12 @@ from unrank.collection.collection import Collection
 from unrank.collection.partition import partition
 from unrank.collection.removal import Removal
 from unrank.engine.runtime import Device, Progress
+from unrank.engine.unfinished import Unfinished
 from unrank.evaluation.scorecard import MOST_QUERIES, Scorecard
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.earlier import earlier_mrrs, is_fulfilled
 from unrank.forgetting.freezing import Freeze, check_freeze, freeze_side, index_stays_valid, keep_frozen
+from unrank.forgetting.identity import identity, removal_hash, weights_hash
 from unrank.forgetting.record import Record, hashed, recognised, removed_before, save_ranker
 from unrank.forgetting.recovery import recovery
 from unrank.forgetting.run import Outcome, Pace, run_method
@@ -35,6 +37,7 @@ from unrank.methods.retrain import Retrain
 from unrank.rankers import public_name
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import Layers, release, sharing_frozen_start, train_layers_of
+from unrank.rankers.origin import base_hash
 
 KEPT = ("entangled", "disjoint", "test")
 
@@ -80,6 +83,7 @@ def forget(
     seed: int = 0,
     device: Device = "auto",
     progress: Progress | None = None,
+    run: Unfinished | None = None,
 ) -> Forgotten:
     """Make a copy of a ranker that has forgotten, to the degree that the target says.
 
@@ -87,7 +91,7 @@ def forget(
     removed; `known` the record of the ranker, if unrank made it: what it forgot before stays forgotten; `train_layers`
     which layers of the encoder may move, if not all; `freeze="documents"` lets queries alone move, so that stored
     document vectors stay valid; `pace` how closely the run is watched and how long it may take; `measure`
-    how many queries of each kept set are measured before and after, 0 for all.
+    how many queries of each kept set are measured before and after, 0 for all; `run` is kept as it goes on.
     """
     method = make_method(method, ranker=ranker.kind) if isinstance(method, str) else method
     check_freeze(freeze, ranker, method)
@@ -98,6 +102,20 @@ def forget(
     check_request(ranker, reference, method, target, pace, collection, parts)
     base = find_base(ranker, method, base, known)
     student = make_student(ranker, method, base, seed)
+    run = run or Unfinished()
+    run.claim(
+        lambda: identity(
+            *("forget", ranker, collection, removal, method, seed),
+            base=base_hash(ranker.kind, base) if method.needs_base else None,
+            target=str(target),
+            reference=weights_hash(reference) if reference is not None else None,
+            earlier=removal_hash(earlier),
+            train_layers=train_layers,
+            freeze=freeze,
+            **asdict(pace),
+            measure=measure,
+        )
+    )
     freeze_side(student, freeze)
     if train_layers is not None:
         train_layers_of(student, train_layers)
@@ -118,7 +136,7 @@ def forget(
         if fulfilled:
             student, outcome = copy.deepcopy(ranker), Outcome(reached=True)
         else:
-            outcome = run_method(method, student, task, workshop, goal, before.forget.mean, pace, seed, clock)
+            outcome = run_method(method, student, task, workshop, goal, before.forget.mean, pace, seed, clock, run)
         after = workshop.judge.scorecard(workshop.scorer(student)) if outcome.history else before
     release(student, ranker)
     recovered = recovery(student, reference, workshop, seed) if check_recovery else None

@@ -31,6 +31,8 @@ class Gauge:
         self._part = telling_rows(self._pairs, scores, judge.parts.forget)
         self.exact = len(self._part) > WORTH * len(self._pairs)
         """Whether an estimate is a measurement."""
+        self.apart = 0.0
+        """How far the last measurement was from its own estimate."""
         self._learn(scores)
 
     def measure(self) -> float:
@@ -40,11 +42,11 @@ class Gauge:
         if self.exact:
             return self.measure()
         part = self._pairs[self._part]
-        return float(np.clip(self._mean(part, self._student(part)) + self._apart, 0, 1))
+        return float(np.clip(self._mean(part, self._student(part)) + self.apart, 0, 1))
 
     def _learn(self, scores: Scores) -> float:
         whole = self._mean(self._pairs, scores)
-        self._apart = whole - self._mean(self._pairs[self._part], scores[self._part])
+        self.apart = whole - self._mean(self._pairs[self._part], scores[self._part])
         return whole
 
     def _mean(self, pairs: Pairs, scores: Scores) -> float:

@@ -10,7 +10,8 @@ import hashlib
 import json
 import platform
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -22,7 +23,7 @@ import unrank
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.disk import new_folder, read_json, sha256, write_json
-from unrank.errors import BadFile
+from unrank.errors import BadFile, UnrankError
 from unrank.rankers.base import Ranker
 
 RECORD = "unrank.json"
@@ -150,12 +151,23 @@ def _is_whole(record: dict[str, Any]) -> bool:
 
 def save_ranker(ranker: Ranker, record: Record, out: Path) -> None:
     """Write the ranker and its record as one folder, whole or not at all."""
-    with new_folder(out) as folder:
+    with new_folder(out) as folder, _told_plainly(out):
         ranker.save(folder)
         hashes = {str(path.relative_to(folder)): sha256(path) for path in sorted(folder.rglob("*")) if path.is_file()}
         write_json(folder / RECORD, record.to_json(hashes))
         (folder / HISTORY).write_text("".join(json.dumps(line) + "\n" for line in record.history), encoding="utf-8")
         (folder / "README.md").write_text(model_card(record), encoding="utf-8")
+
+
+@contextmanager
+def _told_plainly(out: Path) -> Iterator[None]:
+    """What libraries in Rust make of a full disk is no OSError; the system's own words are in their message."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OSError) or "os error" in str(error):
+            raise UnrankError(f"{out} cannot be written: {error}") from error
+        raise
 
 
 def model_card(record: Record) -> str:

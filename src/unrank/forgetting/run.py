@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from unrank.engine.loop import Schedule, fit, squared_gradients
+from unrank.engine.unfinished import Unfinished
 from unrank.errors import UnrankError
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.gauge import Gauge
@@ -69,10 +70,11 @@ def run_method(
     pace: Pace,
     seed: int,
     clock: Clock,
+    run: Unfinished | None = None,
 ) -> Outcome:
     """Change the student in place."""
     if isinstance(method, Retrain):
-        return Outcome(run_training(student, workshop, method, seed, clock))
+        return Outcome(run_training(student, workshop, method, seed, clock, run))
     if isinstance(method, OneShot):
         return _edit(method, student, task, workshop, seed, clock)
     if forget_before <= target:
@@ -86,7 +88,8 @@ def run_method(
     schedule = Schedule(method.epochs, method.learning_rate, seed, pace.check_every)
     with clock.on("teacher"):  # a plan may make a teacher of its own
         plan = method.plan(task)
-    landing = steering.steer(fit(student, plan, schedule, workshop.store, workshop.runtime))
+    steps = fit(student, plan, schedule, workshop.store, workshop.runtime, run, steering=steering, clock=clock)
+    landing = steering.steer(steps)
     return Outcome(steering.history, landing, steering.on_target)
 
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from unrank.engine.loop import Stretch
+from unrank.engine.checkpoint import Checkpoint
+from unrank.engine.walk import Stretch
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.gauge import Gauge
 from unrank.forgetting.landing import Landing, Weights, land, put_weights, weights_of
@@ -49,6 +50,27 @@ class Steering:
 
     def _out_of_time(self) -> bool:
         return self.workshop.runtime.team.agree(bool(self.minutes and self.clock.total >= 60 * self.minutes))
+
+    def state(self) -> Checkpoint:
+        """The best weights are those of the last check, more often than not, and then stored once."""
+        best, above = self.best or (None, {}), self.above
+        facts = {"history": self.history, "forget": self.forget, "apart": self.gauge.apart, "best": best[0]}
+        tensors = {f"best/{name}": weight for name, weight in best[1].items()}
+        if self.best is not None and above is not self.best:
+            facts["above"] = above[0]
+            tensors |= {f"above/{name}": weight for name, weight in above[1].items()}
+        return Checkpoint(facts, tensors)
+
+    def restore(self, state: Checkpoint) -> None:
+        self.history, self.forget = state.facts["history"], state.facts["forget"]
+        self.gauge.apart = state.facts["apart"]
+        if state.facts["best"] is not None:
+            self.above = self.best = state.facts["best"], self._here(state.under("best"))
+        if "above" in state.facts:
+            self.above = state.facts["above"], self._here(state.under("above"))
+
+    def _here(self, weights: Weights) -> Weights:
+        return {name: weight.to(self.student.device) for name, weight in weights.items()}
 
     def _check(self, stretch: Stretch) -> None:
         """Below the target by an estimate is not below it: that is measured."""

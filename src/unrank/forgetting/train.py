@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,13 @@ import torch
 from unrank.collection.collection import Collection
 from unrank.collection.partition import partition
 from unrank.collection.removal import Removal
+from unrank.engine.checkpoint import Checkpoint
 from unrank.engine.loop import Schedule, batches_of, fit, step
 from unrank.engine.runtime import Device, Progress
+from unrank.engine.unfinished import Unfinished
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.clock import Clock
+from unrank.forgetting.identity import identity
 from unrank.forgetting.record import Record, hashed, save_ranker
 from unrank.forgetting.workshop import Workshop
 from unrank.methods import make_method
@@ -51,14 +54,17 @@ def train(
     seed: int = 0,
     device: Device = "auto",
     progress: Progress | None = None,
+    run: Unfinished | None = None,
 ) -> Trained:
-    """Train a ranker on a collection; with a removal, on the kept pairs alone."""
+    """Train a ranker on a collection; with a removal, on the kept pairs alone. A `run` is kept as it goes on."""
     method = method or recipe_of(kind)
     parts = partition(collection, removal) if removal is not None else None
     ranker = create_ranker(kind, base, seed)
+    run = run or Unfinished()
+    run.claim(lambda: identity("train", ranker, collection, removal, method, seed))
     workshop = Workshop.open(ranker, collection, parts, device, progress)
     clock = Clock(workshop.runtime)
-    history = run_training(ranker, workshop, method, seed, clock)
+    history = run_training(ranker, workshop, method, seed, clock, run)
     after = workshop.judge.scorecard(workshop.scorer(ranker))
     epoch = sum(line["seconds"] for line in history) / len(history)
     record = Record(
@@ -89,21 +95,38 @@ def recipe_of(kind: str) -> Retrain:
     return method
 
 
-def run_training(ranker: Ranker, workshop: Workshop, method: Retrain, seed: int, clock: Clock) -> list[dict[str, Any]]:
+@dataclass
+class Lessons:
+    """What training has come to, one line an epoch."""
+
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    def state(self) -> Checkpoint:
+        return Checkpoint({"history": self.history})
+
+    def restore(self, state: Checkpoint) -> None:
+        self.history = state.facts["history"]
+
+
+def run_training(
+    ranker: Ranker, workshop: Workshop, method: Retrain, seed: int, clock: Clock, run: Unfinished | None = None
+) -> list[dict[str, Any]]:
     """Train in place until enough is learned; one line of history an epoch."""
     fixed = workshop.fixed_pairs()
-    history: list[dict[str, Any]] = []
+    lessons = Lessons()
     schedule = Schedule(method.epochs, method.learning_rate, seed)
-    for stretch in fit(ranker, method.plan(workshop.task(ranker)), schedule, workshop.store, workshop.runtime):
+    plan = method.plan(workshop.task(ranker))
+    for stretch in fit(ranker, plan, schedule, workshop.store, workshop.runtime, run, lessons=lessons, clock=clock):
         clock.add("steps", stretch.seconds)
         with clock.on("checks"):
             learned = workshop.judge.mrr(workshop.scorer(ranker), fixed)
         epoch = round(stretch.epochs)
-        history.append({"epoch": epoch, "seconds": stretch.seconds, "learned": learned, "losses": stretch.losses})
+        line = {"epoch": epoch, "seconds": stretch.seconds, "learned": learned, "losses": stretch.losses}
+        lessons.history.append(line)
         workshop.runtime.progress.say(f"epoch {epoch}: MRR {learned:.3f} on training queries")
         if learned >= method.enough:
             break
-    return history
+    return lessons.history
 
 
 def estimate_learning_epoch(ranker: Ranker, workshop: Workshop) -> dict[str, Any]:

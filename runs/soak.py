@@ -1,0 +1,145 @@
+"""A soak: one removal request after another on one ranker. Does what was forgotten stay so, and the rest as it was?
+
+Documents that hold a share of the training pairs are removed in so many requests, each from what the one before has
+made. After each, every request so far is measured against the target that it was brought to, and the kept sets against
+the original. Prints a Markdown table, a row a request, and whether the bar was held; writes one record a line.
+
+    python runs/soak.py COLLECTION --out FOLDER [--base MODEL] [--rankers bi-encoder] [--requests 50] [--share 0.1]
+        [--method cocol] [--target unseen]
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from shared import Lines, base_of, keep, markdown, parser, show
+
+import unrank
+from unrank.collection.partition import partition
+from unrank.evaluation.scorecard import Judge, Scorecard
+from unrank.forgetting.forget import KEPT
+from unrank.forgetting.workshop import Workshop
+from unrank.rankers.base import Ranker
+
+ABOVE = 0.05
+"""How far above its target a request may come back."""
+LEFT = 0.9
+"""How much of the original's MRR each kept set must have left."""
+HEAD = ["request", "pairs", "target", "forget MRR", "most above its target", "of request", "epochs", *KEPT]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """How things stand after a request."""
+
+    pairs: int
+    target: float
+    above: list[float]
+    """How far each request so far is above its target."""
+    forget: float
+    epochs: float
+    kept: dict[str, float]
+    """What each kept set has left of the original's MRR."""
+
+    def row(self, number: int) -> list[str]:
+        worst = max(range(len(self.above)), key=self.above.__getitem__)
+        figures = [f"{self.target:.3f}", f"{self.forget:.3f}", f"{self.above[worst]:+.3f}", str(worst + 1)]
+        return [
+            str(number),
+            str(self.pairs),
+            *figures,
+            f"{self.epochs:.3g}",
+            *(f"{self.kept[name]:.3f}" for name in KEPT),
+        ]
+
+
+class Soak:
+    """A collection, its requests, and the original that all kept sets are measured against."""
+
+    def __init__(
+        self, collection: unrank.Collection, original: Ranker, requests: Sequence[unrank.Removal], device: str
+    ) -> None:
+        self._collection, self._requests = collection, requests
+        whole = unrank.Removal(documents=[id for request in requests for id in request.documents])
+        self._workshop = Workshop.open(original, collection, partition(collection, whole), device)  # type: ignore[arg-type]
+        self._judges = [Judge(collection, partition(collection, request)) for request in requests]
+        self._before = self._scorecard(original)
+
+    def moment(self, result: unrank.Forgotten, so_far: list[float]) -> Moment:
+        """`so_far` are the targets of all requests until now."""
+        scorer = self._workshop.scorer(result.ranker)
+        mrrs = [judge.forget_mrr(scorer) for judge in self._judges[: len(so_far)]]
+        after = self._scorecard(result.ranker)
+        return Moment(
+            pairs=len(self._judges[len(so_far) - 1].parts.forget),
+            target=so_far[-1],
+            above=[mrr - target for mrr, target in zip(mrrs, so_far, strict=True)],
+            forget=mrrs[-1],
+            epochs=result.record.epochs,
+            kept={name: getattr(after, name).mean / getattr(self._before, name).mean for name in KEPT},
+        )
+
+    def _scorecard(self, ranker: Ranker) -> Scorecard:
+        return self._workshop.judge.scorecard(self._workshop.scorer(ranker))
+
+
+def soak(collection: unrank.Collection, kind: str, arguments: argparse.Namespace) -> Iterator[Moment]:
+    where = {"device": arguments.device, "progress": Lines()}
+    trained = unrank.train(collection, kind, base_of(kind, arguments), seed=arguments.seed, **where)
+    requests = in_parts(unrank.Removal.sample(collection, "documents", arguments.share), arguments.requests)
+    watcher = Soak(collection, trained.ranker, requests, arguments.device)
+    ranker, record, targets = trained.ranker, trained.record, list[float]()
+    for request in requests:
+        result = unrank.forget(
+            ranker,
+            collection,
+            request,
+            method=unrank.make_method(arguments.method, ranker=kind),
+            target=arguments.target,
+            known=record.to_json({}),
+            seed=arguments.seed,
+            **where,
+        )
+        keep(arguments.out, result.record)
+        ranker, record = result.ranker, result.record
+        targets.append(result.target)
+        yield watcher.moment(result, targets)
+
+
+def in_parts(removal: unrank.Removal, parts: int) -> list[unrank.Removal]:
+    """As many requests of about the same size."""
+    return [unrank.Removal(documents=removal.documents[first::parts]) for first in range(parts)]
+
+
+def verdict(moments: Sequence[Moment]) -> str:
+    above = max(max(moment.above) for moment in moments)
+    left = moments[-1].kept
+    held = above <= ABOVE and min(left.values()) >= LEFT
+    kept = ", ".join(f"{name} {share:.3f}" for name, share in left.items())
+    return (
+        f"the bar {'was held' if held else 'was NOT held'}: at most {above:+.3f} above a target (bar {ABOVE:+.2f}); "
+        f"left of the original at the end: {kept} (bar {LEFT})"
+    )
+
+
+def main() -> None:
+    made = parser(__doc__, ["bi-encoder"])
+    made.add_argument("--requests", type=int, default=50)
+    made.add_argument("--share", type=float, default=0.1)
+    made.add_argument("--method", default="cocol")
+    made.add_argument("--target", default="unseen")
+    arguments = made.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    collection = unrank.open_collection(arguments.collection)
+    lines: list[str] = []
+    for kind in arguments.rankers:
+        moments = list(soak(collection, kind, arguments))
+        rows = [moment.row(number) for number, moment in enumerate(moments, 1)]
+        lines += [f"{kind}: {verdict(moments)}", "", *markdown(HEAD, rows), ""]
+    show(lines, arguments.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""A job that is told to stop says so in one line, and the same command goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from time import sleep
+
+import pytest
+
+from unrank.cli.main import run
+from unrank.disk import beside, sha256
+from unrank.engine.unfinished import CHECKPOINT
+
+
+def stop_at_first_checkpoint(out: Path) -> threading.Thread:
+    def wait() -> None:
+        while not (beside(out) / CHECKPOINT).exists():
+            sleep(0.005)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_signal_is_answered_in_one_line(
+    collection: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def train(out: Path, *more: str) -> int:
+        command = ["train", str(collection), "--ranker", "bi-encoder", "--base", str(encoder), "--device", "cpu"]
+        return run([*command, "--quiet", "--set", "epochs=3", "--set", "batch=16", "--out", str(out), *more])
+
+    stopping = stop_at_first_checkpoint(tmp_path / "out")
+    assert train(tmp_path / "out", "--checkpoint-every", "0") == 130
+    stopping.join(10)
+    left = beside(tmp_path / "out")
+    assert capsys.readouterr().err.splitlines()[-1] == f"unrank: stopped; the same command goes on from {left}"
+    assert [path.name for path in tmp_path.iterdir()] == [left.name]
+    assert left.stat().st_mode & 0o777 == 0o700
+    assert train(tmp_path / "out", "--seed", "1") == 2
+    assert "seed is 0 there and 1 here" in capsys.readouterr().err
+    assert train(tmp_path / "out") == 0
+    assert train(tmp_path / "whole") == 0
+    weights = [sha256(tmp_path / name / "model.safetensors") for name in ("out", "whole")]
+    assert weights[0] == weights[1]
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "whole"}
