@@ -24,6 +24,11 @@ TRIES = 100
 LARGEST = 1e300
 
 
+def several_processes() -> bool:
+    """Whether this is one of several processes on one job, as torchrun and accelerate start them."""
+    return os.environ.get("WORLD_SIZE", "1") != "1"
+
+
 def follows() -> bool:
     """Whether this is one of several processes on one job, and not the first: that one alone writes and speaks."""
     return os.environ.get("RANK", "0") != "0"

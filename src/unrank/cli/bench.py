@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +18,7 @@ from unrank.cli.option import (
     Resume,
 )
 from unrank.cli.show import duration, say
+from unrank.disk import several_processes
 from unrank.errors import UnrankError, count
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def bench(
     quiet: Quiet = False,
 ) -> None:
     """Run every cell of a grid once: collections, rankers, removals, shares, methods, destinations, seeds."""
-    if os.environ.get("WORLD_SIZE", "1") != "1":
+    if several_processes():
         raise UnrankError("a bench has workers of its own: start it in one process, with --jobs")
     from unrank.bench.job import Bench
     from unrank.bench.run import Survey, at_work, run_grid

@@ -16,7 +16,7 @@ from time import perf_counter
 from types import FrameType
 from typing import Any
 
-from unrank.disk import beside, check_free, sole_user
+from unrank.disk import beside, check_free, several_processes, sole_user
 from unrank.engine.checkpoint import Checkpoint, Part
 from unrank.errors import NotFinite, Stopped, UnrankError
 
@@ -114,7 +114,13 @@ def _shown(value: Any) -> str:
 def unfinished(
     out: Path, folder: Path | None = None, every: float = EVERY, resume: bool = True
 ) -> Iterator[Unfinished]:
-    """A run whose result will be `out`, kept in a folder until the block has ended well or cannot go on."""
+    """A run whose result will be `out`, kept in a folder until the block has ended well or cannot go on.
+
+    One that several processes share is not kept.
+    """
+    if several_processes():
+        yield Unfinished()
+        return
     folder = folder or beside(out)
     with sole_user(folder, f"another job is at work on {out}: wait for it, or stop it"):
         folder.chmod(0o700)  # it holds what is to be forgotten
