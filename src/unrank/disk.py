@@ -20,6 +20,7 @@ from typing import Any, TextIO
 from unrank.errors import BadFile, UnrankError
 
 LOCK = ".lock"
+CHECKPOINT = "checkpoint.safetensors"
 TRIES = 100
 LARGEST = 1e300
 
@@ -45,14 +46,19 @@ def check_result(out: Path) -> None:
     that is taken away."""
     if out.exists() and (left := beside(out)).is_dir():
         with sole_user(left, f"another job is at work on {out}: wait for it, or stop it"):
-            for path in left.glob("[!.]*"):
-                path.unlink()
+            clear_checkpoints(left)
     check_free(out)
 
 
 def beside(out: Path) -> Path:
     """Where a run is kept until its result is whole."""
     return out.with_name(f"{out.name}.unfinished")
+
+
+def clear_checkpoints(folder: Path) -> None:
+    """The whole one, and one that was cut short."""
+    for path in folder.glob(f"{CHECKPOINT}*"):
+        path.unlink()
 
 
 @contextmanager

@@ -11,8 +11,7 @@ from time import sleep
 import pytest
 
 from unrank.cli.main import run
-from unrank.disk import beside, sha256
-from unrank.engine.unfinished import CHECKPOINT
+from unrank.disk import CHECKPOINT, beside, sha256
 
 
 def stop_at_first_checkpoint(out: Path) -> threading.Thread:

@@ -19,10 +19,10 @@ from tests.forgetting.conftest import FAST, QUICK_TRAINING
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.collection.texts import Rows
-from unrank.disk import beside, check_result
+from unrank.disk import CHECKPOINT, beside, check_result
 from unrank.engine.encodings import Encodings, KeptEncodings
 from unrank.engine.runtime import Silence
-from unrank.engine.unfinished import CHECKPOINT, unfinished
+from unrank.engine.unfinished import unfinished
 from unrank.errors import NotFinite, Stopped, UnrankError
 from unrank.forgetting.forget import Forgotten, forget
 from unrank.forgetting.run import Pace
@@ -70,7 +70,7 @@ def strides_of(job: Job) -> tuple[Any, int]:
 def stopped_and_resumed(job: Job, out: Path, strides: int) -> Any:
     """What a job comes to that is stopped again and again, a few strides later each time."""
     stops = 0
-    for share in (0.3, 0.6, 0.8):
+    for share in (0.4, 0.7):
         try:
             with unfinished(out, every=0) as run:
                 return job(run=run, progress=StopAfter(int(share * strides)))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.torture.job import Job, result_of
-from unrank.engine.unfinished import CHECKPOINT
+from unrank.disk import CHECKPOINT
 
 DAMAGES = 30
 

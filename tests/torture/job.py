@@ -96,18 +96,23 @@ def jobs(work: Path) -> list[Job]:
     made.join()
     assert made.exitcode == 0, (work / "made.log").read_text()
     base, collection, removal = (str(work / name) for name in ("encoder", "collection", "removal.json"))
-    training = [part for setting in STEPS["retrain"].split() for part in ("--set", setting)]
+    training = _settings(STEPS["retrain"])
     found = [
         Job(f"train {ranker}", ["train", collection, "--ranker", ranker, "--base", base, *training])
         for ranker in RANKERS
     ]
     for ranker in RANKERS:
         for method, settings in STEPS.items():
-            given = [part for setting in settings.split() for part in ("--set", setting)]
-            command = ["forget", str(work / ranker), collection, "--removal", removal, "--method", method, *given]
-            found.append(Job(f"forget {ranker} {method}", [*command, "--target", "30%", "--base", base]))
+            command = ["forget", str(work / ranker), collection, "--removal", removal, "--method", method]
+            found.append(
+                Job(f"forget {ranker} {method}", [*command, *_settings(settings), "--target", "30%", "--base", base])
+            )
     found.append(Job("bench", ["bench", str(work / "grid.toml"), "--keep-rankers"]))
     return found
+
+
+def _settings(given: str) -> list[str]:
+    return [part for setting in given.split() for part in ("--set", setting)]
 
 
 def _make(work: Path) -> int:
@@ -121,7 +126,7 @@ def _make(work: Path) -> int:
     (work / "grid.toml").write_text("\n".join(lines) + "\n")
     for ranker in RANKERS:
         options = ["--ranker", ranker, "--base", str(base), "--out", str(work / ranker), "--quiet", "--device", "cpu"]
-        if status := run(["train", str(work / "collection"), *options, "--set", "learning_rate=1e-3"]):
+        if status := run(["train", str(work / "collection"), *options, *_settings("learning_rate=1e-3 epochs=4")]):
             return status
     return 0
 

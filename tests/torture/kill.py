@@ -11,12 +11,11 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from tests.torture.job import Job, result_of
-from unrank.disk import sha256
+from unrank.disk import CHECKPOINT, sha256
 from unrank.engine.checkpoint import Checkpoint
-from unrank.engine.unfinished import CHECKPOINT
 from unrank.errors import UnrankError
 
-MOST_KILLS = 3
+MOST_KILLS = 2
 """A job may be killed again while it goes on."""
 FROM_THE_START = 0.25
 

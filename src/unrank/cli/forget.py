@@ -27,7 +27,7 @@ from unrank.cli.option import (
     read_settings,
 )
 from unrank.cli.show import duration, epochs_of, say, show_change, show_partition, show_recovery, show_sampled
-from unrank.disk import check_result
+from unrank.disk import check_free, check_result
 from unrank.errors import UnrankError
 
 if TYPE_CHECKING:
@@ -90,8 +90,10 @@ def forget(
 
     if out is None and not dry_run:
         raise UnrankError("--out is missing: name the folder to write, or ask for a --dry-run")
-    for folder in filter(None, (out, details)):
-        check_result(folder)
+    if out is not None:
+        check_result(out)
+    if details is not None:
+        check_free(details)
     if out is not None and details is not None and details.resolve().is_relative_to(out.resolve()):
         raise UnrankError(f"--details {details} lies inside --out, and holds what was removed: choose a folder apart")
     if keep_at_least is not None and not 0 < keep_at_least <= 1:

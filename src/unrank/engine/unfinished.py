@@ -16,7 +16,7 @@ from time import perf_counter
 from types import FrameType
 from typing import Any
 
-from unrank.disk import beside, check_free, several_processes, sole_user
+from unrank.disk import CHECKPOINT, beside, check_free, clear_checkpoints, several_processes, sole_user
 from unrank.engine.checkpoint import Checkpoint, Part
 from unrank.errors import NotFinite, Stopped, UnrankError
 
@@ -24,7 +24,6 @@ EVERY = 60.0
 """Seconds between checkpoints."""
 MOST_OF_THE_TIME = 0.05
 """A share of a run's time: where checkpoints would take more, there are fewer."""
-CHECKPOINT = "checkpoint.safetensors"
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -125,7 +124,7 @@ def unfinished(
     with sole_user(folder, f"another job is at work on {out}: wait for it, or stop it"):
         folder.chmod(0o700)  # it holds what is to be forgotten
         if not resume:
-            _clear(folder)
+            clear_checkpoints(folder)
         for half_written in out.parent.glob(f".{out.name}.partial-*"):
             shutil.rmtree(half_written, ignore_errors=True)
         run = Unfinished(folder, every)
@@ -136,15 +135,10 @@ def unfinished(
         except Stopped as stop:
             raise Stopped(_stopped(folder)) from stop
         except NotFinite:
-            _clear(folder)
+            clear_checkpoints(folder)
             raise
         else:
-            _clear(folder)
-
-
-def _clear(folder: Path) -> None:
-    for path in folder.glob(f"{CHECKPOINT}*"):
-        path.unlink()
+            clear_checkpoints(folder)
 
 
 def _stopped(folder: Path) -> str:
