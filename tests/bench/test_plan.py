@@ -15,7 +15,10 @@ from unrank.methods import METHODS, MethodEntry
 from unrank.methods.finetune import Finetune
 
 GRIDS = Path(__file__).parents[2] / "grids"
-COUNTS = {"paper": 336, "mini": 208 + 16, "noise": 16, "tiny": 3, "destinations": 64, "ablation": 8, "words": 24}
+COUNTS = {
+    "paper": 336, "mini": 208 + 16, "noise": 16, "tiny": 3, "destinations": 64, "ablation": 8, "words": 40,
+    "opening": 12, "shares": 168,
+}  # fmt: skip
 
 
 @pytest.fixture

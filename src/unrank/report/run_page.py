@@ -135,7 +135,7 @@ def _trade(trade: Drawing, radar: Drawing) -> Section:
 def _movement(scores: Drawing, stood: Drawing) -> Section:
     return Section("movement", "Places and scores", "How documents moved", [
         side_by_side(
-            figure(stood, "Where forgotten documents stood in the lists of their queries, and where they stand now."),
+            figure(stood, "Where forgotten documents stood in the lists as shown below, and where they stand now."),
             figure(scores, "Each kind as a share of itself; kept: relevant documents that stay; other: candidates."),
         )
     ])  # fmt: skip
