@@ -80,8 +80,9 @@ def check_out(out: Path) -> None:
 
 
 def write(shown: Shown, out: Path) -> None:
+    """A figure is left out where there was nothing to draw: no run took a step, or none was watched."""
     drawings, tables = shown
-    write_figures(drawings, out / "figures")
+    write_figures([drawing for drawing in drawings if drawing.shapes], out / "figures")
     write_tables(tables, out / "tables")
     print(f"figures and tables are in {out}")
 

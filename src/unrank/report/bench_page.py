@@ -103,8 +103,8 @@ def _radars(ours: Sequence[Drawing], theirs: Sequence[Drawing], each: Sequence[D
 
 def _removed(table: Table, stood: Drawing) -> Section:
     caption = (
-        "Where each forget query's first forgotten document stood for the original, and where it stands now. Counted as "
-        "the forget MRR counts: among all candidates, other removed documents too, without its other relevant ones."
+        "Where each forget query's first forgotten document stood for the original, and where it stands now, counted "
+        "as the forget MRR counts: among all candidates, other removed documents too, without its other relevant ones."
     )
     return Section(
         "removed", "Removed", "What was removed, and where it stands", [to_html(table), figure(stood, caption)]
