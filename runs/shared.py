@@ -18,6 +18,7 @@ from unrank.engine.runtime import Silence
 from unrank.errors import UnrankError, count
 from unrank.forgetting.record import Record
 from unrank.methods.retrain import Retrain
+from unrank.rankers import ranker_kind
 from unrank.report.bench_folder import read_bench
 from unrank.report.cell import YARDSTICK, Bench, Cell
 from unrank.report.figure.png import check_png
@@ -48,7 +49,10 @@ def experiment(description: str | None, grid: str, show: Callable[[Bench], Shown
 def _experiment(arguments: argparse.Namespace, grid: Path, instead: list[str], show: Callable[[Bench], Shown]) -> int:
     status, bench = 0, Path(arguments.source[0])
     check_out(arguments.out)
-    if not (bench / "cells").is_dir():
+    benches = [source for source in arguments.source if (Path(source) / "cells").is_dir()]
+    if benches and len(arguments.source) > 1:
+        raise UnrankError(f"{benches[0]} is a bench: name it alone, or collections")
+    if not benches:
         bench = arguments.out / "bench"
         items = [*instead, f"collections={json.dumps(arguments.source, ensure_ascii=False)}"]
         options = [word for item in items for word in ("--set", item)]
@@ -94,7 +98,11 @@ def cells_of(bench: Bench, grid: Mapping[str, Part]) -> Bench:
         setting = cell.setting
         labels = {read_choice(text, setting.ranker, Retrain(), None).label for text in part.methods}
         return (
-            (setting.ranker in part.rankers and setting.removal in part.removals and setting.share in part.shares)
+            (
+                setting.ranker in map(ranker_kind, part.rankers)
+                and setting.removal in part.removals
+                and setting.share in part.shares
+            )
             and cell.label in {*labels, YARDSTICK}
             and cell.target in {None, *part.destinations}
         )

@@ -147,6 +147,13 @@ def test_a_bench_of_other_cells_is_refused_in_a_line(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_bench_and_a_collection_at_once_are_refused(
+    script: RunScript, finished: Path, dense: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert script("opening", dense.folder, finished, "--out", tmp_path / "out") == 2
+    assert "is a bench: name it alone" in capsys.readouterr().err
+
+
 def test_score_ranges_of_an_initial_and_a_trained_ranker(
     script: RunScript, dense: Collection, encoder: Path, tmp_path: Path
 ) -> None:
