@@ -6,8 +6,9 @@ Why an untrained teacher misleads: its scores lie elsewhere, and those of one ra
 
 DIR is a bench on the same collection, whose trained rankers are taken; what it has not is trained here. The paper's:
 
-    unrank import irds:msmarco-passage/train/judged --test-split msmarco-passage/dev/small --candidates 2000 --out marco
-    python runs/score_ranges.py marco --out ranges
+    marco="irds:msmarco-passage/train/judged --test-split msmarco-passage/dev/small --candidates 2000"
+    unrank import $marco --keep queries-with-several-documents --train-queries 2782 --out marco-documents
+    python runs/score_ranges.py marco-documents --out ranges
 """
 
 from __future__ import annotations
