@@ -1,17 +1,113 @@
-"""What the runs share: plain progress, records a line each, and tables in Markdown."""
+"""What the runs share: an experiment from its grid to its figures; plain progress, records a line each, tables."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from unrank.bench.choice import read_choice
+from unrank.bench.grid import Part, read_grid
+from unrank.cli.main import run
+from unrank.cli.option import NOT_REACHED, read_settings
+from unrank.disk import check_free
 from unrank.engine.runtime import Silence
+from unrank.errors import UnrankError, count
 from unrank.forgetting.record import Record
+from unrank.methods.retrain import Retrain
+from unrank.rankers import ranker_kind
+from unrank.report.bench_folder import read_bench
+from unrank.report.cell import YARDSTICK, Bench, Cell
+from unrank.report.figure.png import check_png
+from unrank.report.figure.shape import Drawing
+from unrank.report.table import Table
+from unrank.report.write import write_figures, write_tables
 
+GRIDS = Path(__file__).parents[1] / "grids"
+Shown = tuple[Sequence[Drawing], Sequence[Table]]
 WORD_RANKERS = ("duet", "match-pyramid")
+
+
+def experiment(description: str | None, grid: str, show: Callable[[Bench], Shown]) -> None:
+    """Run a grid on the collections that are named, or read a bench that holds its cells; draw what came out."""
+    told = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    told.add_argument("source", nargs="+", help="collections; or the folder of a bench that holds the cells already")
+    told.add_argument("--out", type=Path, required=True, help="the folder of figures, tables and, if run here, records")
+    told.add_argument("--base", help="the encoder of the transformer rankers")
+    told.add_argument("--words", help="the word vectors of the others")
+    told.add_argument("--device", default="auto")
+    told.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as 'unrank bench --set'")
+    arguments = told.parse_args()
+    bases = {"base": arguments.base, "words": arguments.words}
+    instead = [f"{key}={value}" for key, value in bases.items() if value is not None] + arguments.set
+    answer(lambda: _experiment(arguments, GRIDS / f"{grid}.toml", instead, show))
+
+
+def _experiment(arguments: argparse.Namespace, grid: Path, instead: list[str], show: Callable[[Bench], Shown]) -> int:
+    status, bench = 0, Path(arguments.source[0])
+    check_out(arguments.out)
+    benches = [source for source in arguments.source if (Path(source) / "cells").is_dir()]
+    if benches and len(arguments.source) > 1:
+        raise UnrankError(f"{benches[0]} is a bench: name it alone, or collections")
+    if not benches:
+        bench = arguments.out / "bench"
+        items = [*instead, f"collections={json.dumps(arguments.source, ensure_ascii=False)}"]
+        options = [word for item in items for word in ("--set", item)]
+        status = run(["bench", str(grid), "--out", str(bench), "--device", arguments.device, *options])
+        if status not in (0, NOT_REACHED):
+            return status
+    found = cells_of(read_bench(bench), read_grid(grid, read_settings(instead)))
+    if not found.cells:
+        raise UnrankError(f"{bench} holds no cell of {grid.name}: give this run a collection in its place")
+    print(f"{count(len(found.cells), 'cell')} of {grid.name} in {bench}")
+    write(show(found), arguments.out)
+    return status
+
+
+def answer(job: Callable[[], int]) -> None:
+    """End with a job's exit status; a mistake of the user's is one line and 2, as everywhere."""
+    try:
+        sys.exit(job())
+    except UnrankError as error:
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def check_out(out: Path) -> None:
+    """Refuse what could not be written, before any work is done for it."""
+    for made in ("figures", "tables"):
+        check_free(out / made)
+    check_png()
+
+
+def write(shown: Shown, out: Path) -> None:
+    """A figure is left out where there was nothing to draw: no run took a step, or none was watched."""
+    drawings, tables = shown
+    write_figures([drawing for drawing in drawings if drawing.shapes], out / "figures")
+    write_tables(tables, out / "tables")
+    print(f"figures and tables are in {out}")
+
+
+def cells_of(bench: Bench, grid: Mapping[str, Part]) -> Bench:
+    """The cells that a grid asks for, whatever else a bench holds, and whichever collections they are of."""
+
+    def fits(cell: Cell, part: Part) -> bool:
+        setting = cell.setting
+        labels = {read_choice(text, setting.ranker, Retrain(), None).label for text in part.methods}
+        return (
+            (
+                setting.ranker in map(ranker_kind, part.rankers)
+                and setting.removal in part.removals
+                and setting.share in part.shares
+            )
+            and cell.label in {*labels, YARDSTICK}
+            and cell.target in {None, *part.destinations}
+        )
+
+    return Bench([cell for cell in bench.cells if any(fits(cell, part) for part in grid.values())])
 
 
 class Lines(Silence):

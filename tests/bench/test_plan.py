@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.bench.conftest import Grid, cells_of
+from unrank.bench.grid import read_grid
 from unrank.collection.collection import Collection
 from unrank.errors import UnrankError
 from unrank.methods import METHODS, MethodEntry
 from unrank.methods.finetune import Finetune
 
 GRIDS = Path(__file__).parents[2] / "grids"
-COUNTS = {"paper": 336, "mini": 208 + 16, "noise": 16, "tiny": 3, "destinations": 64, "ablation": 8, "words": 24}
+COUNTS = {
+    "paper": 336, "mini": 208 + 16, "noise": 16, "tiny": 3, "destinations": 64, "ablation": 8, "words": 40,
+    "opening": 12, "shares": 168,
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -41,6 +46,17 @@ def test_the_grids_of_the_project(datasets: None, path: Path) -> None:
 def test_the_noise_floor_shares_its_first_seed_with_the_tables(datasets: None) -> None:
     tables, noise = ({cell.name for cell in cells_of(GRIDS / f"{name}.toml")} for name in ("mini", "noise"))
     assert len(tables & noise) == 8
+
+
+def test_what_is_given_stands_in_place_of_the_grids_in_every_part(grid: Grid) -> None:
+    path = grid("[one]\nshares = [0.25]\n[two]\nshares = [0.05]\nseeds = [3]")
+    given = {"methods": "cocol,held=4", "removals": "queries", "seeds": "[1, 2]", "watch": "7", "training": "epochs=1"}
+    one, two = read_grid(path, given).values()
+    assert (one.methods, one.removals, one.seeds, one.watch) == (("cocol,held=4",), ("queries",), (1, 2), 7)
+    assert replace(two, shares=one.shares) == one
+    assert (one.shares, two.shares, one.training) == ((0.25,), (0.05,), "epochs=1")
+    several = read_grid(path, {"rankers": '["duet", "colbert"]', "destinations": "0.5", "recovery": "true"})["one"]
+    assert (several.rankers, several.destinations, several.recovery) == (("duet", "colbert"), ("0.5",), True)
 
 
 def test_every_method_where_none_is_named(grid: Grid) -> None:

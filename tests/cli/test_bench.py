@@ -56,6 +56,23 @@ def test_a_grid_that_cannot_be(refused: Refused, grid: Path, tmp_path: Path, mor
 
 
 @pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("ranker=colbert", "'ranker': did you mean 'rankers'?"),
+        ("rankers=colbart", "unknown ranker 'colbart': did you mean 'colbert'?"),
+        ("shares=a quarter", "shares=a quarter: expected a value as a grid writes it, such as 3 or [3, 4]"),
+        ("shares=[0.25", "shares=[0.25: expected a value as a grid writes it"),
+        ("watch=0.5", "'watch' takes a whole number, not 0.5"),
+        ("seeds", "--set seeds: expected NAME=VALUE"),
+    ],
+)
+def test_a_value_in_place_of_the_grids_that_cannot_be(
+    refused: Refused, grid: Path, tmp_path: Path, given: str, problem: str
+) -> None:
+    assert problem in refused("bench", grid, "--out", tmp_path / "out", "--set", given)
+
+
+@pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
         ('"bi-encoder"', '"bi-encodr"', "unknown ranker 'bi-encodr': did you mean 'bi-encoder'?"),

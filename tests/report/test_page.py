@@ -11,7 +11,10 @@ import pytest
 
 from tests.report.made import record, write_bench, write_details, write_run
 from unrank.report.details import page_data, read_details
+from unrank.report.figure.panels import TITLE, panels
+from unrank.report.figure.shape import Mark, Words
 from unrank.report.record import read_run
+from unrank.report.run_figures import run_curves
 from unrank.report.write import read_page, write_report
 
 BAD = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'"
@@ -117,6 +120,36 @@ def test_queries_that_forgot_most_come_first(tmp_path: Path) -> None:
     data = page_data(read_details(write_details(tmp_path / "details", 9, ["word"]), run))
     assert [query[3] for query in data["queries"]] == [[1, 8, 0, 0]] * 3 + [[0, 0, 1, 1]] * 6
     assert data["sets"][data["queries"][0][2][0]] == "forget"
+
+
+def test_the_epoch_that_met_the_target_is_marked(tmp_path: Path) -> None:
+    met = read_run(write_run(tmp_path / "met", record("cocol", (0.59, 0.9, 0.9, 0.6))))
+    missed = read_run(write_run(tmp_path / "missed", record("cocol", (0.61, 0.9, 0.9, 0.6))))
+    assert (met.met, missed.met) == (3.0, None)
+    drawn, undrawn = run_curves(met), run_curves(missed)
+    assert drawn is not None and undrawn is not None
+    assert drawn.description.endswith("target 0.600, met after epoch 3.")
+    assert undrawn.description.endswith("target 0.600.")
+    assert [shape.text for shape in drawn.shapes if isinstance(shape, Words) and "epoch 3" in shape.text] == ["epoch 3"]
+
+
+def test_panels_stand_side_by_side_and_lose_nothing(tmp_path: Path) -> None:
+    drawn = run_curves(read_run(write_run(tmp_path / "run")))
+    assert drawn is not None
+    made = panels("all", "All", [drawn] * 3)
+    assert (made.width, made.height) == (2 * drawn.width, 2 * (drawn.height + TITLE))
+    assert len(made.shapes) == 3 * (len(drawn.shapes) + 1)
+    first, second = (
+        next(shape for shape in made.shapes[start:] if isinstance(shape, Mark)) for start in (0, len(drawn.shapes) + 1)
+    )
+    assert second.at == (first.at[0] + drawn.width, first.at[1])
+
+
+def test_a_page_says_in_which_lists_places_are_counted(tmp_path: Path, bench: str) -> None:
+    run = page_of(write_run(tmp_path / "run"), tmp_path / "p.html", write_details(tmp_path / "details", 9, ["word"]))
+    assert "for forget, other removed documents stay as candidates" in run
+    assert "the list as it is shown: with all relevant documents of the query" in run
+    assert "as the forget MRR counts: among all candidates, other removed documents too" in bench
 
 
 def test_a_run_without_a_target_has_no_trade_off(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ NASTY = "=cmd|'x' & <b>$50%_{a}\\ *~^#"
 
 @pytest.fixture
 def table() -> Table:
-    rows = mark_best([[words(NASTY), figure(0.5)], [words("b"), figure(0.25, differs=True)]], 1, "least")
+    rows = mark_best([[words(NASTY), figure(0.5)], [words("b"), figure(0.25, differs=True, in_noise=True)]], 1, "least")
     return Table("name", f"caption {NASTY}", ["method", "MRR"], rows, note=NASTY)
 
 
@@ -24,19 +24,21 @@ def test_html_holds_no_markup_of_the_data(table: Table) -> None:
     assert "&lt;b&gt;" in made
     assert made.count("<strong") == 1
     assert "†" in made
+    assert "(within the noise of retraining)" in made
 
 
 def test_markdown_keeps_its_columns(table: Table) -> None:
     lines = [line for line in to_markdown(table).splitlines() if line.startswith("|")]
     assert [line.replace("\\|", "").count("|") for line in lines] == [3, 3, 3, 3]
     assert "<b>" not in to_markdown(table)
-    assert lines[-1] == "| b | **0.250**† |"
+    assert lines[-1] == "| b | **0.250**†≈ |"
 
 
 def test_csv_is_plain_numbers_and_no_formula(table: Table) -> None:
     rows = list(csv.reader(io.StringIO(to_csv(table))))
-    assert rows[1] == [f"'{NASTY}", "0.5", "", ""]
-    assert rows[2] == ["b", "0.25", "MRR", "MRR"]
+    assert rows[0][2:] == ["best", "differs from retrain", "within the noise of retraining"]
+    assert rows[1] == [f"'{NASTY}", "0.5", "", "", ""]
+    assert rows[2] == ["b", "0.25", "MRR", "MRR", "MRR"]
 
 
 def test_a_negative_number_stays_a_number() -> None:
@@ -48,7 +50,7 @@ def test_latex_escapes_what_it_would_run(table: Table) -> None:
     made = to_latex(table)
     assert r"\&" in made
     assert r"50\%\_\{a\}\textbackslash{}" in made
-    assert r"\textbf{0.250}$^{\dagger}$" in made
+    assert r"\textbf{0.250}$^{\dagger}$$^{\approx}$" in made
     assert made.count(r"\\") == 3
 
 

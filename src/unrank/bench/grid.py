@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, get_args
 
 from unrank.collection.removal import Kind
@@ -72,8 +73,11 @@ KEYS = [field.name for field in fields(Part)]
 KINDS = {str: "a text", float: "a number", int: "a whole number", bool: "true or false"}
 
 
-def read_grid(path: Path) -> dict[str, Part]:
-    """The parts of a grid by their names; '' is the name of the only part of a file without tables."""
+def read_grid(path: Path, instead: Mapping[str, str] = MappingProxyType({})) -> dict[str, Part]:
+    """The parts of a grid by their names; '' is the name of the only part of a file without tables.
+
+    `instead` holds for every part, whatever the file says.
+    """
     try:
         value = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -84,7 +88,19 @@ def read_grid(path: Path) -> dict[str, Part]:
         raise BadFile(path, f"not TOML: {error}") from error
     tables = {key: table for key, table in value.items() if isinstance(table, dict)}
     top = {key: item for key, item in value.items() if key not in tables}
-    return {name: _part(path, name, top | table) for name, table in (tables or {"": {}}).items()}
+    given = {key: _value(key, text) for key, text in instead.items()}
+    return {name: _part(path, name, top | table | given) for name, table in (tables or {"": {}}).items()}
+
+
+def _value(key: str, text: str) -> Any:
+    """What a word of the command line means: as in the file, but a text needs no quotes and one item no brackets."""
+    value: Any = text
+    if text.startswith("[") or LISTS.get(key, VALUES.get(key, str)) is not str:
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError as error:
+            raise UnrankError(f"{key}={text}: expected a value as a grid writes it, such as 3 or [3, 4]") from error
+    return [value] if key in LISTS and not isinstance(value, list) else value
 
 
 def _part(path: Path, name: str, given: Mapping[str, Any]) -> Part:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from unrank.bench.cell import Cell
 from unrank.bench.crew import Crew, crew_of
-from unrank.bench.grid import read_grid
+from unrank.bench.grid import Part
 from unrank.bench.job import Bench, Task
 from unrank.bench.plan import plan_cells
 from unrank.bench.schedule import Schedule
@@ -30,10 +30,10 @@ class Survey:
     times: Times
 
     @classmethod
-    def of(cls, grid: Path, out: Path) -> Survey:
+    def of(cls, grid: Mapping[str, Part], out: Path) -> Survey:
         if out.exists() and not out.is_dir():
             raise UnrankError(f"{out} is a file; --out is the folder of the records")
-        cells, shelf = plan_cells(read_grid(grid)), Shelf(out)
+        cells, shelf = plan_cells(grid), Shelf(out)
         finished = shelf.finished()
         mine = {cell.name for cell in cells}
         return cls(shelf, cells, frozenset(mine & finished.keys()), Times(finished.values()))

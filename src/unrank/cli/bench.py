@@ -16,6 +16,7 @@ from unrank.cli.option import (
     DeviceOption,
     Quiet,
     Resume,
+    read_settings,
 )
 from unrank.cli.show import duration, say
 from unrank.disk import several_processes
@@ -30,6 +31,10 @@ def bench(
     out: Annotated[
         Path, typer.Option("--out", help="The folder of the records; what is done there is not done again.")
     ],
+    instead: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="In place of what the grid says, such as collections=car."),
+    ] = None,
     jobs: Annotated[int, typer.Option(help="How many cells to run side by side.", min=1)] = 1,
     keep_rankers: Annotated[
         bool, typer.Option("--keep-rankers", help="Keep what comes out of each cell, not its record alone.")
@@ -46,18 +51,20 @@ def bench(
     """Run every cell of a grid once: collections, rankers, removals, shares, methods, destinations, seeds."""
     if several_processes():
         raise UnrankError("a bench has workers of its own: start it in one process, with --jobs")
+    from unrank.bench.grid import read_grid
     from unrank.bench.job import Bench
     from unrank.bench.run import Survey, at_work, run_grid
     from unrank.cli.progress import progress
 
-    survey = Survey.of(grid, out)
+    parts = read_grid(grid, read_settings(instead))
+    survey = Survey.of(parts, out)
     if dry_run:
         for cell in survey.cells:
             say(f"{'done' if cell.name in survey.finished else 'to do':<7}{cell.name}  {cell}")
         say(what_is_ahead(survey, jobs))
         return
     with at_work(survey.shelf), progress(quiet) as listener:
-        survey = Survey.of(grid, out)  # another run may have gone on until now
+        survey = Survey.of(parts, out)  # another run may have gone on until now
         total = len(survey.schedule().left)
         listener.say(what_is_ahead(survey, jobs))
         listener.begin("bench", total)

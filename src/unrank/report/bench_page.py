@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from unrank.errors import count
 from unrank.report.bench_figures import curves_of, mean_tradeoff, rank_changes, times
 from unrank.report.bench_radars import mean_radars, paper_radars, radars_of
-from unrank.report.bench_tables import detail_tables, making_tables, noise_note, removed_table, summary_table
+from unrank.report.bench_tables import detail_tables, making_tables, removed_table, summary_table
 from unrank.report.cell import Bench
 from unrank.report.compare import mean, retention
 from unrank.report.figure.shape import Drawing
@@ -83,7 +83,7 @@ def _summary(bench: Bench, table: Table, drawings: Sequence[Drawing | None]) -> 
         "Time in times of retraining, checks and landing included; the dashed line is retraining.",
     )
     shown = [figure(drawing, caption) for drawing, caption in zip(drawings, captions, strict=True) if drawing]
-    content: list[Child] = [paragraph(noise_note(bench)), side_by_side(*shown), to_html(table)]
+    content: list[Child] = [side_by_side(*shown), to_html(table)]
     return Section("summary", "Summary", "Method by method", content)
 
 
@@ -102,7 +102,10 @@ def _radars(ours: Sequence[Drawing], theirs: Sequence[Drawing], each: Sequence[D
 
 
 def _removed(table: Table, stood: Drawing) -> Section:
-    caption = "Where each forget query's first forgotten document stood for the original, and where it stands now."
+    caption = (
+        "Where each forget query's first forgotten document stood for the original, and where it stands now, counted "
+        "as the forget MRR counts: among all candidates, other removed documents too, without its other relevant ones."
+    )
     return Section(
         "removed", "Removed", "What was removed, and where it stands", [to_html(table), figure(stood, caption)]
     )

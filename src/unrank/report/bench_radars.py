@@ -41,11 +41,11 @@ def paper_radars(bench: Bench) -> list[Drawing]:
 def radars_of(bench: Bench) -> list[Drawing]:
     """One a collection, ranker and share."""
     groups: dict[str, list[Cell]] = {}
-    for cell in bench.cells:
+    for cell in sorted(bench.cells, key=lambda cell: bench.settings.index(cell.setting)):
         setting = cell.setting
         title = f"{setting.collection}, {setting.ranker}, {percent(setting.share)} removed"
         groups.setdefault(title, []).append(cell)
-    return [_radar(bench, f"radar {title}", title, cells, ours) for title, cells in sorted(groups.items())]
+    return [_radar(bench, f"radar {title}", title, cells, ours) for title, cells in groups.items()]
 
 
 def ours(cell: Cell) -> Corners:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unrank.report.cell import Bench, Cell, Setting
-from unrank.report.compare import differs, mean, noise
+from unrank.report.compare import Floor, differs, mean, noise
 from unrank.report.paper import the_paper
 from unrank.report.record import KEPT, SETS
-from unrank.report.table import DAGGER, Better, Table, Value, figure, mark_best, words
+from unrank.report.table import ABOUT, DAGGER, Better, Table, Value, figure, mark_best, words
 from unrank.report.wording import file_name, percent
 
 GAP, DISTANCE = "|F\u00a0−\u00a0δ|", "|F\u00a0−\u00a0T(retrain)|"
@@ -18,13 +18,17 @@ DETAIL_BEST: dict[int, Better] = {5: "most", 6: "most", 7: "most", 8: "least", 1
 BEST_NOTE = (
     f"Best values of a column, retrain apart, stand out. {DAGGER} differs from retrain (paired bootstrap, 95 %)."
 )
+NOISE_NOTE = (
+    f"{ABOUT} a difference smaller than that: of an MRR from retrain's, of what is kept from the lower of the "
+    "original's and retrain's, of F from T(retrain) by the noise on test."
+)
 
 
 def summary_table(bench: Bench) -> Table:
-    rows, rivals = [], []
+    rows, rivals, floor = [], [], Floor(noise(bench))
     for name in bench.series:
         cells = bench.of(name)
-        rows.append(_summary_row(name, cells))
+        rows.append(_summary_row(name, cells, floor))
         rivals.append(not cells[0].is_yardstick)
     for column, better in SUMMARY_BEST.items():
         rows = _marked(rows, rivals, column, better)
@@ -32,12 +36,12 @@ def summary_table(bench: Bench) -> Table:
     head += [f"paper: {DISTANCE}", *(f"paper: {name} kept" for name in "EDT")]
     note = (
         "F, E, D, T: MRR on forget, entangled, disjoint and test; δ the target. Kept: the share of the lower of the "
-        f"original's and retrain's MRR, in the paper's columns of retrain's. {_source()}"
+        f"original's and retrain's MRR, in the paper's columns of retrain's. {noise_note(bench)} {_source()}"
     )
     return Table("summary", "All methods, averaged over the cells of each", head, rows, note=note)
 
 
-def _summary_row(name: str, cells: Sequence[Cell]) -> list[Value]:
+def _summary_row(name: str, cells: Sequence[Cell], floor: Floor) -> list[Value]:
     gaps = [cell.run.gap for cell in cells if cell.target is not None]
     paper = the_paper()
     return [
@@ -45,8 +49,8 @@ def _summary_row(name: str, cells: Sequence[Cell]) -> list[Value]:
         figure(len(cells), "d"),
         figure(mean(gaps)),
         figure(max((gap for gap in gaps if gap is not None), default=None)),
-        figure(mean(cell.distance for cell in cells)),
-        *(figure(mean(cell.kept(kept) for cell in cells)) for kept in KEPT),
+        figure(mean(cell.distance for cell in cells), in_noise=floor.hides_distance(cells)),
+        *(figure(mean(cell.kept(of) for cell in cells), in_noise=floor.hides_loss(cells, of)) for of in KEPT),
         figure(mean(cell.time for cell in cells), ".2f"),
         figure(mean(paper.distance(cell) for cell in cells)),
         *(figure(mean(paper.kept(cell).get(kept) for cell in cells)) for kept in KEPT),
@@ -91,11 +95,11 @@ def _detail_table(bench: Bench, collection: str, removal: str) -> Table:
 
 def _setting_rows(bench: Bench, setting: Setting) -> list[list[Value]]:
     """A row a method, means over seeds, the best of each column marked."""
-    rows, rivals = [], []
+    rows, rivals, floor = [], [], Floor(noise(bench))
     originals = [cell for name in bench.series for cell in bench.of(name, setting)]
     for name in bench.series:
         if cells := bench.of(name, setting):
-            rows.append(_method_row(setting, name, cells))
+            rows.append(_method_row(setting, name, cells, floor))
             rivals.append(not cells[0].is_yardstick)
     for column, better in DETAIL_BEST.items():
         rows = _marked(rows, rivals, column, better)
@@ -105,15 +109,18 @@ def _setting_rows(bench: Bench, setting: Setting) -> list[list[Value]]:
     return [start, *rows]
 
 
-def _method_row(setting: Setting, name: str, cells: Sequence[Cell]) -> list[Value]:
+def _method_row(setting: Setting, name: str, cells: Sequence[Cell], floor: Floor) -> list[Value]:
     printed = the_paper().printed(cells[0]) or {}
     return [
         words(setting.ranker),
         words(percent(setting.share)),
         words(name),
         figure(mean(cell.run.target for cell in cells if cell.target is not None)),
-        *(figure(mean(_mrr(c, s) for c in cells), differs=differs(cells, s)) for s in SETS),
-        figure(mean(cell.distance for cell in cells)),
+        *(
+            figure(mean(_mrr(c, s) for c in cells), differs=differs(cells, s), in_noise=floor.hides_change(cells, s))
+            for s in SETS
+        ),
+        figure(mean(cell.distance for cell in cells), in_noise=floor.hides_distance(cells)),
         figure(mean(cell.run.epochs for cell in cells), ".2f"),
         figure(mean(cell.time for cell in cells), ".2f"),
         *(figure(printed.get(s), ".2f") for s in SETS),
@@ -136,7 +143,7 @@ def noise_note(bench: Bench) -> str:
     if not found:
         return "No setting was retrained with two seeds, so the noise of retraining is not known here."
     apart = ", ".join(f"{name} {value:.3f}" for name, value in found.items())
-    return f"Noise floor, the mean difference of two retrained rankers of different seeds: {apart}."
+    return f"Noise floor, the mean difference of two retrained rankers of different seeds: {apart}. {NOISE_NOTE}"
 
 
 def making_tables(bench: Bench) -> list[Table]:

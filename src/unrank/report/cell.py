@@ -80,12 +80,16 @@ class Cell:
             return None
         return abs(self.run.after["forget"].mrr - self.retrained.after["test"].mrr)
 
-    def kept(self, name: str) -> float | None:
-        """The share that is left of the lower of the original's and the retrained ranker's."""
+    def lower(self, name: str) -> float | None:
+        """What a set is to keep: the lower of the original's and the retrained ranker's MRR."""
         if self.retrained is None or name not in self.run.after:
             return None
-        lower = min(self.run.before[name].mrr, self.retrained.after[name].mrr)
-        return self.run.after[name].mrr / lower if lower > 0 else None
+        return min(self.run.before[name].mrr, self.retrained.after[name].mrr)
+
+    def kept(self, name: str) -> float | None:
+        """The share of that which is left."""
+        lower = self.lower(name)
+        return self.run.after[name].mrr / lower if lower else None
 
     @property
     def time(self) -> float | None:
@@ -101,7 +105,7 @@ class Bench:
 
     @cached_property
     def settings(self) -> list[Setting]:
-        return sorted({cell.setting for cell in self.cells}, key=lambda s: (s.collection, s.ranker, s.removal, s.share))
+        return sorted({cell.setting for cell in self.cells}, key=lambda s: (s.collection, s.ranker, s.share, s.removal))
 
     @cached_property
     def series(self) -> list[str]:

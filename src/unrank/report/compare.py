@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 
@@ -48,6 +49,32 @@ def noise(bench: Bench) -> dict[str, float]:
                 if name in one.run.after and name in other.run.after:
                     apart[name].append(abs(one.run.after[name].mrr - other.run.after[name].mrr))
     return {name: fmean(values) for name, values in apart.items()}
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The noise of retraining on each set, and which differences from a retrained ranker are less than it."""
+
+    noise: Mapping[str, float]
+
+    def hides_change(self, cells: Iterable[Cell], name: str) -> bool:
+        """Of a set's MRR, from the retrained ranker's."""
+        twins = [(cell.run.after, cell.retrained.after) for cell in cells if cell.retrained and not cell.is_yardstick]
+        there = ((ours[name].mrr, theirs[name].mrr) for ours, theirs in twins if name in ours and name in theirs)
+        return self.hides((ours - theirs for ours, theirs in there), name)
+
+    def hides_loss(self, cells: Iterable[Cell], name: str) -> bool:
+        """Of a set's MRR, from the lower of the original's and the retrained ranker's."""
+        lowers = [(cell, cell.lower(name)) for cell in cells if not cell.is_yardstick]
+        return self.hides((cell.run.after[name].mrr - lower for cell, lower in lowers if lower is not None), name)
+
+    def hides_distance(self, cells: Iterable[Cell]) -> bool:
+        """Of the forget MRR, from the retrained ranker's test MRR."""
+        return self.hides((cell.distance for cell in cells if not cell.is_yardstick), "test")
+
+    def hides(self, differences: Iterable[float | None], name: str) -> bool:
+        difference = mean(differences)
+        return difference is not None and name in self.noise and abs(difference) < self.noise[name]
 
 
 def _yardsticks(bench: Bench) -> dict[Setting, list[Cell]]:

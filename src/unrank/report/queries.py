@@ -17,7 +17,10 @@ def queries_section(details: Details, texts: bool) -> Section:
     data = page_data(details, texts)
     told = (
         "Open a query to see the top of its list before and after, forgotten documents marked. A place is that of the "
-        "first such document in the list as it is shown; the MRRs above leave a query's other relevant documents out."
+        "first such document in the list as it is shown: with all relevant documents of the query, forgotten and kept, "
+        "and without removed documents that it does not forget. The MRRs above are counted in other lists: for forget, "
+        "other removed documents stay as candidates and the query's other relevant documents are left out; for "
+        "entangled, disjoint and test, all removed documents are left out, and relevant documents of other sets."
     )
     written, measured = details.header["queries"], details.header["measured"]
     left = [f"{measured[name] - written[name]:,} of {name}" for name in SETS if measured[name] > written[name]]

@@ -84,6 +84,17 @@ class Run:
             if name in self.before and self.before[name].mrr > 0
         }
 
+    @property
+    def met(self) -> float | None:
+        """The epoch after which the forget MRR was first found at the target or below."""
+        return next(
+            (epoch for epoch, mrr in self.path("forget") if self.target is not None and mrr <= self.target), None
+        )
+
+    def path(self, name: str) -> list[tuple[float, float]]:
+        """A set's MRR at each check at which it was measured, by epochs."""
+        return [(float(line["epoch"]), float(line[name])) for line in self.history if name in line]
+
 
 def read_run(folder: Path) -> Run:
     path = folder / RECORD

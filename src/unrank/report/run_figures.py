@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from unrank.report.details import Details
 from unrank.report.figure.bars import lying_bars
-from unrank.report.figure.curve import Curve, curves
+from unrank.report.figure.curve import Curve, Target, curves
 from unrank.report.figure.histogram import histograms
 from unrank.report.figure.interval import Spread, intervals
 from unrank.report.figure.palette import Style
 from unrank.report.figure.places import places
 from unrank.report.figure.radar import Polygon, radar
-from unrank.report.figure.shape import Drawing, Point
+from unrank.report.figure.shape import Drawing
 from unrank.report.figure.tradeoff import Trade, tradeoff
+from unrank.report.path import path_of
 from unrank.report.record import KEPT, SETS, Run
 
 BEFORE, AFTER = Style("muted", "circle", "7 3"), Style("series-0", "square", "")
@@ -56,19 +54,14 @@ def run_radar(run: Run, target: float) -> Drawing:
 
 
 def run_curves(run: Run) -> Drawing | None:
-    lines = [line for line in run.history if "forget" in line]
-    if not lines:
-        return None
-    landed = (float(lines[-1]["epoch"]), run.after["forget"].mrr) if run.landed else None
-    series = [
-        Curve("forget", SET_STYLES["forget"], [(0.0, run.before["forget"].mrr), *_points(lines, "forget")], landed)
-    ]
-    series += [Curve(name, SET_STYLES[name], found) for name in KEPT if (found := _points(lines, name))]
-    return curves("curves", "MRR over epochs", series, [] if run.target is None else [run.target])
+    series = set_curves(run)
+    targets = [] if run.target is None else [Target(run.target, run.met)]
+    return curves("curves", "MRR over epochs", series, targets) if series else None
 
 
-def _points(lines: Sequence[Mapping[str, Any]], name: str) -> list[Point]:
-    return [(float(line["epoch"]), float(line[name])) for line in lines if name in line]
+def set_curves(run: Run) -> list[Curve]:
+    """One a set that was watched."""
+    return [curve for name, style in SET_STYLES.items() if (curve := path_of(run, name, name, style))]
 
 
 def score_histograms(details: Details) -> Drawing:

@@ -95,7 +95,9 @@ def _change(run: Run, path: Drawing | None) -> Section:
     drawn = [figure(change_intervals(run), "MRR with its bootstrap 95 % interval; the dashed line is the target.")]
     if path is not None:
         landed = " Having crossed it, the run was landed on it: the large diamond." if run.landed else ""
-        drawn.append(figure(path, f"On the way, check by check. The dashed line across is the target.{landed}"))
+        drawn.append(
+            figure(path, f"On the way, check by check. Dashed lines: the target, and the epoch that met it.{landed}")
+        )
     content = [paragraph(told), to_html(change_table(run)), *map(paragraph, _afterwards(run)), side_by_side(*drawn)]
     return Section("change", "Before and after", "Before and after", content)
 
@@ -132,7 +134,7 @@ def _trade(trade: Drawing, radar: Drawing) -> Section:
 def _movement(scores: Drawing, stood: Drawing) -> Section:
     return Section("movement", "Places and scores", "How documents moved", [
         side_by_side(
-            figure(stood, "Where forgotten documents stood in the lists of their queries, and where they stand now."),
+            figure(stood, "Where forgotten documents stood in the lists as shown below, and where they stand now."),
             figure(scores, "Each kind as a share of itself; kept: relevant documents that stay; other: candidates."),
         )
     ])  # fmt: skip

@@ -12,13 +12,19 @@ from typing import Literal
 from unrank.errors import printable
 from unrank.report.markup import Markup, element
 
-DAGGER = "†"
+DAGGER, ABOUT = "†", "≈"
+SIGNS = {
+    "differs": (DAGGER, "differs from retrain"),
+    "in_noise": (ABOUT, "within the noise of retraining"),
+}
+"""What stands behind a value, and what it says."""
 LONG = 40
 """Characters from which a cell is broken into lines."""
 LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "−": "--", "→": r"$\rightarrow$", DAGGER: r"$^{\dagger}$", "δ": r"$\delta$", "×": r"$\times$",
+    "−": "--", "→": r"$\rightarrow$", DAGGER: r"$^{\dagger}$", ABOUT: r"$^{\approx}$", "δ": r"$\delta$",
+    "×": r"$\times$",
 }  # fmt: skip
 
 
@@ -34,6 +40,12 @@ class Value:
     best: bool = False
     differs: bool = False
     """Whether it differs from the retrained ranker's by more than chance."""
+    in_noise: bool = False
+    """Whether it differs by less than two retrained rankers do."""
+
+    @property
+    def signs(self) -> list[tuple[str, str]]:
+        return [sign for name, sign in SIGNS.items() if getattr(self, name)]
 
 
 @dataclass(frozen=True)
@@ -52,12 +64,12 @@ def words(text: str) -> Value:
     return Value(text)
 
 
-def figure(number: float | None, form: str = ".3f", differs: bool = False) -> Value:
+def figure(number: float | None, form: str = ".3f", differs: bool = False, in_noise: bool = False) -> Value:
     """
     >>> figure(0.25).text, figure(None).text
     ('0.250', '')
     """
-    return Value("" if number is None else format(number, form), number, differs=differs)
+    return Value("" if number is None else format(number, form), number, differs=differs, in_noise=in_noise)
 
 
 def facts(name: str, rows: Mapping[str, object]) -> Markup:
@@ -93,11 +105,13 @@ def _html_cell(value: Value, place: int, table: Table) -> Markup:
     text: Markup | str = value.text
     if value.best:
         text = element("strong", {"title": "best"}, text, element("span", {"class": "unseen"}, " (best)"))
-    told = element("span", {"class": "unseen"}, " (differs from retrain)")
-    sign = [element("sup", {"aria-hidden": "true"}, DAGGER), told] if value.differs else None
+    signs = [
+        (element("sup", {"aria-hidden": "true"}, sign), element("span", {"class": "unseen"}, f" ({told})"))
+        for sign, told in value.signs
+    ]
     if place == 0:
-        return element("th", {"scope": "row"}, text, sign)
-    return element("td", {"class": "long" if len(value.text) > LONG else _side(table, place)}, text, sign)
+        return element("th", {"scope": "row"}, text, *signs)
+    return element("td", {"class": "long" if len(value.text) > LONG else _side(table, place)}, text, *signs)
 
 
 def _side(table: Table, place: int) -> str | None:
@@ -109,20 +123,20 @@ def to_markdown(table: Table) -> str:
     for row in table.rows:
         shown = [markdown_text(value.text) for value in row]
         marked = [f"**{text}**" if value.best else text for text, value in zip(shown, row, strict=True)]
-        lines.append([text + DAGGER * value.differs for text, value in zip(marked, row, strict=True)])
+        lines.append([text + "".join(sign for sign, _ in value.signs) for text, value in zip(marked, row, strict=True)])
     note = f"\n{markdown_text(table.note)}\n" if table.note else ""
     return f"{markdown_text(table.caption)}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) + note
 
 
 def to_csv(table: Table) -> str:
-    """Plain numbers; the last column says which of them are marked, and how."""
+    """Plain numbers; the last columns say which of them are marked, and how."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*map(csv_text, table.head), "best", "differs from retrain"])
+    writer.writerow([*map(csv_text, table.head), "best", *(told for _, told in SIGNS.values())])
     for row in table.rows:
         marks = [
             csv_text("; ".join(name for name, value in zip(table.head, row, strict=True) if getattr(value, mark)))
-            for mark in ("best", "differs")
+            for mark in ("best", *SIGNS)
         ]
         shown = [csv_text(value.text) if value.number is None else f"{value.number:.6g}" for value in row]
         writer.writerow([*shown, *marks])
@@ -135,7 +149,8 @@ def to_latex(table: Table) -> str:
     for row in table.rows:
         shown = [latex_text(value.text) for value in row]
         marked = [rf"\textbf{{{text}}}" if value.best else text for text, value in zip(shown, row, strict=True)]
-        lines.append([text + r"$^{\dagger}$" * value.differs for text, value in zip(marked, row, strict=True)])
+        signs = ["".join(LATEX[sign] for sign, _ in value.signs) for value in row]
+        lines.append([text + sign for text, sign in zip(marked, signs, strict=True)])
     head, *body = (" & ".join(line) + r" \\" for line in lines)
     note = f"\n\\par\\smallskip\\footnotesize {latex_text(table.note)}" if table.note else ""
     return (

@@ -13,6 +13,18 @@ ROW = 28.0
 
 
 @dataclass(frozen=True)
+class Scale:
+    """What bars measure, and how its values are written at the axis and elsewhere."""
+
+    label: str
+    tick: str
+    value: str
+
+
+SHARE, MRR = Scale("share", ".0%", ".1%"), Scale("MRR", "g", ".3f")
+
+
+@dataclass(frozen=True)
 class Bars:
     """A value for each class."""
 
@@ -21,11 +33,14 @@ class Bars:
     values: Sequence[float]
 
 
-def grouped_bars(name: str, title: str, label: str, classes: Sequence[str], series: Sequence[Bars]) -> Drawing:
+def grouped_bars(
+    name: str, title: str, label: str, classes: Sequence[str], series: Sequence[Bars], scale: Scale = SHARE
+) -> Drawing:
     most = max(value for bars in series for value in bars.values)
     names = dict(enumerate(classes))
     x = Axis(label, -0.5, len(classes) - 0.5, range(len(classes)), lambda value: names[round(value)])
-    frame = Frame(x, Axis("share", 0.0, most * 1.1 or 1.0, Axis.over("", [0.0, most]).ticks, lambda v: f"{v:.0%}"))
+    ticks = Axis.over("", [0.0, most]).ticks
+    frame = Frame(x, Axis(scale.label, 0.0, most * 1.1 or 1.0, ticks, lambda v: format(v, scale.tick)))
     shapes: list[Shape] = [shape for shape in frame.shapes() if not _is_upright(shape)]
     breadth = 0.76 / len(series)
     for number, bars in enumerate(series):
@@ -35,12 +50,14 @@ def grouped_bars(name: str, title: str, label: str, classes: Sequence[str], seri
             shapes.append(Area([(x0, y0), (x0, y1), (x1, y1), (x1, y0)], bars.style.role))
             if value:
                 sign = ((x0 + x1) / 2, y1 - 7)
-                shapes.append(
-                    Mark(sign, bars.style.role, bars.style.sign, 3, f"{bars.name}, {names[place]}: {value:.1%}")
-                )
+                said = f"{bars.name}, {names[place]}: {value:{scale.value}}"
+                shapes.append(Mark(sign, bars.style.role, bars.style.sign, 3, said))
     row, height = legend([(bars.name, bars.style) for bars in series], HEIGHT)
-    told = [f"{b.name}: {', '.join(f'{c} {v:.0%}' for c, v in zip(classes, b.values, strict=True))}" for b in series]
-    return Drawing(name, title, f"{label}. {'; '.join(told)}.", WIDTH, HEIGHT + height, [*shapes, *row])
+    told = [
+        f"{bars.name}: {', '.join(f'{c} {v:{scale.value}}' for c, v in zip(classes, bars.values, strict=True))}"
+        for bars in series
+    ]
+    return Drawing(name, title, f"{label or scale.label}. {'; '.join(told)}.", WIDTH, HEIGHT + height, [*shapes, *row])
 
 
 def lying_bars(

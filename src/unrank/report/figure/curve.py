@@ -1,4 +1,4 @@
-"""Curves over epochs: one line a series, and the target as a line across."""
+"""Curves over epochs: one line a series, the target as a line across, and the epoch that met it as one upwards."""
 
 from __future__ import annotations
 
@@ -20,23 +20,45 @@ class Curve:
     landed: Point | None = None
 
 
-def curves(name: str, title: str, series: Sequence[Curve], targets: Sequence[float]) -> Drawing:
-    """`targets` are the forget MRRs at which runs stop."""
-    values = [y for curve in series for _, y in curve.points] + list(targets)
+@dataclass(frozen=True)
+class Target:
+    """The forget MRR at which a run stops, and the epoch that met it, where one did and it is to be marked."""
+
+    value: float
+    met: float | None = None
+
+
+def curves(name: str, title: str, series: Sequence[Curve], targets: Sequence[Target]) -> Drawing:
+    values = [y for curve in series for _, y in curve.points] + [target.value for target in targets]
     epochs = [x for curve in series for x, _ in curve.points]
     top = min(1.0, max(values) * 1.05)
     frame = Frame(Axis.over("epochs", [], 0.0, max(*epochs, 0.01)), Axis.over("MRR", [0.0, top], 0.0))
     shapes = frame.shapes()
-    for target in sorted(set(targets)):
-        start, end = frame.at(frame.x.low, target), frame.at(frame.x.high, target)
-        shapes.append(Line([start, end], "ink", "4 4", 1.5))
-        shapes.append(Words((start[0] + 5, start[1] - 6), f"target {target:.3f}", "ink", size=12))
+    goals = sorted(set(targets), key=lambda target: target.value)
+    for target in goals:
+        shapes += _aimed(target, frame)
     for curve in series:
         shapes += _drawn(curve, frame)
     names, height = legend([(curve.name, curve.style) for curve in series], HEIGHT)
     ends = [f"{c.name} from {c.points[0][1]:.3f} to {(c.landed or c.points[-1])[1]:.3f}" for c in series]
-    goal = f"; target {', '.join(f'{target:.3f}' for target in sorted(set(targets)))}" if targets else ""
+    goal = f"; target {', '.join(map(_told, goals))}" if goals else ""
     return Drawing(name, title, f"MRR over epochs: {'; '.join(ends)}{goal}.", WIDTH, HEIGHT + height, [*shapes, *names])
+
+
+def _told(target: Target) -> str:
+    met = "" if target.met is None else f", met after epoch {target.met:g}"
+    return f"{target.value:.3f}{met}"
+
+
+def _aimed(target: Target, frame: Frame) -> list[Shape]:
+    start, end = frame.at(frame.x.low, target.value), frame.at(frame.x.high, target.value)
+    drawn: list[Shape] = [Line([start, end], "ink", "4 4", 1.5)]
+    drawn.append(Words((start[0] + 5, start[1] - 6), f"target {target.value:.3f}", "ink", size=12))
+    if target.met is not None:
+        foot, head = frame.at(target.met, frame.y.low), frame.at(target.met, target.value)
+        drawn.append(Line([foot, head], "ink", "4 4", 1.5))
+        drawn.append(Words((foot[0] - 5, foot[1] - 6), f"epoch {target.met:g}", "ink", "end", 12))
+    return drawn
 
 
 def _drawn(curve: Curve, frame: Frame) -> list[Shape]:

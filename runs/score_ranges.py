@@ -1,0 +1,82 @@
+"""Score ranges: what a ranker gives relevant and other documents before it is trained, and afterwards.
+
+Why an untrained teacher misleads: its scores lie elsewhere, and those of one ranker mean nothing beside another's.
+
+    python runs/score_ranges.py COLLECTION --out ranges [--rankers bi-encoder colbert] [--base MODEL] [--bench DIR]
+
+DIR is a bench on the same collection, whose trained rankers are taken; what it has not is trained here. The paper's:
+
+    marco="irds:msmarco-passage/train/judged --test-split msmarco-passage/dev/small --candidates 2000"
+    unrank import $marco --keep queries-with-several-documents --train-queries 2782 --out marco-documents
+    python runs/score_ranges.py marco-documents --out ranges
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from shared import Lines, answer, base_of, check_out, parser, write
+
+import unrank
+from unrank.forgetting.record import read_record
+from unrank.forgetting.workshop import Workshop
+from unrank.rankers import create_ranker, load_ranker
+from unrank.rankers.base import Ranker
+from unrank.report.figure.histogram import histograms
+from unrank.report.figure.palette import Style
+from unrank.report.figure.panels import panels
+from unrank.report.table import Table, figure, words
+
+STYLES = {"relevant": Style.of(1), "other": Style("muted", "circle", "2 3")}
+PERCENTILES = {"least": 0, "5 %": 5, "middle": 50, "95 %": 95, "most": 100}
+
+
+def scores_of(ranker: Ranker, collection: unrank.Collection, device: Any) -> dict[str, Any]:
+    """On the lists of a thousand training queries, of relevant documents and of the others."""
+    workshop = Workshop.open(ranker, collection, None, device, Lines())
+    queries = np.unique(workshop.fixed_pairs()[:, 0])
+    pairs = collection.list_pairs(queries)
+    relevant = np.isin(collection.pair_keys(pairs), collection.pair_keys(collection.relevant.pairs(queries)))
+    scores = workshop.scorer(ranker)(pairs)
+    return {"relevant": scores[relevant], "other": scores[~relevant]}
+
+
+def trained_rankers(bench: Path, collection: unrank.Collection) -> dict[str, Path]:
+    """The folders of a bench's originals on this collection, by kind."""
+    records = {folder: read_record(folder) for folder in sorted(bench.glob("rankers/[!.]*"))}
+    originals = {folder: record for folder, record in records.items() if record and record["removed"] is None}
+    mine = collection.fingerprint
+    return {record["ranker"]: at for at, record in originals.items() if record["collection"]["fingerprint"] == mine}
+
+
+def run(arguments: argparse.Namespace) -> int:
+    check_out(arguments.out)
+    collection, device = unrank.open_collection(arguments.collection), arguments.device
+    found = trained_rankers(arguments.bench, collection) if arguments.bench else {}
+    drawings, rows = [], []
+    for kind in arguments.rankers:
+        print(kind, flush=True)
+        start: dict[str, Any] = {"base": base_of(kind, arguments), "seed": arguments.seed}
+        moments = {"initial": scores_of(create_ranker(kind, **start), collection, device)}
+        at_hand = load_ranker(found[kind]) if kind in found else None
+        trained = at_hand or unrank.train(collection, kind, **start, device=device, progress=Lines()).ranker
+        moments["trained"] = scores_of(trained, collection, device)
+        edges = np.histogram_bin_edges(np.concatenate([s for of in moments.values() for s in of.values()]), 40)
+        counts = {w: {name: np.histogram(s, edges)[0].tolist() for name, s in of.items()} for w, of in moments.items()}
+        drawings.append(histograms(f"scores-{kind}", kind, edges.tolist(), counts, STYLES))
+        for when, name, scores in ((when, *item) for when, of in moments.items() for item in of.items()):
+            places = np.percentile(scores, list(PERCENTILES.values())).tolist()
+            rows.append([*map(words, (kind, when, name)), *map(figure, places)])
+    head = ["ranker", "moment", "documents", *PERCENTILES]
+    table = Table("score-ranges", "Scores of relevant and other documents", head, rows, 3)
+    write(([panels("score-ranges", "Scores before and after training", drawings)], [table]), arguments.out)
+    return 0
+
+
+if __name__ == "__main__":
+    told = parser(__doc__, ["cross-encoder", "bi-encoder", "colbert", "parade"])
+    told.add_argument("--bench", type=Path, help="a bench whose trained rankers are taken")
+    answer(lambda: run(told.parse_args()))

@@ -1,0 +1,31 @@
+"""The paper's first experiment: 5, 15 and 25 % removed, four rankers, both removals, seven methods. Tables and radars.
+
+    python runs/shares.py COLLECTION … --out shares [--base MODEL] [--device cuda]
+
+COLLECTION may also be the folder of a bench that holds the cells of grids/shares.toml, or some of them: mini.toml's,
+paper.toml's. The head of grids/paper.toml says how to import what the paper used, irds:msmarco-passage/train/judged and
+irds:car/v1.5/train/fold0, each in both constructions; then
+
+    unrank bench grids/paper.toml --out paper
+    python runs/shares.py paper --out shares
+"""
+
+from __future__ import annotations
+
+from shared import Shown, experiment
+
+from unrank.report.bench_radars import mean_radars, paper_radars, radars_of
+from unrank.report.bench_tables import detail_tables, summary_table
+from unrank.report.cell import Bench
+from unrank.report.figure.panels import panels
+
+
+def show(bench: Bench) -> Shown:
+    ours, theirs = mean_radars(bench), paper_radars(bench)
+    together = panels("radars", "All collections and rankers together", [*ours, *theirs], columns=len(ours))
+    each = panels("radars-each", "Each collection and ranker", radars_of(bench), columns=len(ours))
+    return [together, each], [summary_table(bench), *detail_tables(bench)]
+
+
+if __name__ == "__main__":
+    experiment(__doc__, "shares", show)
