@@ -208,7 +208,7 @@ def test_a_result_appears_whole_or_not_at_all(
         raise failure
 
     monkeypatch.setattr(where, fail)
-    with pytest.raises(type(failure)):
+    with pytest.raises(UnrankError if isinstance(failure, OSError) else type(failure)):
         forgotten.save(tmp_path / "deep" / "result")
     assert [path for path in tmp_path.rglob("*") if path.name != "deep"] == []
     monkeypatch.undo()

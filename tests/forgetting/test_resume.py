@@ -269,7 +269,7 @@ def test_a_signal_in_a_step_waits_for_its_end(number: signal.Signals, tmp_path: 
     with pytest.raises(Stopped, match="stopped"), unfinished(tmp_path / "out") as run:
         run.follow(print, done=Lessons())
         with run.step():
-            os.kill(os.getpid(), number)
+            signal.raise_signal(number)
             done.append("whole")
     assert done == ["whole"]
     assert (beside(tmp_path / "out") / CHECKPOINT).exists()

@@ -148,5 +148,5 @@ def test_a_bag_of_words_is_refused(tmp_path: Path) -> None:
     SentenceTransformer(modules=[BoW(["ba", "be"])], device="cpu").save_pretrained(str(tmp_path))
     for name in ("model.safetensors", "vocab.txt"):
         (tmp_path / name).touch()
-    with pytest.raises(UnrankError, match="begins with BoW; unrank reads transformers"):
+    with pytest.raises(UnrankError, match="BoW"):
         load_ranker(tmp_path)

@@ -248,7 +248,7 @@ def test_a_side_that_begins_with_something_else_is_refused(folders: dict[str, Pa
     document = [Transformer(str(folders["bi-encoder"])), Pooling(32)]
     router = Router.for_query_document([BoW(["ba", "ce"])], document)
     SentenceTransformer(modules=[router], device="cpu").save_pretrained(str(tmp_path))
-    with pytest.raises(UnrankError, match="a bi-encoder that begins with BoW; unrank reads transformers"):
+    with pytest.raises(UnrankError, match="BoW"):
         load_ranker(tmp_path)
 
 

@@ -27,7 +27,7 @@ RECORD = "unrank.json"
 
 MODULES = {
     "Transformer", "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout", "WeightedLayerPooling", "Router", "Asym",
-    "MultiVectorMask", "LogitScore",
+    "MultiVectorMask", "HierarchicalTokenPooling", "LogitScore",
 }  # fmt: skip
 MODULE = re.compile(r"(sentence_transformers|pylate)\.[\w.]*?(\w+)")
 ACTIVATION = re.compile(r"torch\.nn\.(modules\.\w+\.)?[A-Z]\w*")
