@@ -77,6 +77,7 @@ def test_the_plain_loop_moves_its_student_and_not_its_teacher(kind: str, encoder
     assert all(torch.equal(one, other) for one, other in zip(before, loop.teacher.parameters(), strict=True))
 
 
+@pytest.mark.slow
 def test_speed_runs_and_writes_its_figures(encoder: Path, dense: Collection, tmp_path: Path) -> None:
     out = tmp_path / "speed.json"
     options = ["--base", encoder, "--device", "cpu", "--seconds", 0.01, "--samples", 12, "--batch", 4, "--out", out]
