@@ -128,3 +128,9 @@ def test_parts_cover_a_text_of_any_length() -> None:
 def test_pooling_takes_the_highest_of_each_part() -> None:
     rows = torch.tensor([[3.0, 1, 4, 1, 5, 9], [2, 7, 0, 0, 0, 0]])[..., None]
     assert highest(rows, np.array([6, 2]), 2)[..., 0].tolist() == [[4, 9], [2, 7]]
+
+
+def test_words_are_read_in_larger_chunks_than_tokens(rankers: dict[str, Ranker]) -> None:
+    lengths = np.array([8, 8]), np.array([120, 0])
+    for kind in ("duet", "match-pyramid"):
+        assert rankers[kind].lengths(*lengths).tolist() == [34, 4]

@@ -25,6 +25,9 @@ PLACES = 12
 """How many places from the query's end are told apart."""
 
 
+WORDS_A_TOKEN = 4
+
+
 @dataclass(frozen=True)
 class Batch:
     """Padded pairs. Rows of the word table, 0 where there is none; masks are float32, 1 where there is a word."""
@@ -99,6 +102,11 @@ class WordRanker(Ranker):
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
         return self.table.tokenize(texts, LONGEST[role])
+
+    def lengths(self, queries: Ints, documents: Ints) -> Ints:
+        """No encoder reads the words, so that several of them cost what a token does."""
+        tokens: Ints = 2 + (queries + documents) // WORDS_A_TOKEN
+        return tokens
 
     def batch(self, queries: Tokens, documents: Tokens) -> Batch:
         return Batch.of(queries, documents, self.device)
