@@ -66,7 +66,9 @@ def block(states: Tensor, layer: Any, names: Names, heads: int, spans: Spans, fi
     """One layer; of each text its first token alone, if no more is read. [tokens or texts, size]"""
     *parts, activation = map(layer.get_submodule, names)
     query, key, value, mix, mix_norm, wide, narrow, norm = parts
-    if states.is_cuda and not first_only and isinstance(activation, GELUActivation) and _has_triton():
+    size = (heads, states.shape[1] // heads)
+    can_fuse = isinstance(activation, GELUActivation) and size[1] in (16, 32, 64, 128) and _has_triton()
+    if states.is_cuda and not first_only and can_fuse:
         from unrank.rankers.fused import FusedLayer
 
         weights = [weight for part in (mix, mix_norm, wide, narrow, norm) for weight in (part.weight, part.bias)]
@@ -74,7 +76,6 @@ def block(states: Tensor, layer: Any, names: Names, heads: int, spans: Spans, fi
             states, *spans, heads, mix_norm.eps, norm.eps, *_joined(query, key, value), *weights
         )
         return fused
-    size = (heads, states.shape[1] // heads)
     if first_only:
         asking = states[spans.starts[:-1]]
         asked_by = Spans(torch.arange(len(spans.starts), dtype=torch.int32, device=states.device), 1)

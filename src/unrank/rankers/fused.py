@@ -15,6 +15,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn.functional import gelu, linear
 
+from unrank.rankers.attention import attend, attend_backward
+
 ROWS = 4
 """Rows that a kernel reads at once."""
 PROGRAMS = 1_024
@@ -38,17 +40,15 @@ class FusedLayer(torch.autograd.Function):
         """states [tokens, size]; weight and bias of: query, key and value in one, mix, its norm, wide, narrow, norm"""
         sides, sides_bias, mix, mix_bias, mix_scale, mix_shift = weights[:6]
         wide, wide_bias, narrow, narrow_bias, scale, shift = weights[6:]
-        query, key, value = linear(states, sides, sides_bias).view(len(states), 3, heads, -1).unbind(1)
-        seen, spread, *seeds = torch.ops.aten._flash_attention_forward(
-            query, key, value, starts, starts, longest, longest, 0.0, False, False
-        )[:4]
+        three = linear(states, sides, sides_bias).view(len(states), 3, heads, -1)
+        seen, weight = attend(three, starts, longest)
         mixed, *first = add_norm(states, linear(seen.flatten(1), mix, mix_bias), mix_scale, mix_shift, mix_eps)
         before = linear(mixed, wide, wide_bias)
         wider = gelu(before)
         out, *second = add_norm(mixed, linear(wider, narrow, narrow_bias), scale, shift, eps)
         context.longest = longest
         context.save_for_backward(
-            states, starts, query, key, value, seen, spread, *seeds, mixed, *first, before, wider, *second,
+            states, starts, three, seen, weight, mixed, *first, before, wider, *second,
             sides, mix, mix_scale, wide, narrow, scale,
         )  # fmt: skip
         return out
@@ -56,21 +56,15 @@ class FusedLayer(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (
-            states, starts, query, key, value, seen, spread, seed, unused, mixed, mix_sum, mix_mean, mix_inverse,
-            before, wider, sum_, mean, inverse, sides, mix, mix_scale, wide, narrow, scale,
+            states, starts, three, seen, weight, mixed, mix_sum, mix_mean, mix_inverse, before, wider, sum_, mean,
+            inverse, sides, mix, mix_scale, wide, narrow, scale,
         ) = context.saved_tensors  # fmt: skip
         at_sum, (scale_, shift_, narrow_bias_) = norm_backward(gradient, sum_, mean, inverse, scale)
         before_, wide_bias_ = gelu_backward(at_sum @ narrow, before)
         mixed_ = torch.addmm(at_sum, before_, wide)
         at_mix, (mix_scale_, mix_shift_, mix_bias_) = norm_backward(mixed_, mix_sum, mix_mean, mix_inverse, mix_scale)
         seen_ = (at_mix @ mix).view_as(seen)
-        sides_ = torch.stack(
-            torch.ops.aten._flash_attention_backward(
-                seen_, query, key, value, seen, spread, starts, starts, context.longest, context.longest, 0.0, False,
-                seed, unused,
-            ),
-            1,
-        ).view(len(states), -1)  # fmt: skip
+        sides_ = attend_backward(seen_, three, seen, weight, starts, context.longest).view(len(states), -1)
         states_ = torch.addmm(at_mix, sides_, sides) if context.needs_input_grad[0] else None
         if not context.needs_input_grad[6]:
             return (states_, *[None] * 17)
