@@ -54,10 +54,11 @@ def fit(
     walk = Walk(ranker, make_optimizer(ranker, schedule.learning_rate, runtime), runtime)
     ranker.eval()
     run.follow(runtime.progress.say, walk=walk, **parts)
-    for number in range(schedule.epochs):
-        for stretch in _epoch(number, walk, phases, schedule, store, run):
-            if stretch.steps or not schedule.check_every:
-                yield stretch
+    with ranker.repeating():
+        for number in range(schedule.epochs):
+            for stretch in _epoch(number, walk, phases, schedule, store, run):
+                if stretch.steps or not schedule.check_every:
+                    yield stretch
 
 
 def make_optimizer(ranker: Ranker, learning_rate: float, runtime: Runtime) -> torch.optim.Optimizer:
@@ -165,11 +166,12 @@ def squared_gradients(
     weights = {name: weight for name, weight in ranker.named_parameters() if weight.requires_grad}
     total = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     runtime.progress.begin(f"importance: {phase.name}", len(batches))
-    for batch in batches:
-        _backward(ranker, phase, drawn.take(batch), ranker.zero_grad, store, runtime)
-        for name, weight in weights.items():
-            if weight.grad is not None:
-                total[name] += weight.grad.square()
-        ranker.zero_grad()
-        runtime.progress.advance()
+    with ranker.repeating():
+        for batch in batches:
+            _backward(ranker, phase, drawn.take(batch), ranker.zero_grad, store, runtime)
+            for name, weight in weights.items():
+                if weight.grad is not None:
+                    total[name] += weight.grad.square()
+            ranker.zero_grad()
+            runtime.progress.advance()
     return {name: value / max(1, len(batches)) for name, value in total.items()}

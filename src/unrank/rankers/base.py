@@ -72,6 +72,12 @@ class Ranker(nn.Module, ABC):
         with self.lean.still() if self.lean else nullcontext():
             yield
 
+    @contextmanager
+    def repeating(self) -> Iterator[None]:
+        """While it is trained, step after step on batches that are alike."""
+        with self.lean.repeating() if self.lean else nullcontext():
+            yield
+
     @property
     def device(self) -> torch.device:
         return next(self.parameters()).device

@@ -7,7 +7,7 @@ frozen layers whose result is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from unrank.rankers import precision
 from unrank.rankers.frozen_start import FrozenStart, beginning_with
-from unrank.rankers.packing import family_of, layers_of, run_packed
+from unrank.rankers.packing import Run, family_of, layers_of, run_packed
 from unrank.rankers.precision import LowWeights
+from unrank.rankers.replay import Replays
 from unrank.rankers.tokens import Ints, Tokens
 
 
@@ -28,6 +29,7 @@ class LeanEncoder:
         """Whether all that is read of a text is what its first token became."""
         self._encoder: Any = encoder
         self._low_weights = LowWeights(encoder)
+        self._replays: Replays | None = None
         self.start: FrozenStart | None = None
         self._lengths: Ints | None = None
         self._texts: Tokens | None = None
@@ -60,15 +62,30 @@ class LeanEncoder:
         if not on_gpu(encoder):
             with beginning_with(self.start, self._texts, encoder):
                 return plain(encoder, *inputs, **options)
+        if self._lengths is not None and family_of(encoder):
+            return run_packed(encoder, self._lengths, self.first_only, self._play, *inputs, **options)
         with self._low_weights.in_place():
-            if self._lengths is not None and family_of(encoder):
-                output = run_packed(encoder, self._lengths, self.first_only, *inputs, **options)
-            else:
-                output = plain(encoder, *inputs, **options)
+            output = plain(encoder, *inputs, **options)
         for name, value in output.items():
             if isinstance(value, Tensor) and value.dtype == precision.PRECISION:
                 output[name] = value.float()
         return output
+
+    def _play(self, run: Run, inputs: Sequence[Tensor], what: Hashable) -> tuple[Tensor, ...]:
+        """Run a pass: as it was recorded, if it was."""
+        if self._replays is not None and (recording := self._replays.find(run, inputs, what)):
+            return self._replays.replay(recording, inputs)
+        with self._low_weights.in_place():
+            return run(*inputs)
+
+    @contextmanager
+    def repeating(self) -> Iterator[None]:
+        """While passes of the same few shapes come again and again: they are recorded."""
+        self._replays = Replays(self._low_weights)
+        try:
+            yield
+        finally:
+            self._replays = None
 
     def still(self) -> AbstractContextManager[None]:
         """While no weight changes: what is made of them for one pass serves the next."""

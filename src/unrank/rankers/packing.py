@@ -6,7 +6,7 @@ For encoders of the families listed here, whose layers know nothing of positions
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +14,19 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
+from torch.nn.functional import pad
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPastAndCrossAttentions,
+    BaseModelOutputWithPoolingAndCrossAttentions,
+)
 
 from unrank.rankers.blocks import BERT, DISTILBERT, Names, Spans, block
 from unrank.rankers.staging import to_device
 from unrank.rankers.tokens import Ints
+
+Run = Callable[..., tuple[Tensor, ...]]
+Play = Callable[[Run, Sequence[Tensor], Hashable], tuple[Tensor, ...]]
+"""Runs a function of tensors on these, and is told what else the result depends on."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,7 @@ FAMILIES = {
     "roberta": Family("encoder", BERT, positions_after_padding=True),
     "xlm-roberta": Family("encoder", BERT, positions_after_padding=True),
 }
+TYPES = ("token_type_ids",)
 NO_MASK = "unrank_packed"
 """The name of an attention that needs no mask, so that none is made."""
 
@@ -53,56 +62,71 @@ def layers_of(encoder: Any) -> Any | None:
     return getattr(encoder, family.layers) if family else None
 
 
-def run_packed(encoder: Any, lengths: Ints, first_only: bool, input_ids: Tensor, **options: Any) -> Any:
+def run_packed(
+    encoder: Any, lengths: Ints, first_only: bool, play: Play, input_ids: Tensor, **options: Any
+) -> BaseModelOutputWithPoolingAndCrossAttentions:
     """What the encoder gives for padded texts of these lengths, computed without the padding.
 
-    Of each text its first token alone, if no more is read: [texts, 1, size] in place of [texts, width, size].
+    Of each text its first token alone, if no more is read: [texts, 1, size] in place of [texts, width, size]. `play`
+    runs what lies between the packing and the unpacking.
     """
     packing = _Packing(lengths, input_ids)
     family = FAMILIES[encoder.config.model_type]
     first = encoder.config.pad_token_id + 1 if family.positions_after_padding else 0
-    packed = {"input_ids": packing.pack(input_ids), "position_ids": packing.place.unsqueeze(0) + first}
-    if options.get("token_type_ids") is not None:
-        packed["token_type_ids"] = packing.pack(options["token_type_ids"])
-    with _layers_replaced(encoder, packing.spans, family, first_only):
-        output = type(encoder).forward(encoder, **{**options, **packed, "attention_mask": None})
-    output.last_hidden_state = packing.unpack(output.last_hidden_state, first_only)
-    if getattr(encoder, "pooler", None) is not None:
-        output.pooler_output = encoder.pooler(output.last_hidden_state)
+
+    def run(ids: Tensor, starts: Tensor, *types: Tensor) -> tuple[Tensor, ...]:
+        spans = Spans(starts, packing.longest)
+        given = {"input_ids": ids, "position_ids": first + _places(spans, ids.shape[1]), "attention_mask": None}
+        with _layers_replaced(encoder, spans, family, first_only):
+            output = type(encoder).forward(encoder, **{**options, **given, **dict(zip(TYPES, types, strict=False))})
+        states = output.last_hidden_state[0]
+        if getattr(encoder, "pooler", None) is None:
+            return (states.float(),)
+        firsts = states if first_only else states[starts[:-1]]
+        return states.float(), encoder.pooler(firsts.unsqueeze(1)).float()
+
+    types = [packing.pack(options[name]) for name in TYPES if options.get(name) is not None]
+    states, *pooled = play(run, (packing.pack(input_ids), packing.starts, *types), (packing.longest, first_only))
+    output = BaseModelOutputWithPoolingAndCrossAttentions(last_hidden_state=packing.unpack(states, first_only))
+    if pooled:
+        output.pooler_output = pooled[0][: len(lengths)]
     return output
+
+
+def _places(spans: Spans, tokens: int) -> Tensor:
+    """The place of each token in its text. [1, tokens]"""
+    text = torch.repeat_interleave(spans.starts.diff(), output_size=tokens)
+    return (torch.arange(tokens, device=text.device) - spans.starts[text]).unsqueeze(0)
 
 
 class _Packing:
     """Where each token of a padded batch stands when all texts are laid end to end.
 
-    What is missing to a round number of tokens is filled with texts that nobody reads: memory that was used for one
-    batch then fits the next.
+    What is missing to round numbers is filled up with texts that nobody reads: what was made for one batch, memory and
+    recordings, then serves the next.
     """
 
     def __init__(self, lengths: Ints, padded: Tensor) -> None:
         self._tokens, self._shape = int(lengths.sum()), padded.shape
         filled = filled_up(lengths)
         self._all = int(filled.sum())
-        device = padded.device
-        starts = to_device(np.concatenate([[0], np.cumsum(filled)]).astype(np.int32), device)
-        self.spans = Spans(starts, int(lengths.max()))
-        text = torch.repeat_interleave(to_device(filled, device), output_size=self._all)
-        self.place = torch.arange(self._all, device=device) - starts[text]
-        self._row = (text * padded.shape[1] + self.place)[: self._tokens]
+        self.longest = max(64, 1 << (int(lengths.max()) - 1).bit_length())
+        ends = np.cumsum(filled)
+        self.starts = to_device(np.concatenate([[0], ends]).astype(np.int32), padded.device)
+        shift = np.arange(len(lengths)) * padded.shape[1] - (ends - filled)[: len(lengths)]
+        self._row = to_device(np.repeat(shift, lengths) + np.arange(self._tokens), padded.device)
 
     def pack(self, padded: Tensor) -> Tensor:
         """[texts, width] -> [1, tokens]"""
-        packed = padded.new_zeros(1, self._all)
-        packed[0, : self._tokens] = padded.flatten()[self._row]
-        return packed
+        return pad(padded.flatten()[self._row], (0, self._all - self._tokens)).unsqueeze(0)
 
     def unpack(self, packed: Tensor, first_only: bool) -> Tensor:
-        """[1, tokens, size] -> [texts, width, size]; where there are first tokens alone -> [texts, 1, size]"""
+        """[tokens, size] -> [texts, width, size]; where there are first tokens alone -> [texts, 1, size]"""
         texts, width = self._shape
         if first_only:
-            return packed[0, :texts].unsqueeze(1)
-        padded = packed.new_zeros(texts * width, packed.shape[2])
-        return padded.index_copy(0, self._row, packed[0, : self._tokens]).view(texts, width, -1)
+            return packed[:texts].unsqueeze(1)
+        padded = packed.new_zeros(texts * width, packed.shape[1])
+        return padded.index_copy(0, self._row, packed[: self._tokens]).view(texts, width, -1)
 
 
 @contextmanager
@@ -126,12 +150,22 @@ def _layers_replaced(encoder: Any, spans: Spans, family: Family, first_only: boo
 
 
 def filled_up(lengths: Ints) -> Ints:
-    """The lengths of texts, and of others that fill their sum up to a round number; none longer than the longest.
+    """The lengths of texts, and of others that fill their number and their sum up to round ones; none longer than the
+    longest.
 
-    >>> filled_up(np.array([100, 120])).tolist(), filled_up(np.array([1000, 500, 600])).tolist()
-    ([100, 120, 4], [1000, 500, 600, 76])
+    >>> filled_up(np.array([100, 120])).tolist()
+    [100, 120, 6, 6, 6, 6, 6, 6]
+    >>> [int(filled_up(np.full(texts, 110)).sum()) for texts in (310, 319, 330)]
+    [36864, 36864, 36864]
     """
     tokens, longest = int(lengths.sum()), int(lengths.max())
-    step = max(32, 1 << tokens.bit_length() >> 5)
-    whole, rest = divmod(-tokens % step, longest)
-    return np.concatenate([lengths, [longest] * whole, [rest] if rest else []]).astype(np.int64)
+    step, texts_step = max(32, 1 << tokens.bit_length() >> 4), max(8, 1 << len(lengths).bit_length() >> 2)
+    missing = -tokens % step
+    while True:
+        texts = -(-missing // longest)
+        texts += -(len(lengths) + texts) % texts_step
+        if missing >= texts:
+            break
+        missing += step
+    each, more = divmod(missing, max(1, texts))
+    return np.concatenate([lengths, each + (np.arange(texts) < more)]).astype(np.int64)

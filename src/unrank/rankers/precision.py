@@ -32,6 +32,17 @@ class LowWeights:
         ]
         self._still = False
         self._low: Sequence[Tensor] | None = None
+        self._handle: Tensor | None = None
+
+    @property
+    def moving(self) -> list[Tensor]:
+        """The weights that are trained."""
+        return [weight for weight in self._weights if weight.requires_grad]
+
+    @property
+    def identity(self) -> int:
+        """Another number where weights lie elsewhere, or others are trained."""
+        return hash(tuple((weight.data_ptr(), weight.requires_grad) for weight in self._weights))
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -39,6 +50,32 @@ class LowWeights:
         low = self._low or _lower(*self._weights)
         if self._still:
             self._low = low
+        with self._replaced(low):
+            yield
+
+    @contextmanager
+    def leaves(self) -> Iterator[list[Tensor]]:
+        """The same, with no way back to the weights themselves: those that are trained, in lower precision."""
+        low = [weight.detach() for weight in _cast([weight.detach() for weight in self._weights], PRECISION)]
+        for copy, weight in zip(low, self._weights, strict=True):
+            copy.requires_grad_(weight.requires_grad)
+        with self._replaced(low):
+            yield [copy for copy in low if copy.requires_grad]
+
+    def handle(self) -> Tensor:
+        """A tensor that stands for all weights that are trained: its gradient is theirs, one after another."""
+        handle: Tensor = self._handle if self._handle is not None else _Handle.apply(*self.moving)  # type: ignore[no-untyped-call]
+        if self._still:
+            self._handle = handle
+        return handle
+
+    def gradient_buffer(self) -> tuple[Tensor, list[Tensor]]:
+        """Room for the gradient of the handle, and the place of each weight in it."""
+        whole = torch.zeros(sum(weight.numel() for weight in self.moving), device=self._weights[0].device)
+        return whole, _cut(whole, self.moving)
+
+    @contextmanager
+    def _replaced(self, low: Sequence[Tensor]) -> Iterator[None]:
         for weights, name, place in self._places:
             weights[name] = low[place]  # type: ignore[assignment]
         try:
@@ -54,7 +91,7 @@ class LowWeights:
         try:
             yield
         finally:
-            self._still, self._low = False, None
+            self._still, self._low, self._handle = False, None, None
 
 
 class _Lower(torch.autograd.Function):
@@ -74,6 +111,19 @@ class _Lower(torch.autograd.Function):
         return tuple(None if gradient is None else next(raised) for gradient in gradients)
 
 
+class _Handle(torch.autograd.Function):
+    """Nobody reads what it holds."""
+
+    @staticmethod
+    def forward(context: Any, *weights: Tensor) -> Tensor:
+        context.save_for_backward(*weights)
+        return weights[0].new_empty(1).expand(sum(weight.numel() for weight in weights))
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, ...]:
+        return tuple(_cut(gradient, context.saved_tensors))
+
+
 def _lower(*weights: Tensor) -> tuple[Tensor, ...]:
     low: tuple[Tensor, ...] = _Lower.apply(*weights)  # type: ignore[no-untyped-call]
     return low
@@ -82,6 +132,10 @@ def _lower(*weights: Tensor) -> tuple[Tensor, ...]:
 def _cast(tensors: Sequence[Tensor], precision: torch.dtype) -> tuple[Tensor, ...]:
     """Copies in one stretch of memory."""
     whole = torch.empty(sum(tensor.numel() for tensor in tensors), dtype=precision, device=tensors[0].device)
-    cast = list(torch._C._nn.unflatten_dense_tensors(whole, list(tensors)))
+    cast = _cut(whole, tensors)
     torch._foreach_copy_(cast, list(tensors))
     return tuple(cast)
+
+
+def _cut(whole: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    return list(torch._C._nn.unflatten_dense_tensors(whole, list(like)))

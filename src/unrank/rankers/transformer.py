@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
 from unrank.errors import BadFile, UnrankError
+from unrank.rankers.staging import to_device
 from unrank.rankers.tokens import Ints, Tokens, mask_of, width_for
 
 MAX_TOKENS = 256
@@ -103,23 +104,33 @@ class PairTemplate:
         query_lengths, document_lengths = cut_pairs(queries.lengths, documents.lengths, self.longest - self.special)
         lengths = query_lengths + document_lengths + self.special
         width = width_for(lengths, self.longest)
+        query_starts = np.full(len(queries), len(self.before))
+        document_starts = query_starts + query_lengths + len(self.between)
+        ends = document_starts + document_lengths
+        edges = np.stack([0 * ends, query_starts, query_starts + query_lengths, document_starts, ends, lengths])
         ids = torch.full((len(queries), width), self.padding, device=device)
-        kinds = torch.zeros_like(ids)
-        column: Ints = np.zeros(len(queries), np.int64)
-        query, document = queries.cut(query_lengths), documents.cut(document_lengths)
-        parts: Sequence[Tokens | tuple[int, ...]] = (self.before, query, self.between, document, self.after)
-        for part, kind in zip(parts, self.types or (0,) * len(parts), strict=True):
-            tokens = part if isinstance(part, Tokens) else _repeated(part, len(queries))
-            tokens.place(ids, column)
-            if kind:
-                kinds += kind * (mask_of(column + tokens.lengths, width, device) & ~mask_of(column, width, device))
-            column = column + tokens.lengths
+        queries.cut(query_lengths).place(ids, edges[1])
+        documents.cut(document_lengths).place(ids, edges[3])
+        self._place_special(ids, edges)
         features = {"input_ids": ids, "attention_mask": mask_of(lengths, width, device).long()}
-        return {**features, "token_type_ids": kinds} if self.types else features
+        if not self.types:
+            return features
+        kinds = torch.zeros_like(ids)
+        for edge, rise in enumerate(np.diff(self.types, prepend=0, append=0)):
+            if rise:  # from this edge on
+                kinds += int(rise) * ~mask_of(edges[edge], width, device)
+        return {**features, "token_type_ids": kinds}
 
-
-def _repeated(ids: tuple[int, ...], times: int) -> Tokens:
-    return Tokens.of([ids]).take(np.zeros(times, np.int64))
+    def _place_special(self, ids: Tensor, edges: Ints) -> None:
+        """Write what stands before, between and after the two texts, which begin and end at these edges."""
+        columns: list[Ints] = []
+        special: list[int] = []
+        for edge, values in ((0, self.before), (2, self.between), (4, self.after)):
+            columns += [edges[edge] + offset for offset in range(len(values))]
+            special += values
+        rows = ids.shape[1] * np.arange(len(ids))
+        places = to_device(np.stack(columns) + rows, ids.device)
+        ids.view(-1)[places] = to_device(np.array(special), ids.device).unsqueeze(1)
 
 
 def cut_pairs(first: Ints, second: Ints, room: int) -> tuple[Ints, Ints]:

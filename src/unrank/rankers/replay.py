@@ -1,0 +1,153 @@
+"""Passes through an encoder that are recorded once and then replayed.
+
+A pass and its way back are hundreds of kernels, and a GPU is done with most of them sooner than the next can be
+launched. Recorded as a graph they are launched as one. A recording is good for one shape; rounded sizes
+(`packing.filled_up`) make few of them.
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unrank.rankers.packing import Run
+from unrank.rankers.precision import LowWeights
+
+SEEN_BEFORE = 2
+"""A shape that was seen as often as this is recorded: its kernels are compiled by then, and it may come again."""
+MOST = 24
+"""How many recordings an encoder keeps."""
+AT_ONCE = 4
+"""How many passes may wait for their way back at once. Those that never do share their memory."""
+MOST_TOKENS = 1 << 17
+"""Larger passes keep a GPU busy as they are."""
+SPARE = 0.25
+"""Nothing is recorded where less of the GPU's memory than this is left."""
+
+
+class Tape:
+    """Where passes are recorded that never happen at once: they use the same memory."""
+
+    def __init__(self) -> None:
+        self._pool: Any = None
+        self._stream: torch.cuda.Stream | None = None
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Note the work without doing it; what is given back does it, on the same memory each time."""
+        graph = torch.cuda.CUDAGraph()
+        if self._stream is None:  # what was allocated on one stream is used again on no other
+            self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            self._pool = torch.cuda.graph_pool_handle()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(self._stream):
+            graph.capture_begin(pool=self._pool)
+            work()
+            graph.capture_end()
+        return graph.replay
+
+
+class Replays:
+    """What was recorded of an encoder's passes."""
+
+    def __init__(self, weights: LowWeights) -> None:
+        self._weights = weights
+        self._seen: Counter[Hashable] = Counter()
+        self._recorded: dict[Hashable, _Recording] = {}
+        self._under_way: weakref.WeakSet[_Ticket] = weakref.WeakSet()
+        self._tapes: list[Tape] = []
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Replays:
+        return Replays(copy.deepcopy(self._weights, memo))
+
+    def find(self, run: Run, inputs: Sequence[Tensor], what: Hashable) -> _Recording | None:
+        """A recording of `run` on inputs like these, whose way back is free; `what` tells runs apart."""
+        place = len(self._under_way)
+        if place >= AT_ONCE or not torch.is_grad_enabled() or inputs[0].numel() > MOST_TOKENS:
+            return None
+        if not self._weights.moving:
+            return None
+        key = (what, place, self._weights.identity, *(tensor.shape for tensor in inputs))
+        self._seen[key] += 1
+        if key not in self._recorded and self._seen[key] > SEEN_BEFORE and self._may_record():
+            if place == len(self._tapes):
+                self._tapes.append(Tape())
+            self._recorded[key] = _Recording(run, inputs, self._weights, self._tapes[place])
+        return self._recorded.get(key)
+
+    def replay(self, recording: _Recording, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        ticket = _Ticket()
+        self._under_way.add(ticket)
+        made: tuple[Tensor, ...] = _Replay.apply(self._weights.handle(), recording, ticket, *inputs)  # type: ignore[no-untyped-call]
+        return made
+
+    def _may_record(self) -> bool:
+        if len(self._recorded) >= MOST:
+            return False
+        if not torch.cuda.is_available():
+            return True
+        free, whole = torch.cuda.mem_get_info()
+        unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        return free + unused > SPARE * whole
+
+
+class _Ticket:
+    """Lives as long as a replayed pass may still be gone back over."""
+
+
+class _Recording:
+    """A pass and its way back on inputs of one shape."""
+
+    def __init__(self, run: Run, inputs: Sequence[Tensor], weights: LowWeights, tape: Tape) -> None:
+        self._run, self._weights = run, weights
+        self._inputs = [tensor.clone() for tensor in inputs]
+        self._gradient, self._places = weights.gradient_buffer()
+        self._forward = tape.record(self._pass)
+        self._given = [torch.zeros_like(tensor) for tensor in self.made]
+        self._backward = tape.record(self._pass_back)
+        if self._inputs[0].is_cuda:
+            del self._kept, self._low  # the recording holds what it needs of them
+
+    def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        torch._foreach_copy_(self._inputs, list(inputs))
+        self._forward()
+        return tuple(tensor.detach() for tensor in self.made)
+
+    def backward(self, gradients: Sequence[Tensor]) -> Tensor:
+        torch._foreach_copy_(self._given, list(gradients))
+        self._backward()
+        return self._gradient.clone()
+
+    def _pass(self) -> None:
+        with torch.enable_grad(), self._weights.leaves() as self._low:
+            self._kept = self._run(*self._inputs)
+        self.made = [tensor.detach() for tensor in self._kept]
+
+    def _pass_back(self) -> None:
+        found = torch.autograd.grad(self._kept, self._low, self._given, allow_unused=True)
+        self._gradient.zero_()
+        there = [(place, value) for place, value in zip(self._places, found, strict=True) if value is not None]
+        torch._foreach_copy_([place for place, _ in there], [value for _, value in there])
+
+
+class _Replay(torch.autograd.Function):
+    """Gives its gradient to a handle that stands for all weights, so that those of several passes are added up at
+    once."""
+
+    @staticmethod
+    def forward(
+        context: Any, handle: Tensor, recording: _Recording, ticket: _Ticket, *inputs: Tensor
+    ) -> tuple[Tensor, ...]:
+        context.recording, context.ticket, context.inputs = recording, ticket, len(inputs)
+        return recording.forward(inputs)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        gradient = context.recording.backward(gradients)
+        context.ticket = None
+        return gradient, None, None, *[None] * context.inputs

@@ -1,0 +1,154 @@
+"""Recorded passes, tried on a CPU: there a recording is the same work done again. Graphs themselves need a GPU."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.rankers.test_lean import DOCUMENTS, KINDS, QUERIES, as_on_a_gpu
+from unrank.rankers import replay
+from unrank.rankers.base import Ranker
+from unrank.rankers.layers import train_layers_of
+
+STEPS = 6
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """What was recorded, in order."""
+    made: list[Callable[[], None]] = []
+
+    def record(tape: replay.Tape, work: Callable[[], None]) -> Callable[[], None]:
+        work()
+        made.append(work)
+        return work
+
+    monkeypatch.setattr(replay.Tape, "record", record)
+    return made
+
+
+def train(ranker: Ranker, steps: int = STEPS) -> list[Tensor]:
+    """The scores at each step of a short training."""
+    optimizer = torch.optim.SGD(ranker.parameters(), lr=0.05)
+    queries, documents = ranker.tokenize(QUERIES, "query"), ranker.tokenize(DOCUMENTS, "document")
+    seen = []
+    with ranker.repeating():
+        for _ in range(steps):
+            with ranker.still():
+                scores: Tensor = ranker(queries, documents)
+            seen.append(scores.detach().cpu())
+            scores.square().mean().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+    return seen
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_recorded_steps_are_the_usual_ones(
+    kind: str, rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch, recorded: list[Callable[[], None]]
+) -> None:
+    as_on_a_gpu(monkeypatch, torch.float32)
+    replayed, usual = copy.deepcopy(rankers[kind]), copy.deepcopy(rankers[kind])
+    seen = train(replayed)
+    assert recorded
+    monkeypatch.setattr(replay, "MOST_TOKENS", 0)
+    for expected, given in zip(train(usual), seen, strict=True):
+        np.testing.assert_allclose(given, expected, rtol=1e-4, atol=1e-5)
+    assert not torch.equal(seen[0], seen[-1])
+
+
+def test_a_copy_records_its_own_passes(
+    rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch, recorded: list[Callable[[], None]]
+) -> None:
+    as_on_a_gpu(monkeypatch, torch.float32)
+    original = copy.deepcopy(rankers["cross-encoder"])
+    with original.repeating():
+        train(original)
+        before = len(recorded)
+        other = copy.deepcopy(original)
+        with torch.no_grad():
+            for weight in other.parameters():
+                weight.mul_(0.5)
+        expected = train(copy.deepcopy(other), steps=1)
+        given = train(other)
+    assert len(recorded) == 2 * before
+    assert torch.equal(given[0], expected[0])
+
+
+def test_passes_that_wait_for_each_other_do_not_share_a_recording(
+    rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch, recorded: list[Callable[[], None]]
+) -> None:
+    as_on_a_gpu(monkeypatch, torch.float32)
+    ranker = copy.deepcopy(rankers["cross-encoder"])
+    queries, documents = ranker.tokenize(QUERIES, "query"), ranker.tokenize(DOCUMENTS, "document")
+    swapped = ranker.tokenize(QUERIES[::-1], "query")
+
+    def gradient(*sides: Any) -> Tensor:
+        ranker.zero_grad()
+        scores = [ranker(side, documents) for side in sides]
+        torch.stack(scores).square().sum().backward()  # type: ignore[no-untyped-call]
+        return torch.cat([weight.grad.flatten() for weight in ranker.parameters() if weight.grad is not None])
+
+    with ranker.repeating():
+        for _ in range(2 * replay.SEEN_BEFORE + 2):
+            both = gradient(queries, swapped)
+    assert len(recorded) == 4  # there and back, for each of the two
+    np.testing.assert_allclose(both, gradient(queries) + gradient(swapped), rtol=1e-3, atol=1e-4)
+
+
+def test_what_is_frozen_gets_no_gradient_from_a_recording(
+    rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch, recorded: list[Callable[[], None]]
+) -> None:
+    as_on_a_gpu(monkeypatch, torch.float32)
+    ranker = copy.deepcopy(rankers["cross-encoder"])
+    train_layers_of(ranker, 1)
+    before = {name: weight.clone() for name, weight in ranker.named_parameters()}
+    train(ranker)
+    assert recorded
+    moved = {name for name, weight in ranker.named_parameters() if not torch.equal(weight, before[name])}
+    assert moved and moved <= {name for name, weight in ranker.named_parameters() if weight.requires_grad}
+
+
+def test_rare_shapes_and_passes_without_gradients_are_not_recorded(
+    rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch, recorded: list[Callable[[], None]]
+) -> None:
+    as_on_a_gpu(monkeypatch, torch.float32)
+    ranker = copy.deepcopy(rankers["cross-encoder"])
+    train(ranker, steps=2)
+    assert not recorded
+    with torch.no_grad(), ranker.repeating():
+        for _ in range(4):
+            ranker(ranker.tokenize(QUERIES, "query"), ranker.tokenize(DOCUMENTS, "document"))
+    assert not recorded
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("kind", KINDS)
+def test_graphs_give_what_single_kernels_give(
+    kind: str, rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replayed, usual = copy.deepcopy(rankers[kind]).cuda(), copy.deepcopy(rankers[kind]).cuda()
+    seen = train(replayed)
+    monkeypatch.setattr(replay, "MOST_TOKENS", 0)
+    for expected, given in zip(train(usual), seen, strict=True):
+        np.testing.assert_allclose(given, expected, rtol=0.03, atol=0.03 * float(expected.abs().max()))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_recordings_share_their_memory(rankers: dict[str, Ranker]) -> None:
+    ranker = copy.deepcopy(rankers["cross-encoder"]).cuda()
+    held = []
+    with ranker.repeating():
+        for texts in (256, 248, 240, 232, 224, 216):
+            queries = ranker.tokenize(["ba be ce"] * texts, "query")
+            documents = ranker.tokenize(["ba ce di fo gu han kel " * 8] * texts, "document")
+            for _ in range(replay.SEEN_BEFORE + 2):
+                ranker(queries, documents).sum().backward()
+            held.append(torch.cuda.memory_reserved())
+    assert held[-1] - held[0] < 0.5 * held[0]
