@@ -4,7 +4,8 @@ The targets are the paper's destinations, measured on the retrained ranker. Prin
 record a line; a cell that fails is said so, and the others go on.
 
     python runs/forgetting_table.py COLLECTION --out FOLDER [--base MODEL] [--rankers cross-encoder bi-encoder]
-        [--methods cocol cocol:paper ssd] [--targets destination-2] [--recovery] [--freeze documents] [--train-layers 2]
+        [--methods cocol cocol@destination-3 cocol:paper ssd] [--targets destination-2] [--recovery]
+        [--freeze documents] [--train-layers 2]
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def rows_of(collection: unrank.Collection, kind: str, arguments: argparse.Namesp
         print(f"{kind}, {removal}: retrain", flush=True)
         retrained = unrank.train(collection, kind, base, removed, **common)
         keep(arguments.out, retrained.record)
-        for method, target in ((method, target) for method in arguments.methods for target in arguments.targets):
+        for method, target in asked(arguments):
             print(f"{kind}, {removal}: {method} to {target}", flush=True)
             try:
                 result = unrank.forget(
@@ -121,6 +122,12 @@ def rows_of(collection: unrank.Collection, kind: str, arguments: argparse.Namesp
     return rows
 
 
+def asked(arguments: argparse.Namespace) -> list[tuple[str, str]]:
+    """Each method with each target; one that names its own (`cocol@destination-3`) with that alone."""
+    pairs = [(text.split("@"), target) for text in arguments.methods for target in arguments.targets]
+    return list(dict.fromkeys((parts[0], (*parts[1:], target)[0]) for parts, target in pairs))
+
+
 def method_of(text: str, kind: str) -> Method:
     """`cocol`, `cocol:paper` with a preset, `cocol,held=4` with settings."""
     name, *settings = text.split(",")
@@ -145,7 +152,12 @@ def summary(rows: list[Row]) -> list[str]:
 def main() -> None:
     told = parser(__doc__, ["cross-encoder", "bi-encoder"])
     told.add_argument("--removals", nargs="+", default=["documents", "queries"])
-    told.add_argument("--methods", nargs="+", default=["cocol"], help="method, method:preset, method,setting=value,…")
+    told.add_argument(
+        "--methods",
+        nargs="+",
+        default=["cocol"],
+        help="NAME[:PRESET][,SETTING=VALUE…][@TARGET]",
+    )
     told.add_argument("--targets", nargs="+", default=["destination-2"])
     told.add_argument("--recovery", action="store_true")
     told.add_argument("--check-every", type=int)

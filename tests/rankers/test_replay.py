@@ -6,15 +6,18 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
+from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.rankers.test_lean import DOCUMENTS, KINDS, QUERIES, as_on_a_gpu
 from unrank.rankers import replay
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import train_layers_of
+from unrank.rankers.shape import LARGEST_WASTE, Shape
 
 STEPS = 6
 
@@ -120,7 +123,7 @@ def test_rare_shapes_and_passes_without_gradients_are_not_recorded(
 ) -> None:
     as_on_a_gpu(monkeypatch, torch.float32)
     ranker = copy.deepcopy(rankers["cross-encoder"])
-    train(ranker, steps=2)
+    train(ranker, steps=replay.SEEN_BEFORE)
     assert not recorded
     with torch.no_grad(), ranker.repeating():
         for _ in range(4):
@@ -152,3 +155,15 @@ def test_recordings_share_their_memory(rankers: dict[str, Ranker]) -> None:
                 ranker(queries, documents).sum().backward()
             held.append(torch.cuda.memory_reserved())
     assert held[-1] - held[0] < 0.5 * held[0]
+
+
+@hypothesis.given(lengths=st.lists(st.integers(1, 300), min_size=1, max_size=400))
+def test_a_shape_holds_what_it_was_made_for(lengths: list[int]) -> None:
+    wanted = np.array(lengths)
+    shape = Shape.around(wanted)
+    filled = shape.filled_up(wanted)
+    assert filled[: len(wanted)].tolist() == lengths
+    assert (len(filled), filled.sum()) == (shape.texts, shape.tokens)
+    assert filled.min() >= 1 and filled.max() <= shape.longest
+    if not shape.holds(wanted):
+        assert shape.tokens > LARGEST_WASTE * wanted.sum()

@@ -18,6 +18,7 @@ from unrank.rankers.frozen_start import FrozenStart, beginning_with
 from unrank.rankers.packing import Run, family_of, layers_of, run_packed
 from unrank.rankers.precision import LowWeights
 from unrank.rankers.replay import Replays
+from unrank.rankers.shape import Shape
 from unrank.rankers.tokens import Ints, Tokens
 
 
@@ -63,7 +64,7 @@ class LeanEncoder:
             with beginning_with(self.start, self._texts, encoder):
                 return plain(encoder, *inputs, **options)
         if self._lengths is not None and family_of(encoder):
-            return run_packed(encoder, self._lengths, self.first_only, self._play, *inputs, **options)
+            return run_packed(encoder, self._lengths, self.first_only, self, *inputs, **options)
         with self._low_weights.in_place():
             output = plain(encoder, *inputs, **options)
         for name, value in output.items():
@@ -71,9 +72,13 @@ class LeanEncoder:
                 output[name] = value.float()
         return output
 
-    def _play(self, run: Run, inputs: Sequence[Tensor], what: Hashable) -> tuple[Tensor, ...]:
+    def shape(self, lengths: Ints, what: Hashable) -> Shape:
+        known = self._replays.shape(lengths, what) if self._replays else None
+        return known or Shape.around(lengths)
+
+    def play(self, run: Run, inputs: Sequence[Tensor], what: Hashable, shape: Shape) -> tuple[Tensor, ...]:
         """Run a pass: as it was recorded, if it was."""
-        if self._replays is not None and (recording := self._replays.find(run, inputs, what)):
+        if self._replays and (recording := self._replays.find(run, inputs, what, shape)):
             return self._replays.replay(recording, inputs)
         with self._low_weights.in_place():
             return run(*inputs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,12 +21,21 @@ from transformers.modeling_outputs import (
 )
 
 from unrank.rankers.blocks import BERT, DISTILBERT, Names, Spans, block
+from unrank.rankers.shape import Shape
 from unrank.rankers.staging import to_device
 from unrank.rankers.tokens import Ints
 
 Run = Callable[..., tuple[Tensor, ...]]
-Play = Callable[[Run, Sequence[Tensor], Hashable], tuple[Tensor, ...]]
-"""Runs a function of tensors on these, and is told what else the result depends on."""
+
+
+class Player(Protocol):
+    """Whoever runs what lies between the packing and the unpacking."""
+
+    def shape(self, lengths: Ints, what: Hashable) -> Shape:
+        """The shape that texts of these lengths are filled up to."""
+
+    def play(self, run: Run, inputs: Sequence[Tensor], what: Hashable, shape: Shape) -> tuple[Tensor, ...]:
+        """Run a function on tensors of a shape; `what` tells functions apart."""
 
 
 @dataclass(frozen=True)
@@ -63,20 +72,20 @@ def layers_of(encoder: Any) -> Any | None:
 
 
 def run_packed(
-    encoder: Any, lengths: Ints, first_only: bool, play: Play, input_ids: Tensor, **options: Any
+    encoder: Any, lengths: Ints, first_only: bool, player: Player, input_ids: Tensor, **options: Any
 ) -> BaseModelOutputWithPoolingAndCrossAttentions:
     """What the encoder gives for padded texts of these lengths, computed without the padding.
 
-    Of each text its first token alone, if no more is read: [texts, 1, size] in place of [texts, width, size]. `play`
-    runs what lies between the packing and the unpacking.
+    Of each text its first token alone, if no more is read: [texts, 1, size] in place of [texts, width, size].
     """
-    packing = _Packing(lengths, input_ids)
+    shape = player.shape(lengths, first_only)
+    packing = _Packing(lengths, shape, input_ids)
     family = FAMILIES[encoder.config.model_type]
     first = encoder.config.pad_token_id + 1 if family.positions_after_padding else 0
 
     def run(ids: Tensor, starts: Tensor, *types: Tensor) -> tuple[Tensor, ...]:
-        spans = Spans(starts, packing.longest)
-        given = {"input_ids": ids, "position_ids": first + _places(spans, ids.shape[1]), "attention_mask": None}
+        spans = Spans(starts, shape.longest)
+        given = {"input_ids": ids, "position_ids": first + _places(spans, shape.tokens), "attention_mask": None}
         with _layers_replaced(encoder, spans, family, first_only):
             output = type(encoder).forward(encoder, **{**options, **given, **dict(zip(TYPES, types, strict=False))})
         states = output.last_hidden_state[0]
@@ -86,7 +95,7 @@ def run_packed(
         return states.float(), encoder.pooler(firsts.unsqueeze(1)).float()
 
     types = [packing.pack(options[name]) for name in TYPES if options.get(name) is not None]
-    states, *pooled = play(run, (packing.pack(input_ids), packing.starts, *types), (packing.longest, first_only))
+    states, *pooled = player.play(run, (packing.pack(input_ids), packing.starts, *types), first_only, shape)
     output = BaseModelOutputWithPoolingAndCrossAttentions(last_hidden_state=packing.unpack(states, first_only))
     if pooled:
         output.pooler_output = pooled[0][: len(lengths)]
@@ -100,17 +109,13 @@ def _places(spans: Spans, tokens: int) -> Tensor:
 
 
 class _Packing:
-    """Where each token of a padded batch stands when all texts are laid end to end.
+    """Where each token of a padded batch stands when all texts are laid end to end, filled up to a shape: what was made
+    for one batch, memory and recordings, then serves the next."""
 
-    What is missing to round numbers is filled up with texts that nobody reads: what was made for one batch, memory and
-    recordings, then serves the next.
-    """
-
-    def __init__(self, lengths: Ints, padded: Tensor) -> None:
-        self._tokens, self._shape = int(lengths.sum()), padded.shape
-        filled = filled_up(lengths)
-        self._all = int(filled.sum())
-        self.longest = max(64, 1 << (int(lengths.max()) - 1).bit_length())
+    def __init__(self, lengths: Ints, shape: Shape, padded: Tensor) -> None:
+        self._tokens, self._padded = int(lengths.sum()), padded.shape
+        filled = shape.filled_up(lengths)
+        self._all = shape.tokens
         ends = np.cumsum(filled)
         self.starts = to_device(np.concatenate([[0], ends]).astype(np.int32), padded.device)
         shift = np.arange(len(lengths)) * padded.shape[1] - (ends - filled)[: len(lengths)]
@@ -122,7 +127,7 @@ class _Packing:
 
     def unpack(self, packed: Tensor, first_only: bool) -> Tensor:
         """[tokens, size] -> [texts, width, size]; where there are first tokens alone -> [texts, 1, size]"""
-        texts, width = self._shape
+        texts, width = self._padded
         if first_only:
             return packed[:texts].unsqueeze(1)
         padded = packed.new_zeros(texts * width, packed.shape[1])
@@ -147,25 +152,3 @@ def _layers_replaced(encoder: Any, spans: Spans, family: Family, first_only: boo
     finally:
         config._attn_implementation = usual
         del layers.forward
-
-
-def filled_up(lengths: Ints) -> Ints:
-    """The lengths of texts, and of others that fill their number and their sum up to round ones; none longer than the
-    longest.
-
-    >>> filled_up(np.array([100, 120])).tolist()
-    [100, 120, 6, 6, 6, 6, 6, 6]
-    >>> [int(filled_up(np.full(texts, 110)).sum()) for texts in (310, 319, 330)]
-    [36864, 36864, 36864]
-    """
-    tokens, longest = int(lengths.sum()), int(lengths.max())
-    step, texts_step = max(32, 1 << tokens.bit_length() >> 4), max(8, 1 << len(lengths).bit_length() >> 2)
-    missing = -tokens % step
-    while True:
-        texts = -(-missing // longest)
-        texts += -(len(lengths) + texts) % texts_step
-        if missing >= texts:
-            break
-        missing += step
-    each, more = divmod(missing, max(1, texts))
-    return np.concatenate([lengths, each + (np.arange(texts) < more)]).astype(np.int64)

@@ -2,15 +2,16 @@
 
 A pass and its way back are hundreds of kernels, and a GPU is done with most of them sooner than the next can be
 launched. Recorded as a graph they are launched as one. A recording is good for one shape; rounded sizes
-(`packing.filled_up`) make few of them.
+(`shape.py`) make few of them.
 """
 
 from __future__ import annotations
 
 import copy
 import weakref
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -18,17 +19,19 @@ from torch import Tensor
 
 from unrank.rankers.packing import Run
 from unrank.rankers.precision import LowWeights
+from unrank.rankers.shape import Shape
+from unrank.rankers.tokens import Ints
 
-SEEN_BEFORE = 2
-"""A shape that was seen as often as this is recorded: its kernels are compiled by then, and it may come again."""
+SEEN_BEFORE = 1
+"""A shape that was seen as often as this is recorded: its kernels are compiled by then, and it may well come again."""
 MOST = 24
 """How many recordings an encoder keeps."""
 AT_ONCE = 4
 """How many passes may wait for their way back at once. Those that never do share their memory."""
 MOST_TOKENS = 1 << 17
 """Larger passes keep a GPU busy as they are."""
-SPARE = 0.25
-"""Nothing is recorded where less of the GPU's memory than this is left."""
+SPARE = 0.15
+"""Nothing is recorded where less of the GPU's memory than this is free."""
 
 
 class Tape:
@@ -47,7 +50,12 @@ class Tape:
         torch.cuda.synchronize()
         with torch.cuda.stream(self._stream):
             graph.capture_begin(pool=self._pool)
-            work()
+            try:
+                work()
+            except BaseException:
+                with suppress(RuntimeError):
+                    graph.capture_end()
+                raise
             graph.capture_end()
         return graph.replay
 
@@ -58,27 +66,34 @@ class Replays:
     def __init__(self, weights: LowWeights) -> None:
         self._weights = weights
         self._seen: Counter[Hashable] = Counter()
-        self._recorded: dict[Hashable, _Recording] = {}
+        self._recorded: dict[Hashable, dict[Shape, _Recording]] = defaultdict(dict)
         self._under_way: weakref.WeakSet[_Ticket] = weakref.WeakSet()
         self._tapes: list[Tape] = []
+        self._full = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Replays:
         return Replays(copy.deepcopy(self._weights, memo))
 
-    def find(self, run: Run, inputs: Sequence[Tensor], what: Hashable) -> _Recording | None:
-        """A recording of `run` on inputs like these, whose way back is free; `what` tells runs apart."""
-        place = len(self._under_way)
-        if place >= AT_ONCE or not torch.is_grad_enabled() or inputs[0].numel() > MOST_TOKENS:
+    def shape(self, lengths: Ints, what: Hashable) -> Shape | None:
+        """The smallest recorded one that holds texts of these lengths."""
+        return min((shape for shape in self._recorded[self._key(what)] if shape.holds(lengths)), default=None)
+
+    def find(self, run: Run, inputs: Sequence[Tensor], what: Hashable, shape: Shape) -> _Recording | None:
+        """A recording of `run` on inputs of a shape, whose way back is free; `what` tells runs apart."""
+        place, key = len(self._under_way), self._key(what)
+        wanted = torch.is_grad_enabled() and shape.tokens <= MOST_TOKENS and place < AT_ONCE
+        if not wanted or not self._weights.moving:
             return None
-        if not self._weights.moving:
-            return None
-        key = (what, place, self._weights.identity, *(tensor.shape for tensor in inputs))
-        self._seen[key] += 1
-        if key not in self._recorded and self._seen[key] > SEEN_BEFORE and self._may_record():
+        self._seen[key, shape] += 1
+        recorded = self._recorded[key]
+        if shape not in recorded and self._seen[key, shape] > SEEN_BEFORE and self._may_record():
             if place == len(self._tapes):
                 self._tapes.append(Tape())
-            self._recorded[key] = _Recording(run, inputs, self._weights, self._tapes[place])
-        return self._recorded.get(key)
+            try:
+                recorded[shape] = _Recording(run, inputs, self._weights, self._tapes[place])
+            except torch.OutOfMemoryError:
+                self._full = True
+        return recorded.get(shape)
 
     def replay(self, recording: _Recording, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         ticket = _Ticket()
@@ -86,14 +101,19 @@ class Replays:
         made: tuple[Tensor, ...] = _Replay.apply(self._weights.handle(), recording, ticket, *inputs)  # type: ignore[no-untyped-call]
         return made
 
+    def _key(self, what: Hashable) -> Hashable:
+        return what, len(self._under_way), self._weights.identity
+
     def _may_record(self) -> bool:
-        if len(self._recorded) >= MOST:
+        if self._full or sum(map(len, self._recorded.values())) >= MOST:
             return False
         if not torch.cuda.is_available():
             return True
         free, whole = torch.cuda.mem_get_info()
-        unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-        return free + unused > SPARE * whole
+        if free < SPARE * whole:  # what is kept for later use cannot be had while a pass is recorded
+            torch.cuda.empty_cache()
+            free, whole = torch.cuda.mem_get_info()
+        return free >= SPARE * whole
 
 
 class _Ticket:
