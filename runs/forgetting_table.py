@@ -11,7 +11,7 @@ record a line; a cell that fails is said so, and the others go on.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shared import Lines, base_of, keep, markdown, parser, show
@@ -21,6 +21,7 @@ from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Measured, Scorecard
 from unrank.forgetting.record import Record
 from unrank.forgetting.run import Pace
+from unrank.forgetting.target import destination
 from unrank.forgetting.train import Trained
 from unrank.methods.base import Method
 from unrank.rankers.layers import read_layers
@@ -95,6 +96,7 @@ def rows_of(collection: unrank.Collection, kind: str, arguments: argparse.Namesp
         print(f"{kind}, {removal}: retrain", flush=True)
         retrained = unrank.train(collection, kind, base, removed, **common)
         keep(arguments.out, retrained.record)
+        before: Scorecard | None = None
         for method, target in asked(arguments):
             print(f"{kind}, {removal}: {method} to {target}", flush=True)
             try:
@@ -103,12 +105,13 @@ def rows_of(collection: unrank.Collection, kind: str, arguments: argparse.Namesp
                     collection,
                     removed,
                     method=method_of(method, kind),
-                    target=target,
+                    target=destination(target, retrained.record.after),
                     base=base,
                     reference=retrained.ranker,
                     known=original.record.to_json({}),
+                    before=before,
                     pace=Pace(watch=0, check_every=arguments.check_every),
-                    check_recovery=arguments.recovery,
+                    check_recovery=arguments.recovery and target == arguments.targets[0],
                     freeze=arguments.freeze,
                     train_layers=read_layers(arguments.train_layers) if arguments.train_layers else None,
                     **common,
@@ -116,9 +119,10 @@ def rows_of(collection: unrank.Collection, kind: str, arguments: argparse.Namesp
             except UnrankError as error:
                 print(f"  failed: {error}", flush=True)
                 continue
-            rows.append(Row(kind, removal, method, result.before, retrained, result.after, result.record))
+            before, record = result.before, replace(result.record, target_name=target)
+            rows.append(Row(kind, removal, method, before, retrained, result.after, record))
             print(f"  {' | '.join(rows[-1].cells())}", flush=True)
-            keep(arguments.out, result.record)
+            keep(arguments.out, record)
     return rows
 
 
@@ -159,7 +163,7 @@ def main() -> None:
         help="NAME[:PRESET][,SETTING=VALUE…][@TARGET]",
     )
     told.add_argument("--targets", nargs="+", default=["destination-2"])
-    told.add_argument("--recovery", action="store_true")
+    told.add_argument("--recovery", action="store_true", help="at the first target")
     told.add_argument("--check-every", type=int)
     told.add_argument("--freeze", choices=["documents"])
     told.add_argument("--train-layers")

@@ -197,12 +197,13 @@ def test_what_is_gone_for_good_does_not_come_back() -> None:
     workshop = Workshop.open(ranker, collection, parts, "cpu")
     for weight in ranker.parameters():
         weight.requires_grad_(False)  # as a run with frozen layers leaves it
-    found = recovery(ranker, reference, workshop, seed=0)
+    mrr = workshop.judge.forget_mrr(workshop.scorer(ranker))
+    found = recovery(ranker, mrr, reference, workshop, seed=0)
     judge = Judge(collection, parts)
     mrr, of_reference = (judge.forget_mrr(workshop.scorer(one)) for one in (ranker, reference))
     assert (found.before, found.after) == (mrr, mrr)
     assert (found.reference_before, found.reference_after) == (of_reference, of_reference)
-    alone = recovery(ranker, None, workshop, seed=0)
+    alone = recovery(ranker, mrr, None, workshop, seed=0)
     assert (alone.reference_before, alone.reference_after) == (None, None)
     assert torch.equal(ranker.table, random_table(collection, 0, values=3).table)
 

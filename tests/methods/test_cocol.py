@@ -202,7 +202,8 @@ def test_forgotten_pairs_fall_and_the_rest_stays(shared: Collection) -> None:
     original = random_table(shared, 0)
     student, _ = run(shared, parts, Cocol(batch=8), epochs=12)
     moved = (student.table - original.table).detach()
-    assert moved[parts.forget[:, 0], parts.forget[:, 1]].mean() < -50
+    fallen = moved[parts.forget[:, 0], parts.forget[:, 1]]
+    assert fallen.min() < -100 and fallen.max() <= 0  # those that are the lowest of their list have nowhere to fall
     assert moved[parts.retain[:, 0], parts.retain[:, 1]].abs().mean() < 15
 
 
@@ -303,8 +304,10 @@ def test_what_was_forgotten_before_is_held_too(shared: Collection) -> None:
 
 def test_presets() -> None:
     paper = make_method("cocol", preset="paper")
-    assert paper == Cocol(scale="paper", anchors="paper", phases="two")
-    assert make_method("cocol", {"scale": "range", "epochs": "3"}, preset="paper") == Cocol(epochs=3, anchors="paper")
+    assert paper == Cocol(scale="paper", anchors="paper", phases="two", looked_at=1_000_000)
+    assert make_method("cocol", {"scale": "range", "epochs": "3"}, preset="paper") == Cocol(
+        epochs=3, anchors="paper", looked_at=1_000_000
+    )
     with pytest.raises(UnknownName, match="unknown preset of cocol 'papre': did you mean 'paper'"):
         make_method("cocol", preset="papre")
     with pytest.raises(UnrankError, match="finetune has no presets, so 'paper' is none of them"):

@@ -46,11 +46,42 @@ def test_a_small_request_holds_a_bounded_share_of_the_rest() -> None:
     queries = 2 * LEAST_HELD
     collection = collection_of([Listed([row], [row + 1]) for row in range(queries)], queries + 1)
     parts = forgetting(collection, queries=[3])
-    task = task_of(collection, parts, random_table(collection_of([Listed([0])], 1), 0))
+    ranker = random_table(collection, 0)
+    task = task_of(collection, parts, ranker)
     forget, hold = Cocol().plan(task)
     assert (forget.size, hold.size) == (1, LEAST_HELD)
+    assert len({query for query, _ in ranker.asked}) == 1 + LEAST_HELD
     held = task.holding(50)
     assert len(held.parts.disjoint) == 50
     assert as_set(held.parts.disjoint) <= as_set(parts.disjoint)
     assert (task.holding(50).parts.disjoint == held.parts.disjoint).all()
     assert task.holding(len(parts.disjoint)) is task
+
+
+def test_thinned_negatives_are_spread_over_the_list_and_none_of_them_is_removed() -> None:
+    collection = collection_of([Listed([0], range(1, 101)), Listed([1], range(90, 100)), Listed([2], [])], 101)
+    negatives = Negatives(collection, np.array([95])).thinned(24)
+    rows = np.arange(3)
+    pairs = negatives.pairs(rows)
+    first, second = (pairs[pairs[:, 0] == row, 1] for row in (0, 1))
+    assert len(first) == 24 and np.diff(first).max() <= 6 and first.max() >= 97
+    assert second.tolist() == [row for row in range(90, 100) if row != 95]
+    assert not (pairs[:, 0] == 2).any()
+    drawn, has = negatives.draw(np.repeat(rows, 300), np.random.default_rng(0))
+    assert has.tolist() == [True] * 600 + [False] * 300
+    assert as_set(drawn[has]) == as_set(pairs)
+
+
+def test_a_glance_asks_the_teacher_for_no_more_than_may_be_drawn() -> None:
+    collection = collection_of([Listed([row], range(10, 110)) for row in range(6)], 110)
+    parts = forgetting(collection, queries=[0])
+    ranker = random_table(collection, 0)
+    task = task_of(collection, parts, ranker).glancing(5)
+    view = task.teacher(parts.retain)
+    assert len(ranker.asked) == len(parts.retain) * (1 + 5)
+    for (query, _), low, span in zip(parts.retain.tolist(), view.low, view.span, strict=True):
+        mine = [ranker.table[pair].item() for pair in ranker.asked if pair[0] == query]
+        assert (low, span) == (min(mine), pytest.approx(max(mine) - min(mine)))
+    drawn, _ = task.negatives.draw(parts.retain[:, 0], np.random.default_rng(0))
+    task.teacher(drawn)
+    assert len(ranker.asked) == len(parts.retain) * (1 + 5)

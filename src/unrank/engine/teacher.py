@@ -1,7 +1,9 @@
-"""The teacher: the frozen original, whose scores are computed once a query, when they are first needed."""
+"""The teacher: the frozen original, which scores each pair once, when it is first asked for it."""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +16,7 @@ from unrank.engine.scoring import scores_of
 from unrank.engine.tokens import TokenStore
 from unrank.rankers.base import Ranker
 
+Scores = NDArray[np.float32]
 LEAST_SPAN = 1e-3
 """A query whose candidates all score alike still has a range to divide by."""
 
@@ -21,53 +24,73 @@ LEAST_SPAN = 1e-3
 class View(NamedTuple):
     """What the teacher says of pairs: their score, and the lowest score and the range of their query's list."""
 
-    score: NDArray[np.float32]
-    low: NDArray[np.float32]
-    span: NDArray[np.float32]
+    score: Scores
+    low: Scores
+    span: Scores
 
 
 class Teacher:
-    """Scores of the lists of all queries asked for so far."""
+    """Scores of all pairs asked for so far, and the ranges of the lists that they stand in."""
 
     def __init__(self, ranker: Ranker, collection: Collection, store: TokenStore, runtime: Runtime) -> None:
         self._ranker, self._collection, self._store, self._runtime = ranker, collection, store, runtime
-        self._keys = np.empty(0, np.int64)
-        self._scores = np.empty(0, np.float32)
-        self._queries = np.empty(0, np.int64)
-        self._low = np.empty(0, np.float32)
-        self._span = np.empty(0, np.float32)
+        self._lists: Callable[[Rows], Pairs] = collection.list_pairs
+        self._scores, self._low, self._span = _Known(), _Known(), _Known()
+
+    def looking_at(self, lists: Callable[[Rows], Pairs]) -> Teacher:
+        """The same teacher, to whom the list of a query is these pairs and no others."""
+        other = copy.copy(self)
+        other._lists, other._low, other._span = lists, _Known(), _Known()
+        return other
 
     def __call__(self, pairs: Pairs) -> View:
-        """What the teacher says of pairs that stand in their queries' lists."""
+        """What the teacher says of pairs."""
         self.learn(pairs[:, 0])
-        place = np.searchsorted(self._keys, self._collection.pair_keys(pairs))
-        query = np.searchsorted(self._queries, pairs[:, 0])
-        return View(self._scores[place], self._low[query], self._span[query])
+        return View(self.scores(pairs), self._low[pairs[:, 0]], self._span[pairs[:, 0]])
 
-    def scores(self, pairs: Pairs) -> NDArray[np.float32]:
-        """Their scores alone: who measures the original with these has told the teacher all it needs."""
-        return self(pairs).score
+    def scores(self, pairs: Pairs) -> Scores:
+        """Their scores alone: who measures the original with these has told the teacher what it needs."""
+        keys = self._collection.pair_keys(pairs)
+        new, first = np.unique(keys[~self._scores.knows(keys)], return_index=True)
+        if len(new):
+            unknown = pairs[~self._scores.knows(keys)][first]
+            self._scores.add(new, scores_of(self._ranker, self._store, unknown, self._runtime))
+        return self._scores[keys]
 
     def learn(self, queries: Rows) -> None:
-        """Score the lists of these queries, as far as that has not been done."""
-        queries = np.setdiff1d(queries, self._queries)
+        """Look at the lists of these queries, as far as that has not been done."""
+        queries = np.unique(queries[~self._low.knows(queries)])
         if not len(queries):
             return
-        pairs = self._collection.list_pairs(queries)
-        scores = scores_of(self._ranker, self._store, pairs, self._runtime)
+        pairs = self._lists(queries)
+        scores = self.scores(pairs)
         low, high = np.full(len(queries), np.inf, np.float32), np.full(len(queries), -np.inf, np.float32)
         place = np.searchsorted(queries, pairs[:, 0])
         np.minimum.at(low, place, scores)
         np.maximum.at(high, place, scores)
-        self._keys, self._scores = _merge(self._keys, self._collection.pair_keys(pairs), self._scores, scores)
-        known = self._queries
-        self._queries, self._low = _merge(known, queries, self._low, low)
-        _, self._span = _merge(known, queries, self._span, np.maximum(high - low, LEAST_SPAN))
+        self._low.add(queries, low)
+        self._span.add(queries, np.maximum(high - low, LEAST_SPAN))
 
 
-def _merge(
-    keys: NDArray[np.int64], new_keys: NDArray[np.int64], values: NDArray[np.float32], new_values: NDArray[np.float32]
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    joined = np.concatenate([keys, new_keys])
-    order = np.argsort(joined, kind="stable")
-    return joined[order], np.concatenate([values, new_values])[order]
+class _Known:
+    """A number for each key that was added."""
+
+    def __init__(self) -> None:
+        self._keys, self._values = np.empty(0, np.int64), np.empty(0, np.float32)
+
+    def knows(self, keys: Rows) -> NDArray[np.bool_]:
+        if not len(self._keys):
+            return np.zeros(len(keys), bool)
+        found: NDArray[np.bool_] = self._keys[self._places(keys)] == keys
+        return found
+
+    def add(self, keys: Rows, values: Scores) -> None:
+        joined = np.concatenate([self._keys, keys])
+        order = np.argsort(joined, kind="stable")
+        self._keys, self._values = joined[order], np.concatenate([self._values, values])[order]
+
+    def __getitem__(self, keys: Rows) -> Scores:
+        return self._values[self._places(keys)] if len(keys) else np.empty(0, np.float32)
+
+    def _places(self, keys: Rows) -> Rows:
+        return np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)

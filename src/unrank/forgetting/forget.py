@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from unrank.collection.collection import Collection
 from unrank.collection.partition import partition
 from unrank.collection.removal import Removal
@@ -75,6 +73,7 @@ def forget(
     base: str | None = None,
     reference: Ranker | None = None,
     known: Mapping[str, Any] | None = None,
+    before: Scorecard | None = None,
     train_layers: Layers | None = None,
     freeze: Freeze | None = None,
     pace: Pace | None = None,
@@ -88,10 +87,11 @@ def forget(
     """Make a copy of a ranker that has forgotten, to the degree that the target says.
 
     `base` is what the ranker was trained from, for methods that ask for it; `reference` a ranker that never saw what is
-    removed; `known` the record of the ranker, if unrank made it: what it forgot before stays forgotten; `train_layers`
-    which layers of the encoder may move, if not all; `freeze="documents"` lets queries alone move, so that stored
-    document vectors stay valid; `pace` how closely the run is watched and how long it may take; `measure`
-    how many queries of each kept set are measured before and after, 0 for all; `run` is kept as it goes on.
+    removed; `known` the record of the ranker, if unrank made it: what it forgot before stays forgotten; `before` what
+    the ranker measures on this very removal, if that is known; `train_layers` which layers of the encoder may move,
+    if not all; `freeze="documents"` lets queries alone move, so that stored document vectors stay valid; `pace` how
+    closely the run is watched and how long it may take; `measure` how many queries of each kept set are measured before
+    and after, 0 for all; `run` is kept as it goes on.
     """
     method = make_method(method, ranker=ranker.kind) if isinstance(method, str) else method
     check_freeze(freeze, ranker, method)
@@ -126,8 +126,9 @@ def forget(
     task, clock = workshop.task(ranker, base, seed), Clock(workshop.runtime)
     with sharing_frozen_start(ranker, student) if method.start == "original" else nullcontext():
         with clock.on("teacher"):
-            task.teacher.learn(np.intersect1d(workshop.judge.queries, collection.training_queries))
-        before = workshop.judge.scorecard(task.teacher.scores)
+            task.teacher.scores(workshop.judge.forget_lists())
+            plan = method.plan(task)
+        before = before or workshop.judge.scorecard(task.teacher.scores)
         assert before.forget is not None
         goal = resolve_target(target, before, _scorecard(reference, workshop) if target in OF_REFERENCE else None)
         fulfilled = is_fulfilled(collection, parts, earlier, known, str(target), goal, before.forget)
@@ -136,10 +137,13 @@ def forget(
         if fulfilled:
             student, outcome = copy.deepcopy(ranker), Outcome(reached=True)
         else:
-            outcome = run_method(method, student, task, workshop, goal, before.forget.mean, pace, seed, clock, run)
+            outcome = run_method(
+                method, plan, student, task.teacher.scores, workshop, goal, before.forget.mean, pace, seed, clock, run
+            )
         after = workshop.judge.scorecard(workshop.scorer(student)) if outcome.history else before
     release(student, ranker)
-    recovered = recovery(student, reference, workshop, seed) if check_recovery else None
+    assert after.forget is not None
+    recovered = recovery(student, after.forget.mean, reference, workshop, seed) if check_recovery else None
     chosen = {"train_layers": train_layers, "freeze": freeze}
     settings = asdict(method) | {name: value for name, value in chosen.items() if value is not None}
     record = Record(

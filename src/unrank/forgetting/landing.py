@@ -59,7 +59,7 @@ def land(
 ) -> Landing:
     """Move a ranker that has crossed the target back onto it.
 
-    `above` are the last weights above the target, `before` what they came to, `at_end` what the ranker measures now. If
+    `above` are the last weights above the target, `before` what they came to, `at_end` what the ranker comes to now. If
     no point on the line is near enough, the nearest at or below the target is taken.
     """
     below = weights_of(ranker)
@@ -79,11 +79,11 @@ def land(
         if abs(forget - target) <= near or best.forget < forget <= target:
             best = Landing(share, forget, evaluations)
         line = line.cut(share, forget, target)
-    if best.share == 1.0:
-        put_weights(ranker, below)
-    else:
+    if best.share < 1.0:
         put_weights(ranker, above, below, best.share)
-    return Landing(best.share, best.forget, evaluations)
+        return Landing(best.share, best.forget, evaluations)
+    put_weights(ranker, below)
+    return Landing(1.0, at_end if gauge.exact or not evaluations else gauge.measure(), evaluations)
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,9 @@ class _Line:
     high_value: float
 
     def crossing(self, target: float, turn: int) -> float:
-        """Where the target may lie: by turns as on a straight line, and half way, which no bend can slow down."""
+        """Where the target may lie: as on a straight line, or by turns half way, which no bend can slow down."""
         fall = self.low_value - self.high_value
-        part = (self.low_value - target) / fall if turn % 2 == 0 and fall > 0 else 0.5
+        part = (self.low_value - target) / fall if turn % 3 < 2 and fall > 0 else 0.5
         return self.low + min(max(part, 0.05), 0.95) * (self.high - self.low)
 
     def cut(self, share: float, value: float, target: float) -> _Line:

@@ -23,17 +23,20 @@ class Recovery:
     reference_after: float | None = None
 
 
-def recovery(ranker: Ranker, reference: Ranker | None, workshop: Workshop, seed: int) -> Recovery:
-    """Measured on copies: neither ranker is changed."""
-    here = recover(ranker, workshop, seed)
-    return Recovery(*here, *(recover(reference, workshop, seed) if reference is not None else (None, None)))
+def recovery(ranker: Ranker, before: float, reference: Ranker | None, workshop: Workshop, seed: int) -> Recovery:
+    """Measured on copies: neither ranker is changed. `before` is what the ranker measures now."""
+    after = recover(ranker, workshop, seed)
+    if reference is None:
+        return Recovery(before, after)
+    reference_before = workshop.judge.forget_mrr(workshop.scorer(reference.to(workshop.runtime.device)))
+    return Recovery(before, after, reference_before, recover(reference, workshop, seed))
 
 
-def recover(ranker: Ranker, workshop: Workshop, seed: int) -> tuple[float, float]:
+def recover(ranker: Ranker, workshop: Workshop, seed: int) -> float:
+    """The forget MRR after the epoch."""
     pupil = pupil_of(ranker, workshop)
-    before = workshop.judge.forget_mrr(workshop.scorer(pupil))
     learn_kept(pupil, workshop, seed)
-    return before, workshop.judge.forget_mrr(workshop.scorer(pupil))
+    return workshop.judge.forget_mrr(workshop.scorer(pupil))
 
 
 def pupil_of(ranker: Ranker, workshop: Workshop) -> Ranker:

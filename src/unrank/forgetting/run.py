@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,8 +10,10 @@ import numpy as np
 import torch
 
 from unrank.engine.loop import Schedule, fit, squared_gradients
+from unrank.engine.samples import Phase
 from unrank.engine.unfinished import Unfinished
 from unrank.errors import UnrankError
+from unrank.evaluation.scorecard import Scorer
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.gauge import Gauge
 from unrank.forgetting.landing import Landing, weights_of
@@ -18,7 +21,7 @@ from unrank.forgetting.steering import Steering
 from unrank.forgetting.target import tolerance
 from unrank.forgetting.train import run_training
 from unrank.forgetting.workshop import Workshop
-from unrank.methods.base import Method, OneShot, Task
+from unrank.methods.base import Method, OneShot
 from unrank.methods.retrain import Retrain
 from unrank.rankers.base import Ranker
 
@@ -62,8 +65,9 @@ class Outcome:
 
 def run_method(
     method: Method,
+    plan: Sequence[Phase],
     student: Ranker,
-    task: Task,
+    original: Scorer,
     workshop: Workshop,
     target: float,
     forget_before: float,
@@ -72,33 +76,31 @@ def run_method(
     clock: Clock,
     run: Unfinished | None = None,
 ) -> Outcome:
-    """Change the student in place."""
+    """Change the student in place. `original` gives the scores that it began with."""
     if isinstance(method, Retrain):
         return Outcome(run_training(student, workshop, method, seed, clock, run))
     if isinstance(method, OneShot):
-        return _edit(method, student, task, workshop, seed, clock)
+        return _edit(method, plan, student, workshop, seed, clock)
     if forget_before <= target:
         return Outcome(reached=True)
     near = tolerance(len(np.unique(workshop.parts.forget[:, 0])))
-    gauge = Gauge(workshop.judge, task.teacher.scores, workshop.scorer(student))
+    gauge = Gauge(workshop.judge, original, workshop.scorer(student))
     begin = forget_before, weights_of(student)
     steering = Steering(
         student, workshop, gauge, target, near, clock, pace.watched(workshop), pace.minutes, begin, forget_before
     )
     schedule = Schedule(method.epochs, method.learning_rate, seed, pace.check_every)
-    with clock.on("teacher"):  # a plan may make a teacher of its own
-        plan = method.plan(task)
     steps = fit(student, plan, schedule, workshop.store, workshop.runtime, run, steering=steering, clock=clock)
     landing = steering.steer(steps)
     return Outcome(steering.history, landing, steering.on_target)
 
 
-def _edit(method: OneShot, student: Ranker, task: Task, workshop: Workshop, seed: int, clock: Clock) -> Outcome:
+def _edit(
+    method: OneShot, plan: Sequence[Phase], student: Ranker, workshop: Workshop, seed: int, clock: Clock
+) -> Outcome:
     """One edit of every weight that moves, by how much it matters to each phase."""
     with clock.on("steps"):
-        measured = [
-            squared_gradients(student, phase, seed, workshop.store, workshop.runtime) for phase in method.plan(task)
-        ]
+        measured = [squared_gradients(student, phase, seed, workshop.store, workshop.runtime) for phase in plan]
         with torch.no_grad():
             for name, weight in student.named_parameters():
                 if weight.requires_grad:

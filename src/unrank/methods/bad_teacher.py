@@ -42,6 +42,7 @@ class BadTeacher(Method):
     def plan(self, task: Task) -> Sequence[Phase]:
         forget, retain = task.parts.forget, task.parts.retain
         bad = task.teacher if self.teacher == "disobey" else task.untrained(self.teacher == "random")
+        task.teacher.learn(retain[:, 0])
         sign = -1.0 if self.teacher == "disobey" else 1.0
         return [
             Phase("unlearn", len(forget), partial(self._draw, task, forget, bad), partial(_diverge, sign), self.batch),

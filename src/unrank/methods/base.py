@@ -6,6 +6,7 @@ and which loss; the engine does the rest. To add one: a file here, a line in `ME
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,6 +37,19 @@ class Negatives:
         self._lists = collection.negatives
         self._removed = np.zeros(len(collection.documents), bool)
         self._removed[removed] = True
+        self._most: int | None = None
+
+    def thinned(self, most: int) -> Negatives:
+        """At most so many of each query, spread evenly over its list, always the same ones."""
+        fewer = copy.copy(self)
+        fewer._most = most
+        return fewer
+
+    def pairs(self, queries: Rows) -> Pairs:
+        """All of these queries."""
+        lists = [(queries[here], self._kept(queries[here])) for here in blocks(len(queries))]
+        parts = [np.stack([np.repeat(rows, kept.counts), kept.values], axis=1) for rows, kept in lists]
+        return np.concatenate([np.empty((0, 2), np.int64), *parts])
 
     def draw(self, queries: Rows, generator: np.random.Generator) -> Drawn:
         """One random negative for each query."""
@@ -60,11 +74,19 @@ class Negatives:
 
     def _kept(self, queries: Rows) -> Ragged:
         """The lists of these queries, without what is removed."""
-        documents = self._lists.pairs(queries)[:, 1]
-        kept = ~self._removed[documents]
-        ends = np.cumsum(self._lists.counts[queries])
-        offsets = np.concatenate([[0], np.cumsum(kept)])[np.concatenate([[0], ends])]
-        return Ragged(offsets, documents[kept].astype(np.int32))
+        documents = self._lists.pairs(queries)[:, 1].astype(np.int32)
+        offsets = np.concatenate([[0], np.cumsum(self._lists.counts[queries])])
+        kept = _only(Ragged(offsets, documents), ~self._removed[documents])
+        if self._most is None:
+            return kept
+        counts = np.repeat(kept.counts, kept.counts)
+        place = np.arange(len(kept.values)) - np.repeat(kept.offsets[:-1], kept.counts)
+        return _only(kept, (counts <= self._most) | ((place + 1) * self._most // counts > place * self._most // counts))
+
+
+def _only(lists: Ragged, chosen: NDArray[np.bool_]) -> Ragged:
+    """The same lists with the chosen values alone."""
+    return Ragged(np.concatenate([[0], np.cumsum(chosen)])[lists.offsets], lists.values[chosen])
 
 
 def blocks(size: int) -> Iterator[slice]:
@@ -94,6 +116,16 @@ class Task:
             return self
         chosen = np.random.default_rng(0).choice(len(disjoint), most, replace=False)
         return replace(self, parts=replace(self.parts, disjoint=disjoint[np.sort(chosen)]))
+
+    def glancing(self, most: int) -> Task:
+        """The same task with so many negatives of each query: a teacher that looks at no others is asked for less."""
+        negatives = self.negatives.thinned(most)
+        relevant = np.concatenate([self.parts.forget, self.parts.retain])
+
+        def lists(queries: Rows) -> Pairs:
+            return np.concatenate([relevant[np.isin(relevant[:, 0], queries)], negatives.pairs(queries)])
+
+        return replace(self, negatives=negatives, teacher=self.teacher.looking_at(lists))
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,13 @@ LEAST_HELD = 1_000
 @dataclass(frozen=True)
 class Cocol(Method):
     name = "cocol"
-    presets = MappingProxyType({"paper": {"scale": "paper", "anchors": "paper", "phases": "two"}})
+    presets = MappingProxyType(
+        {"paper": {"scale": "paper", "anchors": "paper", "phases": "two", "looked_at": 1_000_000}}
+    )
 
     batch: int = 64
     """Pairs a step: forget pairs in the first phase, disjoint ones in the second."""
-    hold_factor: int = 1
+    hold_factor: int = 2
     """So many times as many pairs in a step of the second phase."""
     scale: Literal["range", "paper"] = "range"
     """What a gap between two scores is divided by."""
@@ -43,6 +45,8 @@ class Cocol(Method):
     """With wide anchors: how many kept pairs a forget pair holds in place. More hold firmer, and cost more."""
     held_disjoint: int = 20
     """The most disjoint pairs that are held for each forget pair; a small request holds a thousand."""
+    looked_at: int = 24
+    """How many negatives of a query the teacher looks at, and may be held in place."""
     phases: Literal["two", "joint"] = "two"
     """Whether a second phase holds the disjoint pairs."""
     without_entangled: bool = False
@@ -58,7 +62,8 @@ class Cocol(Method):
             )
 
     def plan(self, task: Task) -> Sequence[Phase]:
-        task = task.holding(max(LEAST_HELD, self.held_disjoint * len(task.parts.forget)))
+        task = task.holding(max(LEAST_HELD, self.held_disjoint * len(task.parts.forget))).glancing(self.looked_at)
+        task.teacher.learn(np.concatenate([task.parts.forget, task.parts.retain])[:, 0])
         draw_forget, draw_hold = partial(self._draw_forget, task), partial(self._draw_hold, task)
         plan = [Phase("forget", len(task.parts.forget), draw_forget, self._forget_loss, self.batch)]
         if self.phases == "two" and not self.without_disjoint and len(task.parts.disjoint):

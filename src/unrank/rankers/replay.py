@@ -30,7 +30,7 @@ AT_ONCE = 4
 """How many passes may wait for their way back at once. Those that never do share their memory."""
 MOST_TOKENS = 1 << 17
 """Larger passes keep a GPU busy as they are."""
-SPARE = 0.15
+SPARE = 0.08
 """Nothing is recorded where less of the GPU's memory than this is free."""
 
 
