@@ -1,8 +1,8 @@
 """The forget MRR of a student, measured or estimated.
 
 To measure it is to score every candidate of every forget query, which costs more than the steps between two checks.
-While a run is far from its target, or looks for it, an estimate does: some of the queries, each with the candidates
-that the original ranks highest. What the last measurement differed by from its own estimate is added to the next.
+While a run is far from its target, or looks for it, an estimate does: each query with the candidates that the original
+ranks highest, and if there are very many queries, some of them. What the last measurement differed by from its own estimate is added to the next.
 """
 
 from __future__ import annotations
@@ -54,12 +54,13 @@ class Gauge:
 
 
 def telling_rows(pairs: Pairs, scores: Scores, forget: Pairs) -> Rows:
-    """The rows of some queries' lists: their forget pairs, and the candidates with the highest scores."""
+    """The rows of some queries' lists: their forget pairs, which come first, and of the others those with the highest
+    scores."""
     queries = np.unique(forget[:, 0])
     chosen = np.random.default_rng(0).permutation(queries)[:QUERIES]
     rows = np.flatnonzero(np.isin(pairs[:, 0], chosen))
-    rows = rows[np.lexsort((-scores[rows], pairs[rows, 0]))]
-    _, first, count = np.unique(pairs[rows, 0], return_index=True, return_counts=True)
-    place = np.arange(len(rows)) - np.repeat(first, count)
-    is_forget = np.isin(rows, np.arange(len(forget)))
-    return np.sort(rows[is_forget | (place < CANDIDATES)])
+    asked, others = rows[rows < len(forget)], rows[rows >= len(forget)]
+    others = others[np.lexsort((-scores[others], pairs[others, 0]))]
+    _, first, count = np.unique(pairs[others, 0], return_index=True, return_counts=True)
+    place = np.arange(len(others)) - np.repeat(first, count)
+    return np.sort(np.concatenate([asked, others[place < CANDIDATES]]))

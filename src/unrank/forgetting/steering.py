@@ -35,10 +35,13 @@ class Steering:
     clock: Clock
     watched: int
     minutes: float | None
-    above: tuple[float, Weights]
+    begin: tuple[float, Weights]
     forget: float
     history: list[dict[str, Any]] = field(default_factory=list)
     best: tuple[float, Weights] | None = None
+
+    def __post_init__(self) -> None:
+        self.above = self.begin
 
     @property
     def on_target(self) -> bool:
@@ -110,8 +113,13 @@ class Steering:
                 with self.clock.on("checks"):
                     self.forget = self.best[0] if self.gauge.exact else self.gauge.measure()
             return None
-        before, above = self.above
         with self.clock.on("landing"):
-            landing = land(self.student, above, before, self.forget, self.target, self.near, self.gauge)
+            landing = self._land_from(*self.above)
+            if self.forget < self.target - self.near and self.above is not self.begin:  # estimates had been too high
+                landing = self._land_from(*self.begin)
+        return landing
+
+    def _land_from(self, forget: float, above: Weights) -> Landing:
+        landing = land(self.student, above, forget, self.forget, self.target, self.near, self.gauge)
         self.forget = landing.forget
         return landing
