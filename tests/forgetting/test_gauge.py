@@ -10,7 +10,7 @@ from tests.table import Listed, collection_of, forgetting
 from unrank.collection.collection import Collection, Pairs
 from unrank.evaluation.scorecard import Judge, Scorer
 from unrank.forgetting import gauge as module
-from unrank.forgetting.gauge import Gauge, telling_rows
+from unrank.forgetting.gauge import Gauge, rows_of_some_queries, telling_rows
 
 LISTS, NEGATIVES = 40, 12
 
@@ -62,20 +62,27 @@ def test_a_short_job_is_always_measured(judge: Judge) -> None:
     assert gauge.estimate() == gauge.measure() == judge.forget_mrr(scorer(1, 0.1))
 
 
+def gauge_of(judge: Judge, original: Scorer, student: Scorer) -> Gauge:
+    gauge = Gauge(judge, original, student)
+    gauge.begin(judge.forget_mrr(original))
+    return gauge
+
+
 @pytest.mark.usefixtures("smaller")
 def test_of_the_original_the_estimate_is_the_measure(judge: Judge) -> None:
-    original = scorer(0, 0.4)
-    student = Counting(original)
+    original, student = Counting(scorer(0, 0.4)), Counting(scorer(0, 0.4))
     gauge = Gauge(judge, original, student)
+    assert original.asked == 10 * (NEGATIVES + 1)  # the lists of some queries, and no others
+    gauge.begin(judge.forget_mrr(original.score))
     assert not gauge.exact
-    assert gauge.estimate() == pytest.approx(judge.forget_mrr(original))
+    assert gauge.estimate() == pytest.approx(judge.forget_mrr(original.score))
     assert student.asked <= 10 * (4 + 1)
 
 
 @pytest.mark.usefixtures("smaller")
 def test_a_measurement_sets_the_estimate_right(judge: Judge) -> None:
     student = Counting(scorer(0, 0.4))
-    gauge = Gauge(judge, scorer(0, 0.4), student)
+    gauge = gauge_of(judge, scorer(0, 0.4), student)
     student.score = scorer(3, 0.0)
     wrong, true = gauge.estimate(), judge.forget_mrr(student.score)
     assert wrong != pytest.approx(true)
@@ -84,13 +91,24 @@ def test_a_measurement_sets_the_estimate_right(judge: Judge) -> None:
 
 
 @pytest.mark.usefixtures("smaller")
-def test_the_part_holds_the_forget_pairs_and_the_best_candidates(judge: Judge) -> None:
-    pairs, score = judge.forget_lists(), scorer(0, -9.0)
-    rows = telling_rows(pairs, score(pairs), judge.parts.forget)
-    for query in np.unique(pairs[rows, 0]):
-        mine = rows[pairs[rows, 0] == query]
-        negatives = [row for row in mine if row >= len(judge.parts.forget)]
-        every = score(pairs[(pairs[:, 0] == query) & (np.arange(len(pairs)) >= len(judge.parts.forget))])
-        assert len(mine) == len(negatives) + 1
-        assert sorted(score(pairs[negatives])) == sorted(every)[-4:]
+@pytest.mark.parametrize("relevant", [1, 6])
+def test_the_part_holds_the_forget_pairs_and_the_best_of_the_others(relevant: int) -> None:
+    """A query with more forget pairs than candidates are looked at is judged by negatives all the same."""
+    size = relevant + NEGATIVES
+    lists = [
+        Listed(range(row * size, row * size + relevant), range(row * size + relevant, (row + 1) * size))
+        for row in range(12)
+    ]
+    judge = Judge(collection_of(lists, 1_000), forgetting(collection_of(lists, 1_000), queries=range(12)))
+    pairs, forget = judge.forget_lists(), judge.parts.forget
+    rows = rows_of_some_queries(pairs, forget)
     assert len(np.unique(pairs[rows, 0])) == 10
+    scores = np.random.default_rng(0).random(len(rows)).astype(np.float32)
+    scores[rows < len(forget)] += 1  # as a ranker has them that has learned
+    telling = telling_rows(pairs[rows], scores, rows < len(forget))
+    for query in np.unique(pairs[rows, 0]):
+        mine = telling[pairs[rows[telling], 0] == query]
+        others = mine[rows[mine] >= len(forget)]
+        every = scores[(pairs[rows, 0] == query) & (rows >= len(forget))]
+        assert len(mine) == len(others) + relevant
+        assert sorted(scores[others]) == sorted(every)[-4:]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Self
 
 import pytest
@@ -13,7 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from unrank.forgetting.landing import MOST_EVALUATIONS, Landing, land, put_weights, weights_of
+from unrank.engine.runtime import Silence
+from unrank.engine.team import Team
+from unrank.engine.walk import Stretch
+from unrank.forgetting.clock import Clock
+from unrank.forgetting.landing import MOST_EVALUATIONS, Ends, Landing, land, put_weights, weights_of
+from unrank.forgetting.steering import Steering
 from unrank.rankers.base import Ranker, Role
 from unrank.rankers.tokens import Tokens
 
@@ -70,7 +76,7 @@ def landed(measure: Callable[[float], float], target: float, near: float = NEAR)
 
         estimate = measure
 
-    landing = land(ranker, above, measure(0.0), measure(1.0), target, near, Counted())
+    landing = land(ranker, above, Ends(measure(0.0), measure(1.0), measured=True), target, near, Counted())
     assert share() == pytest.approx(landing.share, abs=1e-12)  # the weights lie where it was reported,
     assert measure(landing.share) == pytest.approx(landing.forget, abs=1e-9)  # measure what was reported,
     assert landing.evaluations == calls <= MOST_EVALUATIONS  # and took as long
@@ -184,6 +190,74 @@ def test_estimates_that_are_off_by_the_same_everywhere_cost_two_measurements() -
             return self.value() + self.apart
 
     gauge = Biased()
-    landing = land(ranker, above, falling(0), falling(1), 0.5, NEAR, gauge)
+    landing = land(ranker, above, Ends(falling(0), falling(1), measured=True), 0.5, NEAR, gauge)
     assert abs(landing.forget - 0.5) <= NEAR
     assert gauge.measured == landing.evaluations == 2
+
+
+class Misled:
+    """Estimates that are too high, the more so the further the weight has gone."""
+
+    exact = False
+
+    def __init__(self, ranker: OneWeight, value: Callable[[float], float], bias: float) -> None:
+        self._ranker, self._value, self._bias = ranker, value, bias
+        self.apart = 0.0
+
+    @property
+    def _share(self) -> float:
+        return float((self._ranker.weight.detach() - START) / (END - START))
+
+    def measure(self) -> float:
+        self.apart = -self._bias * self._share
+        return self._value(self._share)
+
+    def estimate(self) -> float:
+        return self._value(self._share) + self._bias * self._share + self.apart
+
+
+@given(target=st.floats(0.25, 0.85), bend=st.floats(0.5, 3), bias=st.floats(0, 0.6))
+def test_estimates_that_mislead_cost_measurements_and_no_more(target: float, bend: float, bias: float) -> None:
+    def value(share: float) -> float:
+        return float(0.9 - 0.7 * share**bend)
+
+    ranker = OneWeight(START)
+    above = weights_of(ranker)
+    with torch.no_grad():
+        ranker.weight.fill_(END)
+    landing = land(
+        ranker, above, Ends(value(0), value(1) + bias, measured=False), target, NEAR, Misled(ranker, value, bias)
+    )
+    assert abs(landing.forget - target) <= NEAR
+    assert value((ranker.weight.item() - START) / (END - START)) == pytest.approx(landing.forget)
+
+
+def test_a_run_that_was_below_the_target_before_its_estimates_said_so_is_brought_back_too() -> None:
+    """From 2 to 4 the MRR falls from .9 to .2; the estimates notice that .5 is crossed only when .35 is."""
+    ranker = OneWeight(START)
+    workshop = SimpleNamespace(runtime=SimpleNamespace(progress=Silence(), team=Team(), wait=lambda: None))
+    gauge = Misled(ranker, falling, 0.3)
+
+    def run() -> Iterator[Stretch]:
+        for epoch in range(1, 11):
+            with torch.no_grad():
+                ranker.weight.add_((END - START) / 10)
+            yield Stretch(float(epoch), 1.0, 1, 1, {})
+
+    steering = Steering(
+        ranker,
+        workshop,  # type: ignore[arg-type]
+        gauge,  # type: ignore[arg-type]
+        target=0.5,
+        near=NEAR,
+        clock=Clock(workshop.runtime),
+        watched=0,
+        minutes=None,
+        begin=(falling(0), weights_of(ranker)),
+        forget=falling(0),
+    )
+    landing = steering.steer(run())
+    assert falling((float(steering.above[1]["weight"]) - START) / (END - START)) < 0.5 - NEAR  # it was too late
+    assert landing is not None and steering.on_target
+    assert abs(steering.forget - 0.5) <= NEAR
+    assert falling((ranker.weight.item() - START) / (END - START)) == pytest.approx(steering.forget)

@@ -21,6 +21,7 @@ from unrank.evaluation.scorecard import MOST_QUERIES, Scorecard
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.earlier import earlier_mrrs, is_fulfilled
 from unrank.forgetting.freezing import Freeze, check_freeze, freeze_side, index_stays_valid, keep_frozen
+from unrank.forgetting.gauge import Gauge
 from unrank.forgetting.identity import identity, removal_hash, weights_hash
 from unrank.forgetting.record import Record, hashed, recognised, removed_before, save_ranker
 from unrank.forgetting.recovery import recovery
@@ -126,7 +127,7 @@ def forget(
     task, clock = workshop.task(ranker, base, seed), Clock(workshop.runtime)
     with sharing_frozen_start(ranker, student) if method.start == "original" else nullcontext():
         with clock.on("teacher"):
-            task.teacher.scores(workshop.judge.forget_lists())
+            gauge = Gauge(workshop.judge, task.teacher.scores, workshop.scorer(student)) if method.steered else None
             plan = method.plan(task)
         before = before or workshop.judge.scorecard(task.teacher.scores)
         assert before.forget is not None
@@ -138,7 +139,7 @@ def forget(
             student, outcome = copy.deepcopy(ranker), Outcome(reached=True)
         else:
             outcome = run_method(
-                method, plan, student, task.teacher.scores, workshop, goal, before.forget.mean, pace, seed, clock, run
+                method, plan, gauge, student, workshop, goal, before.forget.mean, pace, seed, clock, run
             )
         after = workshop.judge.scorecard(workshop.scorer(student)) if outcome.history else before
     release(student, ranker)

@@ -1,8 +1,8 @@
 """The forget MRR of a student, measured or estimated.
 
 To measure it is to score every candidate of every forget query, which costs more than the steps between two checks.
-While a run is far from its target, or looks for it, an estimate does: each query with the candidates that the original
-ranks highest, and if there are very many queries, some of them. What the last measurement differed by from its own estimate is added to the next.
+While a run is far from its target, or looks for it, an estimate does: some of the queries, each with the candidates
+that the original ranks highest. What the last measurement differed by from its own estimate is added to the next.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from unrank.collection.texts import Rows
 from unrank.evaluation.scorecard import Judge, Scorer
 
 Scores = NDArray[np.float32]
-QUERIES = 2_048
+QUERIES = 512
 CANDIDATES = 12
 WORTH = 0.5
 """Where an estimate would take more of a measurement's scores than this, there is none."""
@@ -26,17 +26,29 @@ class Gauge:
 
     def __init__(self, judge: Judge, original: Scorer, student: Scorer) -> None:
         self._judge, self._student = judge, student
-        self._pairs = judge.forget_lists()
-        scores = original(self._pairs)
-        self._part = telling_rows(self._pairs, scores, judge.parts.forget)
-        self.exact = len(self._part) > WORTH * len(self._pairs)
+        self._pairs, forget = judge.forget_lists(), judge.parts.forget
+        rows = rows_of_some_queries(self._pairs, forget)
+        asked = np.count_nonzero(rows < len(forget)) + CANDIDATES * len(np.unique(self._pairs[rows, 0]))
+        self.exact = bool(asked > WORTH * len(self._pairs))
         """Whether an estimate is a measurement."""
         self.apart = 0.0
         """How far the last measurement was from its own estimate."""
-        self._learn(scores)
+        if not self.exact:
+            scores = original(self._pairs[rows])
+            telling = telling_rows(self._pairs[rows], scores, rows < len(forget))
+            self._part = rows[telling]
+            self._at_first = self._mean(self._pairs[self._part], scores[telling])
+
+    def begin(self, measured: float) -> None:
+        """What the original measures."""
+        self.apart = 0.0 if self.exact else measured - self._at_first
 
     def measure(self) -> float:
-        return self._learn(self._student(self._pairs))
+        scores = self._student(self._pairs)
+        whole = self._mean(self._pairs, scores)
+        if not self.exact:
+            self.apart = whole - self._mean(self._pairs[self._part], scores[self._part])
+        return whole
 
     def estimate(self) -> float:
         if self.exact:
@@ -44,23 +56,20 @@ class Gauge:
         part = self._pairs[self._part]
         return float(np.clip(self._mean(part, self._student(part)) + self.apart, 0, 1))
 
-    def _learn(self, scores: Scores) -> float:
-        whole = self._mean(self._pairs, scores)
-        self.apart = whole - self._mean(self._pairs[self._part], scores[self._part])
-        return whole
-
     def _mean(self, pairs: Pairs, scores: Scores) -> float:
         return float(self._judge.forget_ranks(pairs, scores).mean())
 
 
-def telling_rows(pairs: Pairs, scores: Scores, forget: Pairs) -> Rows:
-    """The rows of some queries' lists: their forget pairs, which come first, and of the others those with the highest
-    scores."""
-    queries = np.unique(forget[:, 0])
-    chosen = np.random.default_rng(0).permutation(queries)[:QUERIES]
-    rows = np.flatnonzero(np.isin(pairs[:, 0], chosen))
-    asked, others = rows[rows < len(forget)], rows[rows >= len(forget)]
+def rows_of_some_queries(pairs: Pairs, forget: Pairs) -> Rows:
+    """Where the lists of some forget queries stand: of all, if there are few."""
+    chosen = np.random.default_rng(0).permutation(np.unique(forget[:, 0]))[:QUERIES]
+    return np.flatnonzero(np.isin(pairs[:, 0], chosen))
+
+
+def telling_rows(pairs: Pairs, scores: Scores, is_forget: NDArray[np.bool_]) -> Rows:
+    """The forget pairs, and of the other candidates of each query those with the highest scores."""
+    others = np.flatnonzero(~is_forget)
     others = others[np.lexsort((-scores[others], pairs[others, 0]))]
     _, first, count = np.unique(pairs[others, 0], return_index=True, return_counts=True)
     place = np.arange(len(others)) - np.repeat(first, count)
-    return np.sort(np.concatenate([asked, others[place < CANDIDATES]]))
+    return np.sort(np.concatenate([np.flatnonzero(is_forget), others[place < CANDIDATES]]))

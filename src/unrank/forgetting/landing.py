@@ -8,7 +8,7 @@ back to where it wanted to stop.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -35,6 +35,16 @@ class Measure(Protocol):
 
 
 @dataclass(frozen=True)
+class Ends:
+    """The forget MRR at both ends of the line, as far as it is known."""
+
+    above: float
+    here: float
+    measured: bool
+    """Whether it was measured here; if not, it was estimated."""
+
+
+@dataclass(frozen=True)
 class Landing:
     """Where on the line the weights came to lie, what they measure, and how many measurements it took."""
 
@@ -56,37 +66,36 @@ def put_weights(ranker: Ranker, above: Weights, below: Weights | None = None, sh
                 weight.copy_(above[name] if below is None else torch.lerp(above[name], below[name], share))
 
 
-def land(
-    ranker: Ranker, above: Weights, before: float, at_end: float, target: float, near: float, gauge: Measure
-) -> Landing:
-    """Move a ranker that has crossed the target back onto it.
+def land(ranker: Ranker, above: Weights, ends: Ends, target: float, near: float, gauge: Measure) -> Landing:
+    """Move a ranker that has crossed the target back onto it. `above` are the last weights above the target.
 
-    `above` are the last weights above the target, `before` what they came to, `at_end` what the ranker comes to now. If
-    no point on the line is near enough, the nearest at or below the target is taken.
+    If no point on the line is near enough, the nearest at or below the target is taken.
     """
     below = weights_of(ranker)
-    line = _Line(0.0, before, 1.0, at_end)
-    best = Landing(1.0, at_end, 0)
+    line = _Line(0.0, ends.above, 1.0, ends.here)
+    best = Landing(1.0, ends.here, 0) if ends.measured else None
     evaluations = 0
 
     def value_at(share: float, ask: Callable[[], float]) -> float:
         put_weights(ranker, above, below, share)
         return ask()
 
-    while abs(best.forget - target) > near and evaluations < MOST_EVALUATIONS:
+    while (best is None or abs(best.forget - target) > near) and evaluations < MOST_EVALUATIONS:
         told = not gauge.exact and evaluations < TRUSTED
         guess = _narrowed(line, target, near, lambda share: value_at(share, gauge.estimate)) if told else line
         share = guess.crossing(target, evaluations)
         forget = value_at(share, gauge.measure)
         evaluations += 1
-        if abs(forget - target) <= near or best.forget < forget <= target:
+        if abs(forget - target) <= near or (forget <= target and (best is None or best.forget < forget)):
             best = Landing(share, forget, evaluations)
         line = line.cut(share, forget, target)
-    if best.share < 1.0:
+    if best is not None and best.share < 1.0:
         put_weights(ranker, above, below, best.share)
-        return Landing(best.share, best.forget, evaluations)
-    put_weights(ranker, below)
-    return Landing(1.0, at_end if gauge.exact or not evaluations else gauge.measure(), evaluations)
+    else:
+        put_weights(ranker, below)
+    if best is None:
+        best, evaluations = Landing(1.0, gauge.measure(), evaluations), evaluations + 1
+    return replace(best, evaluations=evaluations)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from unrank.engine.loop import Schedule, fit, squared_gradients
 from unrank.engine.samples import Phase
 from unrank.engine.unfinished import Unfinished
 from unrank.errors import UnrankError
-from unrank.evaluation.scorecard import Scorer
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.gauge import Gauge
 from unrank.forgetting.landing import Landing, weights_of
@@ -66,8 +65,8 @@ class Outcome:
 def run_method(
     method: Method,
     plan: Sequence[Phase],
+    gauge: Gauge | None,
     student: Ranker,
-    original: Scorer,
     workshop: Workshop,
     target: float,
     forget_before: float,
@@ -76,15 +75,16 @@ def run_method(
     clock: Clock,
     run: Unfinished | None = None,
 ) -> Outcome:
-    """Change the student in place. `original` gives the scores that it began with."""
+    """Change the student in place; a method that stops at the target needs a gauge for it."""
     if isinstance(method, Retrain):
         return Outcome(run_training(student, workshop, method, seed, clock, run))
     if isinstance(method, OneShot):
         return _edit(method, plan, student, workshop, seed, clock)
     if forget_before <= target:
         return Outcome(reached=True)
+    assert gauge is not None
+    gauge.begin(forget_before)
     near = tolerance(len(np.unique(workshop.parts.forget[:, 0])))
-    gauge = Gauge(workshop.judge, original, workshop.scorer(student))
     begin = forget_before, weights_of(student)
     steering = Steering(
         student, workshop, gauge, target, near, clock, pace.watched(workshop), pace.minutes, begin, forget_before

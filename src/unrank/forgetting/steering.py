@@ -14,7 +14,7 @@ from unrank.engine.checkpoint import Checkpoint
 from unrank.engine.walk import Stretch
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.gauge import Gauge
-from unrank.forgetting.landing import Landing, Weights, land, put_weights, weights_of
+from unrank.forgetting.landing import Ends, Landing, Weights, land, put_weights, weights_of
 from unrank.forgetting.workshop import Workshop
 from unrank.rankers.base import Ranker
 
@@ -114,12 +114,13 @@ class Steering:
                     self.forget = self.best[0] if self.gauge.exact else self.gauge.measure()
             return None
         with self.clock.on("landing"):
-            landing = self._land_from(*self.above)
+            landing = self._land_from(*self.above, measured=self.history[-1]["measured"])
             if self.forget < self.target - self.near and self.above is not self.begin:  # estimates had been too high
-                landing = self._land_from(*self.begin)
+                landing = self._land_from(*self.begin, measured=True)
         return landing
 
-    def _land_from(self, forget: float, above: Weights) -> Landing:
-        landing = land(self.student, above, forget, self.forget, self.target, self.near, self.gauge)
+    def _land_from(self, forget: float, above: Weights, measured: bool) -> Landing:
+        ends = Ends(forget, self.forget, measured)
+        landing = land(self.student, above, ends, self.target, self.near, self.gauge)
         self.forget = landing.forget
         return landing

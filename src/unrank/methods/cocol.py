@@ -45,7 +45,7 @@ class Cocol(Method):
     """With wide anchors: how many kept pairs a forget pair holds in place. More hold firmer, and cost more."""
     held_disjoint: int = 20
     """The most disjoint pairs that are held for each forget pair; a small request holds a thousand."""
-    looked_at: int = 24
+    looked_at: int = 16
     """How many negatives of a query the teacher looks at, and may be held in place."""
     phases: Literal["two", "joint"] = "two"
     """Whether a second phase holds the disjoint pairs."""
