@@ -14,7 +14,7 @@ import pytest
 from tests.report.made import SETS, write_bench
 from unrank.errors import UnrankError
 from unrank.report.bench_folder import read_bench
-from unrank.report.bench_tables import detail_tables, summary_table
+from unrank.report.bench_tables import COMEBACK, detail_tables, summary_table
 from unrank.report.cell import Bench
 from unrank.report.compare import differs, noise
 from unrank.report.paper import the_paper
@@ -73,6 +73,23 @@ def test_a_difference_is_marked_where_the_paired_interval_leaves_out_zero(tmp_pa
     assert not differs(made.of("retrain"), "test")
     marks = [row["differs from retrain"] for row in csv.DictReader(io.StringIO(to_csv(detail_tables(made)[0])))]
     assert marks == ["", "", "T"]
+
+
+def test_what_comes_back_is_compared_with_what_comes_back_to_retrain(tmp_path: Path) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol", "ssd"], ["one"], ["bi-encoder"], [0.25], [0])
+    back = {"retrain": 0.7, "cocol": 0.65, "ssd": None}
+    for path in (folder / "cells").iterdir():
+        made = json.loads((path / "unrank.json").read_text())
+        if (after := back[made["method"]]) is not None:
+            made["recovery"] = {"before": 0.6, "after": after}
+        (path / "unrank.json").write_text(json.dumps(made))
+    bench = read_bench(folder)
+    summary, detail = summary_table(bench), detail_tables(bench)[0]
+    over = {row[0].text: row[summary.head.index(COMEBACK)].text for row in summary.rows}
+    assert over == {"retrain": "+0.000", "cocol": "-0.050", "ssd": ""}
+    shown = {row[2].text: row[detail.head.index("recovered")].text for row in detail.rows}
+    assert shown == {"original": "", "retrain": "0.700", "cocol": "0.650", "ssd": ""}
+    assert all(len(row) == len(detail.head) for row in detail.rows)
 
 
 def test_a_rank_of_nothing_counts_nothing(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
@@ -13,6 +14,7 @@ from unrank.collection.removal import Removal
 from unrank.engine.determinism import deterministic
 from unrank.engine.runtime import Device
 from unrank.engine.unfinished import EVERY, Unfinished, unfinished
+from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.forget import Forgotten, forget
 from unrank.forgetting.target import destination
 from unrank.forgetting.train import train
@@ -34,6 +36,8 @@ class Bench:
     checkpoint_every: float = EVERY
     resume: bool = True
     _held: tuple[str, Ranker, dict[str, Any]] | None = None
+    _measured: tuple[Hashable, Scorecard] | None = None
+    """What the original measures on the removal that came last."""
 
     def work(self, task: Task) -> str:
         """Do one task; a line that says what came out."""
@@ -80,6 +84,7 @@ class Bench:
 
     def _forget(self, cell: Cell, ranker: Ranker, record: dict[str, Any], run: Unfinished) -> Forgotten:
         collection = open_collection(cell.original.folder)
+        removed = cell.original.name, cell.removal, cell.share, cell.removal_seed
         result = forget(
             ranker,
             collection,
@@ -88,12 +93,14 @@ class Bench:
             target=self._target(cell),
             base=cell.original.base,
             known=record,
+            before=self._measured[1] if self._measured and self._measured[0] == removed else None,
             pace=cell.pace,
             check_recovery=cell.recovery,
             seed=cell.original.seed,
             device=self.device,
             run=run,
         )
+        self._measured = removed, result.before
         named = {"target_name": cell.target} if cell.target else {"target": None, "target_name": None}
         return replace(result, record=replace(result.record, **named))
 

@@ -92,6 +92,12 @@ class Cell:
         return self.run.after[name].mrr / lower if lower else None
 
     @property
+    def comeback(self) -> float | None:
+        """How much higher the forget MRR comes back by an epoch on kept data than the retrained ranker's does."""
+        mine, its = self.run.recovered, self.retrained.recovered if self.retrained else None
+        return None if mine is None or its is None else mine - its
+
+    @property
     def time(self) -> float | None:
         """In times of the retrained ranker's."""
         return self.run.seconds / self.retrained.seconds if self.retrained and self.retrained.seconds else None

@@ -91,6 +91,12 @@ class Run:
             (epoch for epoch, mrr in self.path("forget") if self.target is not None and mrr <= self.target), None
         )
 
+    @property
+    def recovered(self) -> float | None:
+        """The forget MRR after an epoch on the kept data alone, where that was tried."""
+        found = self.record.get("recovery")
+        return None if found is None else float(found["after"])
+
     def path(self, name: str) -> list[tuple[float, float]]:
         """A set's MRR at each check at which it was measured, by epochs."""
         return [(float(line["epoch"]), float(line[name])) for line in self.history if name in line]
