@@ -65,6 +65,9 @@ class PairTeacher(Teacher):
         scores = scores_of(self._ranker, self._store, pairs, self._runtime)
         return View(scores, scores - 1, np.ones_like(scores))
 
+    def learn(self, queries: Rows) -> None:
+        return
+
 
 class Contest:
     """One kind of ranker over one collection."""

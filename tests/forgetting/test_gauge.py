@@ -112,3 +112,13 @@ def test_the_part_holds_the_forget_pairs_and_the_best_of_the_others(relevant: in
         every = scores[(pairs[rows, 0] == query) & (rows >= len(forget))]
         assert len(mine) == len(others) + relevant
         assert sorted(scores[others]) == sorted(every)[-4:]
+
+
+@pytest.mark.usefixtures("smaller")
+def test_what_fell_below_all_that_is_looked_at_is_taken_to_have_fallen_further(judge: Judge) -> None:
+    """Of 12 negatives 4 are looked at. Below them a document stands at place 5 to 13, not at 5."""
+    original, student = scorer(0, 0.4), Counting(scorer(0, 0.4))
+    gauge = gauge_of(judge, original, student)
+    student.score = scorer(0, -9.0)
+    assert judge.forget_mrr(student.score) == pytest.approx(1 / 13)
+    assert gauge.estimate() - gauge.apart == pytest.approx(sum(1 / place for place in range(5, 14)) / 9)

@@ -37,7 +37,8 @@ class Gauge:
             scores = original(self._pairs[rows])
             telling = telling_rows(self._pairs[rows], scores, rows < len(forget))
             self._part = rows[telling]
-            self._at_first = self._mean(self._pairs[self._part], scores[telling])
+            self._below_all = below_all(round((len(self._pairs) - len(forget)) / len(np.unique(forget[:, 0]))))
+            self._at_first = self._mean_of_part(scores[telling])
 
     def begin(self, measured: float) -> None:
         """What the original measures."""
@@ -45,19 +46,29 @@ class Gauge:
 
     def measure(self) -> float:
         scores = self._student(self._pairs)
-        whole = self._mean(self._pairs, scores)
+        whole = float(self._judge.forget_ranks(self._pairs, scores).mean())
         if not self.exact:
-            self.apart = whole - self._mean(self._pairs[self._part], scores[self._part])
+            self.apart = whole - self._mean_of_part(scores[self._part])
         return whole
 
     def estimate(self) -> float:
         if self.exact:
             return self.measure()
-        part = self._pairs[self._part]
-        return float(np.clip(self._mean(part, self._student(part)) + self.apart, 0, 1))
+        return float(np.clip(self._mean_of_part(self._student(self._pairs[self._part])) + self.apart, 0, 1))
 
-    def _mean(self, pairs: Pairs, scores: Scores) -> float:
-        return float(self._judge.forget_ranks(pairs, scores).mean())
+    def _mean_of_part(self, scores: Scores) -> float:
+        ranks = self._judge.forget_ranks(self._pairs[self._part], scores)
+        return float(np.where(ranks * (CANDIDATES + 1) > 1, ranks, np.minimum(ranks, self._below_all)).mean())
+
+
+def below_all(negatives: int) -> float:
+    """What a document that stands below the candidates that are looked at counts on average, wherever it stands among
+    so many negatives.
+
+    >>> round(below_all(100), 4), below_all(12) == 1 / 13
+    (0.0235, True)
+    """
+    return float(np.mean(1 / np.arange(min(CANDIDATES, negatives) + 1, negatives + 2)))
 
 
 def rows_of_some_queries(pairs: Pairs, forget: Pairs) -> Rows:

@@ -18,9 +18,8 @@ from unrank.forgetting.landing import Ends, Landing, Weights, land, put_weights,
 from unrank.forgetting.workshop import Workshop
 from unrank.rankers.base import Ranker
 
-CLEARLY = 0.02
-"""By an estimate this far below the target, a run has crossed it. Candidates that an estimate leaves out can only lower
-what is measured."""
+CLEARLY = 0.05
+"""By an estimate this far below the target, a run is taken to have crossed it."""
 
 
 @dataclass
@@ -48,12 +47,18 @@ class Steering:
         return self.forget <= self.target + self.near
 
     def steer(self, run: Iterable[Stretch]) -> Landing | None:
-        """Let a run go on until it has crossed the target, or has no epochs or no time left; then land it."""
+        """Let a run go on until it has crossed the target and landed on it, or has no epochs or no time left."""
         for stretch in run:
             self._check(stretch)
-            if self.forget <= self.target or self._out_of_time():
+            if self.forget <= self.target:
+                landing = self._land()
+                if self.on_target:
+                    return landing
+                self.above = self.forget, weights_of(self.student)  # the estimate was wrong
+            if self._out_of_time():
                 break
-        return self._land()
+        self._return_to_best()
+        return None
 
     def _out_of_time(self) -> bool:
         return self.workshop.runtime.team.agree(bool(self.minutes and self.clock.total >= 60 * self.minutes))
@@ -105,19 +110,19 @@ class Steering:
             f"target {self.target:.3f}{moved and f' ({moved})'}"
         )
 
-    def _land(self) -> Landing | None:
-        """Onto the target if it was crossed, else back to the best weights."""
-        if self.forget > self.target:
-            if self.best is not None:
-                put_weights(self.student, self.best[1])
-                with self.clock.on("checks"):
-                    self.forget = self.best[0] if self.gauge.exact else self.gauge.measure()
-            return None
+    def _land(self) -> Landing:
         with self.clock.on("landing"):
             landing = self._land_from(*self.above, measured=self.history[-1]["measured"])
-            if self.forget < self.target - self.near and self.above is not self.begin:  # estimates had been too high
+            too_late = self.forget < self.target - self.near and not self.gauge.exact
+            if too_late and self.above is not self.begin:  # it was below the target when estimates had it above
                 landing = self._land_from(*self.begin, measured=True)
         return landing
+
+    def _return_to_best(self) -> None:
+        if self.best is not None:
+            put_weights(self.student, self.best[1])
+            with self.clock.on("checks"):
+                self.forget = self.best[0] if self.gauge.exact else self.gauge.measure()
 
     def _land_from(self, forget: float, above: Weights, measured: bool) -> Landing:
         ends = Ends(forget, self.forget, measured)
