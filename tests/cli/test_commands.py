@@ -348,7 +348,7 @@ def test_a_budget_in_minutes_exits_with_3_and_keeps_the_best_model(
 ) -> None:
     out = tmp_path / "best"
     command = ("forget", ranker, collection, "--removal", removal, "--target", 0.001, "--out", out, *FAST)
-    status, said = ran(*command, "--minutes", "0.00001", "--check-every", 2)
+    status, said = ran(*command, "--minutes", "0.00001", "--check-every", 1)
     assert status == 3
     assert f"the best model was written to {out}" in said
     record = record_of(out)

@@ -26,6 +26,7 @@ from unrank.engine.tokens import TokenStore
 from unrank.errors import NotFinite
 from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker, Role, SeparableRanker
+from unrank.rankers.shape import MOST_TEXTS, Shape
 from unrank.rankers.tokens import Ints, Tokens
 
 APART = ["bi-encoder", "colbert"]
@@ -259,3 +260,9 @@ def test_scores_that_are_no_numbers_are_counted() -> None:
     pairs = np.array([[3, 4], [3, 5], [3, 6]])
     with pytest.raises(NotFinite, match="2 of 3 scores that are not finite"):
         scores_of(ranker, TokenStore(ranker, collection), pairs, Runtime.on("cpu"))
+
+
+def test_a_chunk_has_no_more_texts_than_kernels_can_count() -> None:
+    chunks = list(chunks_by_length(np.ones(100_000, np.int64), 10**6))
+    assert [len(chunk) for chunk in chunks] == [MOST_TEXTS] * 3 + [100_000 - 3 * MOST_TEXTS]
+    assert Shape.around(np.ones(MOST_TEXTS, np.int64)).texts < 65_536

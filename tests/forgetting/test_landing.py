@@ -232,13 +232,13 @@ def test_estimates_that_mislead_cost_measurements_and_no_more(target: float, ben
     assert value((ranker.weight.item() - START) / (END - START)) == pytest.approx(landing.forget)
 
 
-def steered(bias: float) -> tuple[OneWeight, Steering, Landing | None]:
+def steered(bias: float, epochs: int = 10) -> tuple[OneWeight, Steering, Landing | None]:
     """Ten epochs from 2 to 4, in which the MRR falls from .9 to .2; .5 is asked for, by estimates that mislead."""
     ranker = OneWeight(START)
     workshop = SimpleNamespace(runtime=SimpleNamespace(progress=Silence(), team=Team(), wait=lambda: None))
 
     def run() -> Iterator[Stretch]:
-        for epoch in range(1, 11):
+        for epoch in range(1, epochs + 1):
             with torch.no_grad():
                 ranker.weight.add_((END - START) / 10)
             yield Stretch(float(epoch), 1.0, 1, 1, {})
@@ -264,6 +264,20 @@ def test_a_run_that_was_below_the_target_before_its_estimates_said_so_is_brought
     _, steering, landing = steered(bias=0.3)
     assert falling((float(steering.above[1]["weight"]) - START) / (END - START)) < 0.5 - NEAR  # it was too late
     assert landing is not None and abs(steering.forget - 0.5) <= NEAR
+
+
+def test_a_run_that_never_saw_itself_below_the_target_is_brought_back_too() -> None:
+    """At the end the estimates say .6 where .2 is measured."""
+    _, steering, landing = steered(bias=0.4)
+    assert min(line["forget"] for line in steering.history) > 0.5
+    assert landing is not None and abs(steering.forget - 0.5) <= NEAR
+
+
+def test_a_landing_that_failed_is_remembered_as_the_best() -> None:
+    """Three epochs, the last of which is taken to have crossed the target; measured, it has not."""
+    _, steering, landing = steered(bias=-0.9, epochs=3)
+    assert landing is None and steering.history[-1]["forget"] < 0.45
+    assert steering.forget == pytest.approx(falling(0.3))
 
 
 def test_a_run_that_its_estimates_saw_below_the_target_too_soon_goes_on() -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from tests.table import Listed, as_set, collection_of, forgetting, random_lists, random_table, task_of
 from unrank.methods import base
-from unrank.methods.base import Negatives
+from unrank.methods.bad_teacher import BadTeacher
+from unrank.methods.base import LOOKED_AT, Method, Negatives
 from unrank.methods.cocol import LEAST_HELD, Cocol
 
 
@@ -50,7 +51,13 @@ def test_a_small_request_holds_a_bounded_share_of_the_rest() -> None:
     task = task_of(collection, parts, ranker)
     forget, hold = Cocol().plan(task)
     assert (forget.size, hold.size) == (1, LEAST_HELD)
+    assert not ranker.asked  # a plan is for free
+    Cocol().prepare(task)
     assert len({query for query, _ in ranker.asked}) == 1 + LEAST_HELD
+    before = len(ranker.asked)
+    for phase in (forget, hold):
+        phase.draw(np.random.default_rng(0))
+    assert len(ranker.asked) == before
     held = task.holding(50)
     assert len(held.parts.disjoint) == 50
     assert as_set(held.parts.disjoint) <= as_set(parts.disjoint)
@@ -85,3 +92,18 @@ def test_a_glance_asks_the_teacher_for_no_more_than_may_be_drawn() -> None:
     drawn, _ = task.negatives.draw(parts.retain[:, 0], np.random.default_rng(0))
     task.teacher(drawn)
     assert len(ranker.asked) == len(parts.retain) * (1 + 5)
+
+
+@pytest.mark.parametrize("method", [BadTeacher(teacher="disobey"), Cocol(without_disjoint=True)])
+def test_what_was_prepared_needs_no_more_questions(method: Method) -> None:
+    collection = collection_of([Listed([row], range(10, 110)) for row in range(6)], 110)
+    parts = forgetting(collection, queries=[0])
+    ranker = random_table(collection, 0)
+    task = task_of(collection, parts, ranker)
+    method.prepare(task)
+    asked = {query for query, _ in ranker.asked}
+    assert asked == ({0} if isinstance(method, Cocol) else set(range(6)))
+    assert len(ranker.asked) == len(asked) * (1 + LOOKED_AT)
+    for phase in method.plan(task):
+        phase.draw(np.random.default_rng(0))
+    assert len(ranker.asked) == len(asked) * (1 + LOOKED_AT)

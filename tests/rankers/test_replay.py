@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.rankers.test_lean import DOCUMENTS, KINDS, QUERIES, as_on_a_gpu
-from unrank.rankers import replay
+from unrank.rankers import parade, replay
 from unrank.rankers.base import Ranker
+from unrank.rankers.cross_encoder import CrossEncoderRanker
 from unrank.rankers.layers import train_layers_of
 from unrank.rankers.shape import LARGEST_WASTE, Shape
 
@@ -26,9 +27,15 @@ STEPS = 6
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
     """What was recorded, in order."""
     made: list[Callable[[], None]] = []
+    under_way: list[Callable[[], None]] = []
 
     def record(tape: replay.Tape, work: Callable[[], None]) -> Callable[[], None]:
+        assert not under_way, "a GPU records one thing at a time"
+        under_way.append(work)
         work()
+        under_way.clear()
+        for tensor in work.__self__.made:  # type: ignore[attr-defined]
+            tensor.data.fill_(torch.nan)  # a GPU notes what is recorded, and does none of it
         made.append(work)
         return work
 
@@ -64,6 +71,66 @@ def test_recorded_steps_are_the_usual_ones(
     for expected, given in zip(train(usual), seen, strict=True):
         np.testing.assert_allclose(given, expected, rtol=1e-4, atol=1e-5)
     assert not torch.equal(seen[0], seen[-1])
+
+
+def test_what_is_read_again_on_the_way_back_is_not_recorded(
+    rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch, recorded: list[Callable[[], None]]
+) -> None:
+    as_on_a_gpu(monkeypatch, torch.float32)
+    usual = train(copy.deepcopy(rankers["parade"]))
+    before = len(recorded)
+    monkeypatch.setattr(parade, "MANY_PASSAGES", 0)
+    for expected, given in zip(usual, train(copy.deepcopy(rankers["parade"])), strict=True):
+        np.testing.assert_allclose(given, expected, rtol=1e-4, atol=1e-5)
+    assert 0 < before == len(recorded)
+
+
+def test_a_tape_is_taken_until_its_pass_went_back(
+    rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch, recorded: list[Callable[[], None]]
+) -> None:
+    """Two passes, the first goes back, a third begins: it must not be given the second's tape."""
+    as_on_a_gpu(monkeypatch, torch.float32)
+    ranker = copy.deepcopy(rankers["cross-encoder"])
+    queries, documents = ranker.tokenize(QUERIES, "query"), ranker.tokenize(DOCUMENTS, "document")
+    with ranker.repeating():
+        for _ in range(3 * replay.SEEN_BEFORE + 3):
+            ranker.zero_grad()
+            first, second = ranker(queries, documents).sum(), ranker(queries, documents).sum()
+            first.backward()
+            held = ranker.lean
+            assert held is not None and held._replays is not None
+            taken = {ticket.tape for ticket in held._replays._under_way}
+            third = ranker(queries, documents).sum()
+            after = {ticket.tape for ticket in held._replays._under_way}
+            assert len(after) >= len(taken)
+            (second + third).backward()
+    assert after == {0, 1} and taken == {1}
+
+
+def test_nothing_is_recorded_where_the_same_bits_are_asked_for(
+    rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch, recorded: list[Callable[[], None]]
+) -> None:
+    as_on_a_gpu(monkeypatch, torch.float32)
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    train(copy.deepcopy(rankers["cross-encoder"]))
+    assert not recorded
+
+
+def test_texts_that_nobody_reads_may_be_longer_than_the_encoder_can_read(
+    rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_on_a_gpu(monkeypatch, torch.float32)
+    ranker: Any = copy.deepcopy(rankers["cross-encoder"])
+    tokens = ranker.tokenize(["ba"] * 7, "query"), ranker.tokenize(["ba ce di"] * 7, "document")
+    lengths = ranker.lengths(tokens[0].lengths, tokens[1].lengths)
+    assert Shape.around(lengths).filled_up(lengths).max() > lengths.max()
+    expected = ranker(*tokens).detach()
+    encoder, longest = ranker.model.model.base_model, int(lengths.max())
+    encoder.config.max_position_embeddings = longest
+    table = encoder.embeddings.position_embeddings
+    table.weight = torch.nn.Parameter(table.weight[:longest].detach().clone())
+    shorter = CrossEncoderRanker(ranker.model)
+    np.testing.assert_allclose(shorter(*tokens).detach(), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_copy_records_its_own_passes(

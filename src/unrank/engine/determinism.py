@@ -2,7 +2,8 @@
 
 On a processor this is so anyway. On a GPU some kernels add up in whatever order their threads come; here the others are
 taken, which are slower, and a step that has no other is refused. The backward pass of flash attention follows the same
-switch of torch's, and the kernels of `rankers/fused.py` add up in a fixed order by themselves.
+switch of torch's, and the kernels of `rankers/fused.py` and `rankers/attention.py` add up in a fixed order by
+themselves. Passes are not recorded.
 """
 
 from __future__ import annotations

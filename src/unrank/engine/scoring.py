@@ -24,6 +24,7 @@ from unrank.engine.team import Team
 from unrank.engine.tokens import TokenStore
 from unrank.errors import NotFinite
 from unrank.rankers.base import Ranker, Role, SeparableRanker
+from unrank.rankers.shape import MOST_TEXTS
 from unrank.rankers.staging import to_device
 
 NUMBERS_AT_ONCE = 2**25
@@ -103,7 +104,7 @@ def chunks_by_length(lengths: NDArray[np.int64], tokens_at_once: int) -> Iterato
     order = np.argsort(-lengths, kind="stable")
     start = 0
     while start < len(order):
-        size = max(1, tokens_at_once // max(1, int(lengths[order[start]])))
+        size = min(MOST_TEXTS, max(1, tokens_at_once // max(1, int(lengths[order[start]]))))
         yield order[start : start + size]
         start += size
 

@@ -48,6 +48,11 @@ class Teacher:
         self.learn(pairs[:, 0])
         return View(self.scores(pairs), self._low[pairs[:, 0]], self._span[pairs[:, 0]])
 
+    def of_pairs(self, pairs: Pairs) -> View:
+        """The same for who asks for scores alone, of pairs that stand in no list of theirs."""
+        scores = self.scores(pairs)
+        return View(scores, np.zeros_like(scores), np.ones_like(scores))
+
     def scores(self, pairs: Pairs) -> Scores:
         """Their scores alone: who measures the original with these has told the teacher what it needs."""
         keys = self._collection.pair_keys(pairs)

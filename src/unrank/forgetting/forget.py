@@ -128,7 +128,7 @@ def forget(
     with sharing_frozen_start(ranker, student) if method.start == "original" else nullcontext():
         with clock.on("teacher"):
             gauge = Gauge(workshop.judge, task.teacher.scores, workshop.scorer(student)) if method.steered else None
-            plan = method.plan(task)
+            method.prepare(task)
         before = before or workshop.judge.scorecard(task.teacher.scores)
         assert before.forget is not None
         goal = resolve_target(target, before, _scorecard(reference, workshop) if target in OF_REFERENCE else None)
@@ -139,7 +139,7 @@ def forget(
             student, outcome = copy.deepcopy(ranker), Outcome(reached=True)
         else:
             outcome = run_method(
-                method, plan, gauge, student, workshop, goal, before.forget.mean, pace, seed, clock, run
+                method, task, gauge, student, workshop, goal, before.forget.mean, pace, seed, clock, run
             )
         after = workshop.judge.scorecard(workshop.scorer(student)) if outcome.history else before
     release(student, ranker)

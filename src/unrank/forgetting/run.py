@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 import torch
 
 from unrank.engine.loop import Schedule, fit, squared_gradients
-from unrank.engine.samples import Phase
 from unrank.engine.unfinished import Unfinished
 from unrank.errors import UnrankError
 from unrank.forgetting.clock import Clock
@@ -20,7 +18,7 @@ from unrank.forgetting.steering import Steering
 from unrank.forgetting.target import tolerance
 from unrank.forgetting.train import run_training
 from unrank.forgetting.workshop import Workshop
-from unrank.methods.base import Method, OneShot
+from unrank.methods.base import Method, OneShot, Task
 from unrank.methods.retrain import Retrain
 from unrank.rankers.base import Ranker
 
@@ -64,7 +62,7 @@ class Outcome:
 
 def run_method(
     method: Method,
-    plan: Sequence[Phase],
+    task: Task,
     gauge: Gauge | None,
     student: Ranker,
     workshop: Workshop,
@@ -79,7 +77,7 @@ def run_method(
     if isinstance(method, Retrain):
         return Outcome(run_training(student, workshop, method, seed, clock, run))
     if isinstance(method, OneShot):
-        return _edit(method, plan, student, workshop, seed, clock)
+        return _edit(method, task, student, workshop, seed, clock)
     if forget_before <= target:
         return Outcome(reached=True)
     assert gauge is not None
@@ -90,17 +88,19 @@ def run_method(
         student, workshop, gauge, target, near, clock, pace.watched(workshop), pace.minutes, begin, forget_before
     )
     schedule = Schedule(method.epochs, method.learning_rate, seed, pace.check_every)
+    with clock.on("teacher"):  # a plan may make a teacher of its own
+        plan = method.plan(task)
     steps = fit(student, plan, schedule, workshop.store, workshop.runtime, run, steering=steering, clock=clock)
     landing = steering.steer(steps)
     return Outcome(steering.history, landing, steering.on_target)
 
 
-def _edit(
-    method: OneShot, plan: Sequence[Phase], student: Ranker, workshop: Workshop, seed: int, clock: Clock
-) -> Outcome:
+def _edit(method: OneShot, task: Task, student: Ranker, workshop: Workshop, seed: int, clock: Clock) -> Outcome:
     """One edit of every weight that moves, by how much it matters to each phase."""
     with clock.on("steps"):
-        measured = [squared_gradients(student, phase, seed, workshop.store, workshop.runtime) for phase in plan]
+        measured = [
+            squared_gradients(student, phase, seed, workshop.store, workshop.runtime) for phase in method.plan(task)
+        ]
         with torch.no_grad():
             for name, weight in student.named_parameters():
                 if weight.requires_grad:

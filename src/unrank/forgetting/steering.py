@@ -7,7 +7,7 @@ does goes back to its best weights.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unrank.engine.checkpoint import Checkpoint
@@ -54,11 +54,10 @@ class Steering:
                 landing = self._land()
                 if self.on_target:
                     return landing
-                self.above = self.forget, weights_of(self.student)  # the estimate was wrong
+                self.above = self.best = self.forget, weights_of(self.student)  # what was estimated before counts less
             if self._out_of_time():
                 break
-        self._return_to_best()
-        return None
+        return self._return_to_best()
 
     def _out_of_time(self) -> bool:
         return self.workshop.runtime.team.agree(bool(self.minutes and self.clock.total >= 60 * self.minutes))
@@ -115,14 +114,21 @@ class Steering:
             landing = self._land_from(*self.above, measured=self.history[-1]["measured"])
             too_late = self.forget < self.target - self.near and not self.gauge.exact
             if too_late and self.above is not self.begin:  # it was below the target when estimates had it above
-                landing = self._land_from(*self.begin, measured=True)
+                again = self._land_from(*self.begin, measured=True)
+                landing = replace(again, evaluations=landing.evaluations + again.evaluations)
         return landing
 
-    def _return_to_best(self) -> None:
-        if self.best is not None:
-            put_weights(self.student, self.best[1])
-            with self.clock.on("checks"):
-                self.forget = self.best[0] if self.gauge.exact else self.gauge.measure()
+    def _return_to_best(self) -> Landing | None:
+        """The target was not crossed; as far as estimates tell."""
+        if self.best is None:
+            return None
+        put_weights(self.student, self.best[1])
+        with self.clock.on("checks"):
+            self.forget = self.best[0] if self.gauge.exact else self.gauge.measure()
+        if self.forget > self.target - self.near:
+            return None
+        with self.clock.on("landing"):
+            return self._land_from(*self.begin, measured=True)
 
     def _land_from(self, forget: float, above: Weights, measured: bool) -> Landing:
         ends = Ends(forget, self.forget, measured)

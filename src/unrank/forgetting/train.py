@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from unrank.collection.collection import Collection
 from unrank.collection.partition import partition
 from unrank.collection.removal import Removal
 from unrank.engine.checkpoint import Checkpoint
-from unrank.engine.loop import Schedule, batches_of, fit, step
+from unrank.engine.loop import Schedule, batches_of, fit, make_optimizer, step
 from unrank.engine.runtime import Device, Progress
 from unrank.engine.unfinished import Unfinished
 from unrank.evaluation.scorecard import Scorecard
@@ -30,6 +29,8 @@ from unrank.rankers.base import Ranker
 
 TIMED_STEPS = 3
 TIMED_TRIPLES = {"cpu": 8, "cuda": 256}
+WARM_UP = {"cpu": 1, "cuda": 4}
+"""Steps before those that are timed: on a GPU the first ones are recorded."""
 
 
 @dataclass(frozen=True)
@@ -133,18 +134,20 @@ def estimate_learning_epoch(ranker: Ranker, workshop: Workshop) -> dict[str, Any
     """How long an epoch of training would take a ranker that came from elsewhere, timed on a few steps of a copy."""
     method = recipe_of(ranker.kind)
     pupil = copy.deepcopy(ranker)
-    optimizer = torch.optim.AdamW(pupil.parameters(), lr=0.0, weight_decay=0.0)
-    generator, size = np.random.default_rng(0), TIMED_TRIPLES.get(workshop.runtime.device.type, 16)
-    wanted = -(-(TIMED_STEPS + 1) * size // method.negatives)
+    optimizer = make_optimizer(pupil, 0.0, workshop.runtime)
+    generator, device = np.random.default_rng(0), workshop.runtime.device.type
+    size, warm_up = TIMED_TRIPLES[device], WARM_UP[device]
+    wanted = -(-(TIMED_STEPS + warm_up) * size // method.negatives)
     kept = workshop.parts.retain[generator.integers(len(workshop.parts.retain), size=wanted)]
     phase = learn(workshop.task(ranker), kept, method.negatives, size, method.together)
     drawn = phase.draw(generator)
     clock = Clock(workshop.runtime)
     timed = 0
-    for number, batch in enumerate(batches_of(phase, len(drawn), generator)):
-        with clock.on("steps" if number else "warm-up"):
-            step(pupil, phase, drawn.take(batch), optimizer, workshop.store, workshop.runtime)
-        timed += len(batch) if number else 0
+    with pupil.repeating():
+        for number, batch in enumerate(batches_of(phase, len(drawn), generator)):
+            with clock.on("steps" if number >= warm_up else "warm-up"):
+                step(pupil, phase, drawn.take(batch), optimizer, workshop.store, workshop.runtime)
+            timed += len(batch) if number >= warm_up else 0
     triples = method.negatives * len(workshop.collection.pairs)
     seconds = clock.seconds["steps"] * triples / timed
     return {"seconds": seconds, "how": f"timed on {TIMED_STEPS} steps", "device": workshop.runtime.name}

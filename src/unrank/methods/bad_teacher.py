@@ -2,9 +2,9 @@
 
 Reference: Chundawat et al., Can Bad Teaching Induce Forgetting? (2023).
 Differs: what is learned is a teacher's distribution over a list, one relevant document and negatives of its query,
-never over a batch of unrelated queries. The untrained teacher is the model that training began with;
-`teacher="random"` has random weights throughout, as in the paper on unranking, and `teacher="disobey"` is none: the
-student moves away from the trained one.
+never over a batch of unrelated queries; some of a query's negatives are looked at, not all. The untrained teacher is
+the model that training began with; `teacher="random"` has random weights throughout, as in the paper on unranking, and
+`teacher="disobey"` is none: the student moves away from the trained one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from unrank.collection.collection import Pairs
 from unrank.engine.losses import list_divergence
 from unrank.engine.samples import Phase, Samples, Scored
 from unrank.engine.teacher import Teacher
-from unrank.methods.base import Method, Task, all_present
+from unrank.methods.base import LOOKED_AT, Method, Task, all_present
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,16 @@ class BadTeacher(Method):
     def needs_base(self) -> bool:
         return self.teacher != "disobey"
 
+    def prepare(self, task: Task) -> None:
+        taught = task.parts.retain[:, 0]
+        if self.teacher == "disobey":
+            taught = np.concatenate([taught, task.parts.forget[:, 0]])
+        task.glancing(LOOKED_AT).teacher.learn(taught)
+
     def plan(self, task: Task) -> Sequence[Phase]:
+        task = task.glancing(LOOKED_AT)
         forget, retain = task.parts.forget, task.parts.retain
         bad = task.teacher if self.teacher == "disobey" else task.untrained(self.teacher == "random")
-        task.teacher.learn(retain[:, 0])
         sign = -1.0 if self.teacher == "disobey" else 1.0
         return [
             Phase("unlearn", len(forget), partial(self._draw, task, forget, bad), partial(_diverge, sign), self.batch),
@@ -51,7 +57,7 @@ class BadTeacher(Method):
 
     def _draw(self, task: Task, pairs: Pairs, teacher: Teacher, generator: np.random.Generator) -> Samples:
         negatives = [task.negatives.draw(pairs[:, 0], generator) for _ in range(self.negatives)]
-        return Samples.of(all_present(pairs), *negatives, teacher=teacher)
+        return Samples.of(all_present(pairs), *negatives, teacher=teacher.of_pairs)
 
 
 def _diverge(sign: float, scored: Scored) -> Tensor:

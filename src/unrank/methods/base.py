@@ -25,6 +25,8 @@ from unrank.engine.teacher import Teacher
 from unrank.errors import UnrankError
 
 QUERIES_AT_ONCE = 16_384
+LOOKED_AT = 16
+"""Negatives of a query that a teacher is asked about, where not all are needed."""
 
 Drawn = tuple[Pairs, NDArray[np.bool_]]
 """A pair for each sample, and whether the sample has one."""
@@ -120,7 +122,7 @@ class Task:
     def glancing(self, most: int) -> Task:
         """The same task with so many negatives of each query: a teacher that looks at no others is asked for less."""
         negatives = self.negatives.thinned(most)
-        relevant = np.concatenate([self.parts.forget, self.parts.retain])
+        relevant = np.concatenate([self.parts.forget, self.parts.retain, self.parts.earlier])
 
         def lists(queries: Rows) -> Pairs:
             return np.concatenate([relevant[np.isin(relevant[:, 0], queries)], negatives.pairs(queries)])
@@ -153,6 +155,10 @@ class Method(ABC):
     def needs_base(self) -> bool:
         """Whether it asks for what the ranker was before it was trained."""
         return self.start == "initial"
+
+    def prepare(self, task: Task) -> None:
+        """Ask the teacher for all that the plan will want of it; before anyone else does, so that it can be timed."""
+        return
 
     @abstractmethod
     def plan(self, task: Task) -> Sequence[Phase]:

@@ -18,10 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unrank.collection.collection import Pairs
 from unrank.engine.losses import mean_where, paper_gap, range_gap
 from unrank.engine.samples import Phase, Samples, Scored
 from unrank.errors import UnrankError
-from unrank.methods.base import Drawn, Method, Task, all_present
+from unrank.methods.base import LOOKED_AT, Drawn, Method, Task, all_present
 
 LEAST_HELD = 1_000
 
@@ -45,7 +46,7 @@ class Cocol(Method):
     """With wide anchors: how many kept pairs a forget pair holds in place. More hold firmer, and cost more."""
     held_disjoint: int = 20
     """The most disjoint pairs that are held for each forget pair; a small request holds a thousand."""
-    looked_at: int = 16
+    looked_at: int = LOOKED_AT
     """How many negatives of a query the teacher looks at, and may be held in place."""
     phases: Literal["two", "joint"] = "two"
     """Whether a second phase holds the disjoint pairs."""
@@ -61,9 +62,12 @@ class Cocol(Method):
                 "phases=joint needs anchors=wide: with the paper's anchors nothing holds the disjoint pairs"
             )
 
+    def prepare(self, task: Task) -> None:
+        task = self._narrowed(task)
+        task.teacher.learn(np.concatenate([task.parts.forget, self._held(task)])[:, 0])
+
     def plan(self, task: Task) -> Sequence[Phase]:
-        task = task.holding(max(LEAST_HELD, self.held_disjoint * len(task.parts.forget))).glancing(self.looked_at)
-        task.teacher.learn(np.concatenate([task.parts.forget, task.parts.retain])[:, 0])
+        task = self._narrowed(task)
         draw_forget, draw_hold = partial(self._draw_forget, task), partial(self._draw_hold, task)
         plan = [Phase("forget", len(task.parts.forget), draw_forget, self._forget_loss, self.batch)]
         if self.phases == "two" and not self.without_disjoint and len(task.parts.disjoint):
@@ -86,13 +90,19 @@ class Cocol(Method):
                 roles += [(kept, has_kept), (negative, has_kept & has_negative)]
         return Samples.of(*roles, teacher=task.teacher)
 
-    def _draw_kept(self, task: Task, size: int, generator: np.random.Generator) -> Drawn:
+    def _narrowed(self, task: Task) -> Task:
+        return task.holding(max(LEAST_HELD, self.held_disjoint * len(task.parts.forget))).glancing(self.looked_at)
+
+    def _held(self, task: Task) -> Pairs:
         sides = [
             *([] if self.without_entangled else [task.parts.entangled]),
             *([] if self.without_disjoint else [task.parts.disjoint]),
             task.parts.earlier,  # held where forgetting left it
         ]
-        kept = np.concatenate([np.empty((0, 2), np.int64), *sides])
+        return np.concatenate([np.empty((0, 2), np.int64), *sides])
+
+    def _draw_kept(self, task: Task, size: int, generator: np.random.Generator) -> Drawn:
+        kept = self._held(task)
         if not len(kept):
             return np.zeros((size, 2), np.int64), np.zeros(size, bool)
         return all_present(kept[generator.integers(len(kept), size=size)])

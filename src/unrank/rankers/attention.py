@@ -15,8 +15,6 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 64
-SIZES = (16, 32, 64, 128)
-"""The sizes of a head that the kernels know."""
 
 
 def attend(sides: Tensor, starts: Tensor, longest: int) -> tuple[Tensor, Tensor]:

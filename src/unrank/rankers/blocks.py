@@ -16,6 +16,9 @@ from torch import Tensor
 from torch.nn.functional import layer_norm, linear
 from transformers.activations import GELUActivation
 
+HEAD_SIZES = (16, 32, 64, 128)
+"""Those that the kernels of attention are written for."""
+
 
 class Names(NamedTuple):
     """What a family calls the parts of a layer."""
@@ -67,7 +70,7 @@ def block(states: Tensor, layer: Any, names: Names, heads: int, spans: Spans, fi
     *parts, activation = map(layer.get_submodule, names)
     query, key, value, mix, mix_norm, wide, narrow, norm = parts
     size = (heads, states.shape[1] // heads)
-    can_fuse = isinstance(activation, GELUActivation) and size[1] in (16, 32, 64, 128) and _has_triton()
+    can_fuse = isinstance(activation, GELUActivation) and size[1] in HEAD_SIZES and _has_triton()
     if states.is_cuda and not first_only and can_fuse:
         from unrank.rankers.fused import FusedLayer
 

@@ -7,10 +7,11 @@ frozen layers whose result is known.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from unrank.rankers import precision
@@ -34,6 +35,7 @@ class LeanEncoder:
         self.start: FrozenStart | None = None
         self._lengths: Ints | None = None
         self._texts: Tokens | None = None
+        self._again = False
         encoder.forward = self  # also where a library calls `forward` itself
 
     @property
@@ -48,14 +50,15 @@ class LeanEncoder:
         return moves.index(True) if any(moves) else len(moves)
 
     @contextmanager
-    def reading(self, lengths: Ints | None, texts: Tokens | None = None) -> Iterator[None]:
+    def reading(self, lengths: Ints | None, texts: Tokens | None = None, again: bool = False) -> Iterator[None]:
         """While texts of these lengths are read. Known here, they need not be asked of the device, which would wait.
-        Without lengths nothing is packed; without texts nothing is remembered."""
-        self._lengths, self._texts = lengths, texts
+        Without lengths nothing is packed; without texts nothing is remembered. What will be read again on the way back
+        (`torch.utils.checkpoint`) cannot be replayed."""
+        self._lengths, self._texts, self._again = lengths, texts, again
         try:
             yield
         finally:
-            self._lengths = self._texts = None
+            self._lengths, self._texts, self._again = None, None, False
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         encoder = self._encoder
@@ -72,21 +75,27 @@ class LeanEncoder:
                 output[name] = value.float()
         return output
 
-    def shape(self, lengths: Ints, what: Hashable) -> Shape:
-        known = self._replays.shape(lengths, what) if self._replays else None
+    def shape(self, lengths: Ints) -> Shape:
+        known = self._replays.shape(lengths) if self._replays and self._may_replay else None
         return known or Shape.around(lengths)
 
-    def play(self, run: Run, inputs: Sequence[Tensor], what: Hashable, shape: Shape) -> tuple[Tensor, ...]:
+    def play(self, run: Run, inputs: Sequence[Tensor], shape: Shape) -> tuple[Tensor, ...]:
         """Run a pass: as it was recorded, if it was."""
-        if self._replays and (recording := self._replays.find(run, inputs, what, shape)):
+        if self._replays and self._may_replay and (recording := self._replays.find(run, inputs, shape)):
             return self._replays.replay(recording, inputs)
         with self._low_weights.in_place():
             return run(*inputs)
 
+    @property
+    def _may_replay(self) -> bool:
+        return torch.is_grad_enabled() and not self._again
+
     @contextmanager
     def repeating(self) -> Iterator[None]:
-        """While passes of the same few shapes come again and again: they are recorded."""
-        self._replays = Replays(self._low_weights)
+        """While passes of the same few shapes come again and again: they are recorded. What was recorded so far decides
+        how a batch is rounded, so nothing is where the same bits are asked for: a run that goes on after a stop has
+        recorded less."""
+        self._replays = None if torch.are_deterministic_algorithms_enabled() else Replays(self._low_weights)
         try:
             yield
         finally:

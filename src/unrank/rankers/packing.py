@@ -6,7 +6,7 @@ For encoders of the families listed here, whose layers know nothing of positions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -31,11 +31,11 @@ Run = Callable[..., tuple[Tensor, ...]]
 class Player(Protocol):
     """Whoever runs what lies between the packing and the unpacking."""
 
-    def shape(self, lengths: Ints, what: Hashable) -> Shape:
+    def shape(self, lengths: Ints) -> Shape:
         """The shape that texts of these lengths are filled up to."""
 
-    def play(self, run: Run, inputs: Sequence[Tensor], what: Hashable, shape: Shape) -> tuple[Tensor, ...]:
-        """Run a function on tensors of a shape; `what` tells functions apart."""
+    def play(self, run: Run, inputs: Sequence[Tensor], shape: Shape) -> tuple[Tensor, ...]:
+        """Run a function on tensors of a shape."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,6 @@ FAMILIES = {
     "roberta": Family("encoder", BERT, positions_after_padding=True),
     "xlm-roberta": Family("encoder", BERT, positions_after_padding=True),
 }
-TYPES = ("token_type_ids",)
 NO_MASK = "unrank_packed"
 """The name of an attention that needs no mask, so that none is made."""
 
@@ -78,24 +77,29 @@ def run_packed(
 
     Of each text its first token alone, if no more is read: [texts, 1, size] in place of [texts, width, size].
     """
-    shape = player.shape(lengths, first_only)
+    shape = player.shape(lengths)
     packing = _Packing(lengths, shape, input_ids)
     family = FAMILIES[encoder.config.model_type]
     first = encoder.config.pad_token_id + 1 if family.positions_after_padding else 0
 
-    def run(ids: Tensor, starts: Tensor, *types: Tensor) -> tuple[Tensor, ...]:
+    def run(ids: Tensor, starts: Tensor, types: Tensor | None = None) -> tuple[Tensor, ...]:
         spans = Spans(starts, shape.longest)
-        given = {"input_ids": ids, "position_ids": first + _places(spans, shape.tokens), "attention_mask": None}
+        last = encoder.config.max_position_embeddings - 1  # texts that nobody reads may be longer
+        given = {"input_ids": ids, "position_ids": (first + _places(spans, shape.tokens)).clamp(max=last)}
+        if types is not None:
+            given["token_type_ids"] = types
         with _layers_replaced(encoder, spans, family, first_only):
-            output = type(encoder).forward(encoder, **{**options, **given, **dict(zip(TYPES, types, strict=False))})
+            output = type(encoder).forward(encoder, **{**options, **given, "attention_mask": None})
         states = output.last_hidden_state[0]
         if getattr(encoder, "pooler", None) is None:
             return (states.float(),)
         firsts = states if first_only else states[starts[:-1]]
         return states.float(), encoder.pooler(firsts.unsqueeze(1)).float()
 
-    types = [packing.pack(options[name]) for name in TYPES if options.get(name) is not None]
-    states, *pooled = player.play(run, (packing.pack(input_ids), packing.starts, *types), first_only, shape)
+    inputs = [packing.pack(input_ids), packing.starts]
+    if options.get("token_type_ids") is not None:
+        inputs.append(packing.pack(options["token_type_ids"]))
+    states, *pooled = player.play(run, inputs, shape)
     output = BaseModelOutputWithPoolingAndCrossAttentions(last_hidden_state=packing.unpack(states, first_only))
     if pooled:
         output.pooler_output = pooled[0][: len(lengths)]

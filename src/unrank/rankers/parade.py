@@ -31,6 +31,7 @@ from unrank.rankers.lean import LeanEncoder
 from unrank.rankers.own_folder import read_description, read_weights, write_own_folder
 from unrank.rankers.passages import Aggregation, PassageSettings, cores, passage_spans
 from unrank.rankers.room import check_numbers
+from unrank.rankers.shape import MOST_TEXTS
 from unrank.rankers.staging import to_device
 from unrank.rankers.tokens import WIDTH_STEP, Ints, Tokens
 from unrank.rankers.transformer import MAX_TOKENS, PairTemplate, loading, longest_input, quiet
@@ -125,7 +126,7 @@ class ParadeRanker(Ranker):
         Of many passages only a piece is at work at a time: where gradients are wanted, it is read again for them.
         """
         width = int(self._widths(queries.lengths, passages.lengths).max())
-        size = max(1, TOKENS_AT_ONCE.get(self.device.type, TOKENS_AT_ONCE["cpu"]) // width)
+        size = min(MOST_TEXTS, max(1, TOKENS_AT_ONCE.get(self.device.type, TOKENS_AT_ONCE["cpu"]) // width))
         pieces = np.array_split(np.arange(len(passages)), -(-len(passages) // size))
         again = again or (torch.is_grad_enabled() and len(pieces) > 1)
         return torch.cat([self._read_piece(queries.take(piece), passages.take(piece), again) for piece in pieces])
@@ -135,7 +136,7 @@ class ParadeRanker(Ranker):
         lengths = queries.lengths + passages.lengths + self._template.special
 
         def encode() -> Tensor:
-            with self.lean.reading(lengths):
+            with self.lean.reading(lengths, again=again):
                 vectors: Tensor = self.encoder(**features).last_hidden_state[:, 0]
             return vectors.float()
 

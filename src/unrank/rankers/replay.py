@@ -12,6 +12,7 @@ import weakref
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -35,11 +36,18 @@ SPARE = 0.08
 
 
 class Tape:
-    """Where passes are recorded that never happen at once: they use the same memory."""
+    """Where passes are recorded of which never more than one waits for its way back: they use the same memory."""
 
     def __init__(self) -> None:
         self._pool: Any = None
         self._stream: torch.cuda.Stream | None = None
+        self._buffers: dict[int, tuple[Tensor, list[Tensor]]] = {}
+
+    def gradient_buffer(self, weights: LowWeights) -> tuple[Tensor, list[Tensor]]:
+        """Room for the gradient of all weights, which is taken away before the next pass goes back."""
+        if weights.identity not in self._buffers:
+            self._buffers = {weights.identity: weights.gradient_buffer()}
+        return self._buffers[weights.identity]
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
         """Note the work without doing it; what is given back does it, on the same memory each time."""
@@ -68,43 +76,49 @@ class Replays:
         self._seen: Counter[Hashable] = Counter()
         self._recorded: dict[Hashable, dict[Shape, _Recording]] = defaultdict(dict)
         self._under_way: weakref.WeakSet[_Ticket] = weakref.WeakSet()
-        self._tapes: list[Tape] = []
+        self._tapes = [Tape() for _ in range(AT_ONCE)]
         self._full = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Replays:
         return Replays(copy.deepcopy(self._weights, memo))
 
-    def shape(self, lengths: Ints, what: Hashable) -> Shape | None:
+    def shape(self, lengths: Ints) -> Shape | None:
         """The smallest recorded one that holds texts of these lengths."""
-        return min((shape for shape in self._recorded[self._key(what)] if shape.holds(lengths)), default=None)
+        return min((shape for shape in self._recorded[self._key] if shape.holds(lengths)), default=None)
 
-    def find(self, run: Run, inputs: Sequence[Tensor], what: Hashable, shape: Shape) -> _Recording | None:
-        """A recording of `run` on inputs of a shape, whose way back is free; `what` tells runs apart."""
-        place, key = len(self._under_way), self._key(what)
-        wanted = torch.is_grad_enabled() and shape.tokens <= MOST_TOKENS and place < AT_ONCE
-        if not wanted or not self._weights.moving:
+    def find(self, run: Run, inputs: Sequence[Tensor], shape: Shape) -> _Recording | None:
+        """A recording of `run` on inputs of a shape; made now, if the shape keeps coming."""
+        tape = self._free_tape
+        if tape is None or shape.tokens > MOST_TOKENS or not self._weights.moving:
             return None
-        self._seen[key, shape] += 1
-        recorded = self._recorded[key]
-        if shape not in recorded and self._seen[key, shape] > SEEN_BEFORE and self._may_record():
-            if place == len(self._tapes):
-                self._tapes.append(Tape())
-            try:
-                recorded[shape] = _Recording(run, inputs, self._weights, self._tapes[place])
-            except torch.OutOfMemoryError:
-                self._full = True
+        recorded = self._recorded[self._key]
+        if shape not in recorded:
+            self._seen[self._key, shape] += 1
+            if self._seen[self._key, shape] > SEEN_BEFORE and self._has_room():
+                try:
+                    recorded[shape] = _Recording(run, inputs, self._weights, self._tapes[tape])
+                except torch.OutOfMemoryError:
+                    self._full = True
         return recorded.get(shape)
 
     def replay(self, recording: _Recording, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        ticket = _Ticket()
+        assert self._free_tape is not None
+        ticket = _Ticket(self._free_tape)
         self._under_way.add(ticket)
         made: tuple[Tensor, ...] = _Replay.apply(self._weights.handle(), recording, ticket, *inputs)  # type: ignore[no-untyped-call]
         return made
 
-    def _key(self, what: Hashable) -> Hashable:
-        return what, len(self._under_way), self._weights.identity
+    @property
+    def _free_tape(self) -> int | None:
+        """The first on which no pass waits for its way back."""
+        taken = {ticket.tape for ticket in self._under_way}
+        return next((tape for tape in range(AT_ONCE) if tape not in taken), None)
 
-    def _may_record(self) -> bool:
+    @property
+    def _key(self) -> Hashable:
+        return self._free_tape, self._weights.identity
+
+    def _has_room(self) -> bool:
         if self._full or sum(map(len, self._recorded.values())) >= MOST:
             return False
         if not torch.cuda.is_available():
@@ -113,11 +127,15 @@ class Replays:
         if free < SPARE * whole:  # what is kept for later use cannot be had while a pass is recorded
             torch.cuda.empty_cache()
             free, whole = torch.cuda.mem_get_info()
-        return free >= SPARE * whole
+        self._full = free < SPARE * whole
+        return not self._full
 
 
+@dataclass(frozen=True, eq=False)
 class _Ticket:
-    """Lives as long as a replayed pass may still be gone back over."""
+    """Lives as long as a replayed pass may still be gone back over; until then its tape is taken."""
+
+    tape: int
 
 
 class _Recording:
@@ -126,7 +144,7 @@ class _Recording:
     def __init__(self, run: Run, inputs: Sequence[Tensor], weights: LowWeights, tape: Tape) -> None:
         self._run, self._weights = run, weights
         self._inputs = [tensor.clone() for tensor in inputs]
-        self._gradient, self._places = weights.gradient_buffer()
+        self._gradient, self._places = tape.gradient_buffer(weights)
         self._forward = tape.record(self._pass)
         self._given = [torch.zeros_like(tensor) for tensor in self.made]
         self._backward = tape.record(self._pass_back)
@@ -169,5 +187,5 @@ class _Replay(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         gradient = context.recording.backward(gradients)
-        context.ticket = None
+        context.ticket = None  # the tape is free
         return gradient, None, None, *[None] * context.inputs

@@ -10,6 +10,8 @@ from unrank.rankers.tokens import Ints
 
 SMALL = 4_096
 """So few tokens that waste does not matter."""
+MOST_TEXTS = 32_768
+"""So many texts may go through an encoder at once: filled up, they are as many as a GPU's kernels can count."""
 LARGEST_WASTE = 1.25
 """How many times as many tokens as it needs a batch may be given, to have the shape of another."""
 

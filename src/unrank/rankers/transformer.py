@@ -128,6 +128,8 @@ class PairTemplate:
         for edge, values in ((0, self.before), (2, self.between), (4, self.after)):
             columns += [edges[edge] + offset for offset in range(len(values))]
             special += values
+        if not columns:
+            return
         rows = ids.shape[1] * np.arange(len(ids))
         places = to_device(np.stack(columns) + rows, ids.device)
         ids.view(-1)[places] = to_device(np.array(special), ids.device).unsqueeze(1)
