@@ -30,7 +30,7 @@ from unrank.errors import UnrankError
 from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.base import Ranker
 from unrank.rankers.cross_encoder import CrossEncoderRanker
-from unrank.rankers.transformer import cut_pairs
+from unrank.rankers.transformer import PairTemplate, cut_pairs
 
 LONG, LONGER = "ba cel dir fos gu " * 14, "han kel mi no " * 60
 PAIRS = [
@@ -234,3 +234,11 @@ def test_cut_pairs_fit_and_are_cut_no_more_than_they_must(lengths: list[tuple[in
 
 
 SPECIAL_AND_WORDS = {word: row for row, word in enumerate([*SPECIAL, *WORDS])}
+
+
+def test_a_tokenizer_without_special_tokens_joins_the_two_texts_alone() -> None:
+    template = PairTemplate((), (), (), (), 8, 0)
+    features = template.join(Tokens.of([[1, 2], [4]]), Tokens.of([[3], [5, 6]]), torch.device("cpu"))
+    assert features["input_ids"][:, :3].tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert features["attention_mask"].sum(1).tolist() == [3, 3]
+    assert "token_type_ids" not in features
