@@ -18,6 +18,9 @@ from unrank.forgetting.landing import Landing, Weights, land, put_weights, weigh
 from unrank.forgetting.workshop import Workshop
 from unrank.rankers.base import Ranker
 
+DOUBT = 0.02
+"""By how much an estimate may be too high."""
+
 
 @dataclass
 class Steering:
@@ -35,6 +38,9 @@ class Steering:
     forget: float
     history: list[dict[str, Any]] = field(default_factory=list)
     best: tuple[float, Weights] | None = None
+
+    def __post_init__(self) -> None:
+        self._begin = self.above
 
     @property
     def on_target(self) -> bool:
@@ -106,8 +112,22 @@ class Steering:
                 with self.clock.on("checks"):
                     self.forget = self.best[0] if self.gauge.exact else self.gauge.measure()
             return None
-        before, above = self.above
         with self.clock.on("landing"):
+            before, above = self._surely_above()
             landing = land(self.student, above, before, self.forget, self.target, self.near, self.gauge)
         self.forget = landing.forget
         return landing
+
+    def _surely_above(self) -> tuple[float, Weights]:
+        """The last weights above the target. Where an estimate put them there by a little, they are measured: if they
+        are below it too, the target lies between those that the run began with and these."""
+        if self.gauge.exact or self.above is self._begin or self.above[0] > self.target + DOUBT:
+            return self.above
+        below = weights_of(self.student)
+        put_weights(self.student, self.above[1])
+        measured = self.gauge.measure()
+        if measured <= self.target:
+            self.forget = measured
+            return self._begin
+        put_weights(self.student, below)
+        return measured, self.above[1]
