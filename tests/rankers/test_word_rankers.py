@@ -109,6 +109,15 @@ def test_every_recipe_can_be_followed() -> None:
     assert make_method("retrain", ranker="bi-encoder") == make_method("retrain")
 
 
+def test_cocol_goes_faster_than_training_did(name: str) -> None:
+    from unrank.methods import make_method
+    from unrank.methods.cocol import Cocol
+
+    assert make_method("cocol", ranker=name) == Cocol(learning_rate=5e-3, batch=16, hold_factor=16)
+    assert make_method("cocol", ranker=name).learning_rate > make_method("retrain", ranker=name).learning_rate
+    assert make_method("cocol", ranker="bi-encoder") == Cocol()
+
+
 def test_weight_of_a_query_word_depends_on_the_query_alone(ranker: WordRanker) -> None:
     def weights(query: str, beside: str) -> Any:
         batch = ranker.batch(ranker.tokenize([query, beside], "query"), ranker.tokenize(["ba", "be"], "document"))

@@ -39,6 +39,9 @@ class RankerEntry:
         return cast("type[Ranker]", getattr(importlib.import_module(f"unrank.rankers.{self.module}"), self.name))
 
 
+WORDS_FORGET = {"learning_rate": 5e-3, "batch": 16, "hold_factor": 16}
+"""How cocol moves a ranker on word vectors: many small steps at a rate above that of its training (docs/log.md)."""
+
 RANKERS: dict[str, RankerEntry] = {
     "cross-encoder": RankerEntry(
         "cross_encoder",
@@ -66,14 +69,20 @@ RANKERS: dict[str, RankerEntry] = {
         "duet",
         "DuetRanker",
         "where the query's words stand, and what both texts mean, on word vectors; no encoder, light",
-        recipes={"retrain": {"learning_rate": 5e-4, "epochs": 4, "batch": 64, "negatives": 4, "together": 1}},
+        recipes={
+            "cocol": WORDS_FORGET,
+            "retrain": {"learning_rate": 5e-4, "epochs": 4, "batch": 64, "negatives": 4, "together": 1},
+        },
     ),
     "match-pyramid": RankerEntry(
         "match_pyramid",
         "MatchPyramidRanker",
         "reads the similarities of all words like an image, on word vectors; no encoder, light",
         "matchpyramid",
-        {"retrain": {"learning_rate": 1e-3, "epochs": 6, "batch": 64, "negatives": 4, "together": 1}},
+        {
+            "cocol": WORDS_FORGET,
+            "retrain": {"learning_rate": 1e-3, "epochs": 6, "batch": 64, "negatives": 4, "together": 1},
+        },
     ),
 }
 
