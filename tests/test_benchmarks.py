@@ -113,3 +113,12 @@ def test_growth_and_a_small_request_run(encoder: Path, tmp_path: Path) -> None:
     figures = json.loads(printed.splitlines()[-1])
     assert (figures["documents"], figures["pairs"]) == (2_000, 2_000)
     assert figures["after"]["forget"]["queries"] == 20
+
+
+def test_steps_are_timed(encoder: Path, dense: Collection) -> None:
+    told = run(
+        *("step.py", dense.folder, "--base", encoder, "--rankers", "bi-encoder", "--batch", 8, 16, "--steps", 2),
+        *("--device", "cpu"),
+    )
+    assert [line.split(":")[0] for line in told.splitlines()] == ["bi-encoder, 8 triples", "bi-encoder, 16 triples"]
+    assert all(" ms a step, " in line for line in told.splitlines())

@@ -25,7 +25,8 @@ STEPS = 6
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
-    """What was recorded, in order."""
+    """What was recorded, in order, by rankers that run as on a GPU."""
+    as_on_a_gpu(monkeypatch, torch.float32)
     made: list[Callable[[], None]] = []
     under_way: list[Callable[[], None]] = []
 
@@ -63,7 +64,6 @@ def train(ranker: Ranker, steps: int = STEPS) -> list[Tensor]:
 def test_recorded_steps_are_the_usual_ones(
     kind: str, rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch, recorded: list[Callable[[], None]]
 ) -> None:
-    as_on_a_gpu(monkeypatch, torch.float32)
     replayed, usual = copy.deepcopy(rankers[kind]), copy.deepcopy(rankers[kind])
     seen = train(replayed)
     assert recorded
@@ -76,7 +76,6 @@ def test_recorded_steps_are_the_usual_ones(
 def test_what_is_read_again_on_the_way_back_is_not_recorded(
     rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch, recorded: list[Callable[[], None]]
 ) -> None:
-    as_on_a_gpu(monkeypatch, torch.float32)
     usual = train(copy.deepcopy(rankers["parade"]))
     before = len(recorded)
     monkeypatch.setattr(parade, "MANY_PASSAGES", 0)
@@ -86,10 +85,9 @@ def test_what_is_read_again_on_the_way_back_is_not_recorded(
 
 
 def test_a_tape_is_taken_until_its_pass_went_back(
-    rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch, recorded: list[Callable[[], None]]
+    rankers: dict[str, Ranker], recorded: list[Callable[[], None]]
 ) -> None:
     """Two passes, the first goes back, a third begins: it must not be given the second's tape."""
-    as_on_a_gpu(monkeypatch, torch.float32)
     ranker = copy.deepcopy(rankers["cross-encoder"])
     queries, documents = ranker.tokenize(QUERIES, "query"), ranker.tokenize(DOCUMENTS, "document")
     with ranker.repeating():
@@ -110,7 +108,6 @@ def test_a_tape_is_taken_until_its_pass_went_back(
 def test_nothing_is_recorded_where_the_same_bits_are_asked_for(
     rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch, recorded: list[Callable[[], None]]
 ) -> None:
-    as_on_a_gpu(monkeypatch, torch.float32)
     monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
     train(copy.deepcopy(rankers["cross-encoder"]))
     assert not recorded
@@ -133,10 +130,7 @@ def test_texts_that_nobody_reads_may_be_longer_than_the_encoder_can_read(
     np.testing.assert_allclose(shorter(*tokens).detach(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_copy_records_its_own_passes(
-    rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch, recorded: list[Callable[[], None]]
-) -> None:
-    as_on_a_gpu(monkeypatch, torch.float32)
+def test_a_copy_records_its_own_passes(rankers: dict[str, Ranker], recorded: list[Callable[[], None]]) -> None:
     original = copy.deepcopy(rankers["cross-encoder"])
     with original.repeating():
         train(original)
@@ -152,9 +146,8 @@ def test_a_copy_records_its_own_passes(
 
 
 def test_passes_that_wait_for_each_other_do_not_share_a_recording(
-    rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch, recorded: list[Callable[[], None]]
+    rankers: dict[str, Ranker], recorded: list[Callable[[], None]]
 ) -> None:
-    as_on_a_gpu(monkeypatch, torch.float32)
     ranker = copy.deepcopy(rankers["cross-encoder"])
     queries, documents = ranker.tokenize(QUERIES, "query"), ranker.tokenize(DOCUMENTS, "document")
     swapped = ranker.tokenize(QUERIES[::-1], "query")
@@ -173,9 +166,8 @@ def test_passes_that_wait_for_each_other_do_not_share_a_recording(
 
 
 def test_what_is_frozen_gets_no_gradient_from_a_recording(
-    rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch, recorded: list[Callable[[], None]]
+    rankers: dict[str, Ranker], recorded: list[Callable[[], None]]
 ) -> None:
-    as_on_a_gpu(monkeypatch, torch.float32)
     ranker = copy.deepcopy(rankers["cross-encoder"])
     train_layers_of(ranker, 1)
     before = {name: weight.clone() for name, weight in ranker.named_parameters()}
@@ -186,9 +178,8 @@ def test_what_is_frozen_gets_no_gradient_from_a_recording(
 
 
 def test_rare_shapes_and_passes_without_gradients_are_not_recorded(
-    rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch, recorded: list[Callable[[], None]]
+    rankers: dict[str, Ranker], recorded: list[Callable[[], None]]
 ) -> None:
-    as_on_a_gpu(monkeypatch, torch.float32)
     ranker = copy.deepcopy(rankers["cross-encoder"])
     train(ranker, steps=replay.SEEN_BEFORE)
     assert not recorded

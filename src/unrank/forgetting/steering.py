@@ -1,7 +1,8 @@
 """Steering: what tells a run to stop, and where it comes to lie.
 
-At every pause of a run the forget MRR is measured. A run that has crossed the target is landed on it; one that never
-does goes back to its best weights.
+At every pause of a run the forget MRR is estimated, and near the target measured. A run that has crossed the target is
+landed on it; one that never does goes back to its best weights. Estimates may err either way: a run that was said to be
+below too soon goes on, one that was said to be above too long is landed on the line from where it began.
 """
 
 from __future__ import annotations

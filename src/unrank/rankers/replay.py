@@ -88,13 +88,13 @@ class Replays:
 
     def find(self, run: Run, inputs: Sequence[Tensor], shape: Shape) -> _Recording | None:
         """A recording of `run` on inputs of a shape; made now, if the shape keeps coming."""
-        tape = self._free_tape
+        tape, key = self._free_tape, self._key
         if tape is None or shape.tokens > MOST_TOKENS or not self._weights.moving:
             return None
-        recorded = self._recorded[self._key]
+        recorded = self._recorded[key]
         if shape not in recorded:
-            self._seen[self._key, shape] += 1
-            if self._seen[self._key, shape] > SEEN_BEFORE and self._has_room():
+            self._seen[key, shape] += 1
+            if self._seen[key, shape] > SEEN_BEFORE and self._has_room():
                 try:
                     recorded[shape] = _Recording(run, inputs, self._weights, self._tapes[tape])
                 except torch.OutOfMemoryError:

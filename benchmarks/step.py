@@ -1,0 +1,99 @@
+"""Where a step of training goes: the time that it takes, and on a GPU what its kernels take of that.
+
+    python benchmarks/step.py COLLECTION [--rankers cross-encoder bi-encoder] [--batch 64 256 1024] [--steps 20]
+        [--base FOLDER] [--device cuda] [--kernels 20]
+
+The steps are those of training: 8 negatives a positive, 4 of them in the same step. The first ones, in which kernels
+are compiled and passes recorded, are not timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from itertools import chain, islice, repeat
+from pathlib import Path
+
+import numpy as np
+from stopwatch import seconds
+from torch.profiler import ProfilerActivity, profile
+
+from unrank import Collection, open_collection
+from unrank.engine.loop import batches_of, make_optimizer, step
+from unrank.engine.runtime import Device
+from unrank.forgetting.workshop import Workshop
+from unrank.methods.retrain import Retrain
+from unrank.rankers import create_ranker
+
+WARM_UP = 8
+PROFILED = 5
+
+
+class Steps:
+    """The training of one ranker, step by step."""
+
+    def __init__(self, kind: str, base: str | None, collection: Collection, device: Device) -> None:
+        self.kind, self.ranker = kind, create_ranker(kind, base, 0)
+        self.workshop = Workshop.open(self.ranker, collection, None, device)
+        (self._phase,) = Retrain().plan(self.workshop.task(self.ranker))
+        self._drawn = self._phase.draw(np.random.default_rng(0))
+        self._order = np.concatenate(batches_of(self._phase, len(self._drawn), np.random.default_rng(0)))
+        pairs = self._drawn.pairs.reshape(-1, 2)
+        self.workshop.store.lengths(pairs[:, 0], "query")
+        self.workshop.store.lengths(pairs[:, 1], "document")
+        self._optimizer = make_optimizer(self.ranker, 5e-5, self.workshop.runtime)
+
+    def run(self, batch: int) -> Iterator[None]:
+        """Step after step, over all samples again and again."""
+        starts = range(0, max(1, len(self._order) - batch + 1), batch)
+        for start in chain.from_iterable(repeat(starts)):
+            samples = self._drawn.take(self._order[start : start + batch])
+            step(self.ranker, self._phase, samples, self._optimizer, self.workshop.store, self.workshop.runtime)
+            yield
+
+
+def main() -> None:
+    told = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    told.add_argument("collection", type=Path)
+    told.add_argument("--rankers", nargs="+", default=["cross-encoder", "bi-encoder", "colbert", "parade"])
+    told.add_argument("--batch", nargs="+", type=int, default=[64, 256, 1024], help="triples a step")
+    told.add_argument("--steps", type=int, default=20)
+    told.add_argument("--base")
+    told.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    told.add_argument("--kernels", type=int, default=20, help="so many of those that take longest are shown")
+    arguments = told.parse_args()
+    collection = open_collection(arguments.collection)
+    for kind in arguments.rankers:
+        steps = Steps(kind, arguments.base, collection, arguments.device)
+        with steps.ranker.repeating():
+            for batch in arguments.batch:
+                show(steps, batch, arguments.steps, arguments.kernels)
+
+
+def show(steps: Steps, batch: int, count: int, kernels: int) -> None:
+    device, run = steps.workshop.runtime.device, steps.run(batch)
+    _do(run, WARM_UP)
+    started = seconds(device)
+    _do(run, count)
+    each = (seconds(device) - started) / count
+    print(f"{steps.kind}, {batch} triples: {1e3 * each:.1f} ms a step, {batch / each:,.0f} triples / s", flush=True)
+    if device.type == "cuda":
+        with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+            _do(run, PROFILED)
+            steps.workshop.runtime.wait()
+        events = [event for event in profiled.key_averages() if event.self_device_time_total > 0]
+        events.sort(key=lambda event: -event.self_device_time_total)
+        busy, launched = sum(event.self_device_time_total for event in events), sum(event.count for event in events)
+        print(f"  of it {busy / PROFILED / 1e3:.1f} ms in {launched / PROFILED:.0f} kernels", flush=True)
+        for event in events[:kernels]:
+            took, times = event.self_device_time_total / PROFILED / 1e3, event.count / PROFILED
+            print(f"  {took:7.3f} ms {times:6.1f} times {event.key[:80]}", flush=True)
+
+
+def _do(run: Iterator[None], count: int) -> None:
+    for _ in islice(run, count):
+        pass
+
+
+if __name__ == "__main__":
+    main()
