@@ -96,13 +96,11 @@ def cells_of(bench: Bench, grid: Mapping[str, Part]) -> Bench:
 
     def fits(cell: Cell, part: Part) -> bool:
         setting = cell.setting
+        if setting.ranker not in map(ranker_kind, part.rankers):
+            return False
         labels = {read_choice(text, setting.ranker, Retrain(), None).label for text in part.methods}
         return (
-            (
-                setting.ranker in map(ranker_kind, part.rankers)
-                and setting.removal in part.removals
-                and setting.share in part.shares
-            )
+            (setting.removal in part.removals and setting.share in part.shares)
             and cell.label in {*labels, YARDSTICK}
             and cell.target in {None, *part.destinations}
         )

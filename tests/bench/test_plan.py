@@ -19,7 +19,8 @@ from unrank.methods.finetune import Finetune
 GRIDS = Path(__file__).parents[2] / "grids"
 COUNTS = {
     "paper": 336, "mini": 208 + 16, "noise": 16, "tiny": 3, "destinations": 64, "ablation": 8, "words": 40,
-    "opening": 12, "shares": 168,
+    "opening": 12, "shares": 168, "quarter": 64 + 16 + 8 + 4,
+    "quarter-elsewhere": 24,
 }  # fmt: skip
 
 
@@ -112,6 +113,33 @@ def test_presets_and_settings(grid: Grid) -> None:
     assert (described["settings"]["held"], described["settings"]["epochs"], described["preset"]) == (4, 2, None)
     assert choices["cocol:paper,epochs=5"].method.epochs == 5
     assert choices["retrain"].method.epochs == 2
+
+
+def test_what_is_kept_still(grid: Grid) -> None:
+    more = 'removals = ["queries"]\nmethods = ["cocol", "cocol,train_layers=1", "cocol,freeze=documents,held=2"]'
+    retrained, *cells = cells_of(grid(more))
+    assert [(cell.label, cell.train_layers, cell.freeze) for cell in cells] == [
+        ("cocol", None, None),
+        ("cocol,train_layers=1", 1, None),
+        ("cocol,freeze=documents,held=2", None, "documents"),
+    ]
+    assert {cell.yardstick for cell in cells} == {retrained}
+    assert len({cell.name for cell in cells}) == 3
+    assert cells[1].describe()["settings"]["train_layers"] == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "rankers", "reason"),
+    [
+        ("cocol,freeze=documents", '["cross-encoder"]', "a cross-encoder stores no vectors of documents"),
+        ("cocol,freeze=queries", '["bi-encoder"]', "unknown side to freeze 'queries'"),
+        ("cocol,train_layers=some", '["bi-encoder"]', "unknown choice of layers 'some'"),
+        ("retrain,freeze=documents", '["bi-encoder"]', "retrain begins anew"),
+    ],
+)
+def test_what_cannot_be_kept_still(grid: Grid, method: str, rankers: str, reason: str) -> None:
+    with pytest.raises(UnrankError, match=reason):
+        cells_of(grid(f'methods = ["{method}"]', rankers))
 
 
 NAMES = {

@@ -118,6 +118,23 @@ def test_times_stand_beside_retraining(script: RunScript, finished: Path, tmp_pa
         assert float(row["retrain: learning epochs"]) == pytest.approx(100 / 14, rel=1e-4)
 
 
+def test_a_quarter_forgotten_is_a_table_a_method(script: RunScript, finished: Path, tmp_path: Path) -> None:
+    assert script("quarter", finished, "--out", tmp_path / "out") == 0
+    tables = tmp_path / "out" / "tables"
+    assert {path.stem for path in tables.glob("*.csv")} >= {"summary", "quarter-cocol", "quarter-retrain"}
+    *rows, means = csv.DictReader((tables / "quarter-cocol.csv").open(encoding="utf-8"))
+    bench = read_bench(finished)
+    cells = [cell for cell in bench.of("cocol") if (cell.setting.ranker, cell.setting.share) == ("colbert", 0.25)]
+    assert [row["ranker"] for row in rows] == ["colbert"] * len(cells)
+    assert means["method"] == f"mean of {len(cells)}"
+    for column, values in {
+        "time / retrain": [cell.time for cell in cells],
+        "T kept": [cell.kept("test") for cell in cells],
+    }.items():
+        assert [float(row[column]) for row in rows] == pytest.approx(values, rel=1e-4)
+        assert float(means[column]) == pytest.approx(fmean(value for value in values if value is not None), rel=1e-4)
+
+
 def test_the_epoch_that_met_the_target_is_marked(script: RunScript, finished: Path, tmp_path: Path) -> None:
     assert script("word_curves", finished, "--out", tmp_path / "out") == 0
     drawn = figures(tmp_path / "out")["word-curves"]

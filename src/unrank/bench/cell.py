@@ -15,10 +15,12 @@ from typing import Any
 
 import unrank
 from unrank.collection.removal import Kind
+from unrank.forgetting.freezing import Freeze
 from unrank.forgetting.run import Pace
 from unrank.forgetting.target import OF_REFERENCE
 from unrank.methods.base import Method
 from unrank.methods.retrain import Retrain
+from unrank.rankers.layers import Layers
 
 FORMAT = 1
 NAME_LENGTH = 20
@@ -73,6 +75,8 @@ class Cell:
     target: str | None
     pace: Pace
     recovery: bool
+    train_layers: Layers | None = None
+    freeze: Freeze | None = None
 
     def identity(self) -> dict[str, Any]:
         return self.original.identity() | {
@@ -80,11 +84,16 @@ class Cell:
             "share": self.share,
             "removal_seed": self.removal_seed,
             "method": self.method.name,
-            "settings": asdict(self.method),
+            "settings": asdict(self.method) | self._kept_still(),
             "target": self.target,
             **asdict(self.pace),
             "recovery": self.recovery,
         }
+
+    def _kept_still(self) -> dict[str, Any]:
+        """What may not move, where anything may not."""
+        told = {"train_layers": self.train_layers, "freeze": self.freeze}
+        return {name: value for name, value in told.items() if value is not None}
 
     @cached_property
     def name(self) -> str:
@@ -96,7 +105,8 @@ class Cell:
         if self.target not in OF_REFERENCE:
             return None
         training = self.original.training
-        return replace(self, method=training, preset=None, label=training.name, target=None, pace=UNWATCHED)
+        whole = replace(self, train_layers=None, freeze=None)
+        return replace(whole, method=training, preset=None, label=training.name, target=None, pace=UNWATCHED)
 
     def describe(self) -> dict[str, Any]:
         """What the cell is, for people and for the report."""

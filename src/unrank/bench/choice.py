@@ -1,13 +1,20 @@
-"""A method as a grid writes it: `cocol`, `cocol:paper` with a preset, `cocol,held=4` with settings, or both."""
+"""A method as a grid writes it: `cocol`, `cocol:paper` with a preset, `cocol,held=4` with settings, or both.
+
+What `unrank forget` asks beside the method's settings stands among them: `cocol,train_layers=2,freeze=documents`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from unrank.errors import UnrankError
+from unrank.forgetting.freezing import Freeze, check_freeze
 from unrank.methods import make_method
 from unrank.methods.base import Method
 from unrank.methods.retrain import Retrain
+from unrank.rankers import RANKERS
+from unrank.rankers.layers import Layers, read_layers
 
 
 @dataclass(frozen=True)
@@ -17,6 +24,8 @@ class Choice:
     method: Method
     preset: str | None
     label: str
+    train_layers: Layers | None = None
+    freeze: Freeze | None = None
 
 
 def read_choice(text: str, ranker: str, training: Retrain, epochs: int | None) -> Choice:
@@ -24,8 +33,11 @@ def read_choice(text: str, ranker: str, training: Retrain, epochs: int | None) -
     called, _, rest = text.partition(",")
     name, _, preset = (word.strip() for word in called.partition(":"))
     given = read_settings(rest)
+    told = "".join(f",{key}={value}" for key, value in given.items())
+    layers, freeze = given.pop("train_layers", None), cast(Freeze | None, given.pop("freeze", None))
     method = make_method(name, given, ranker, preset or None)
-    label = f"{method.name}{preset and f':{preset}'}{''.join(f',{key}={value}' for key, value in given.items())}"
+    check_freeze(freeze, RANKERS[ranker].ranker, method)
+    label = f"{method.name}{preset and f':{preset}'}{told}"
     if isinstance(method, Retrain):
         if label != method.name:
             raise UnrankError(
@@ -34,7 +46,7 @@ def read_choice(text: str, ranker: str, training: Retrain, epochs: int | None) -
         return Choice(training, None, label)
     if method.steered and epochs is not None:
         method = make_method(name, {"epochs": str(epochs)} | given, ranker, preset or None)
-    return Choice(method, preset or None, label)
+    return Choice(method, preset or None, label, read_layers(layers) if layers else None, freeze)
 
 
 def read_settings(text: str) -> dict[str, str]:

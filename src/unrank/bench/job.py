@@ -94,6 +94,8 @@ class Bench:
             base=cell.original.base,
             known=record,
             before=self._measured[1] if self._measured and self._measured[0] == removed else None,
+            train_layers=cell.train_layers,
+            freeze=cell.freeze,
             pace=cell.pace,
             check_recovery=cell.recovery,
             seed=cell.original.seed,

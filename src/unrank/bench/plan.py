@@ -80,6 +80,8 @@ def _cells(part: Part, opened: Opened, hashed: Hashed) -> Iterator[Cell]:
                     target,
                     Pace(part.check_every, part.minutes, part.watch) if steered else UNWATCHED,
                     part.recovery,
+                    choice.train_layers,
+                    choice.freeze,
                 )
 
 

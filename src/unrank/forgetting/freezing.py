@@ -12,7 +12,7 @@ from unrank.rankers.base import Ranker, SeparableRanker
 Freeze = Literal["documents"]
 
 
-def check_freeze(freeze: Freeze | None, ranker: Ranker, method: Method) -> None:
+def check_freeze(freeze: Freeze | None, ranker: Ranker | type[Ranker], method: Method) -> None:
     """Refuse what cannot be frozen before any work is done."""
     if freeze is None:
         return
@@ -20,7 +20,7 @@ def check_freeze(freeze: Freeze | None, ranker: Ranker, method: Method) -> None:
         raise UnknownName("side to freeze", freeze, get_args(Freeze))
     if method.start != "original":
         raise UnrankError(f"{method.name} begins anew, so it cannot keep the documents' vectors: leave --freeze out")
-    if not isinstance(ranker, SeparableRanker):
+    if not ranker.separable:
         raise UnrankError(f"a {ranker.kind} stores no vectors of documents, so there are none to --freeze")
 
 

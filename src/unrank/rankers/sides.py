@@ -12,7 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
@@ -24,6 +26,8 @@ from unrank.rankers.tokens import Tokens, mask_of
 from unrank.rankers.transformer import longest_input
 
 TEXTS_AT_ONCE = 256
+AS_LISTS = {"common": {"return_tensors": None}, "text": {"padding": False}}
+"""What spares the library padding texts and making tensors of them, where nothing is added to a text."""
 PROMPTS: dict[Role, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
 
 
@@ -48,15 +52,24 @@ class Sides:
         return query.lean if query.lean is document.lean else None
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
-        rows = []
-        for start in range(0, len(texts), TEXTS_AT_ONCE):
-            batch = list(texts[start : start + TEXTS_AT_ONCE])
-            features = self._model.preprocess(batch, prompt=self._sides[role].prompt, task=role)
-            ids, seen = features["input_ids"], features["attention_mask"].bool()
-            kept = seen | features.get("query_expansion_positions", False)
-            ids = torch.where(seen, ids, ~ids)
-            rows += [row[there].numpy() for row, there in zip(ids, kept, strict=True)]
-        return Tokens.of(rows)
+        lengthened = role == "query" and self.transformers[role].query_expansion is not None
+        read = self._lengthened if lengthened else self._as_they_are
+        starts = range(0, len(texts), TEXTS_AT_ONCE)
+        return Tokens.of(row for start in starts for row in read(list(texts[start : start + TEXTS_AT_ONCE]), role))
+
+    def _as_they_are(self, texts: list[str], role: Role) -> list[list[int]]:
+        prompt = self._sides[role].prompt
+        ids: list[list[int]] = self._model.preprocess(texts, prompt=prompt, task=role, processing_kwargs=AS_LISTS)[
+            "input_ids"
+        ]
+        return ids
+
+    def _lengthened(self, texts: list[str], role: Role) -> list[NDArray[np.int64]]:
+        features = self._model.preprocess(texts, prompt=self._sides[role].prompt, task=role)
+        ids, seen = features["input_ids"], features["attention_mask"].bool()
+        kept = seen | features.get("query_expansion_positions", False)
+        ids = torch.where(seen, ids, ~ids)
+        return [row[there].numpy() for row, there in zip(ids, kept, strict=True)]
 
     def encode(self, tokens: Tokens, role: Role, device: torch.device) -> dict[str, Any]:
         """All that the model gives for texts of one side."""

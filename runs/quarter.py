@@ -1,0 +1,71 @@
+"""A quarter forgotten: what cocol keeps, how long it takes and what comes back, beside its printed form and its rivals.
+
+    python runs/quarter.py COLLECTION … --out quarter [--base MODEL] [--device cuda]
+
+COLLECTION may also be the folder of a bench that holds the cells of grids/quarter.toml, or some of them. The paper's
+collections, irds:msmarco-passage/train/judged and irds:car/v1.5/train/fold0, are imported as `runs/destinations.py`
+says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shared import Shown, experiment
+
+from unrank.report.bench_tables import summary_table
+from unrank.report.cell import Bench, Cell
+from unrank.report.compare import mean
+from unrank.report.record import KEPT
+from unrank.report.table import Table, Value, figure, words
+from unrank.report.wording import file_name
+
+HEAD = [
+    "method", "collection", "ranker", "removed", "δ", "F", "E kept", "D kept", "T kept", "epochs", "seconds",
+    "time / retrain", "recovered", "by", "retrain recovered", "by ",
+]  # fmt: skip
+NOTE = (
+    "Kept: the share of the lower of the original's and retrain's MRR. Time: all of it, checks and landing included. "
+    "Recovered: F after an epoch on kept data alone, and by how much that epoch moved it."
+)
+
+
+def show(bench: Bench) -> Shown:
+    return [], [summary_table(bench), *(table(bench, name) for name in bench.series)]
+
+
+def table(bench: Bench, name: str) -> Table:
+    cells = bench.of(name)
+    rows = [row(name, cell) for cell in cells]
+    return Table(file_name(f"quarter {name}"), name, HEAD, [*rows, means(rows)], 4, NOTE)
+
+
+def row(name: str, cell: Cell) -> list[Value]:
+    run, retrained = cell.run, cell.retrained
+    labels = [name, cell.setting.collection, cell.setting.ranker, cell.setting.removal]
+    return [
+        *map(words, labels),
+        figure(run.target if cell.target else None),
+        figure(run.after["forget"].mrr),
+        *(figure(cell.kept(of)) for of in KEPT),
+        figure(run.epochs, ".2g"),
+        figure(run.seconds, ".1f"),
+        figure(cell.time, ".2f"),
+        *came_back(run.recovered, run.after["forget"].mrr),
+        *(came_back(retrained.recovered, retrained.after["forget"].mrr) if retrained else came_back(None, 0.0)),
+    ]
+
+
+def came_back(recovered: float | None, forgot: float) -> list[Value]:
+    return [figure(recovered), figure(None if recovered is None else recovered - forgot, "+.3f")]
+
+
+def means(rows: Sequence[Sequence[Value]]) -> list[Value]:
+    columns = [[row[column].number for row in rows] for column in range(4, len(HEAD))]
+    forms = [".3f"] * 5 + [".1f", ".1f", ".2f", ".3f", "+.3f", ".3f", "+.3f"]
+    found = [figure(mean(column), form) for column, form in zip(columns, forms, strict=True)]
+    return [words(f"mean of {len(rows)}"), *[words("")] * 3, *found]
+
+
+if __name__ == "__main__":
+    experiment(__doc__, "quarter", show)
