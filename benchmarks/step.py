@@ -39,8 +39,7 @@ class Steps:
         self._drawn = self._phase.draw(np.random.default_rng(0))
         self._order = np.concatenate(batches_of(self._phase, len(self._drawn), np.random.default_rng(0)))
         pairs = self._drawn.pairs.reshape(-1, 2)
-        self.workshop.store.lengths(pairs[:, 0], "query")
-        self.workshop.store.lengths(pairs[:, 1], "document")
+        self.workshop.store.read(pairs)
         self._optimizer = make_optimizer(self.ranker, 5e-5, self.workshop.runtime)
 
     def run(self, batch: int) -> Iterator[None]:

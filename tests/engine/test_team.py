@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from socket import socket
 
 import numpy as np
-import pytest
 import torch
 from numpy.typing import NDArray
 
@@ -21,33 +19,25 @@ from unrank.engine.team import Team
 KINDS = ("cross-encoder", "colbert")
 
 
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-def in_two_processes(collection: Collection, encoder: Path, out: Path) -> dict[str, NDArray[np.float64]]:
-    """What the first of two finds, started as torchrun starts them."""
+def in_processes(count: int, collection: Collection, encoder: Path, out: Path) -> dict[str, NDArray[np.float64]]:
+    """What the first of so many finds, started as torchrun starts them. In a process where much was computed before,
+    kernels of other shapes and threads may be at hand, and the last bits are others."""
     with socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    where = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    where = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "WORLD_SIZE": str(count), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, team_job.__file__, str(collection.folder), str(encoder), str(out), *KINDS]
     started = [
-        subprocess.Popen(command, env=os.environ | where | {"RANK": number, "LOCAL_RANK": number}) for number in "01"
+        subprocess.Popen(command, env=os.environ | where | {"RANK": str(number), "LOCAL_RANK": str(number)})
+        for number in range(count)
     ]
-    assert [process.wait(timeout=300) for process in started] == [0, 0]
+    assert [process.wait(timeout=300) for process in started] == [0] * count
     return dict(np.load(out))
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_two_processes_score_alike_and_come_to_the_same(dense: Collection, encoder: Path, tmp_path: Path) -> None:
-    two = in_two_processes(dense, encoder, tmp_path / "found.npz")
+    one, two = (in_processes(count, dense, encoder, tmp_path / f"{count}.npz") for count in (1, 2))
     for kind in KINDS:
-        one = team_job.results(kind, dense, str(encoder))
         assert (float(one[f"{kind} processes"]), float(two[f"{kind} processes"])) == (1, 2)
         assert np.array_equal(one[f"{kind} scores"], two[f"{kind} scores"])
         np.testing.assert_allclose(two[f"{kind} trained"], one[f"{kind} trained"], atol=1e-4)

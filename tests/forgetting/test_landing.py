@@ -232,6 +232,21 @@ def test_estimates_that_mislead_cost_measurements_and_no_more(target: float, ben
     assert value((ranker.weight.item() - START) / (END - START)) == pytest.approx(landing.forget)
 
 
+def test_a_line_that_lies_below_the_target_is_left_after_three_measurements() -> None:
+    """Its start was above the target by an estimate alone."""
+    ranker = OneWeight(START)
+    above = weights_of(ranker)
+    with torch.no_grad():
+        ranker.weight.fill_(END)
+
+    def value(share: float) -> float:
+        return 0.45 - 0.3 * share
+
+    landing = land(ranker, above, Ends(0.55, 0.2, measured=False), 0.5, NEAR, Misled(ranker, value, 0.1))
+    assert landing == Landing(0.0, 0.45, 3)
+    assert ranker.weight.item() == START
+
+
 def steered(bias: float, epochs: int = 10) -> tuple[OneWeight, Steering, Landing | None]:
     """Ten epochs from 2 to 4, in which the MRR falls from .9 to .2; .5 is asked for, by estimates that mislead."""
     ranker = OneWeight(START)

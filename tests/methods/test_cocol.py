@@ -20,7 +20,7 @@ from unrank.engine.tokens import TokenStore
 from unrank.engine.walk import Stretch
 from unrank.errors import UnknownName, UnrankError
 from unrank.methods import make_method, settings_of
-from unrank.methods.cocol import Cocol
+from unrank.methods.cocol import ALL, Cocol
 
 PUSHED, PARTNER, NEGATIVE, KEPT, KEPT_NEGATIVE = range(5)
 REMOVALS: dict[str, dict[str, list[int]]] = {
@@ -106,11 +106,26 @@ def test_the_second_phase_holds_disjoint_pairs(shared: Collection, removal: str)
     _, hold = plan(shared, parts, Cocol())
     for samples in draws(hold):
         assert samples.pairs.shape == (len(parts.disjoint), 2, 2)
-        assert samples.pairs[:, 0].tolist() == parts.disjoint.tolist()
+        assert sorted(samples.pairs[:, 0].tolist()) == sorted(parts.disjoint.tolist())
         here = samples.present[:, 1]
         assert samples.present[:, 0].all()
-        assert samples.pairs[here, 1, 0].tolist() == parts.disjoint[here, 0].tolist()
+        assert samples.pairs[here, 1, 0].tolist() == samples.pairs[here, 0, 0].tolist()
         assert as_set(samples.pairs[here, 1]) <= negatives_of(shared, parts)
+
+
+def test_an_epoch_holds_as_many_disjoint_pairs_as_it_forgets_and_other_ones_each_time(
+    shared: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unrank.methods.cocol.LEAST_HELD", 1)
+    parts = forgetting(shared, **REMOVALS["queries"])
+    assert len(parts.disjoint) > 2 * len(parts.forget)
+    for method, held in ((Cocol(), len(parts.forget)), (Cocol(held_an_epoch=2), 2 * len(parts.forget))):
+        _, hold = plan(shared, parts, method)
+        drawn = [as_set(samples.pairs[:, 0]) for samples in draws(hold)]
+        assert {len(pairs) for pairs in drawn} == {hold.size} == {held}
+        assert len(set(map(frozenset, drawn))) > 1
+    _, hold = plan(shared, parts, Cocol(held_an_epoch=ALL))
+    assert hold.size == len(parts.disjoint)
 
 
 def test_no_test_query_is_ever_drawn(shared: Collection) -> None:
@@ -304,9 +319,9 @@ def test_what_was_forgotten_before_is_held_too(shared: Collection) -> None:
 
 def test_presets() -> None:
     paper = make_method("cocol", preset="paper")
-    assert paper == Cocol(scale="paper", anchors="paper", phases="two", looked_at=1_000_000)
+    assert paper == Cocol(scale="paper", anchors="paper", phases="two", looked_at=ALL, held_an_epoch=ALL)
     assert make_method("cocol", {"scale": "range", "epochs": "3"}, preset="paper") == Cocol(
-        epochs=3, anchors="paper", looked_at=1_000_000
+        epochs=3, anchors="paper", looked_at=ALL, held_an_epoch=ALL
     )
     with pytest.raises(UnknownName, match="unknown preset of cocol 'papre': did you mean 'paper'"):
         make_method("cocol", preset="papre")

@@ -79,6 +79,7 @@ def _epoch(
     for place, phase in enumerate(phases):
         generator = np.random.default_rng([schedule.seed, number + 1, place])
         drawn = phase.draw(generator)
+        store.read(drawn.pairs[drawn.present])
         batches = batches_of(phase, len(drawn), generator)
         runtime.progress.begin(f"epoch {number + 1}: {phase.name}", len(batches))
         for done, batch in enumerate(batches, 1):
@@ -162,6 +163,7 @@ def squared_gradients(
     ranker.eval()
     generator = np.random.default_rng(seed)
     drawn = phase.draw(generator)
+    store.read(drawn.pairs[drawn.present])
     batches = batches_of(phase, len(drawn), generator)
     weights = {name: weight for name, weight in ranker.named_parameters() if weight.requires_grad}
     total = {name: torch.zeros_like(weight) for name, weight in weights.items()}

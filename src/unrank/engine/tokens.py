@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unrank.collection.collection import Collection
+from unrank.collection.collection import Collection, Pairs
 from unrank.collection.texts import Rows, Texts
 from unrank.engine.encodings import NUMBERS_KEPT, KeptEncodings
 from unrank.rankers.base import Ranker, Role
@@ -29,6 +29,11 @@ class TokenStore:
 
     def lengths(self, rows: Rows, role: Role) -> Ints:
         return self._sides[role].lengths(rows)
+
+    def read(self, pairs: Pairs) -> None:
+        """Tokenise at once what these pairs need and has not been tokenised."""
+        self.lengths(pairs[:, 0], "query")
+        self.lengths(pairs[:, 1], "document")
 
     def keep(self, role: Role, *rankers: Ranker) -> None:
         """From now on encode each text of a side once for these rankers, which encode it alike and never otherwise."""

@@ -15,7 +15,7 @@ from unrank.collection.texts import Rows
 from unrank.evaluation.scorecard import Judge, Scorer
 
 Scores = NDArray[np.float32]
-QUERIES = 512
+QUERIES = 256
 CANDIDATES = 12
 WORTH = 0.5
 """Where an estimate would take more of a measurement's scores than this, there is none."""

@@ -19,6 +19,8 @@ from unrank.rankers.base import Ranker
 MOST_EVALUATIONS = 12
 TRUSTED = 3
 """So many measurements may be led by estimates; if they did not come near the target, the rest go by themselves."""
+MISSES = 2
+"""After so many measurements below the target and none above it, the start of the line is measured."""
 Weights = dict[str, Tensor]
 
 
@@ -69,7 +71,8 @@ def put_weights(ranker: Ranker, above: Weights, below: Weights | None = None, sh
 def land(ranker: Ranker, above: Weights, ends: Ends, target: float, near: float, gauge: Measure) -> Landing:
     """Move a ranker that has crossed the target back onto it. `above` are the last weights above the target.
 
-    If no point on the line is near enough, the nearest at or below the target is taken.
+    If no point on the line is near enough, the nearest at or below the target is taken. That `above` lies above the
+    target may be no more than an estimate: it is measured where two measurements were below.
     """
     below = weights_of(ranker)
     line = _Line(0.0, ends.above, 1.0, ends.here)
@@ -89,6 +92,12 @@ def land(ranker: Ranker, above: Weights, ends: Ends, target: float, near: float,
         if abs(forget - target) <= near or (forget <= target and (best is None or best.forget < forget)):
             best = Landing(share, forget, evaluations)
         line = line.cut(share, forget, target)
+        if evaluations == MISSES and line.low == 0.0 and forget < target - near and not gauge.exact:
+            evaluations, forget = evaluations + 1, value_at(0.0, gauge.measure)
+            if forget <= target + near:  # the target does not lie on this line
+                best = Landing(0.0, forget, evaluations)
+                break
+            line = replace(line, low_value=forget)
     if best is not None and best.share < 1.0:
         put_weights(ranker, above, below, best.share)
     else:

@@ -25,13 +25,16 @@ from unrank.errors import UnrankError
 from unrank.methods.base import LOOKED_AT, Drawn, Method, Task, all_present
 
 LEAST_HELD = 1_000
+ALL = 1_000_000
 
 
 @dataclass(frozen=True)
 class Cocol(Method):
     name = "cocol"
     presets = MappingProxyType(
-        {"paper": {"scale": "paper", "anchors": "paper", "phases": "two", "looked_at": 1_000_000}}
+        {
+            "paper": {"scale": "paper", "anchors": "paper", "phases": "two", "looked_at": ALL, "held_an_epoch": ALL},
+        }
     )
 
     batch: int = 64
@@ -46,6 +49,8 @@ class Cocol(Method):
     """With wide anchors: how many kept pairs a forget pair holds in place. More hold firmer, and cost more."""
     held_disjoint: int = 20
     """The most disjoint pairs that are held for each forget pair; a small request holds a thousand."""
+    held_an_epoch: int = 1
+    """So many of them an epoch holds, others in the next; at least a thousand."""
     looked_at: int = LOOKED_AT
     """How many negatives of a query the teacher looks at, and may be held in place."""
     phases: Literal["two", "joint"] = "two"
@@ -71,9 +76,8 @@ class Cocol(Method):
         draw_forget, draw_hold = partial(self._draw_forget, task), partial(self._draw_hold, task)
         plan = [Phase("forget", len(task.parts.forget), draw_forget, self._forget_loss, self.batch)]
         if self.phases == "two" and not self.without_disjoint and len(task.parts.disjoint):
-            plan.append(
-                Phase("hold", len(task.parts.disjoint), draw_hold, self._hold_loss, self.hold_factor * self.batch)
-            )
+            size = self._held_now(task)
+            plan.append(Phase("hold", size, draw_hold, self._hold_loss, self.hold_factor * self.batch))
         return plan
 
     def _draw_forget(self, task: Task, generator: np.random.Generator) -> Samples:
@@ -108,9 +112,13 @@ class Cocol(Method):
         return all_present(kept[generator.integers(len(kept), size=size)])
 
     def _draw_hold(self, task: Task, generator: np.random.Generator) -> Samples:
-        """Each disjoint pair with a negative of its query."""
-        pairs = task.parts.disjoint
+        """Some disjoint pairs, each with a negative of its query."""
+        disjoint = task.parts.disjoint
+        pairs = disjoint[generator.permutation(len(disjoint))[: self._held_now(task)]]
         return Samples.of(all_present(pairs), task.negatives.draw(pairs[:, 0], generator), teacher=task.teacher)
+
+    def _held_now(self, task: Task) -> int:
+        return min(len(task.parts.disjoint), max(LEAST_HELD, self.held_an_epoch * len(task.parts.forget)))
 
     def _forget_loss(self, scored: Scored) -> Tensor:
         fall = torch.relu(self._gap(scored.score, scored.low, scored, role=0))

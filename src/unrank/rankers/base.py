@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
@@ -66,16 +66,24 @@ class Ranker(nn.Module, ABC):
         """The parts whose layers are counted apart: all of it, unless it has more than one encoder."""
         return [self]
 
+    @property
+    def lean_encoders(self) -> Sequence[LeanEncoder]:
+        return [self.lean] if self.lean else []
+
     @contextmanager
     def still(self) -> Iterator[None]:
         """While no weight changes, so that a pass may use what the one before it made of them."""
-        with self.lean.still() if self.lean else nullcontext():
+        with ExitStack() as all_of_them:
+            for lean in self.lean_encoders:
+                all_of_them.enter_context(lean.still())
             yield
 
     @contextmanager
     def repeating(self) -> Iterator[None]:
         """While it is trained, step after step on batches that are alike."""
-        with self.lean.repeating() if self.lean else nullcontext():
+        with ExitStack() as all_of_them:
+            for lean in self.lean_encoders:
+                all_of_them.enter_context(lean.repeating())
             yield
 
     @property

@@ -20,7 +20,7 @@ from unrank.rankers.base import Ranker, Role
 from unrank.rankers.encoder import checked_encoder
 from unrank.rankers.lean import LeanEncoder
 from unrank.rankers.tokens import Ints, Tokens
-from unrank.rankers.transformer import MAX_TOKENS, SAFE, PairTemplate, loading, longest_input, quiet
+from unrank.rankers.transformer import MAX_TOKENS, SAFE, PairTemplate, PlainTokenizer, loading, longest_input, quiet
 
 
 class CrossEncoderRanker(Ranker):
@@ -34,6 +34,7 @@ class CrossEncoderRanker(Ranker):
         self.model = model.eval()
         self._prompt: str = model.prompts.get(model.default_prompt_name or "", "")
         self._template = PairTemplate.of(model.tokenizer, int(model.max_seq_length))
+        self._read_texts = PlainTokenizer(model.tokenizer)
         self.lean = LeanEncoder(model.model.base_model, first_only=True)
 
     @classmethod
@@ -62,14 +63,7 @@ class CrossEncoderRanker(Ranker):
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
         prompt = self._prompt if role == "query" else ""
-        encoded: dict[str, Any] = self.model.tokenizer(
-            [prompt + text for text in texts],
-            add_special_tokens=False,
-            truncation=True,
-            max_length=self._template.longest,
-            return_attention_mask=False,
-        )
-        return Tokens.of(encoded["input_ids"])
+        return self._read_texts([prompt + text for text in texts], self._template.longest)
 
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
         features: dict[str, Any] = self._template.join(queries, documents, self.device)

@@ -34,7 +34,7 @@ from unrank.rankers.room import check_numbers
 from unrank.rankers.shape import MOST_TEXTS
 from unrank.rankers.staging import to_device
 from unrank.rankers.tokens import WIDTH_STEP, Ints, Tokens
-from unrank.rankers.transformer import MAX_TOKENS, PairTemplate, loading, longest_input, quiet
+from unrank.rankers.transformer import MAX_TOKENS, PairTemplate, PlainTokenizer, loading, longest_input, quiet
 
 TOKENS_AT_ONCE = {"cpu": 4_096, "cuda": 524_288}
 """How many tokens go through the encoder at once; a document of more is read in pieces."""
@@ -58,6 +58,7 @@ class ParadeRanker(Ranker):
         self.aggregator = make_aggregator(encoder.config, settings.layers, settings.aggregation)
         self.tokenizer, self.settings = tokenizer, settings
         self._template = PairTemplate.of(tokenizer, settings.longest)
+        self._read_texts = PlainTokenizer(tokenizer)
         self._query_room = settings.longest - self._template.special - settings.window
         self.lean = LeanEncoder(encoder, first_only=True)
         self.eval()
@@ -95,10 +96,7 @@ class ParadeRanker(Ranker):
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
         """A query cut so that a passage always has its room; a document whole."""
-        cut = {"truncation": True, "max_length": self._query_room} if role == "query" else {"truncation": False}
-        with quiet():
-            encoded = self.tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False, **cut)
-        return Tokens.of(encoded["input_ids"])
+        return self._read_texts(texts, self._query_room if role == "query" else None)
 
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
         counts = cores(documents.lengths, self.settings.passage)

@@ -11,6 +11,7 @@ from torch import nn
 
 from unrank.errors import BadFile
 from unrank.rankers.base import Role, SeparableRanker
+from unrank.rankers.lean import LeanEncoder
 from unrank.rankers.sides import PROMPTS, Sides, freeze, modules_of, part_sides
 from unrank.rankers.tokens import Tokens
 from unrank.rankers.transformer import MAX_TOKENS, SAFE, longest_input, quiet
@@ -31,6 +32,10 @@ class SidedRanker(SeparableRanker):
     @property
     def encoders(self) -> Sequence[nn.Module]:
         return list({id(transformer): transformer for transformer in self._sides.transformers.values()}.values())
+
+    @property
+    def lean_encoders(self) -> Sequence[LeanEncoder]:
+        return self._sides.lean_encoders
 
     def freeze_documents(self) -> None:
         part_sides(self.model)

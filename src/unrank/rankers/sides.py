@@ -51,6 +51,10 @@ class Sides:
         query, document = self._sides["query"], self._sides["document"]
         return query.lean if query.lean is document.lean else None
 
+    @property
+    def lean_encoders(self) -> list[LeanEncoder]:
+        return list({id(side.lean): side.lean for side in self._sides.values()}.values())
+
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
         lengthened = role == "query" and self.transformers[role].query_expansion is not None
         read = self._lengthened if lengthened else self._as_they_are
