@@ -40,6 +40,8 @@ bench: $(VENV)/ready ## what a collection of a million documents costs, and how 
 results: $(VENV)/ready ## the page, figures and tables of the cells in results/, into results/made
 	rm -rf build/results
 	$(BIN)/unrank report results --out build/results/report.html --figures build/results/figures --tables build/results/tables
+	$(BIN)/python runs/quarter.py results --out build/results/quarter
+	$(BIN)/python runs/ablation.py results/ablation --out build/results/ablation
 	rm -rf results/made
 	mv build/results results/made
 

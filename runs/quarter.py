@@ -21,9 +21,10 @@ from unrank.report.table import Table, Value, figure, words
 from unrank.report.wording import file_name
 
 HEAD = [
-    "method", "collection", "ranker", "removed", "δ", "F", "E kept", "D kept", "T kept", "epochs", "seconds",
+    "collection", "ranker", "removed", "δ", "F", "E kept", "D kept", "T kept", "epochs", "seconds",
     "time / retrain", "recovered", "by", "retrain recovered", "by ",
 ]  # fmt: skip
+LABELS = 3
 NOTE = (
     "Kept: the share of the lower of the original's and retrain's MRR. Time: all of it, checks and landing included. "
     "Recovered: F after an epoch on kept data alone, and by how much that epoch moved it."
@@ -35,14 +36,13 @@ def show(bench: Bench) -> Shown:
 
 
 def table(bench: Bench, name: str) -> Table:
-    cells = bench.of(name)
-    rows = [row(name, cell) for cell in cells]
-    return Table(file_name(f"quarter {name}"), name, HEAD, [*rows, means(rows)], 4, NOTE)
+    rows = [row(cell) for cell in bench.of(name)]
+    return Table(file_name(f"quarter {name}"), name, HEAD, [*rows, means(rows)], LABELS, NOTE)
 
 
-def row(name: str, cell: Cell) -> list[Value]:
+def row(cell: Cell) -> list[Value]:
     run, retrained = cell.run, cell.retrained
-    labels = [name, cell.setting.collection, cell.setting.ranker, cell.setting.removal]
+    labels = [cell.setting.collection, cell.setting.ranker, cell.setting.removal]
     return [
         *map(words, labels),
         figure(run.target if cell.target else None),
@@ -61,10 +61,10 @@ def came_back(recovered: float | None, forgot: float) -> list[Value]:
 
 
 def means(rows: Sequence[Sequence[Value]]) -> list[Value]:
-    columns = [[row[column].number for row in rows] for column in range(4, len(HEAD))]
+    columns = [[row[column].number for row in rows] for column in range(LABELS, len(HEAD))]
     forms = [".3f"] * 5 + [".1f", ".1f", ".2f", ".3f", "+.3f", ".3f", "+.3f"]
     found = [figure(mean(column), form) for column, form in zip(columns, forms, strict=True)]
-    return [words(f"mean of {len(rows)}"), *[words("")] * 3, *found]
+    return [words(f"mean of {len(rows)}"), *[words("")] * (LABELS - 1), *found]
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ def test_a_quarter_forgotten_is_a_table_a_method(script: RunScript, finished: Pa
     bench = read_bench(finished)
     cells = [cell for cell in bench.of("cocol") if (cell.setting.ranker, cell.setting.share) == ("colbert", 0.25)]
     assert [row["ranker"] for row in rows] == ["colbert"] * len(cells)
-    assert means["method"] == f"mean of {len(cells)}"
+    assert means["collection"] == f"mean of {len(cells)}"
     for column, values in {
         "time / retrain": [cell.time for cell in cells],
         "T kept": [cell.kept("test") for cell in cells],
