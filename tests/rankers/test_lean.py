@@ -45,23 +45,44 @@ def scores(ranker: Ranker) -> Tensor:
     return result
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_without_padding_scores_and_gradients_stay(
-    kind: str, rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ranker = copy.deepcopy(rankers[kind])
-    usual = scores(ranker)
-    usual.sum().backward()  # type: ignore[no-untyped-call]
-    expected = {name: weight.grad for name, weight in ranker.named_parameters() if weight.grad is not None}
+def scores_and_gradients(ranker: Ranker) -> tuple[Tensor, dict[str, Tensor]]:
     ranker.zero_grad()
-    as_on_a_gpu(monkeypatch, torch.float32)
-    packed = scores(ranker)
-    packed.sum().backward()  # type: ignore[no-untyped-call]
-    np.testing.assert_allclose(packed.detach(), usual.detach(), rtol=1e-5, atol=1e-5)
-    for name, weight in ranker.named_parameters():
-        if name in expected:
-            assert weight.grad is not None
-            np.testing.assert_allclose(weight.grad, expected[name], rtol=1e-3, atol=1e-4, err_msg=name)
+    given = scores(ranker)
+    given.sum().backward()  # type: ignore[no-untyped-call]
+    return given.detach(), {name: weight.grad for name, weight in ranker.named_parameters() if weight.grad is not None}
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_less_than_the_library_computes_scores_and_gradients_stay(
+    kind: str, packed: bool, rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranker, whole = copy.deepcopy(rankers[kind]), copy.deepcopy(rankers[kind])
+    for encoder in whole.lean_encoders:
+        encoder.first_only = False
+    expected, its_gradients = scores_and_gradients(whole)
+    if packed:
+        as_on_a_gpu(monkeypatch, torch.float32)
+    given, gradients = scores_and_gradients(ranker)
+    np.testing.assert_allclose(given, expected, rtol=1e-5, atol=1e-5)
+    assert gradients.keys() == its_gradients.keys()
+    for name, gradient in its_gradients.items():
+        np.testing.assert_allclose(gradients[name], gradient, rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["cross-encoder", "bi-encoder", "parade"])
+def test_where_the_first_token_is_all_that_is_read_the_last_layer_computes_no_other(
+    kind: str, rankers: dict[str, Ranker]
+) -> None:
+    ranker, seen = copy.deepcopy(rankers[kind]), []
+    (encoder,) = ranker.lean_encoders
+    layers: Any = packing.layers_of(encoder._encoder)
+    for layer in layers.layer:
+        layer.register_forward_hook(lambda layer, inputs, output: seen.append(output.shape[1]))
+    scores(ranker)
+    passes = [seen[start : start + len(layers.layer)] for start in range(0, len(seen), len(layers.layer))]
+    assert passes
+    assert all(min(first) > 1 and last == 1 for *first, last in passes)
 
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")

@@ -2,7 +2,7 @@
 
 Written out because a library's layer launches many more kernels than are needed: query, key and value are one product
 here, and on a GPU that has Triton all of it is one function with a gradient of its own (`fused.py`). Where all that is
-read of a text is its first token, the last layer computes no other.
+read of a text is its first token, the last layer computes no other, on a CPU too, where the others are the library's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import layer_norm, linear
+from torch.nn.functional import layer_norm, linear, scaled_dot_product_attention
 from transformers.activations import GELUActivation
 
 HEAD_SIZES = (16, 32, 64, 128)
@@ -88,6 +88,22 @@ def block(states: Tensor, layer: Any, names: Names, heads: int, spans: Spans, fi
         asking, asked_by = states, spans
         asks, keys, values = linear(states, *_joined(query, key, value)).view(-1, 3, *size).unbind(1)
     seen = attend(asks, keys, values, asked_by, spans).flatten(1)
+    return _after_attention(asking, seen, layer, names)
+
+
+def first_tokens(states: Tensor, layer: Any, names: Names, heads: int, mask: Tensor | None) -> Tensor:
+    """What a layer makes of the first token of each padded text. [texts, width, size] -> [texts, 1, size]"""
+    query, key, value = map(layer.get_submodule, names[:3])
+    asking = states[:, :1]
+    asks, keys, values = (
+        part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in (query(asking), key(states), value(states))
+    )
+    seen = scaled_dot_product_attention(asks, keys, values, None if mask is None else mask[:, :, :1])
+    return _after_attention(asking, seen.transpose(1, 2).flatten(2), layer, names)
+
+
+def _after_attention(asking: Tensor, seen: Tensor, layer: Any, names: Names) -> Tensor:
+    mix, mix_norm, wide, narrow, norm, activation = map(layer.get_submodule, names[3:])
     mixed = _norm(asking + mix(seen), mix_norm)
     return _norm(mixed + narrow(activation(wide(mixed))), norm)
 

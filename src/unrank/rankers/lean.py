@@ -8,7 +8,7 @@ frozen layers whose result is known.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from unrank.rankers import precision
 from unrank.rankers.frozen_start import FrozenStart, beginning_with
-from unrank.rankers.packing import Run, family_of, layers_of, run_packed
+from unrank.rankers.packing import Run, family_of, last_layer_for_first_tokens, layers_of, run_packed
 from unrank.rankers.precision import LowWeights
 from unrank.rankers.replay import Replays
 from unrank.rankers.shape import Shape
@@ -63,11 +63,13 @@ class LeanEncoder:
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         encoder = self._encoder
         plain = type(encoder).forward
+        lengths = self._lengths if family_of(encoder) else None
         if not on_gpu(encoder):
-            with beginning_with(self.start, self._texts, encoder):
+            firsts = last_layer_for_first_tokens(encoder) if self.first_only and lengths is not None else nullcontext()
+            with firsts, beginning_with(self.start, self._texts, encoder):
                 return plain(encoder, *inputs, **options)
-        if self._lengths is not None and family_of(encoder):
-            return run_packed(encoder, self._lengths, self.first_only, self, *inputs, **options)
+        if lengths is not None:
+            return run_packed(encoder, lengths, self.first_only, self, *inputs, **options)
         with self._low_weights.in_place():
             output = plain(encoder, *inputs, **options)
         for name, value in output.items():

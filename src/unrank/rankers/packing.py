@@ -20,7 +20,7 @@ from transformers.modeling_outputs import (
     BaseModelOutputWithPoolingAndCrossAttentions,
 )
 
-from unrank.rankers.blocks import BERT, DISTILBERT, Names, Spans, block
+from unrank.rankers.blocks import BERT, DISTILBERT, Names, Spans, block, first_tokens
 from unrank.rankers.shape import Shape
 from unrank.rankers.staging import to_device
 from unrank.rankers.tokens import Ints
@@ -156,3 +156,20 @@ def _layers_replaced(encoder: Any, spans: Spans, family: Family, first_only: boo
     finally:
         config._attn_implementation = usual
         del layers.forward
+
+
+@contextmanager
+def last_layer_for_first_tokens(encoder: Any) -> Iterator[None]:
+    """While all that is read of padded texts is their first token, the last layer computes no other."""
+    family, layers = FAMILIES[encoder.config.model_type], layers_of(encoder)
+    assert layers is not None
+    last, heads = layers.layer[-1], encoder.config.num_attention_heads
+
+    def forward(hidden_states: Tensor, attention_mask: Tensor | None = None, *_: Any, **__: Any) -> Tensor:
+        return first_tokens(hidden_states, last, family.names, heads, attention_mask)
+
+    last.forward = forward
+    try:
+        yield
+    finally:
+        del last.forward
