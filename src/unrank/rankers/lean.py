@@ -2,7 +2,7 @@
 
 On a GPU it computes in bfloat16 and without its padding: the weights stay float32, so that small steps count, and each
 pass casts them; the layers of families that allow it see the tokens of all texts end to end. On a CPU it passes over
-frozen layers whose result is known.
+frozen layers whose result is known. On either the last layer computes no more of a text than is read.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from unrank.rankers import precision
 from unrank.rankers.frozen_start import FrozenStart, beginning_with
+from unrank.rankers.gelu import quicken
 from unrank.rankers.packing import Run, family_of, last_layer_for_first_tokens, layers_of, run_packed
 from unrank.rankers.precision import LowWeights
 from unrank.rankers.replay import Replays
@@ -36,6 +37,7 @@ class LeanEncoder:
         self._lengths: Ints | None = None
         self._texts: Tokens | None = None
         self._again = False
+        quicken(encoder)
         encoder.forward = self  # also where a library calls `forward` itself
 
     @property
