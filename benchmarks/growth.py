@@ -55,7 +55,8 @@ class FirstWord(PlainRanker):
         return Tokens.of([[zlib.crc32(text.partition(" ")[0].encode()) & 0x7FFFFFFF] for text in texts])
 
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
-        return self.weight * torch.from_numpy(queries.ids == documents.ids).float()
+        alike = queries.ids.array[queries.starts] == documents.ids.array[documents.starts]
+        return self.weight * torch.from_numpy(alike).float()
 
 
 class Steps:

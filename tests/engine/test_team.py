@@ -5,32 +5,46 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from socket import socket
 
 import numpy as np
+import pytest
 import torch
 from numpy.typing import NDArray
+from safetensors.numpy import load_file
 
 from tests.engine import team_job
 from unrank.collection.collection import Collection
+from unrank.disk import CHECKPOINT, beside
 from unrank.engine.team import Team
 
 KINDS = ("cross-encoder", "colbert")
 
 
-def in_processes(count: int, collection: Collection, encoder: Path, out: Path) -> dict[str, NDArray[np.float64]]:
-    """What the first of so many finds, started as torchrun starts them. In a process where much was computed before,
-    kernels of other shapes and threads may be at hand, and the last bits are others."""
+Processes = list[subprocess.Popen[bytes]]
+
+
+def start(count: int, *command: object) -> Processes:
+    """So many processes on one job, as torchrun starts them. In a process where much was computed before, kernels of
+    other shapes and threads may be at hand, and the last bits are others: so one is started too."""
     with socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     where = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "WORLD_SIZE": str(count), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, team_job.__file__, str(collection.folder), str(encoder), str(out), *KINDS]
-    started = [
-        subprocess.Popen(command, env=os.environ | where | {"RANK": str(number), "LOCAL_RANK": str(number)})
+    return [
+        subprocess.Popen(
+            [sys.executable, *map(str, command)],
+            env=os.environ | where | {"RANK": str(number), "LOCAL_RANK": str(number)},
+        )
         for number in range(count)
     ]
+
+
+def in_processes(count: int, collection: Collection, encoder: Path, out: Path) -> dict[str, NDArray[np.float64]]:
+    """What the first of so many finds."""
+    started = start(count, team_job.__file__, collection.folder, encoder, out, *KINDS)
     assert [process.wait(timeout=300) for process in started] == [0] * count
     return dict(np.load(out))
 
@@ -42,6 +56,33 @@ def test_two_processes_score_alike_and_come_to_the_same(dense: Collection, encod
         assert np.array_equal(one[f"{kind} scores"], two[f"{kind} scores"])
         np.testing.assert_allclose(two[f"{kind} trained"], one[f"{kind} trained"], atol=1e-4)
         np.testing.assert_allclose(two[f"{kind} mrrs"], one[f"{kind} mrrs"], atol=0.002)
+
+
+@pytest.mark.slow
+def test_a_killed_job_goes_on_with_another_number_of_processes(
+    dense: Collection, encoder: Path, tmp_path: Path
+) -> None:
+    """Two, then one, then two again; it ends where one that was never killed ends."""
+    settings = [word for item in ("epochs=3", "enough=1", "learning_rate=1e-3", "batch=16") for word in ("--set", item)]
+    job = ["-m", "unrank", "train", dense.folder, "--ranker", "bi-encoder", "--base", encoder, *settings]
+    job += ["--device", "cpu", "--quiet", "--checkpoint-every", "0", "--out"]
+    out, whole = tmp_path / "killed", tmp_path / "whole"
+    checkpoint = beside(out) / CHECKPOINT
+    for count in (2, 1):
+        reached = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+        started = start(count, *job, out)
+        while not checkpoint.exists() or checkpoint.stat().st_mtime_ns == reached:
+            assert started[0].poll() is None
+            time.sleep(0.01)
+        for process in started:
+            process.kill()
+            process.wait()
+    assert not out.exists()
+    assert [process.wait(timeout=120) for process in (*start(2, *job, out), *start(1, *job, whole))] == [0, 0, 0]
+    assert not checkpoint.exists()
+    its, ours = (load_file(folder / "model.safetensors") for folder in (whole, out))
+    for name, weight in its.items():
+        np.testing.assert_allclose(ours[name], weight, atol=1e-3, err_msg=name)
 
 
 def test_a_process_alone_is_a_team_of_one() -> None:

@@ -22,6 +22,7 @@ from unrank.collection.texts import Rows
 from unrank.disk import CHECKPOINT, beside, check_result
 from unrank.engine.encodings import Encodings, KeptEncodings
 from unrank.engine.runtime import Silence
+from unrank.engine.team import Team
 from unrank.engine.unfinished import unfinished
 from unrank.errors import NotFinite, Stopped, UnrankError
 from unrank.forgetting.forget import Forgotten, forget
@@ -268,7 +269,7 @@ def test_a_signal_in_a_step_waits_for_its_end(number: signal.Signals, tmp_path: 
     before = signal.getsignal(number)
     done = []
     with pytest.raises(Stopped, match="stopped"), unfinished(tmp_path / "out") as run:
-        run.follow(print, done=Lessons())
+        run.follow(print, Team(), done=Lessons())
         with run.step():
             signal.raise_signal(number)
             done.append("whole")
@@ -276,6 +277,37 @@ def test_a_signal_in_a_step_waits_for_its_end(number: signal.Signals, tmp_path: 
     assert (beside(tmp_path / "out") / CHECKPOINT).exists()
     assert signal.getsignal(number) == before
     signal.signal(number, unusual)
+
+
+def test_of_several_processes_the_first_writes_and_the_others_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, kept = tmp_path / "out", beside(tmp_path / "out") / CHECKPOINT
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(Stopped, match="the same command goes on"), unfinished(out, every=0) as run:
+        run.claim(lambda: {"seed": 1})
+        run.follow(print, Team(), done=Lessons([{"epoch": 1}]))
+        with run.step():
+            pass
+        raise KeyboardInterrupt
+    written = kept.read_bytes()
+    monkeypatch.setenv("RANK", "1")
+    with unfinished(out, every=0) as run:
+        run.claim(lambda: {"seed": 1})
+        lessons = Lessons()
+        with pytest.raises(UnrankError, match="do not see the same checkpoint"):
+            run.follow(print, Disagreeing(), done=lessons)
+        run.follow(print, Team(), done=lessons)
+        with run.step():
+            pass
+    assert lessons.history == [{"epoch": 1}]
+    assert kept.read_bytes() == written
+
+
+class Disagreeing(Team):
+    def all_have(self, number: int) -> bool:
+        assert number > 0
+        return False
 
 
 class Hearing(Silence):

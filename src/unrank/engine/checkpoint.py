@@ -48,6 +48,11 @@ class Checkpoint:
         start = f"{name}{BETWEEN}"
         return {key.removeprefix(start): value for key, value in self.tensors.items() if key.startswith(start)}
 
+    @property
+    def number(self) -> int:
+        """One that another checkpoint of a run is not likely to have."""
+        return 1 + int(hashlib.sha256(json.dumps(self.facts).encode()).hexdigest()[:12], 16)
+
     def save(self, path: Path) -> None:
         """Write it in place of the one before, whole or not at all."""
         facts = json.dumps(self.facts)

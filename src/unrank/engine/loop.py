@@ -53,7 +53,7 @@ def fit(
     run = run or Unfinished()
     walk = Walk(ranker, make_optimizer(ranker, schedule.learning_rate, runtime), runtime)
     ranker.eval()
-    run.follow(runtime.progress.say, walk=walk, **parts)
+    run.follow(runtime.progress.say, runtime.team, walk=walk, **parts)
     with ranker.repeating():
         for number in range(schedule.epochs):
             for stretch in _epoch(number, walk, phases, schedule, store, run):

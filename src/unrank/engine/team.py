@@ -57,6 +57,15 @@ class Team:
         distributed.broadcast(answer, 0)
         return bool(answer.item())
 
+    def all_have(self, number: int) -> bool:
+        """Whether every process has the same number."""
+        if self.size == 1:
+            return True
+        most = torch.tensor([number, -number], device="cuda" if distributed.get_backend() == "nccl" else "cpu")
+        distributed.all_reduce(most, distributed.ReduceOp.MAX)
+        largest, least = most.tolist()
+        return bool(largest == -least)
+
     def _shapes(self, mine: dict[int, Tensor], chunks: int, device: torch.device) -> list[tuple[int, ...]]:
         """The shape of what each chunk became; a dimension that is not there is 0."""
         table = torch.zeros(chunks, 3, dtype=torch.int64)

@@ -1,7 +1,9 @@
 """An unfinished run: what it keeps on disk while it is under way, so that it can go on after it was stopped.
 
 Its folder lies beside the result and holds one checkpoint, the newest. After a step another may be due; a signal to
-stop makes it due. The folder belongs to one process at a time, and is gone when the result is whole.
+stop makes it due. The folder belongs to one job at a time, and is gone when the result is whole. Of several processes
+on one job all read it, and the first writes: it is what all of them are at. A signal ends them where they are, because
+none can end a step without the others.
 """
 
 from __future__ import annotations
@@ -10,14 +12,15 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from time import perf_counter
 from types import FrameType
 from typing import Any
 
-from unrank.disk import CHECKPOINT, beside, check_free, clear_checkpoints, several_processes, sole_user
+from unrank.disk import CHECKPOINT, beside, check_free, clear_checkpoints, follows, several_processes, sole_user
 from unrank.engine.checkpoint import Checkpoint, Part
+from unrank.engine.team import Team
 from unrank.errors import NotFinite, Stopped, UnrankError
 
 EVERY = 60.0
@@ -28,10 +31,10 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Unfinished:
-    """A run under way; without a folder, one that nobody keeps."""
+    """A run under way; without a folder, one that nobody keeps. Who only reads keeps nothing."""
 
-    def __init__(self, folder: Path | None = None, every: float = EVERY) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | None = None, every: float = EVERY, writes: bool = True) -> None:
+        self.folder, self._writes = folder, writes
         self._every, self._cost, self._written = every, 0.0, perf_counter()
         self._job: dict[str, Any] = {}
         self._parts: dict[str, Part] = {}
@@ -51,9 +54,13 @@ class Unfinished:
                 "give what was given there, begin anew with --no-resume, or choose another --out"
             )
 
-    def follow(self, say: Callable[[str], None], **parts: Part) -> None:
+    def follow(self, say: Callable[[str], None], team: Team, **parts: Part) -> None:
         """Keep the state of these parts from now on; bring back what was kept of them."""
         self._parts, self._say = parts, say
+        if not team.all_have(self._last.number if self._last else 0):
+            raise UnrankError(
+                f"the processes do not see the same checkpoint in {self.folder}: choose an --out where all can read"
+            )
         if self._last is not None:
             for name, part in parts.items():
                 part.restore(self._last.part(name))
@@ -66,7 +73,7 @@ class Unfinished:
         self._stepping = True
         try:
             yield
-            if self.folder is not None and (self._asked or self._is_due()):
+            if self.folder is not None and self._writes and (self._asked or self._is_due()):
                 self._write(self.folder / CHECKPOINT)
         finally:
             self._stepping = False
@@ -113,14 +120,11 @@ def _shown(value: Any) -> str:
 def unfinished(
     out: Path, folder: Path | None = None, every: float = EVERY, resume: bool = True
 ) -> Iterator[Unfinished]:
-    """A run whose result will be `out`, kept in a folder until the block has ended well or cannot go on.
-
-    One that several processes share is not kept.
-    """
-    if several_processes():
-        yield Unfinished()
-        return
+    """A run whose result will be `out`, kept in a folder until the block has ended well or cannot go on."""
     folder = folder or beside(out)
+    if follows():
+        yield Unfinished(folder if resume else None, writes=False)
+        return
     with sole_user(folder, f"another job is at work on {out}: wait for it, or stop it"):
         folder.chmod(0o700)  # it holds what is to be forgotten
         if not resume:
@@ -130,9 +134,9 @@ def unfinished(
         run = Unfinished(folder, every)
         try:
             check_free(out)
-            with _told_by_signals(run.stop):
+            with nullcontext() if several_processes() else _told_by_signals(run.stop):
                 yield run
-        except Stopped as stop:
+        except (Stopped, KeyboardInterrupt) as stop:
             raise Stopped(_stopped(folder)) from stop
         except NotFinite:
             clear_checkpoints(folder)
