@@ -133,6 +133,7 @@ def test_what_is_kept_still(grid: Grid) -> None:
     [
         ("cocol,freeze=documents", '["cross-encoder"]', "a cross-encoder stores no vectors of documents"),
         ("cocol,freeze=queries", '["bi-encoder"]', "unknown side to freeze 'queries'"),
+        ("cocol,train_layers=", '["bi-encoder"]', "unknown choice of layers ''"),
         ("cocol,train_layers=some", '["bi-encoder"]', "unknown choice of layers 'some'"),
         ("retrain,freeze=documents", '["bi-encoder"]', "retrain begins anew"),
     ],

@@ -247,6 +247,59 @@ def test_a_line_that_lies_below_the_target_is_left_after_three_measurements() ->
     assert ranker.weight.item() == START
 
 
+class Told:
+    """Measurements one after another, and estimates that say nothing."""
+
+    exact = False
+
+    def __init__(self, *measured: float) -> None:
+        self._measured = iter(measured)
+
+    def measure(self) -> float:
+        return next(self._measured)
+
+    def estimate(self) -> float:
+        return 0.5
+
+
+@pytest.mark.parametrize(
+    ("measured", "evaluations", "forget"),
+    [
+        ((0.4, 0.45, 0.7, 0.501), 4, 0.501),  # the start is above indeed: the search goes on below it
+        ((0.4, 0.45, 0.502), 3, 0.502),  # the start is the target
+        ((0.47, 0.45, 0.46), 3, 0.47),  # the start is below, and further than what was met on the way
+        ((0.6, 0.45, 0.501), 3, 0.501),  # one was above, so the start need not be asked
+    ],
+)
+def test_after_two_measurements_below_the_target_the_start_is_measured(
+    measured: tuple[float, ...], evaluations: int, forget: float
+) -> None:
+    ranker = OneWeight(START)
+    above = weights_of(ranker)
+    with torch.no_grad():
+        ranker.weight.fill_(END)
+    landing = land(ranker, above, Ends(0.55, 0.2, measured=False), 0.5, NEAR, Told(*measured))
+    assert (landing.forget, landing.evaluations) == (forget, evaluations)
+
+
+def test_the_search_goes_on_from_what_the_start_measured() -> None:
+    ranker = OneWeight(START)
+    above = weights_of(ranker)
+    with torch.no_grad():
+        ranker.weight.fill_(END)
+    asked: list[float] = []
+
+    class Watched(Told):
+        def measure(self) -> float:
+            asked.append((ranker.weight.item() - START) / (END - START))
+            return super().measure()
+
+    land(ranker, above, Ends(0.55, 0.2, measured=False), 0.5, NEAR, Watched(0.4, 0.3, 0.9, 0.2, 0.5))
+    assert asked[2] == 0.0
+    low, high = asked[1], asked[3]
+    assert asked[4] < high and asked[3] < low  # between the start and the lowest that was below
+
+
 def steered(bias: float, epochs: int = 10) -> tuple[OneWeight, Steering, Landing | None]:
     """Ten epochs from 2 to 4, in which the MRR falls from .9 to .2; .5 is asked for, by estimates that mislead."""
     ranker = OneWeight(START)

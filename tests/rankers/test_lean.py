@@ -161,7 +161,7 @@ def test_lengths_are_forgotten_after_the_pass(rankers: dict[str, Ranker]) -> Non
     assert held is not None
     with pytest.raises(ZeroDivisionError), held.reading(np.array([1])):
         _ = 1 / 0
-    assert held._lengths is None
+    assert held._now.lengths is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -46,7 +46,7 @@ def read_choice(text: str, ranker: str, training: Retrain, epochs: int | None) -
         return Choice(training, None, label)
     if method.steered and epochs is not None:
         method = make_method(name, {"epochs": str(epochs)} | given, ranker, preset or None)
-    return Choice(method, preset or None, label, read_layers(layers) if layers else None, freeze)
+    return Choice(method, preset or None, label, read_layers(layers) if layers is not None else None, freeze)
 
 
 def read_settings(text: str) -> dict[str, str]:

@@ -95,7 +95,8 @@ def land(ranker: Ranker, above: Weights, ends: Ends, target: float, near: float,
         if evaluations == MISSES and line.low == 0.0 and forget < target - near and not gauge.exact:
             evaluations, forget = evaluations + 1, value_at(0.0, gauge.measure)
             if forget <= target + near:  # the target does not lie on this line
-                best = Landing(0.0, forget, evaluations)
+                if abs(forget - target) <= near or best is None or best.forget < forget:
+                    best = Landing(0.0, forget, evaluations)
                 break
             line = replace(line, low_value=forget)
     if best is not None and best.share < 1.0:

@@ -50,7 +50,7 @@ class Cocol(Method):
     held_disjoint: int = 20
     """The most disjoint pairs that are held for each forget pair; a small request holds a thousand."""
     held_an_epoch: int = 1
-    """So many of them an epoch holds, others in the next; at least a thousand."""
+    """So many of them an epoch holds, drawn anew each time; at least a thousand."""
     looked_at: int = LOOKED_AT
     """How many negatives of a query the teacher looks at, and may be held in place."""
     phases: Literal["two", "joint"] = "two"

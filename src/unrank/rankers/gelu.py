@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import gelu
 from transformers.activations import GELUActivation
 
@@ -26,7 +27,7 @@ def quicken(encoder: nn.Module) -> None:
 
 
 def _forward(states: Tensor) -> Tensor:
-    if states.device.type != "cpu" or not states.requires_grad:
+    if states.device.type != "cpu" or states.dtype != torch.float32 or not states.requires_grad:
         return gelu(states)
     activated: Tensor = _Gelu.apply(states)  # type: ignore[no-untyped-call]
     return activated
@@ -41,6 +42,7 @@ class _Gelu(torch.autograd.Function):
         return gelu(states)
 
     @staticmethod
+    @once_differentiable
     def backward(context: Any, gradient: Tensor) -> Tensor:
         (states,) = context.saved_tensors
         below = torch.erf(states * math.sqrt(0.5)).add_(1).mul_(0.5)

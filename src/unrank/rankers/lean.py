@@ -8,8 +8,9 @@ frozen layers whose result is known. On either the last layer computes no more o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +18,23 @@ from torch import Tensor, nn
 from unrank.rankers import precision
 from unrank.rankers.frozen_start import FrozenStart, beginning_with
 from unrank.rankers.gelu import quicken
-from unrank.rankers.packing import Run, family_of, last_layer_for_first_tokens, layers_of, run_packed
+from unrank.rankers.packing import LastLayer, Run, family_of, first_tokens_alone, layers_of, run_packed
 from unrank.rankers.precision import LowWeights
 from unrank.rankers.replay import Replays
 from unrank.rankers.shape import Shape
 from unrank.rankers.tokens import Ints, Tokens
+
+
+class Reading(NamedTuple):
+    """What is known of the texts that are read."""
+
+    lengths: Ints | None = None
+    texts: Tokens | None = None
+    again: bool = False
+
+
+_reading: ContextVar[tuple[LeanEncoder | None, Reading]] = ContextVar("reading", default=(None, Reading()))
+"""What this thread reads, and with which encoder."""
 
 
 class LeanEncoder:
@@ -34,10 +47,9 @@ class LeanEncoder:
         self._low_weights = LowWeights(encoder)
         self._replays: Replays | None = None
         self.start: FrozenStart | None = None
-        self._lengths: Ints | None = None
-        self._texts: Tokens | None = None
-        self._again = False
         quicken(encoder)
+        if family_of(encoder):
+            LastLayer(encoder)
         encoder.forward = self  # also where a library calls `forward` itself
 
     @property
@@ -56,19 +68,25 @@ class LeanEncoder:
         """While texts of these lengths are read. Known here, they need not be asked of the device, which would wait.
         Without lengths nothing is packed; without texts nothing is remembered. What will be read again on the way back
         (`torch.utils.checkpoint`) cannot be replayed."""
-        self._lengths, self._texts, self._again = lengths, texts, again
+        before = _reading.set((self, Reading(lengths, texts, again)))
         try:
             yield
         finally:
-            self._lengths, self._texts, self._again = None, None, False
+            _reading.reset(before)
+
+    @property
+    def _now(self) -> Reading:
+        reader, reading = _reading.get()
+        return reading if reader is self else Reading()
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         encoder = self._encoder
         plain = type(encoder).forward
-        lengths = self._lengths if family_of(encoder) else None
+        reading = self._now
+        lengths = reading.lengths if family_of(encoder) else None
         if not on_gpu(encoder):
-            firsts = last_layer_for_first_tokens(encoder) if self.first_only and lengths is not None else nullcontext()
-            with firsts, beginning_with(self.start, self._texts, encoder):
+            firsts = first_tokens_alone(self.first_only and lengths is not None)
+            with firsts, beginning_with(self.start, reading.texts, encoder):
                 return plain(encoder, *inputs, **options)
         if lengths is not None:
             return run_packed(encoder, lengths, self.first_only, self, *inputs, **options)
@@ -92,7 +110,7 @@ class LeanEncoder:
 
     @property
     def _may_replay(self) -> bool:
-        return torch.is_grad_enabled() and not self._again
+        return torch.is_grad_enabled() and not self._now.again
 
     @contextmanager
     def repeating(self) -> Iterator[None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -158,18 +159,31 @@ def _layers_replaced(encoder: Any, spans: Spans, family: Family, first_only: boo
         del layers.forward
 
 
+class LastLayer:
+    """Takes the place of the last layer's `forward`: of padded texts it computes the first token alone, where whoever
+    calls the encoder reads no other."""
+
+    def __init__(self, encoder: Any) -> None:
+        layers = layers_of(encoder)
+        assert layers is not None
+        self._layer, self._heads = layers.layer[-1], encoder.config.num_attention_heads
+        self._names = FAMILIES[encoder.config.model_type].names
+        self._layer.forward = self
+
+    def __call__(self, hidden_states: Tensor, attention_mask: Tensor | None = None, *more: Any, **options: Any) -> Any:
+        if not _first_tokens_alone.get():
+            return type(self._layer).forward(self._layer, hidden_states, attention_mask, *more, **options)
+        return first_tokens(hidden_states, self._layer, self._names, self._heads, attention_mask)
+
+
+_first_tokens_alone = ContextVar("first_tokens_alone", default=False)
+
+
 @contextmanager
-def last_layer_for_first_tokens(encoder: Any) -> Iterator[None]:
-    """While all that is read of padded texts is their first token, the last layer computes no other."""
-    family, layers = FAMILIES[encoder.config.model_type], layers_of(encoder)
-    assert layers is not None
-    last, heads = layers.layer[-1], encoder.config.num_attention_heads
-
-    def forward(hidden_states: Tensor, attention_mask: Tensor | None = None, *_: Any, **__: Any) -> Tensor:
-        return first_tokens(hidden_states, last, family.names, heads, attention_mask)
-
-    last.forward = forward
+def first_tokens_alone(wanted: bool) -> Iterator[None]:
+    """While this thread reads nothing else of what an encoder gives."""
+    before = _first_tokens_alone.set(wanted)
     try:
         yield
     finally:
-        del last.forward
+        _first_tokens_alone.reset(before)

@@ -26,7 +26,7 @@ from unrank.rankers.tokens import Tokens, mask_of
 from unrank.rankers.transformer import longest_input
 
 TEXTS_AT_ONCE = 256
-AS_LISTS = {"common": {"return_tensors": None}, "text": {"padding": False}}
+AS_LISTS = {"common": {"return_tensors": None, "padding": False}, "text": {"padding": False}}
 """What spares the library padding texts and making tensors of them, where nothing is added to a text."""
 PROMPTS: dict[Role, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
 
@@ -125,8 +125,10 @@ def modules_of(model: Any, role: Role) -> list[Any]:
 
 
 def _reads_first_only(modules: Sequence[Any]) -> bool:
-    """Whether the encoder's first token is all that the next module takes of a text."""
-    return len(modules) > 1 and isinstance(modules[1], Pooling) and modules[1].pooling_mode == "cls"
+    """Whether the encoder's first token is all that the next module takes of a text; where the prompt is not pooled, it
+    takes the first token after it."""
+    pooling = modules[1] if len(modules) > 1 else None
+    return isinstance(pooling, Pooling) and pooling.pooling_mode == "cls" and bool(pooling.include_prompt)
 
 
 def part_sides(model: Any) -> None:
