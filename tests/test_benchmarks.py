@@ -122,3 +122,9 @@ def test_steps_are_timed(encoder: Path, dense: Collection) -> None:
     )
     assert [line.split(":")[0] for line in told.splitlines()] == ["bi-encoder, 8 triples", "bi-encoder, 16 triples"]
     assert all(" ms a step, " in line for line in told.splitlines())
+
+
+@pytest.mark.slow
+def test_several_processes_score_as_one(dense: Collection, encoder: Path) -> None:
+    said = run("processes.py", dense.folder, "--base", encoder, "--lists", "4", "--rankers", "bi-encoder")
+    assert "scores are the same to the last bit" in said

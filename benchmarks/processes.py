@@ -1,0 +1,94 @@
+"""Scoring by several processes against one: the wall time, and whether the scores are the same to the last bit.
+
+    python benchmarks/processes.py COLLECTION [--rankers cross-encoder bi-encoder] [--processes 2] [--lists 20]
+        [--base FOLDER] [--device cpu]
+
+On a CPU each process has one thread; the machine should have as many cores as there are processes, and nothing else to
+do. It starts itself as torchrun would.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from socket import socket
+
+import numpy as np
+from numpy.typing import NDArray
+from stopwatch import seconds
+
+from unrank import open_collection
+from unrank.disk import follows
+from unrank.forgetting.workshop import Workshop
+from unrank.rankers import create_ranker
+
+FOUND = "UNRANK_BENCHMARK_FOUND"
+"""Set where this process is one of those that are timed: the file that the first writes."""
+
+
+def score(arguments: argparse.Namespace, kind: str, found: Path) -> None:
+    """Score lists after a few to warm up; the first process writes what it took and what they scored."""
+    collection = open_collection(arguments.collection)
+    ranker = create_ranker(kind, arguments.base, 0)
+    workshop = Workshop.open(ranker, collection, None, arguments.device)
+    scorer, device = workshop.scorer(ranker), workshop.runtime.device
+    pairs = collection.list_pairs(collection.test_queries[: arguments.lists])
+    workshop.store.read(pairs)
+    scorer(pairs[: len(pairs) // 10])
+    started = seconds(device)
+    scores = scorer(pairs)
+    took = seconds(device) - started
+    if not follows():
+        np.savez(found, took=took, scores=scores)
+
+
+def in_processes(count: int, kind: str, given: Sequence[str], folder: Path) -> tuple[float, NDArray[np.float32]]:
+    with socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    found = folder / f"{kind}-{count}.npz"
+    where = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "WORLD_SIZE": str(count), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, __file__, *given, "--rankers", kind]
+    started = [
+        subprocess.Popen(
+            command, env=os.environ | where | {"RANK": str(rank), "LOCAL_RANK": str(rank), FOUND: str(found)}
+        )
+        for rank in range(count)
+    ]
+    if any(process.wait() for process in started):
+        sys.exit(1)
+    with np.load(found) as written:
+        return float(written["took"]), written["scores"]
+
+
+def main() -> None:
+    told = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    told.add_argument("collection", type=Path)
+    told.add_argument("--rankers", nargs="+", default=["cross-encoder", "bi-encoder"])
+    told.add_argument("--processes", type=int, default=2)
+    told.add_argument("--lists", type=int, default=20)
+    told.add_argument("--base")
+    told.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    arguments = told.parse_args()
+    if FOUND in os.environ:
+        score(arguments, arguments.rankers[0], Path(os.environ[FOUND]))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in arguments.rankers:
+            alone, its = in_processes(1, kind, sys.argv[1:], Path(folder))
+            together, theirs = in_processes(arguments.processes, kind, sys.argv[1:], Path(folder))
+            same = "the same to the last bit" if np.array_equal(its, theirs) else "NOT the same"
+            print(
+                f"{kind}: {len(its):,} pairs in {alone:.1f} s by one process, {together:.1f} s by "
+                f"{arguments.processes}: {together / alone:.2f}; scores are {same}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
