@@ -6,12 +6,12 @@ import copy
 from dataclasses import replace
 
 import numpy as np
-import torch
 
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition
-from unrank.engine.loop import step
+from unrank.engine.loop import make_optimizer, step
 from unrank.engine.runtime import Device
+from unrank.engine.samples import Phase
 from unrank.engine.scoring import scores_of
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.freezing import Freeze, check_freeze, freeze_side, keep_frozen
@@ -20,8 +20,12 @@ from unrank.methods.base import Method, OneShot
 from unrank.methods.retrain import Retrain
 from unrank.rankers.base import Ranker
 
-TIMED_LISTS = 3
-TIMED_SAMPLES = 8
+TIMED_LISTS = {"cpu": 3, "cuda": 256}
+TIMED_SAMPLES = {"cpu": 8, "cuda": 256}
+"""The most in a step: on a GPU as many as a step of the method has, on a CPU as few as tell."""
+TIMED_STEPS = {"cpu": 1, "cuda": 3}
+WARM_UP = {"cpu": 0, "cuda": 3}
+"""Steps in which a GPU compiles its kernels and records its passes."""
 TYPICAL_EPOCHS = 4
 TYPICAL_CHECKS = 8
 
@@ -53,7 +57,7 @@ def estimate(
 
 
 def _seconds_a_list(ranker: Ranker, workshop: Workshop) -> float:
-    queries = np.unique(workshop.parts.forget[:, 0])[:TIMED_LISTS]
+    queries = np.unique(workshop.parts.forget[:, 0])[: TIMED_LISTS[workshop.runtime.device.type]]
     pairs = workshop.collection.list_pairs(queries)
     scores_of(ranker, workshop.store, pairs, workshop.runtime)  # tokenises and warms up
     clock = Clock(workshop.runtime)
@@ -63,18 +67,25 @@ def _seconds_a_list(ranker: Ranker, workshop: Workshop) -> float:
 
 
 def _seconds_an_epoch(ranker: Ranker, pupil: Ranker, workshop: Workshop, method: Method, base: str | None) -> float:
-    """A few samples of each phase, scaled to all of them."""
-    optimizer = torch.optim.AdamW(pupil.parameters(), lr=0.0, weight_decay=0.0)
-    parts, first = workshop.parts, slice(TIMED_SAMPLES)
+    """Some samples of each phase, scaled to all of them."""
+    parts, first = workshop.parts, slice(TIMED_SAMPLES[workshop.runtime.device.type])
     few = replace(parts, forget=parts.forget[first], entangled=parts.entangled[first], disjoint=parts.disjoint[first])
-    plans = [method.plan(replace(workshop, parts=these).task(ranker, base)) for these in (parts, few)]
-    seconds = 0.0
-    for whole, part in zip(*plans, strict=True):
-        drawn = part.draw(np.random.default_rng(0))
-        if not len(drawn):
-            continue
-        clock = Clock(workshop.runtime)
-        with clock.on("step"):
-            step(pupil, part, drawn.take(np.arange(len(drawn))[first]), optimizer, workshop.store, workshop.runtime)
-        seconds += clock.total * whole.size / min(len(drawn), TIMED_SAMPLES)
-    return seconds
+    whole, part = (method.plan(replace(workshop, parts=these).task(ranker, base)) for these in (parts, few))
+    return sum(
+        all_of_it.size * _seconds_a_sample(pupil, some, workshop) for all_of_it, some in zip(whole, part, strict=True)
+    )
+
+
+def _seconds_a_sample(pupil: Ranker, phase: Phase, workshop: Workshop) -> float:
+    """In steps that leave the weights as they are, after some to warm up."""
+    device, drawn = workshop.runtime.device.type, phase.draw(np.random.default_rng(0))
+    batch = drawn.take(np.arange(min(len(drawn), phase.batch, TIMED_SAMPLES[device])))
+    if not len(batch):
+        return 0.0
+    workshop.store.read(batch.pairs[batch.present])
+    optimizer, clock = make_optimizer(pupil, 0.0, workshop.runtime), Clock(workshop.runtime)
+    with pupil.repeating():
+        for number in range(WARM_UP[device] + TIMED_STEPS[device]):
+            with clock.on("steps" if number >= WARM_UP[device] else "warm-up"):
+                step(pupil, phase, batch, optimizer, workshop.store, workshop.runtime)
+    return clock.seconds["steps"] / (TIMED_STEPS[device] * len(batch))
