@@ -53,7 +53,7 @@ class Team:
         """What the first process was told: clocks differ."""
         if self.size == 1:
             return told
-        answer = torch.tensor([int(told)], device="cuda" if distributed.get_backend() == "nccl" else "cpu")
+        answer = torch.tensor([int(told)], device=_meeting_place())
         distributed.broadcast(answer, 0)
         return bool(answer.item())
 
@@ -61,7 +61,7 @@ class Team:
         """Whether every process has the same number."""
         if self.size == 1:
             return True
-        most = torch.tensor([number, -number], device="cuda" if distributed.get_backend() == "nccl" else "cpu")
+        most = torch.tensor([number, -number], device=_meeting_place())
         distributed.all_reduce(most, distributed.ReduceOp.MAX)
         largest, least = most.tolist()
         return bool(largest == -least)
@@ -74,3 +74,8 @@ class Team:
         table = table.to(device)
         distributed.all_reduce(table)
         return [tuple(size for size in row if size) for row in table.tolist()]
+
+
+def _meeting_place() -> str:
+    """Where a number must lie to be told to the others."""
+    return "cuda" if distributed.get_backend() == "nccl" else "cpu"

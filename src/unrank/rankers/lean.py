@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from unrank.rankers import precision
 from unrank.rankers.frozen_start import FrozenStart, beginning_with
 from unrank.rankers.gelu import quicken
-from unrank.rankers.packing import LastLayer, Run, family_of, first_tokens_alone, layers_of, run_packed
+from unrank.rankers.last_layer import LastLayer, first_tokens_alone
+from unrank.rankers.packing import Run, family_of, layers_of, run_packed
 from unrank.rankers.precision import LowWeights
 from unrank.rankers.replay import Replays
 from unrank.rankers.shape import Shape

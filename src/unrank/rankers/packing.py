@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,7 +20,7 @@ from transformers.modeling_outputs import (
     BaseModelOutputWithPoolingAndCrossAttentions,
 )
 
-from unrank.rankers.blocks import BERT, DISTILBERT, Names, Spans, block, first_tokens
+from unrank.rankers.blocks import BERT, DISTILBERT, Names, Spans, block
 from unrank.rankers.shape import Shape
 from unrank.rankers.staging import to_device
 from unrank.rankers.tokens import Ints
@@ -157,33 +156,3 @@ def _layers_replaced(encoder: Any, spans: Spans, family: Family, first_only: boo
     finally:
         config._attn_implementation = usual
         del layers.forward
-
-
-class LastLayer:
-    """Takes the place of the last layer's `forward`: of padded texts it computes the first token alone, where whoever
-    calls the encoder reads no other."""
-
-    def __init__(self, encoder: Any) -> None:
-        layers = layers_of(encoder)
-        assert layers is not None
-        self._layer, self._heads = layers.layer[-1], encoder.config.num_attention_heads
-        self._names = FAMILIES[encoder.config.model_type].names
-        self._layer.forward = self
-
-    def __call__(self, hidden_states: Tensor, attention_mask: Tensor | None = None, *more: Any, **options: Any) -> Any:
-        if not _first_tokens_alone.get():
-            return type(self._layer).forward(self._layer, hidden_states, attention_mask, *more, **options)
-        return first_tokens(hidden_states, self._layer, self._names, self._heads, attention_mask)
-
-
-_first_tokens_alone = ContextVar("first_tokens_alone", default=False)
-
-
-@contextmanager
-def first_tokens_alone(wanted: bool) -> Iterator[None]:
-    """While this thread reads nothing else of what an encoder gives."""
-    before = _first_tokens_alone.set(wanted)
-    try:
-        yield
-    finally:
-        _first_tokens_alone.reset(before)

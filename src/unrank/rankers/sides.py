@@ -23,9 +23,8 @@ from unrank.errors import UnrankError
 from unrank.rankers.base import Role
 from unrank.rankers.lean import LeanEncoder
 from unrank.rankers.tokens import Tokens, mask_of
-from unrank.rankers.transformer import longest_input
+from unrank.rankers.transformer import TEXTS_AT_ONCE, longest_input
 
-TEXTS_AT_ONCE = 256
 AS_LISTS = {"common": {"return_tensors": None, "padding": False}, "text": {"padding": False}}
 """What spares the library padding texts and making tensors of them, where nothing is added to a text."""
 PROMPTS: dict[Role, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
