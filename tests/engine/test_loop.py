@@ -189,3 +189,27 @@ def test_pauses_within_an_epoch(every: int, epochs: list[float]) -> None:
     assert sum(stretch.steps for stretch in paused) == 10
     assert sum(stretch.samples for stretch in paused) == sum(stretch.samples for stretch in whole)
     assert same(*(weights_of(student) for student in students))
+
+
+def test_the_rate_rises_over_phases_and_epochs_and_then_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven steps an epoch, in phases of four and three."""
+    rates: list[float] = []
+    monkeypatch.setattr("unrank.engine.loop.set_rate", lambda optimizer, rate: rates.append(rate))
+    samples, collection = all_pairs().take(np.arange(12)), collection_of(random_lists(0), 14)
+    phases = [phase(samples, batch=3), phase(samples, batch=4, name="again")]
+    ranker = random_table(collection, 0, values=5)
+    list(fit(ranker, phases, Schedule(2, 0.5, warm_up=10), TokenStore(ranker, collection), Runtime.on("cpu")))
+    assert rates == pytest.approx([0.05 * min(step, 10) for step in range(1, 15)])
+
+
+def test_a_step_goes_as_far_as_its_rate() -> None:
+    """The first step of this optimiser moves every weight that has a gradient by the rate itself."""
+    samples, collection = all_pairs(), collection_of(random_lists(0), 14)
+    moved = []
+    for warm_up in (1, 4):
+        ranker = random_table(collection, 0, values=5)
+        before = weights_of(ranker)
+        schedule = Schedule(1, 0.1, warm_up=warm_up)
+        list(fit(ranker, [phase(samples, batch=999)], schedule, TokenStore(ranker, collection), Runtime.on("cpu")))
+        moved.append(max(float((weight - before[name]).abs().max()) for name, weight in weights_of(ranker).items()))
+    assert moved == pytest.approx([0.1, 0.025], rel=1e-3)

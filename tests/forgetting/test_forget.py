@@ -33,7 +33,7 @@ KEYS = {
     "history", "versions", "hashes",
 }  # fmt: skip
 SETS = {"forget", "entangled", "disjoint", "test", "forget_full"}
-HARD = replace(FAST, learning_rate=4e-3)
+HARD = replace(FAST, learning_rate=4e-3, warm_up=1)
 ONE_EPOCH = Retrain(learning_rate=1e-3, epochs=1, negatives=2, batch=48)
 
 

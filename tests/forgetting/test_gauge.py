@@ -122,3 +122,39 @@ def test_what_fell_below_all_that_is_looked_at_is_taken_to_have_fallen_further(j
     student.score = scorer(0, -9.0)
     assert judge.forget_mrr(student.score) == pytest.approx(1 / 13)
     assert gauge.estimate() - gauge.apart == pytest.approx(sum(1 / place for place in range(5, 14)) / 9)
+
+
+@pytest.mark.usefixtures("smaller")
+def test_near_what_was_measured_less_is_asked_for(judge: Judge) -> None:
+    """The scores of all move alike, so that no candidate changes sides but by the forget pair's own fall."""
+    student = Counting(scorer(0, 0.4))
+    gauge = gauge_of(judge, scorer(0, 0.4), student)
+    gauge.measure()
+    student.score, student.asked = scorer(0, 0.3), 0
+    assert gauge.measure_again() == judge.forget_mrr(student.score)
+    assert 0 < student.asked < len(judge.forget_lists())
+
+
+@pytest.mark.usefixtures("smaller")
+def test_before_any_measurement_all_is_measured(judge: Judge) -> None:
+    student = Counting(scorer(0, 0.2))
+    gauge = gauge_of(judge, scorer(0, 0.4), student)
+    assert gauge.measure_again() == judge.forget_mrr(student.score)
+    assert student.asked == len(judge.forget_lists())
+
+
+@pytest.mark.usefixtures("smaller")
+@pytest.mark.parametrize(("documents", "saves"), [(NEGATIVES * 30, True), (NEGATIVES, False)])
+def test_fewer_pairs_of_the_same_documents_save_a_separable_ranker_nothing(documents: int, saves: bool) -> None:
+    lists = [
+        Listed([row], [30 + (row * NEGATIVES + place) % documents for place in range(NEGATIVES)]) for row in range(30)
+    ]
+    collection = collection_of(lists, 1_000)
+    judge = Judge(collection, forgetting(collection, queries=range(29)))
+    student = Counting(scorer(0, 0.2))
+    gauge = Gauge(judge, scorer(0, 0.4), student, separable=True)
+    assert gauge.exact is not saves
+    gauge.measure()
+    student.asked = 0
+    gauge.measure_again()
+    assert (student.asked < len(judge.forget_lists())) == saves

@@ -74,7 +74,7 @@ def landed(measure: Callable[[float], float], target: float, near: float = NEAR)
             calls += 1
             return measure(round(share(), 14))
 
-        estimate = measure
+        estimate = measure_again = measure
 
     landing = land(ranker, above, Ends(measure(0.0), measure(1.0), measured=True), target, near, Counted())
     assert share() == pytest.approx(landing.share, abs=1e-12)  # the weights lie where it was reported,
@@ -187,6 +187,8 @@ def test_estimates_that_are_off_by_the_same_everywhere_cost_two_measurements() -
             self.measured, self.apart = self.measured + 1, 0.0
             return self.value()
 
+        measure_again = measure
+
         def estimate(self) -> float:
             return self.value() + self.apart
 
@@ -212,6 +214,8 @@ class Misled:
     def measure(self) -> float:
         self.apart = -self._bias * self._share
         return self._value(self._share)
+
+    measure_again = measure
 
     def estimate(self) -> float:
         return self._value(self._share) + self._bias * self._share + self.apart
@@ -258,6 +262,9 @@ class Told:
 
     def measure(self) -> float:
         return next(self._measured)
+
+    def measure_again(self) -> float:
+        return self.measure()
 
     def estimate(self) -> float:
         return 0.5

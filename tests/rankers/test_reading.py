@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
@@ -16,9 +17,9 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from tests.rankers.conftest import enliven
 from tests.tiny import make_tokenizer
-from unrank.rankers import create_ranker, transformer
+from unrank.rankers import create_ranker, reading
 from unrank.rankers.bi_encoder import BiEncoderRanker
-from unrank.rankers.transformer import PlainTokenizer
+from unrank.rankers.reading import PROBES, PlainTokenizer, read_alike
 
 TEXTS = ["ba ce di fo", "", "xyzzy", "ba [SEP] ce", "[CLS] han [PAD]", "han kel mi no pu " * 30, "DAN Fos"]
 COMMON_PADDING: list[dict[str, Any]] = [{}, {"padding": True}, {"padding": "max_length", "max_length": 20}]
@@ -30,7 +31,7 @@ COMMON_PADDING: list[dict[str, Any]] = [{}, {"padding": True}, {"padding": "max_
 def test_a_plain_tokenizer_gives_what_the_library_gives(
     longest: int | None, side: Literal["left", "right"], split: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transformer, "TEXTS_AT_ONCE", 3)
+    monkeypatch.setattr(reading, "TEXTS_AT_ONCE", 3)
     tokenizer: Any = make_tokenizer()
     tokenizer.truncation_side, tokenizer.split_special_tokens = side, split
     cut = {} if longest is None else {"truncation": True, "max_length": longest}
@@ -39,6 +40,35 @@ def test_a_plain_tokenizer_gives_what_the_library_gives(
         assert [ids.tolist() for ids in plain(TEXTS, longest)] == expected
     reader._compiled = None  # as where the tokenizer is not a compiled one
     assert [ids.tolist() for ids in reader(TEXTS, longest)] == expected
+
+
+@pytest.mark.parametrize("prompt", ["", "hir los "])
+@pytest.mark.parametrize("longest", [9, 40])
+def test_the_library_is_left_out_where_it_does_nothing_more(prompt: str, longest: int) -> None:
+    tokenizer: Any = make_tokenizer()
+
+    def library(texts: list[str]) -> list[list[int]]:
+        asked.append(len(texts))
+        prompted = [prompt + text for text in texts]
+        given: list[list[int]] = tokenizer(prompted, truncation=True, max_length=longest)["input_ids"]
+        return given
+
+    asked: list[int] = []
+    read = read_alike(tokenizer, prompt, library)
+    given = [list(ids) for ids in read(TEXTS)]
+    assert asked == [len(PROBES)]
+    assert given == library(TEXTS)
+
+
+@pytest.mark.parametrize("other", [str.strip, str.upper, lambda text: text[:1_000]], ids=["strips", "case", "cuts"])
+def test_a_library_with_ways_of_its_own_reads_itself(other: Callable[[str], str]) -> None:
+    tokenizer: Any = make_tokenizer()
+
+    def library(texts: list[str]) -> list[list[int]]:
+        given: list[list[int]] = tokenizer([f"{other(text)} ba" for text in texts])["input_ids"]
+        return given
+
+    assert read_alike(tokenizer, "", library) is library
 
 
 def bi_encoder(encoder: Path, pooling: Pooling, **options: Any) -> Any:

@@ -113,7 +113,7 @@ def test_cocol_goes_faster_than_training_did(name: str) -> None:
     from unrank.methods import make_method
     from unrank.methods.cocol import Cocol
 
-    assert make_method("cocol", ranker=name) == Cocol(learning_rate=5e-3, batch=16, hold_factor=16)
+    assert make_method("cocol", ranker=name) == Cocol(learning_rate=5e-3, warm_up=1, batch=16, hold_factor=16)
     assert make_method("cocol", ranker=name).learning_rate > make_method("retrain", ranker=name).learning_rate
     assert make_method("cocol", ranker="bi-encoder") == Cocol()
 

@@ -35,6 +35,15 @@ class Schedule:
     seed: int = 0
     check_every: int | None = None
     """Steps between pauses within an epoch; without it there is one at the end of each."""
+    warm_up: int = 1
+    """The step from which on the rate is whole; up to there it rises evenly."""
+
+    def rate(self, step: int) -> float:
+        """
+        >>> [Schedule(1, 0.8, warm_up=4).rate(step) for step in (1, 2, 4, 5)]
+        [0.2, 0.4, 0.8, 0.8]
+        """
+        return self.learning_rate * min(1.0, step / self.warm_up)
 
 
 def fit(
@@ -69,6 +78,11 @@ def make_optimizer(ranker: Ranker, learning_rate: float, runtime: Runtime) -> to
     return prepared
 
 
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
 def _epoch(
     number: int, walk: Walk, phases: Sequence[Phase], schedule: Schedule, store: TokenStore, run: Unfinished
 ) -> Iterator[Stretch]:
@@ -89,6 +103,7 @@ def _epoch(
                 walk.arrive(here)
             else:
                 with run.step():
+                    set_rate(walk.optimizer, schedule.rate(number * sum(steps_of) + sum(steps_of[:place]) + done))
                     loss = step(walk.ranker, phase, drawn.take(batch), walk.optimizer, store, runtime)
                     walk.add(here, phase.name, loss, len(batch))
             runtime.progress.advance()

@@ -19,7 +19,7 @@ PARTLY = "zipfile"
 SHARE = 0.06
 CANDIDATES = 15
 TARGET = "60%"
-METHOD = Cocol(phases="joint", batch=32, learning_rate=4e-4)
+METHOD = Cocol(phases="joint", batch=32, learning_rate=4e-4, warm_up=1)
 TRAIN_LAYERS = 1
 """One phase and one layer: two slow cores have minutes for it."""
 

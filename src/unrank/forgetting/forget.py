@@ -127,7 +127,11 @@ def forget(
     task, clock = workshop.task(ranker, base, seed), Clock(workshop.runtime)
     with sharing_frozen_start(ranker, student) if method.start == "original" else nullcontext():
         with clock.on("teacher"):
-            gauge = Gauge(workshop.judge, task.teacher.scores, workshop.scorer(student)) if method.steered else None
+            gauge = (
+                Gauge(workshop.judge, task.teacher.scores, workshop.scorer(student), ranker.separable)
+                if method.steered
+                else None
+            )
             method.prepare(task)
         before = before or workshop.judge.scorecard(task.teacher.scores)
         assert before.forget is not None

@@ -2,7 +2,8 @@
 
 To measure it is to score every candidate of every forget query, which costs more than the steps between two checks.
 While a run is far from its target, or looks for it, an estimate does: some of the queries, each with the candidates
-that the original ranks highest. What the last measurement differed by from its own estimate is added to the next.
+that the original ranks highest. What the last measurement differed by from its own estimate is added to the next. Once
+measured, weights nearby are measured by what can have changed (`rescoring.py`).
 """
 
 from __future__ import annotations
@@ -13,23 +14,28 @@ from numpy.typing import NDArray
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
 from unrank.evaluation.scorecard import Judge, Scorer
+from unrank.forgetting.rescoring import Rescoring
 
 Scores = NDArray[np.float32]
 QUERIES = 256
 CANDIDATES = 12
 WORTH = 0.5
-"""Where an estimate would take more of a measurement's scores than this, there is none."""
+"""Where an estimate would cost more of a measurement than this, there is none."""
 
 
 class Gauge:
     """Told once what the original scores; asked again and again what the student measures."""
 
-    def __init__(self, judge: Judge, original: Scorer, student: Scorer) -> None:
+    def __init__(self, judge: Judge, original: Scorer, student: Scorer, separable: bool = False) -> None:
+        """A separable student encodes a text once, so that to ask for fewer pairs of the same texts saves nothing."""
         self._judge, self._student = judge, student
         self._pairs, forget = judge.forget_lists(), judge.parts.forget
+        self._measured: Rescoring | None = None
         rows = rows_of_some_queries(self._pairs, forget)
         asked = np.count_nonzero(rows < len(forget)) + CANDIDATES * len(np.unique(self._pairs[rows, 0]))
-        self.exact = bool(asked > WORTH * len(self._pairs))
+        whole = len(np.unique(self._pairs[:, 1])) if separable else len(self._pairs)
+        self._fewer_cost_less = whole > WORTH * len(self._pairs)
+        self.exact = bool(asked > WORTH * whole)
         """Whether an estimate is a measurement."""
         self.apart = 0.0
         """How far the last measurement was from its own estimate."""
@@ -46,6 +52,16 @@ class Gauge:
 
     def measure(self) -> float:
         scores = self._student(self._pairs)
+        self._measured = Rescoring(self._pairs, len(self._judge.parts.forget), scores)
+        return self._mean_of_all(scores)
+
+    def measure_again(self) -> float:
+        """The same of weights not far from those that were measured last."""
+        if self._measured is None or not self._fewer_cost_less:
+            return self.measure()
+        return self._mean_of_all(self._measured.now(self._student))
+
+    def _mean_of_all(self, scores: Scores) -> float:
         whole = float(self._judge.forget_ranks(self._pairs, scores).mean())
         if not self.exact:
             self.apart = whole - self._mean_of_part(scores[self._part])

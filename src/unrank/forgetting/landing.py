@@ -32,6 +32,9 @@ class Measure(Protocol):
     def measure(self) -> float:
         """The forget MRR."""
 
+    def measure_again(self) -> float:
+        """The forget MRR, not far from where it was measured last."""
+
     def estimate(self) -> float:
         """About the same, in less time; where it is exact, no less."""
 
@@ -87,13 +90,13 @@ def land(ranker: Ranker, above: Weights, ends: Ends, target: float, near: float,
         told = not gauge.exact and evaluations < TRUSTED
         guess = _narrowed(line, target, near, lambda share: value_at(share, gauge.estimate)) if told else line
         share = guess.crossing(target, evaluations)
-        forget = value_at(share, gauge.measure)
+        forget = value_at(share, gauge.measure_again if evaluations or ends.measured else gauge.measure)
         evaluations += 1
         if abs(forget - target) <= near or (forget <= target and (best is None or best.forget < forget)):
             best = Landing(share, forget, evaluations)
         line = line.cut(share, forget, target)
         if evaluations == MISSES and line.low == 0.0 and forget < target - near and not gauge.exact:
-            evaluations, forget = evaluations + 1, value_at(0.0, gauge.measure)
+            evaluations, forget = evaluations + 1, value_at(0.0, gauge.measure_again)
             if forget <= target + near:  # the target does not lie on this line
                 if abs(forget - target) <= near or best is None or best.forget < forget:
                     best = Landing(0.0, forget, evaluations)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 
-from unrank.engine.loop import Schedule, fit
+from unrank.engine.loop import fit
 from unrank.forgetting.workshop import Workshop
 from unrank.methods.finetune import Finetune
 from unrank.rankers.base import Ranker
@@ -49,6 +49,6 @@ def pupil_of(ranker: Ranker, workshop: Workshop) -> Ranker:
 
 def learn_kept(pupil: Ranker, workshop: Workshop, seed: int, recipe: Finetune = RECIPE) -> None:
     """Train a ranker in place on what is kept."""
-    schedule = Schedule(recipe.epochs, recipe.learning_rate, seed)
+    schedule = recipe.schedule(seed)
     for _ in fit(pupil, recipe.plan(workshop.task(pupil)), schedule, workshop.store, workshop.runtime):
         pass

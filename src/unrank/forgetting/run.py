@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from unrank.engine.loop import Schedule, fit, squared_gradients
+from unrank.engine.loop import fit, squared_gradients
 from unrank.engine.unfinished import Unfinished
 from unrank.errors import UnrankError
 from unrank.forgetting.clock import Clock
@@ -87,7 +87,7 @@ def run_method(
     steering = Steering(
         student, workshop, gauge, target, near, clock, pace.watched(workshop), pace.minutes, begin, forget_before
     )
-    schedule = Schedule(method.epochs, method.learning_rate, seed, pace.check_every)
+    schedule = method.schedule(seed, pace.check_every)
     with clock.on("teacher"):  # a plan may make a teacher of its own
         plan = method.plan(task)
     steps = fit(student, plan, schedule, workshop.store, workshop.runtime, run, steering=steering, clock=clock)

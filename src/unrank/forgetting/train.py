@@ -13,7 +13,7 @@ from unrank.collection.collection import Collection
 from unrank.collection.partition import partition
 from unrank.collection.removal import Removal
 from unrank.engine.checkpoint import Checkpoint
-from unrank.engine.loop import Schedule, batches_of, fit, make_optimizer, step
+from unrank.engine.loop import batches_of, fit, make_optimizer, step
 from unrank.engine.runtime import Device, Progress
 from unrank.engine.unfinished import Unfinished
 from unrank.evaluation.scorecard import Scorecard
@@ -115,7 +115,7 @@ def run_training(
     """Train in place until enough is learned; one line of history an epoch."""
     fixed = workshop.fixed_pairs()
     lessons = Lessons()
-    schedule = Schedule(method.epochs, method.learning_rate, seed)
+    schedule = method.schedule(seed)
     plan = method.plan(workshop.task(ranker))
     for stretch in fit(ranker, plan, schedule, workshop.store, workshop.runtime, run, lessons=lessons, clock=clock):
         clock.add("steps", stretch.seconds)

@@ -20,6 +20,7 @@ from torch import Tensor
 from unrank.collection.collection import Collection, Pairs, Ragged
 from unrank.collection.partition import Partition
 from unrank.collection.texts import Rows
+from unrank.engine.loop import Schedule
 from unrank.engine.samples import Phase
 from unrank.engine.teacher import Teacher
 from unrank.errors import UnrankError
@@ -155,6 +156,10 @@ class Method(ABC):
     def needs_base(self) -> bool:
         """Whether it asks for what the ranker was before it was trained."""
         return self.start == "initial"
+
+    def schedule(self, seed: int, check_every: int | None = None) -> Schedule:
+        """How long and how fast its epochs go."""
+        return Schedule(self.epochs, self.learning_rate, seed, check_every)
 
     def prepare(self, task: Task) -> None:
         """Ask the teacher for all that the plan will want of it; before anyone else does, so that it can be timed."""

@@ -9,7 +9,7 @@ rankers into noise (`scale="paper"` keeps it); a step also holds negatives and r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Literal
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from unrank.collection.collection import Pairs
+from unrank.engine.loop import Schedule
 from unrank.engine.losses import mean_where, paper_gap, range_gap
 from unrank.engine.samples import Phase, Samples, Scored
 from unrank.errors import UnrankError
@@ -33,10 +34,21 @@ class Cocol(Method):
     name = "cocol"
     presets = MappingProxyType(
         {
-            "paper": {"scale": "paper", "anchors": "paper", "phases": "two", "looked_at": ALL, "held_an_epoch": ALL},
+            "paper": {
+                "learning_rate": 5e-5,
+                "warm_up": 1,
+                "scale": "paper",
+                "anchors": "paper",
+                "phases": "two",
+                "looked_at": ALL,
+                "held_an_epoch": ALL,
+            },
         }
     )
 
+    learning_rate: float = 7e-5
+    warm_up: int = 24
+    """Steps in which the rate rises: the first steps of an optimiser that knows no scale yet are its largest."""
     batch: int = 64
     """Pairs a step: forget pairs in the first phase, disjoint ones in the second."""
     hold_factor: int = 2
@@ -66,6 +78,9 @@ class Cocol(Method):
             raise UnrankError(
                 "phases=joint needs anchors=wide: with the paper's anchors nothing holds the disjoint pairs"
             )
+
+    def schedule(self, seed: int, check_every: int | None = None) -> Schedule:
+        return replace(super().schedule(seed, check_every), warm_up=self.warm_up)
 
     def prepare(self, task: Task) -> None:
         task = self._narrowed(task)

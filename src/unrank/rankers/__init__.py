@@ -39,7 +39,7 @@ class RankerEntry:
         return cast("type[Ranker]", getattr(importlib.import_module(f"unrank.rankers.{self.module}"), self.name))
 
 
-WORDS_FORGET = {"learning_rate": 5e-3, "batch": 16, "hold_factor": 16}
+WORDS_FORGET = {"learning_rate": 5e-3, "warm_up": 1, "batch": 16, "hold_factor": 16}
 """How cocol moves a ranker on word vectors: many small steps at a rate above that of its training (docs/log.md)."""
 
 RANKERS: dict[str, RankerEntry] = {

@@ -19,8 +19,9 @@ from unrank.errors import BadFile
 from unrank.rankers.base import Ranker, Role
 from unrank.rankers.encoder import checked_encoder
 from unrank.rankers.lean import LeanEncoder
+from unrank.rankers.reading import PlainTokenizer
 from unrank.rankers.tokens import Ints, Tokens
-from unrank.rankers.transformer import MAX_TOKENS, SAFE, PairTemplate, PlainTokenizer, loading, longest_input, quiet
+from unrank.rankers.transformer import MAX_TOKENS, SAFE, PairTemplate, loading, longest_input, quiet
 
 
 class CrossEncoderRanker(Ranker):

@@ -30,11 +30,12 @@ from unrank.rankers.encoder import checked_encoder
 from unrank.rankers.lean import LeanEncoder
 from unrank.rankers.own_folder import read_description, read_weights, write_own_folder
 from unrank.rankers.passages import Aggregation, PassageSettings, cores, passage_spans
+from unrank.rankers.reading import PlainTokenizer
 from unrank.rankers.room import check_numbers
 from unrank.rankers.shape import MOST_TEXTS
 from unrank.rankers.staging import to_device
 from unrank.rankers.tokens import WIDTH_STEP, Ints, Tokens
-from unrank.rankers.transformer import MAX_TOKENS, PairTemplate, PlainTokenizer, loading, longest_input, quiet
+from unrank.rankers.transformer import MAX_TOKENS, PairTemplate, loading, longest_input, quiet
 
 TOKENS_AT_ONCE = {"cpu": 4_096, "cuda": 524_288}
 """How many tokens go through the encoder at once; a document of more is read in pieces."""

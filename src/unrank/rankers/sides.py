@@ -22,8 +22,9 @@ from torch import nn
 from unrank.errors import UnrankError
 from unrank.rankers.base import Role
 from unrank.rankers.lean import LeanEncoder
+from unrank.rankers.reading import Read, read_alike, read_in_turn
 from unrank.rankers.tokens import Tokens, mask_of
-from unrank.rankers.transformer import TEXTS_AT_ONCE, longest_input
+from unrank.rankers.transformer import longest_input
 
 AS_LISTS = {"common": {"return_tensors": None, "padding": False}, "text": {"padding": False}}
 """What spares the library padding texts and making tensors of them, where nothing is added to a text."""
@@ -43,6 +44,7 @@ class Sides:
             role: _Side.of(transformer, lean[id(transformer.auto_model)], _prompt(model, role))
             for role, transformer in self.transformers.items()
         }
+        self._readers: dict[Role, Read] = {}
 
     @property
     def lean(self) -> LeanEncoder | None:
@@ -55,19 +57,24 @@ class Sides:
         return list({id(side.lean): side.lean for side in self._sides.values()}.values())
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
-        lengthened = role == "query" and self.transformers[role].query_expansion is not None
-        read = self._lengthened if lengthened else self._as_they_are
-        starts = range(0, len(texts), TEXTS_AT_ONCE)
-        return Tokens.of(row for start in starts for row in read(list(texts[start : start + TEXTS_AT_ONCE]), role))
+        if role not in self._readers:
+            self._readers[role] = self._reader(role)
+        return read_in_turn(texts, self._readers[role])
 
-    def _as_they_are(self, texts: list[str], role: Role) -> list[list[int]]:
-        prompt = self._sides[role].prompt
-        ids: list[list[int]] = self._model.preprocess(texts, prompt=prompt, task=role, processing_kwargs=AS_LISTS)[
-            "input_ids"
-        ]
-        return ids
+    def _reader(self, role: Role) -> Read:
+        transformer, prompt = self.transformers[role], self._sides[role].prompt
+        if role == "query" and transformer.query_expansion is not None:
+            return self._lengthened
 
-    def _lengthened(self, texts: list[str], role: Role) -> list[NDArray[np.int64]]:
+        def as_they_are(texts: list[str]) -> list[list[int]]:
+            features = self._model.preprocess(texts, prompt=prompt, task=role, processing_kwargs=AS_LISTS)
+            ids: list[list[int]] = features["input_ids"]
+            return ids
+
+        return read_alike(transformer.tokenizer, prompt, as_they_are)
+
+    def _lengthened(self, texts: list[str]) -> list[NDArray[np.int64]]:
+        role: Role = "query"
         features = self._model.preprocess(texts, prompt=self._sides[role].prompt, task=role)
         ids, seen = features["input_ids"], features["attention_mask"].bool()
         kept = seen | features.get("query_expansion_positions", False)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +20,6 @@ from unrank.rankers.tokens import Ints, Tokens, mask_of, width_for
 
 MAX_TOKENS = 256
 """How much of a text a freshly made ranker reads, where its encoder can read more."""
-
-TEXTS_AT_ONCE = 4_096
-"""So many are given to a tokenizer, which takes ten times the room of what it gives."""
 
 SAFE = {
     "model_kwargs": {"use_safetensors": True, "dtype": torch.float32},
@@ -65,42 +61,6 @@ def longest_input(tokenizer: Any, config: Any) -> int:
     """How many tokens an encoder can read at most."""
     positions = getattr(config, "max_position_embeddings", None) or 512
     return int(min(getattr(tokenizer, "model_max_length", positions), positions))
-
-
-class PlainTokenizer:
-    """Texts as ids, and nothing more: no special tokens, no masks, no types. A compiled tokenizer is asked past its
-    library's own front, which takes longer than the tokenizer where that has many cores."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        self._compiled = copy.deepcopy(tokenizer.backend_tokenizer) if tokenizer.is_fast else None
-        if self._compiled is not None:
-            self._compiled.no_padding()
-            self._compiled.encode_special_tokens = tokenizer.split_special_tokens  # no part of what is copied
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> PlainTokenizer:
-        return self
-
-    def __call__(self, texts: Sequence[str], longest: int | None) -> Tokens:
-        """None longer than so many tokens."""
-        read = self._read_plainly if self._compiled is None else self._read_compiled
-        starts = range(0, len(texts), TEXTS_AT_ONCE)
-        return Tokens.of(ids for start in starts for ids in read(list(texts[start : start + TEXTS_AT_ONCE]), longest))
-
-    def _read_compiled(self, texts: list[str], longest: int | None) -> list[list[int]]:
-        compiled: Any = self._compiled
-        if longest is None:
-            compiled.no_truncation()
-        else:
-            compiled.enable_truncation(longest, direction=self._tokenizer.truncation_side)
-        return [text.ids for text in compiled.encode_batch_fast(texts, add_special_tokens=False)]
-
-    def _read_plainly(self, texts: list[str], longest: int | None) -> list[list[int]]:
-        cut = {"truncation": False} if longest is None else {"truncation": True, "max_length": longest}
-        with quiet():
-            given = self._tokenizer(texts, add_special_tokens=False, return_attention_mask=False, **cut)
-        ids: list[list[int]] = given["input_ids"]
-        return ids
 
 
 @dataclass(frozen=True)

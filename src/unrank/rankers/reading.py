@@ -1,0 +1,80 @@
+"""Texts as token ids, past the front of the library that made the tokenizer.
+
+That front, which looks at each text and packs up each answer by itself, takes longer than a compiled tokenizer on a
+machine with many cores.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unrank.rankers.tokens import Tokens
+from unrank.rankers.transformer import quiet
+
+TEXTS_AT_ONCE = 4_096
+"""So many are given to a tokenizer, which takes ten times the room of what it gives."""
+PROBES = ("", " a  B ", "Ünï 漢字 ß 1.5e-3", "[CLS] a [SEP] [MASK] <s> </s>", "a\tb\nc", "a b c " * 6_000)
+"""What two ways to read would be told apart by: spaces, cases, accents, special tokens; and where a text is cut."""
+
+Text = Sequence[int] | NDArray[np.integer]
+Read = Callable[[list[str]], Iterable[Text]]
+
+
+class PlainTokenizer:
+    """Texts as ids, and nothing more: no masks, no types, and no special tokens unless they are asked for."""
+
+    def __init__(self, tokenizer: Any, special: bool = False) -> None:
+        self._tokenizer, self._special = tokenizer, special
+        self._compiled = copy.deepcopy(tokenizer.backend_tokenizer) if tokenizer.is_fast else None
+        if self._compiled is not None:
+            self._compiled.no_padding()
+            self._compiled.encode_special_tokens = tokenizer.split_special_tokens  # no part of what is copied
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PlainTokenizer:
+        return self
+
+    def __call__(self, texts: Sequence[str], longest: int | None) -> Tokens:
+        """None longer than so many tokens."""
+        read = self._read_plainly if self._compiled is None else self._read_compiled
+        return read_in_turn(texts, lambda some: read(some, longest))
+
+    def _read_compiled(self, texts: list[str], longest: int | None) -> list[list[int]]:
+        compiled: Any = self._compiled
+        if longest is None:
+            compiled.no_truncation()
+        else:
+            compiled.enable_truncation(longest, direction=self._tokenizer.truncation_side)
+        return [text.ids for text in compiled.encode_batch_fast(texts, add_special_tokens=self._special)]
+
+    def _read_plainly(self, texts: list[str], longest: int | None) -> list[list[int]]:
+        cut = {"truncation": False} if longest is None else {"truncation": True, "max_length": longest}
+        with quiet():
+            given = self._tokenizer(texts, add_special_tokens=self._special, return_attention_mask=False, **cut)
+        ids: list[list[int]] = given["input_ids"]
+        return ids
+
+
+def read_in_turn(texts: Sequence[str], read: Read) -> Tokens:
+    """So many at once."""
+    starts = range(0, len(texts), TEXTS_AT_ONCE)
+    return Tokens.of(ids for start in starts for ids in read(list(texts[start : start + TEXTS_AT_ONCE])))
+
+
+def read_alike(tokenizer: Any, prompt: str, library: Read) -> Read:
+    """What reads as the library does and is faster, or else the library itself: where it does more than to put the
+    prompt before a text and to cut both, the probes are not read alike."""
+    if not tokenizer.is_fast:
+        return library
+    plain = PlainTokenizer(tokenizer, special=True)
+    expected = [list(ids) for ids in library(list(PROBES))]
+    longest = len(expected[-1])
+
+    def read(texts: list[str]) -> list[list[int]]:
+        return plain._read_compiled([prompt + text for text in texts], longest)
+
+    return read if read(list(PROBES)) == expected else library
