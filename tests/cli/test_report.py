@@ -171,5 +171,7 @@ def test_details_stay_out_of_the_ranker(
 ) -> None:
     given = ("forget", ranker, collection, "--removal", removal, "--out", tmp_path / "out", "--quiet")
     assert "lies inside --out" in refused(*given, "--details", tmp_path / "out" / "details")
+    assert "lies inside --out" in refused(*given, "--cache", tmp_path / "out" / "cache")
+    assert "is not a folder" in refused(*given, "--cache", removal)
     (tmp_path / "there").mkdir()
     assert "exists already" in refused(*given, "--details", tmp_path / "there")

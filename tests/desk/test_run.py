@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.tiny import make_bi_encoder
@@ -27,8 +28,11 @@ from unrank.desk.ledger import Ledger
 from unrank.desk.plan import queries_that_notice
 from unrank.desk.request import State
 from unrank.desk.run import Done, Orders, audit_folder, only_run, run_open
+from unrank.engine.cache import Cache
+from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
 from unrank.forgetting.record import read_record, recognised, removed_before
+from unrank.rankers import load_ranker
 
 
 @pytest.fixture(autouse=True)
@@ -167,7 +171,7 @@ def test_a_request_fits_where_its_ids_have_its_texts(dense: Collection) -> None:
     assert holds(dense, [item, *others]) == [True, False, False]
 
 
-def test_what_holds_it_is_found(dense: Collection, encoder: Path, tmp_path: Path) -> None:
+def test_what_holds_it_is_found(dense: Collection, golden: Collection, encoder: Path, tmp_path: Path) -> None:
     items = items_of(Removal(documents=["doc1"]), dense)
     text = str(items[0].document_text)
     shutil.copytree(dense.folder, tmp_path / "deep" / "collection")
@@ -176,8 +180,15 @@ def test_what_holds_it_is_found(dense: Collection, encoder: Path, tmp_path: Path
     (tmp_path / "rows.jsonl").write_text(json.dumps({"text": text + ' and "more"'}))
     (tmp_path / "innocent.txt").write_text("nothing of the kind")
     (tmp_path / "empty").touch()
+    bi_encoder = load_ranker(tmp_path / "ranker")
+    for cache, collection in (("cache", dense), ("other", golden)):
+        store = TokenStore(bi_encoder, collection, Cache(tmp_path / cache))
+        store.get(np.arange(2), "document")
+        store.save(print)
     found = {(holder.kind, Path(holder.path).name) for holder in holders([tmp_path], items, dense)}
-    assert found == {("collection", "collection"), ("ranker", "ranker"), ("file", "notes.txt"), ("file", "rows.jsonl")}
+    [cached] = (tmp_path / "cache").iterdir()
+    files = {("file", "notes.txt"), ("file", "rows.jsonl")}
+    assert found == files | {("collection", "collection"), ("ranker", "ranker"), ("cache", cached.name)}
 
 
 def test_a_path_does_not_tell_what_was_removed() -> None:

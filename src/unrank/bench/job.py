@@ -70,6 +70,7 @@ class Bench:
             seed=original.seed,
             device=self.device,
             run=run,
+            cache=self.shelf.cache,
         )
         trained.save(self.shelf.rankers / original.name)
         return (
@@ -101,6 +102,7 @@ class Bench:
             seed=cell.original.seed,
             device=self.device,
             run=run,
+            cache=self.shelf.cache,
         )
         self._measured = removed, result.before
         named = {"target_name": cell.target} if cell.target else {"target": None, "target_name": None}

@@ -16,6 +16,7 @@ import numpy as np
 
 from unrank.bench.cell import FORMAT, Cell, Original
 from unrank.disk import fits, new_folder, read_json, write_json
+from unrank.engine.cache import Cache
 from unrank.errors import BadFile
 from unrank.evaluation.scorecard import SETS, Measured, Scorecard
 from unrank.forgetting.forget import Forgotten
@@ -44,6 +45,12 @@ class Shelf:
     @property
     def rankers(self) -> Path:
         return self.out / "rankers"
+
+    @property
+    def cache(self) -> Cache:
+        """The tokens that every cell needs again. Scores are not kept: a cell's time is that of a method which begins
+        with nothing."""
+        return Cache(self.out / "cache", scores=False)
 
     def unfinished(self, name: str) -> Path:
         """Where a task is kept while it is under way."""

@@ -11,6 +11,7 @@ from unrank.cli.option import (
     CHECKPOINTS,
     MEASURED,
     NOT_REACHED,
+    CacheFolder,
     CheckpointEvery,
     CollectionFolder,
     Deterministic,
@@ -24,6 +25,7 @@ from unrank.cli.option import (
     Resume,
     Seed,
     Settings,
+    open_cache,
     read_settings,
 )
 from unrank.cli.show import duration, epochs_of, say, show_change, show_partition, show_recovery, show_sampled
@@ -77,6 +79,7 @@ def forget(
     ] = False,
     details: Annotated[Path | None, typer.Option("--details", help=DETAILS)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    cache: CacheFolder = None,
     checkpoint_every: CheckpointEvery = CHECKPOINTS,
     resume: Resume = True,
     seed: Seed = 0,
@@ -98,6 +101,7 @@ def forget(
         raise UnrankError(f"--details {details} lies inside --out, and holds what was removed: choose a folder apart")
     if keep_at_least is not None and not 0 < keep_at_least <= 1:
         raise UnrankError(f"--keep-at-least {keep_at_least:g} is outside (0, 1]")
+    cached = open_cache(cache, out)
     removed = read_removal(removal, queries, documents)
     opened = open_collection(collection)
     parts = partition(opened, removed, str(removal or queries or documents))
@@ -150,12 +154,15 @@ def forget(
             device=device.value,
             progress=listener,
             run=kept,
+            cache=cached,
         )
         result.save(out)
     if details is not None:
         with progress(quiet) as listener:
             save_details(loaded, result, opened, removed, details, device.value, listener)
         say(f"{details} still holds what was removed: delete it when you have looked at it")
+    if cache is not None:
+        say(f"{cache} still holds what the old ranker gave for what was removed: delete it when you need it no more")
     report(result, out, keep_at_least)
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from unrank.errors import UnrankError
+
+if TYPE_CHECKING:
+    from unrank.engine.cache import Cache
 
 NOT_REACHED = 3
 """The exit status where less was reached, or more was lost, than was asked for."""
@@ -56,10 +59,25 @@ CHECKPOINTS = 60.0
 Resume = Annotated[
     bool, typer.Option("--resume/--no-resume", help="Whether to go on with an unfinished run, or to begin anew.")
 ]
+CacheFolder = Annotated[
+    Path | None,
+    typer.Option("--cache", help="A folder to keep tokens and scores in for the next job; it remembers."),
+]
 RemovalFile = Annotated[Path | None, typer.Option("--removal", help="A removal.json.")]
 LedgerFile = Annotated[Path, typer.Option("--ledger", help="The ledger of requests.")]
 KeyFile = Annotated[Path | None, typer.Option("--key", help="The ledger's key; by default beside it, ending in .key.")]
 RequestNumber = Annotated[int, typer.Argument(metavar="REQUEST", help="The number of a request.")]
+
+
+def open_cache(folder: Path | None, out: Path | None) -> Cache | None:
+    """The cache that was asked for. Its scores are what a ranker remembers, so it is no part of a result."""
+    from unrank.engine.cache import Cache
+
+    if folder is None:
+        return None
+    if out is not None and folder.resolve().is_relative_to(out.resolve()):
+        raise UnrankError(f"--cache {folder} lies inside --out, and remembers what was removed: choose a folder apart")
+    return Cache(folder)
 
 
 def read_settings(given: Sequence[str] | None) -> dict[str, str]:

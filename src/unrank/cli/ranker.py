@@ -11,6 +11,7 @@ from unrank.cli.option import (
     CHECKPOINTS,
     MEASURED,
     AsJson,
+    CacheFolder,
     CheckpointEvery,
     CollectionFolder,
     Deterministic,
@@ -24,6 +25,7 @@ from unrank.cli.option import (
     Resume,
     Seed,
     Settings,
+    open_cache,
     read_settings,
 )
 from unrank.cli.show import duration, say, show_scorecard
@@ -42,6 +44,7 @@ def train(
     base: Annotated[str | None, typer.Option(help=BASE)] = None,
     removal: RemovalFile = None,
     settings: Settings = None,
+    cache: CacheFolder = None,
     checkpoint_every: CheckpointEvery = CHECKPOINTS,
     resume: Resume = True,
     seed: Seed = 0,
@@ -68,10 +71,20 @@ def train(
 
     method = make_method("retrain", read_settings(settings), kind)
     assert isinstance(method, Retrain)
+    cached = open_cache(cache, out)
     checkpoints = unfinished(out, every=checkpoint_every, resume=resume)
     with deterministic(same_bits), checkpoints as kept, progress(quiet) as listener:
         trained = train_ranker(
-            opened, kind, base, removed, method=method, seed=seed, device=device.value, progress=listener, run=kept
+            opened,
+            kind,
+            base,
+            removed,
+            method=method,
+            seed=seed,
+            device=device.value,
+            progress=listener,
+            run=kept,
+            cache=cached,
         )
         trained.save(out)
     show_scorecard(trained.after)

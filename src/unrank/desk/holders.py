@@ -1,4 +1,4 @@
-"""What on disk still holds something that is to be forgotten: collections, rankers, and files with its very text.
+"""What on disk still holds something that is to be forgotten: collections, rankers, caches, files with its very text.
 
 A ranker holds it if its record says that it was trained on the collection and not that it forgot it since. Files are
 searched for the texts as they stand, or as JSON writes them; what is compressed is not looked into.
@@ -17,6 +17,7 @@ from typing import Literal
 from unrank.collection.collection import Collection, open_collection
 from unrank.collection.removal import Removal
 from unrank.desk.item import Item, items_of, normalised, removal_of
+from unrank.engine.cache import ENDING
 from unrank.errors import UnrankError
 from unrank.forgetting.record import RECORD, read_record, recognised, removed_before
 
@@ -29,7 +30,7 @@ WEIGHTS = (".safetensors", ".bin", ".pt", ".onnx")
 class Holder:
     """Something that must go, or must forget too."""
 
-    kind: Literal["collection", "ranker", "file"]
+    kind: Literal["collection", "ranker", "cache", "file"]
     path: str
     why: str
 
@@ -76,7 +77,10 @@ def _below(place: Path, items: list[Item], needles: list[bytes], collection: Col
             yield from _ranker(here, removal_of(items), collection)
         else:
             for name in sorted(names):
-                yield from _file(here / name, needles)
+                if collection.fingerprint[:16] in name and name.endswith(ENDING):
+                    yield Holder("cache", str(here / name), "was made from this collection")
+                else:
+                    yield from _file(here / name, needles)
 
 
 def _collection(folder: Path, items: list[Item]) -> Iterator[Holder]:

@@ -1,16 +1,22 @@
-"""The teacher: the frozen original, which scores each pair once, when it is first asked for it."""
+"""The teacher: the frozen original, which scores each pair once, when it is first asked for it.
+
+With a cache, once for all jobs on a device of the same kind: there what it said is found under the hash of its weights.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.texts import Rows
+from unrank.engine.cache import Cache
+from unrank.engine.checkpoint import digest
 from unrank.engine.runtime import Runtime
 from unrank.engine.scoring import scores_of
 from unrank.engine.tokens import TokenStore
@@ -32,10 +38,26 @@ class View(NamedTuple):
 class Teacher:
     """Scores of all pairs asked for so far, and the ranges of the lists that they stand in."""
 
-    def __init__(self, ranker: Ranker, collection: Collection, store: TokenStore, runtime: Runtime) -> None:
+    def __init__(
+        self, ranker: Ranker, collection: Collection, store: TokenStore, runtime: Runtime, cache: Cache | None = None
+    ) -> None:
         self._ranker, self._collection, self._store, self._runtime = ranker, collection, store, runtime
+        self._cache = cache if cache and cache.scores else None
         self._lists: Callable[[Rows], Pairs] = collection.list_pairs
-        self._scores, self._low, self._span = _Known(), _Known(), _Known()
+        self._low, self._span = _Known(), _Known()
+        self._scores = _Known.of(self._cache.load(self._name) or {}) if self._cache else _Known()
+        self._known = len(self._scores)
+
+    @cached_property
+    def _name(self) -> str:
+        """What its scores are kept under."""
+        weights, device = digest(dict(self._ranker.named_parameters())), self._runtime.device.type
+        return f"scores-{device}-{self._collection.fingerprint[:16]}-{weights[:16]}"
+
+    def save(self) -> None:
+        """Leave in the cache, if there is one, what it has said."""
+        if self._cache and len(self._scores) > self._known:
+            self._cache.save(self._name, self._scores.arrays(), self._runtime.progress.say)
 
     def looking_at(self, lists: Callable[[Rows], Pairs]) -> Teacher:
         """The same teacher, to whom the list of a query is these pairs and no others."""
@@ -82,6 +104,21 @@ class _Known:
 
     def __init__(self) -> None:
         self._keys, self._values = np.empty(0, np.int64), np.empty(0, np.float32)
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, NDArray[Any]]) -> _Known:
+        """What `arrays` gave, or nothing where it cannot be that."""
+        known = cls()
+        keys, values = arrays.get("keys", known._keys), arrays.get("values", known._values)
+        if len(keys) == len(values) and (np.diff(keys) > 0).all() and np.isfinite(values).all():
+            known._keys, known._values = keys, values
+        return known
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {"keys": self._keys, "values": self._values}
+
+    def __len__(self) -> int:
+        return len(self._keys)
 
     def knows(self, keys: Rows) -> NDArray[np.bool_]:
         if not len(self._keys):

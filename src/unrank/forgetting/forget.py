@@ -15,6 +15,7 @@ from typing import Any
 from unrank.collection.collection import Collection
 from unrank.collection.partition import partition
 from unrank.collection.removal import Removal
+from unrank.engine.cache import Cache
 from unrank.engine.runtime import Device, Progress
 from unrank.engine.unfinished import Unfinished
 from unrank.evaluation.scorecard import MOST_QUERIES, Scorecard
@@ -84,6 +85,7 @@ def forget(
     device: Device = "auto",
     progress: Progress | None = None,
     run: Unfinished | None = None,
+    cache: Cache | None = None,
 ) -> Forgotten:
     """Make a copy of a ranker that has forgotten, to the degree that the target says.
 
@@ -92,7 +94,8 @@ def forget(
     the ranker measures on this very removal, if that is known; `train_layers` which layers of the encoder may move,
     if not all; `freeze="documents"` lets queries alone move, so that stored document vectors stay valid; `pace` how
     closely the run is watched and how long it may take; `measure` how many queries of each kept set are measured before
-    and after, 0 for all; `run` is kept as it goes on.
+    and after, 0 for all; `run` is kept as it goes on; `cache` holds what earlier jobs have read and scored, and will
+    hold what this one does.
     """
     method = make_method(method, ranker=ranker.kind) if isinstance(method, str) else method
     check_freeze(freeze, ranker, method)
@@ -120,11 +123,13 @@ def forget(
     freeze_side(student, freeze)
     if train_layers is not None:
         train_layers_of(student, train_layers)
-    workshop = Workshop.open(ranker, collection, parts, device, progress, measure)
+    workshop = Workshop.open(ranker, collection, parts, device, progress, measure, cache)
     student.to(workshop.runtime.device)
     an_epoch = _learning_epoch(known, ranker, workshop)
     keep_frozen(workshop.store, ranker, student, freeze)
-    task, clock = workshop.task(ranker, base, seed), Clock(workshop.runtime)
+    clock = Clock(workshop.runtime)
+    with clock.on("teacher"):
+        task = workshop.task(ranker, base, seed)
     with sharing_frozen_start(ranker, student) if method.start == "original" else nullcontext():
         with clock.on("teacher"):
             gauge = (
@@ -147,6 +152,8 @@ def forget(
             )
         after = workshop.judge.scorecard(workshop.scorer(student)) if outcome.history else before
     release(student, ranker)
+    task.teacher.save()
+    workshop.store.save(workshop.runtime.progress.say)
     assert after.forget is not None
     recovered = recovery(student, after.forget.mean, reference, workshop, seed) if check_recovery else None
     chosen = {"train_layers": train_layers, "freeze": freeze}

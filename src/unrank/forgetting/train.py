@@ -12,6 +12,7 @@ import numpy as np
 from unrank.collection.collection import Collection
 from unrank.collection.partition import partition
 from unrank.collection.removal import Removal
+from unrank.engine.cache import Cache
 from unrank.engine.checkpoint import Checkpoint
 from unrank.engine.loop import batches_of, fit, make_optimizer, step
 from unrank.engine.runtime import Device, Progress
@@ -56,17 +57,20 @@ def train(
     device: Device = "auto",
     progress: Progress | None = None,
     run: Unfinished | None = None,
+    cache: Cache | None = None,
 ) -> Trained:
-    """Train a ranker on a collection; with a removal, on the kept pairs alone. A `run` is kept as it goes on."""
+    """Train a ranker on a collection; with a removal, on the kept pairs alone. A `run` is kept as it goes on; `cache`
+    holds what earlier jobs have read, and will hold what this one does."""
     method = method or recipe_of(kind)
     parts = partition(collection, removal) if removal is not None else None
     ranker = create_ranker(kind, base, seed)
     run = run or Unfinished()
     run.claim(lambda: identity("train", ranker, collection, removal, method, seed))
-    workshop = Workshop.open(ranker, collection, parts, device, progress)
+    workshop = Workshop.open(ranker, collection, parts, device, progress, cache=cache)
     clock = Clock(workshop.runtime)
     history = run_training(ranker, workshop, method, seed, clock, run)
     after = workshop.judge.scorecard(workshop.scorer(ranker))
+    workshop.store.save(workshop.runtime.progress.say)
     epoch = sum(line["seconds"] for line in history) / len(history)
     record = Record(
         ranker=ranker.kind,

@@ -10,6 +10,7 @@ import torch
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.order import hashed_order
 from unrank.collection.partition import Partition
+from unrank.engine.cache import Cache
 from unrank.engine.runtime import Device, Progress, Runtime
 from unrank.engine.scoring import scores_of
 from unrank.engine.teacher import Teacher
@@ -36,6 +37,7 @@ class Workshop:
     runtime: Runtime
     store: TokenStore
     judge: Judge
+    cache: Cache | None = None
 
     @classmethod
     def open(
@@ -46,6 +48,7 @@ class Workshop:
         device: Device = "auto",
         progress: Progress | None = None,
         measure: int = MOST_QUERIES,
+        cache: Cache | None = None,
     ) -> Workshop:
         collection.check_candidates()
         if parts is not None and not Negatives(collection, parts.documents).are_left(parts.retain[:, 0]):
@@ -54,9 +57,9 @@ class Workshop:
             )
         runtime = Runtime.on(device, progress)
         ranker.to(runtime.device)
-        store = TokenStore(ranker, collection)
+        store = TokenStore(ranker, collection, cache)
         judge = Judge(collection, parts, measure)
-        return cls(collection, judge.parts, runtime, store, judge)
+        return cls(collection, judge.parts, runtime, store, judge, cache)
 
     def scorer(self, ranker: Ranker) -> Scorer:
         """What the judge asks for this ranker's scores."""
@@ -71,10 +74,10 @@ class Workshop:
             return self._teacher(randomised(fresh, seed) if random else fresh)
 
         known = {"untrained": untrained} if base is not None else {}
-        return Task(self.parts, negatives, self._teacher(original), **known)
+        return Task(self.parts, negatives, self._teacher(original, self.cache), **known)
 
-    def _teacher(self, ranker: Ranker) -> Teacher:
-        return Teacher(ranker.to(self.runtime.device), self.collection, self.store, self.runtime)
+    def _teacher(self, ranker: Ranker, cache: Cache | None = None) -> Teacher:
+        return Teacher(ranker.to(self.runtime.device), self.collection, self.store, self.runtime, cache)
 
     def fixed_pairs(self) -> Pairs:
         """The kept pairs of a fixed sample of the training queries."""

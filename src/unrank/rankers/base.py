@@ -57,6 +57,10 @@ class Ranker(nn.Module, ABC):
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
         """The score of each query with the document at the same place. float32 [batch]"""
 
+    def reads(self, role: Role) -> str | None:
+        """A hash of all that the ids of a text of this side depend on; None where that is not known."""
+        return None
+
     def lengths(self, queries: Ints, documents: Ints) -> Ints:
         """How many tokens the encoder sees for pairs of texts so long: what chunks are made by."""
         return queries + documents

@@ -66,6 +66,9 @@ class CrossEncoderRanker(Ranker):
         prompt = self._prompt if role == "query" else ""
         return self._read_texts([prompt + text for text in texts], self._template.longest)
 
+    def reads(self, role: Role) -> str | None:
+        return self._read_texts.identity(self._prompt if role == "query" else "", self._template.longest)
+
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
         features: dict[str, Any] = self._template.join(queries, documents, self.device)
         with self.lean.reading(self.lengths(queries.lengths, documents.lengths)):

@@ -97,7 +97,13 @@ class ParadeRanker(Ranker):
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
         """A query cut so that a passage always has its room; a document whole."""
-        return self._read_texts(texts, self._query_room if role == "query" else None)
+        return self._read_texts(texts, self._room(role))
+
+    def reads(self, role: Role) -> str | None:
+        return self._read_texts.identity(self._room(role))
+
+    def _room(self, role: Role) -> int | None:
+        return self._query_room if role == "query" else None
 
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
         counts = cores(documents.lengths, self.settings.passage)

@@ -7,7 +7,10 @@ machine with many cores.
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,6 +37,14 @@ class PlainTokenizer:
         if self._compiled is not None:
             self._compiled.no_padding()
             self._compiled.encode_special_tokens = tokenizer.split_special_tokens  # no part of what is copied
+
+    def identity(self, *more: object) -> str | None:
+        """A hash of what the ids of a text depend on: the tokenizer, and whatever else is named."""
+        if self._compiled is None:
+            return None
+        self._compiled.no_truncation()
+        ways = [self._special, self._tokenizer.truncation_side, self._tokenizer.split_special_tokens, *map(str, more)]
+        return hashlib.sha256(json.dumps([self._compiled.to_str(), *ways]).encode()).hexdigest()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PlainTokenizer:
         return self
@@ -65,11 +76,22 @@ def read_in_turn(texts: Sequence[str], read: Read) -> Tokens:
     return Tokens.of(ids for start in starts for ids in read(list(texts[start : start + TEXTS_AT_ONCE])))
 
 
-def read_alike(tokenizer: Any, prompt: str, library: Read) -> Read:
+@dataclass(frozen=True)
+class Reader:
+    """How texts are read, and a hash of what their ids depend on, if that is known."""
+
+    read: Read
+    identity: str | None = None
+
+    def __call__(self, texts: Sequence[str]) -> Tokens:
+        return read_in_turn(texts, self.read)
+
+
+def read_alike(tokenizer: Any, prompt: str, library: Read) -> Reader:
     """What reads as the library does and is faster, or else the library itself: where it does more than to put the
     prompt before a text and to cut both, the probes are not read alike."""
     if not tokenizer.is_fast:
-        return library
+        return Reader(library)
     plain = PlainTokenizer(tokenizer, special=True)
     expected = [list(ids) for ids in library(list(PROBES))]
     longest = len(expected[-1])
@@ -77,4 +99,4 @@ def read_alike(tokenizer: Any, prompt: str, library: Read) -> Read:
     def read(texts: list[str]) -> list[list[int]]:
         return plain._read_compiled([prompt + text for text in texts], longest)
 
-    return read if read(list(PROBES)) == expected else library
+    return Reader(read, plain.identity(prompt, longest)) if read(list(PROBES)) == expected else Reader(library)

@@ -47,7 +47,10 @@ class SidedRanker(SeparableRanker):
             self.model.save_pretrained(str(folder), create_model_card=False)
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
-        return self._sides.tokenize(texts, role)
+        return self._sides.reader(role)(texts)
+
+    def reads(self, role: Role) -> str | None:
+        return self._sides.reader(role).identity
 
 
 def fresh_transformer(folder: Path) -> Transformer:

@@ -22,7 +22,7 @@ from torch import nn
 from unrank.errors import UnrankError
 from unrank.rankers.base import Role
 from unrank.rankers.lean import LeanEncoder
-from unrank.rankers.reading import Read, read_alike, read_in_turn
+from unrank.rankers.reading import Reader, read_alike
 from unrank.rankers.tokens import Tokens, mask_of
 from unrank.rankers.transformer import longest_input
 
@@ -44,7 +44,7 @@ class Sides:
             role: _Side.of(transformer, lean[id(transformer.auto_model)], _prompt(model, role))
             for role, transformer in self.transformers.items()
         }
-        self._readers: dict[Role, Read] = {}
+        self._readers: dict[Role, Reader] = {}
 
     @property
     def lean(self) -> LeanEncoder | None:
@@ -56,15 +56,16 @@ class Sides:
     def lean_encoders(self) -> list[LeanEncoder]:
         return list({id(side.lean): side.lean for side in self._sides.values()}.values())
 
-    def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
+    def reader(self, role: Role) -> Reader:
+        """How texts of a side become ids."""
         if role not in self._readers:
-            self._readers[role] = self._reader(role)
-        return read_in_turn(texts, self._readers[role])
+            self._readers[role] = self._make_reader(role)
+        return self._readers[role]
 
-    def _reader(self, role: Role) -> Read:
+    def _make_reader(self, role: Role) -> Reader:
         transformer, prompt = self.transformers[role], self._sides[role].prompt
         if role == "query" and transformer.query_expansion is not None:
-            return self._lengthened
+            return Reader(self._lengthened)
 
         def as_they_are(texts: list[str]) -> list[list[int]]:
             features = self._model.preprocess(texts, prompt=prompt, task=role, processing_kwargs=AS_LISTS)

@@ -1,0 +1,199 @@
+"""A cache: the next job reads and scores nothing again, and comes to the same."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.forgetting.conftest import FAST
+from unrank.collection.collection import Collection
+from unrank.collection.removal import Removal
+from unrank.engine import scoring, teacher
+from unrank.engine.cache import Cache
+from unrank.engine.tokens import TokenStore
+from unrank.errors import UnrankError
+from unrank.forgetting.forget import Forgotten, forget
+from unrank.forgetting.train import Trained
+from unrank.rankers import RANKERS, create_ranker
+from unrank.rankers.base import Ranker, Role
+from unrank.rankers.bi_encoder import BiEncoderRanker
+
+TRANSFORMERS = ["cross-encoder", "bi-encoder", "colbert", "parade"]
+SIDES: list[Role] = ["query", "document"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, trained: Trained, dense: Collection, removal: Removal) -> Path:
+    """What one job left."""
+    folder = tmp_path_factory.mktemp("cache") / "made on the way"
+    again(trained, dense, removal, Cache(folder))
+    return folder
+
+
+def again(trained: Trained, dense: Collection, removal: Removal, cache: Cache | None) -> Forgotten:
+    return forget(trained.ranker, dense, removal, method=FAST, target="80%", cache=cache)
+
+
+class Watch:
+    """Counts the texts that are read, and the pairs that a teacher scores."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.read = self.scored = 0
+        tokenize = BiEncoderRanker.tokenize
+
+        def reading(ranker: BiEncoderRanker, texts: Sequence[str], role: Role) -> Any:
+            self.read += len(texts)
+            return tokenize(ranker, texts, role)
+
+        def scores_of(ranker: Ranker, store: Any, pairs: Any, runtime: Any) -> Any:
+            self.scored += len(pairs)
+            return scoring.scores_of(ranker, store, pairs, runtime)
+
+        patch.setattr(BiEncoderRanker, "tokenize", reading)
+        patch.setattr(teacher, "scores_of", scores_of)
+
+
+def weights(result: Forgotten) -> torch.Tensor:
+    return torch.cat([weight.detach().flatten() for weight in result.ranker.parameters()])
+
+
+def test_the_next_job_reads_and_scores_nothing_and_comes_to_the_same(
+    folder: Path, trained: Trained, dense: Collection, removal: Removal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = again(trained, dense, removal, None)
+    seen, before = Watch(monkeypatch), {path: path.read_bytes() for path in folder.iterdir()}
+    cached = again(trained, dense, removal, Cache(folder))
+    assert (seen.read, seen.scored) == (0, 0)
+    assert torch.equal(weights(cached), weights(usual))
+    assert cached.after.to_json() == usual.after.to_json()
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before  # what has not grown is not written anew
+
+
+def test_other_weights_are_asked_and_other_texts_are_read(
+    folder: Path, forgotten: Forgotten, dense: Collection, removal: Removal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Watch(monkeypatch)
+    forget(forgotten.ranker, dense, removal, method=FAST, target="80%", cache=Cache(folder))
+    assert seen.read == 0 and seen.scored > 0
+
+
+def test_tokens_alone_can_be_kept(
+    tmp_path: Path, trained: Trained, dense: Collection, removal: Removal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again(trained, dense, removal, Cache(tmp_path, scores=False))
+    assert {path.name.partition("-")[0] for path in tmp_path.iterdir()} == {"tokens"}
+    seen = Watch(monkeypatch)
+    again(trained, dense, removal, Cache(tmp_path, scores=False))
+    assert seen.read == 0 and seen.scored > 0
+
+
+@pytest.mark.parametrize("harm", ["cut", "flip", "empty", "swap", "folder"])
+def test_what_is_damaged_is_made_again(
+    harm: str, folder: Path, tmp_path: Path, trained: Trained, dense: Collection, removal: Removal
+) -> None:
+    harmed = tmp_path / "harmed"
+    shutil.copytree(folder, harmed)
+    files = sorted(harmed.iterdir())
+    assert len(files) >= 3
+    for path, other in zip(files, [*files[1:], files[0]], strict=True):
+        whole = path.read_bytes()
+        if harm == "cut":
+            path.write_bytes(whole[: len(whole) // 2])
+        elif harm == "flip":
+            path.write_bytes(whole[:-9] + bytes([whole[-9] ^ 64]) + whole[-8:])
+        elif harm == "empty":
+            path.write_bytes(b"")
+        elif harm == "swap":
+            path.write_bytes((folder / other.name).read_bytes())
+        else:
+            path.unlink()
+            path.mkdir()
+    usual, result = again(trained, dense, removal, None), again(trained, dense, removal, Cache(harmed))
+    assert torch.equal(weights(result), weights(usual))
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"rows": [0, 9999], "lengths": [1, 1], "ids": [5, 6]},
+        {"rows": [-1, 2], "lengths": [1, 1], "ids": [5, 6]},
+        {"rows": [2, 2], "lengths": [1, 1], "ids": [5, 6]},
+        {"rows": [0, 1], "lengths": [1, 2], "ids": [5, 6]},
+        {"rows": [0, 1], "lengths": [3, -1], "ids": [5, 6]},
+        {"rows": [0, 1], "lengths": [1], "ids": [5]},
+        {"rows": [0]},
+        {},
+    ],
+    ids=str,
+)
+def test_tokens_that_cannot_be_are_not_taken(
+    arrays: dict[str, list[int]], folder: Path, tmp_path: Path, trained: Trained, dense: Collection
+) -> None:
+    for path in folder.glob("tokens-*"):
+        made = {name: np.array(values, np.int32 if name == "ids" else np.int64) for name, values in arrays.items()}
+        Cache(tmp_path).save(path.name.removesuffix(".cache"), made, print)
+    rows = np.arange(5)
+    usual, given = TokenStore(trained.ranker, dense), TokenStore(trained.ranker, dense, Cache(tmp_path))
+    for role in SIDES:
+        assert [ids.tolist() for ids in given.get(rows, role)] == [ids.tolist() for ids in usual.get(rows, role)]
+
+
+@pytest.mark.parametrize("kind", TRANSFORMERS)
+def test_a_store_that_was_kept_reads_alike(kind: str, encoder: Path, dense: Collection, tmp_path: Path) -> None:
+    ranker = create_ranker(kind, str(encoder), 0)
+    first = TokenStore(ranker, dense, Cache(tmp_path))
+    for rows in (np.array([7, 3]), np.array([3, 11, 0])):  # in any order, and in parts
+        for role in SIDES:
+            first.get(rows, role)
+    first.save(print)
+    next_one = TokenStore(ranker, dense, Cache(tmp_path))
+    for role in SIDES:
+        rows = np.array([0, 11, 5, 7, 3])
+        assert [ids.tolist() for ids in next_one.get(rows, role)] == [ids.tolist() for ids in first.get(rows, role)]
+        assert np.array_equal(next_one.lengths(rows, role), first.lengths(rows, role))
+
+
+def test_rankers_that_read_otherwise_share_nothing(encoder: Path) -> None:
+    ways = {kind: [create_ranker(kind, str(encoder), 0).reads(role) for role in SIDES] for kind in TRANSFORMERS}
+    assert all(way is not None for both in ways.values() for way in both)
+    assert ways["bi-encoder"] != ways["cross-encoder"] != ways["parade"]
+    shorter: Any = create_ranker("bi-encoder", str(encoder), 0)
+    shorter.model.max_seq_length = 9
+    assert BiEncoderRanker(shorter.model).reads("query") != ways["bi-encoder"][0]
+    shorter.model.prompts = {"query": "ba "}
+    assert BiEncoderRanker(shorter.model).reads("query") != BiEncoderRanker(shorter.model).reads("document")
+    assert set(RANKERS) - set(ways) == {"duet", "match-pyramid"}  # their words are few and quickly read
+
+
+def test_a_cache_that_cannot_be_written_is_said_and_harms_nothing(
+    tmp_path: Path, trained: Trained, dense: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    said: list[str] = []
+    store = TokenStore(trained.ranker, dense, Cache(tmp_path / "new"))
+    store.get(np.arange(3), "query")
+    store.save(said.append)
+    assert said and "nothing is kept in the cache" in said[0] and "No space left" in said[0]
+    assert not list((tmp_path / "new").iterdir())
+
+
+def test_what_a_killed_job_left_half_written_goes(tmp_path: Path) -> None:
+    for name in ("scores-a.77", "scores-a.77.partial", "scores-ab.77"):
+        (tmp_path / name).touch()
+    Cache(tmp_path).save("scores-a", {"keys": np.arange(3)}, print)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["scores-a.cache", "scores-ab.77"]
+
+
+def test_a_file_is_no_cache(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UnrankError, match="is not a folder, so nothing can be kept there: choose another --cache"):
+        Cache(tmp_path / "file")
