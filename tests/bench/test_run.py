@@ -219,3 +219,18 @@ def test_a_changed_original_is_not_worked_on(done: tuple[Path, dict[str, dict[st
     (shelf.rankers / original.name / "unrank.json").unlink()
     with pytest.raises(BadFile, match="without its record"):
         shelf.load_original(original)
+
+
+def test_cells_that_a_report_would_take_for_others_are_named(
+    done: tuple[Path, dict[str, dict[str, Any]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from unrank.cli.main import run
+
+    folder, cells = done
+    changed = (folder / "grid.toml").read_text().replace("epochs = 2", "epochs = 3")
+    (folder / "changed.toml").write_text(changed)
+    assert run(["bench", str(folder / "changed.toml"), "--out", str(folder / "out"), "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "1 cell in " in said and f"under the same names, {cells['cocol']['name']} the first" in said
+    assert run(["bench", str(folder / "grid.toml"), "--out", str(folder / "out"), "--dry-run"]) == 0
+    assert "same names" not in capsys.readouterr().out

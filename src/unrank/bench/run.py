@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from unrank.bench.cell import Cell
 from unrank.bench.crew import Crew, crew_of
@@ -28,6 +29,8 @@ class Survey:
     cells: Sequence[Cell]
     finished: frozenset[str]
     times: Times
+    namesakes: Sequence[str]
+    """Finished cells that a table would take for cells of this grid, though they were made with other settings."""
 
     @classmethod
     def of(cls, grid: Mapping[str, Part], out: Path) -> Survey:
@@ -36,11 +39,18 @@ class Survey:
         cells, shelf = plan_cells(grid), Shelf(out)
         finished = shelf.finished()
         mine = {cell.name for cell in cells}
-        return cls(shelf, cells, frozenset(mine & finished.keys()), Times(finished.values()))
+        called = {_called(cell.describe()) for cell in cells}
+        namesakes = [name for name, told in finished.items() if name not in mine and _called(told) in called]
+        return cls(shelf, cells, frozenset(mine & finished.keys()), Times(finished.values()), namesakes)
 
     def schedule(self) -> Schedule:
         """What is to do."""
         return Schedule(self.cells, self.finished, self.shelf.trained())
+
+
+def _called(told: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a report calls a cell by."""
+    return tuple(told.get(key) for key in ("collection", "ranker", "removal", "share", "label", "target", "seed"))
 
 
 @dataclass(frozen=True)

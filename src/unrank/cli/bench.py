@@ -89,7 +89,14 @@ def what_is_ahead(survey: Survey, jobs: int) -> str:
     seconds = survey.times.left(tasks, jobs)
     time = f"about {duration(seconds)}" if seconds is not None else "none is done yet, so the time is not known"
     done = f"{count(len(survey.cells), 'cell')}: {len(survey.finished):,} done"
-    return f"{done}, {cells:,} to do, {rankers} to train first; {time}" if cells else done
+    ahead = f"{done}, {cells:,} to do, {rankers} to train first; {time}" if cells else done
+    if not survey.namesakes:
+        return ahead
+    first, others = survey.namesakes[0], count(len(survey.namesakes), "cell")
+    return (
+        f"{ahead}\n{others} in {survey.shelf.cells} made with other settings under the same names, {first} the first: "
+        "'unrank report' takes no folder with both, so choose another --out or take them away"
+    )
 
 
 def in_words(step: Step) -> str:
