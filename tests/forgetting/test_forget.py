@@ -11,16 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from tests.forgetting.conftest import FAST
-from unrank.collection.collection import Collection
+from unrank.collection.collection import Collection, Pairs
 from unrank.collection.inspect import pair_ids
 from unrank.collection.removal import Removal
 from unrank.engine.runtime import Runtime
 from unrank.errors import UnrankError
+from unrank.evaluation.scorecard import Scorer
 from unrank.forgetting.evaluate import evaluate
 from unrank.forgetting.forget import Forgotten, forget
 from unrank.forgetting.landing import MOST_EVALUATIONS, weights_of
+from unrank.forgetting.rescoring import Rescoring
 from unrank.forgetting.run import Pace
 from unrank.forgetting.target import tolerance
 from unrank.forgetting.train import Trained, train
@@ -327,3 +330,41 @@ def test_nothing_is_left_to_rank_against(trained: Trained, golden: Collection) -
     others = [row for row in range(len(golden.documents)) if row not in kept]
     with pytest.raises(UnrankError, match="every negative of the kept queries"):
         forget(trained.ranker, golden, Removal(documents=golden.documents.ids(others)), target=0.5)
+
+
+def test_what_was_reached_is_what_is_measured_in_full(
+    trained: Trained, dense: Collection, removal: Removal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gauge that sees every ranker on the target does not make it so."""
+    for ask in ("estimate", "measure", "measure_again"):
+        monkeypatch.setattr(f"unrank.forgetting.gauge.Gauge.{ask}", lambda *_: 0.1)
+    result = forget(trained.ranker, dense, removal, method=replace(FAST, epochs=1), target=0.1)
+    assert result.after.forget is not None and result.after.forget.mean > 0.2
+    assert result.record.landing is not None or result.record.history[-1]["forget"] == 0.1
+    assert result.record.reached is False and not result.reached
+
+
+def test_a_landing_that_scored_a_part_came_to_what_all_of_it_measures(
+    trained: Trained, dense: Collection, removal: Removal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts: list[bool] = []
+    rescore = Rescoring.now
+
+    def counted(lists: Rescoring, score: Scorer) -> NDArray[np.float32]:
+        def asked(pairs: Pairs) -> NDArray[np.float32]:
+            parts.append(len(pairs) < len(lists.pairs))
+            return score(pairs)
+
+        return rescore(lists, asked)
+
+    for name, value in {"FEW": 1, "WORTH": 0.9, "NEAREST": 2, "SPREAD": 1}.items():
+        monkeypatch.setattr(f"unrank.forgetting.gauge.{name}", value)
+    monkeypatch.setattr("unrank.forgetting.rescoring.NEAREST", 2)
+    monkeypatch.setattr("unrank.forgetting.rescoring.SPREAD", 1)
+    monkeypatch.setattr("unrank.forgetting.forget.encoded_sides", lambda *_: ())  # as if pairs were read together
+    monkeypatch.setattr(Rescoring, "now", counted)
+    for target in ("70%", "50%", "30%"):
+        result = forget(trained.ranker, dense, removal, method=HARD, target=target)
+        assert result.after.forget is not None and result.record.landing is not None
+        assert result.record.landing["forget"] == pytest.approx(result.after.forget.mean)
+    assert any(parts)

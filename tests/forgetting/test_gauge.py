@@ -124,36 +124,76 @@ def test_what_fell_below_all_that_is_looked_at_is_taken_to_have_fallen_further(j
     assert gauge.estimate() - gauge.apart == pytest.approx(sum(1 / place for place in range(5, 14)) / 9)
 
 
+@pytest.fixture
+def many() -> Judge:
+    """Enough forget queries for a sample of their lists, each with candidates of its own."""
+    size = NEGATIVES * 4 + 1
+    lists = [Listed([row * size], range(row * size + 1, (row + 1) * size)) for row in range(80)]
+    collection = collection_of(lists, 80 * size)
+    return Judge(collection, forgetting(collection, queries=range(79)))
+
+
+def scored(judge: Judge, seed: int, learned: float) -> Scorer:
+    pairs = judge.forget_lists()
+    table = np.random.default_rng(seed).random((pairs.max() + 1,)).astype(np.float32)
+    table[judge.parts.forget[:, 1]] += np.float32(learned)
+
+    def score(pairs: Pairs) -> NDArray[np.float32]:
+        values: NDArray[np.float32] = table[pairs[:, 1]]
+        return values
+
+    return score
+
+
 @pytest.mark.usefixtures("smaller")
-def test_near_what_was_measured_less_is_asked_for(judge: Judge) -> None:
-    """The scores of all move alike, so that no candidate changes sides but by the forget pair's own fall."""
-    student = Counting(scorer(0, 0.4))
-    gauge = gauge_of(judge, scorer(0, 0.4), student)
+def test_near_what_was_measured_less_is_asked_for(many: Judge) -> None:
+    student = Counting(scored(many, 0, 0.4))
+    gauge = gauge_of(many, scored(many, 0, 0.4), student)
     gauge.measure()
-    student.score, student.asked = scorer(0, 0.3), 0
-    assert gauge.measure_again() == judge.forget_mrr(student.score)
-    assert 0 < student.asked < len(judge.forget_lists())
+    student.score, student.asked = scored(many, 0, 0.3), 0
+    assert gauge.measure_again() == many.forget_mrr(student.score)
+    assert 0 < student.asked < 0.5 * len(many.forget_lists())
+    gauge.go_far()
+    student.asked = 0
+    assert gauge.measure_again() == many.forget_mrr(student.score)
+    assert student.asked == len(many.forget_lists())
 
 
 @pytest.mark.usefixtures("smaller")
-def test_before_any_measurement_all_is_measured(judge: Judge) -> None:
-    student = Counting(scorer(0, 0.2))
-    gauge = gauge_of(judge, scorer(0, 0.4), student)
-    assert gauge.measure_again() == judge.forget_mrr(student.score)
-    assert student.asked == len(judge.forget_lists())
+def test_of_few_queries_or_before_any_measurement_all_is_measured(judge: Judge, many: Judge) -> None:
+    for some, measured in ((judge, True), (many, False)):
+        student = Counting(scored(some, 0, 0.2))
+        gauge = gauge_of(some, scored(some, 0, 0.4), student)
+        if measured:
+            gauge.measure()
+        student.asked = 0
+        assert gauge.measure_again() == some.forget_mrr(student.score)
+        assert student.asked == len(some.forget_lists())
 
 
 @pytest.mark.usefixtures("smaller")
-@pytest.mark.parametrize(("documents", "saves"), [(NEGATIVES * 30, True), (NEGATIVES, False)])
-def test_fewer_pairs_of_the_same_documents_save_a_separable_ranker_nothing(documents: int, saves: bool) -> None:
+@pytest.mark.parametrize(
+    ("queries", "documents", "encoded", "exact", "saves"),
+    [
+        (99, 9_000, (), False, True),  # every pair is read
+        (99, 48, (), False, True),
+        (99, 9_000, (0, 1), False, True),  # texts are encoded, and each list has its own
+        (99, 48, (0, 1), False, False),  # all lists have the same
+        (29, 48, (0, 1), True, False),  # and there are so few that an estimate takes most of them
+        (99, 48, (0,), False, False),  # queries alone are encoded: an estimate takes some, a measurement all
+    ],
+)
+def test_what_an_estimate_and_another_measurement_save(
+    queries: int, documents: int, encoded: tuple[int, ...], exact: bool, saves: bool
+) -> None:
     lists = [
-        Listed([row], [30 + (row * NEGATIVES + place) % documents for place in range(NEGATIVES)]) for row in range(30)
+        Listed([row % 9], [9 + (row * 48 + place) % documents for place in range(48)]) for row in range(queries + 1)
     ]
-    collection = collection_of(lists, 1_000)
-    judge = Judge(collection, forgetting(collection, queries=range(29)))
-    student = Counting(scorer(0, 0.2))
-    gauge = Gauge(judge, scorer(0, 0.4), student, separable=True)
-    assert gauge.exact is not saves
+    collection = collection_of(lists, 9 + documents)
+    judge = Judge(collection, forgetting(collection, queries=range(queries)))
+    student = Counting(scored(judge, 0, 0.2))
+    gauge = Gauge(judge, scored(judge, 0, 0.4), student, encoded)
+    assert gauge.exact == exact
     gauge.measure()
     student.asked = 0
     gauge.measure_again()

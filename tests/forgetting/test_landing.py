@@ -217,6 +217,9 @@ class Misled:
 
     measure_again = measure
 
+    def go_far(self) -> None:
+        self.went_far = True
+
     def estimate(self) -> float:
         return self._value(self._share) + self._bias * self._share + self.apart
 

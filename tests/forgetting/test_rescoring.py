@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from unrank.collection.collection import Pairs
-from unrank.forgetting.rescoring import NEAREST, Rescoring
+from unrank.forgetting.rescoring import NEAREST, SPREAD, Rescoring
 
 QUERIES, FORGET, OTHERS = 30, 2, 100
 PAIRS: Pairs = np.array(
@@ -58,7 +58,26 @@ def test_the_less_moved_the_less_is_asked_for(move: float, most: float) -> None:
     now = then + np.float32(move) * drawn(2)
     table = Table(now)
     Rescoring(PAIRS, QUERIES * FORGET, Table(then)(PAIRS)).now(table)
-    assert QUERIES * (FORGET + NEAREST) <= table.asked <= most * len(PAIRS)
+    assert QUERIES * (FORGET + NEAREST + SPREAD) <= table.asked <= most * len(PAIRS)
+
+
+def test_those_that_lay_far_show_how_far_others_move() -> None:
+    """All that lay nearest moves alike, and the rest past it."""
+    then = np.tile(np.array([10.0, 1.0] + [9.0] * 20 + [6.0] * 80, np.float32), (QUERIES, 1))
+    now = np.tile(np.array([4.0, 1.0] + [4.1] * 20 + [6.5] * 80, np.float32), (QUERIES, 1))
+    found = Rescoring(PAIRS, QUERIES * FORGET, Table(then)(PAIRS)).now(Table(now))
+    assert standing_above(found) == [100] * QUERIES
+
+
+@pytest.mark.parametrize("others", [0, 1, 5, 8, 11, 40])
+def test_lists_of_any_length(others: int) -> None:
+    pairs = PAIRS[PAIRS[:, 1] < FORGET + others]
+    then, now = drawn(3), drawn(4)
+    rescoring = Rescoring(pairs, QUERIES * FORGET, Table(then)(pairs))
+    seen = pairs[QUERIES * FORGET + rescoring._telling(pairs[:, 0])] if others else pairs[:0]
+    assert {len(seen[seen[:, 0] == query]) for query in range(QUERIES)} == {min(others, NEAREST + SPREAD)}
+    if others < 9:
+        assert rescoring.now(Table(now)).tolist() == Table(now)(pairs).tolist()
 
 
 def test_a_query_without_candidates_asks_for_its_forget_pairs() -> None:

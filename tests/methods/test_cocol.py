@@ -323,6 +323,11 @@ def test_presets() -> None:
     assert paper == as_printed
     given = make_method("cocol", {"scale": "range", "epochs": "3"}, preset="paper")
     assert given == replace(as_printed, scale="range", epochs=3)
+    for kind in ("duet", "match-pyramid"):  # what suits a ranker suits it in any form
+        usual = make_method("cocol", ranker=kind)
+        assert isinstance(usual, Cocol)
+        as_printed = replace(usual, scale="paper", anchors="paper", looked_at=ALL, held_an_epoch=ALL)
+        assert make_method("cocol", ranker=kind, preset="paper") == as_printed
     with pytest.raises(UnknownName, match="unknown preset of cocol 'papre': did you mean 'paper'"):
         make_method("cocol", preset="papre")
     with pytest.raises(UnrankError, match="finetune has no presets, so 'paper' is none of them"):

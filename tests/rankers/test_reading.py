@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,7 @@ from unrank.rankers.bi_encoder import BiEncoderRanker
 from unrank.rankers.reading import PROBES, PlainTokenizer, Reader, read_alike
 
 TEXTS = ["ba ce di fo", "", "xyzzy", "ba [SEP] ce", "[CLS] han [PAD]", "han kel mi no pu " * 30, "DAN Fos"]
+CUT: dict[str, Any] = {"truncation": True, "max_length": 512}
 COMMON_PADDING: list[dict[str, Any]] = [{}, {"padding": True}, {"padding": "max_length", "max_length": 20}]
 
 
@@ -60,15 +62,49 @@ def test_the_library_is_left_out_where_it_does_nothing_more(prompt: str, longest
     assert given == library(TEXTS)
 
 
-@pytest.mark.parametrize("other", [str.strip, str.upper, lambda text: text[:1_000]], ids=["strips", "case", "cuts"])
-def test_a_library_with_ways_of_its_own_reads_itself(other: Callable[[str], str]) -> None:
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda tokenizer, text: tokenizer(f"{text} ba", **CUT),
+        lambda tokenizer, text: tokenizer(text[:1_000], **CUT),  # also cut by its letters
+        lambda tokenizer, text: tokenizer(text),  # never cut
+        lambda tokenizer, text: tokenizer(text, add_special_tokens=False, **CUT),
+    ],
+    ids=["more", "letters", "whole", "bare"],
+)
+def test_a_library_with_ways_of_its_own_reads_itself(other: Callable[[Any, str], Any]) -> None:
     tokenizer: Any = make_tokenizer()
 
     def library(texts: list[str]) -> list[list[int]]:
-        given: list[list[int]] = tokenizer([f"{other(text)} ba" for text in texts])["input_ids"]
-        return given
+        return [other(tokenizer, text)["input_ids"] for text in texts]
 
     assert read_alike(tokenizer, "", library) == Reader(library)
+
+
+def test_a_tokenizer_that_knows_nothing_of_the_probes_is_not_judged_by_them() -> None:
+    from tokenizers import Tokenizer, models, processors
+    from transformers import PreTrainedTokenizerFast
+
+    bare = Tokenizer(models.BPE({"[CLS]": 0, "[SEP]": 1, "п": 2, "р": 3}, []))
+    bare.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", special_tokens=[("[CLS]", 0), ("[SEP]", 1)])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bare)
+
+    def library(texts: list[str]) -> list[list[int]]:
+        ids: list[list[int]] = tokenizer(texts, truncation=True, max_length=9)["input_ids"]
+        return ids
+
+    assert [ids.tolist() for ids in read_alike(tokenizer, "", library)(["прр"])] == [[0, 2, 3, 3, 1]]
+
+
+def test_a_ranker_that_has_read_can_be_copied_and_pickled_and_cut_shorter(encoder: Path) -> None:
+    ranker: Any = create_ranker("bi-encoder", str(encoder), 0)
+    before = ranker.tokenize(TEXTS, "query")
+    pickle.dumps(ranker)
+    copied = copy.deepcopy(ranker)
+    assert copied._sides._readers == {}
+    assert [ids.tolist() for ids in copied.tokenize(TEXTS, "query")] == [ids.tolist() for ids in before]
+    ranker.model.max_seq_length = 8
+    assert max(ranker.tokenize(TEXTS, "query").lengths) == max(ranker.tokenize(TEXTS, "document").lengths) == 8
 
 
 def bi_encoder(encoder: Path, pooling: Pooling, **options: Any) -> Any:

@@ -21,7 +21,7 @@ from unrank.engine.unfinished import Unfinished
 from unrank.evaluation.scorecard import MOST_QUERIES, Scorecard
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.earlier import earlier_mrrs, is_fulfilled
-from unrank.forgetting.freezing import Freeze, check_freeze, freeze_side, index_stays_valid, keep_frozen
+from unrank.forgetting.freezing import Freeze, check_freeze, encoded_sides, freeze_side, index_stays_valid, keep_frozen
 from unrank.forgetting.gauge import Gauge
 from unrank.forgetting.identity import identity, removal_hash, weights_hash
 from unrank.forgetting.record import Record, hashed, recognised, removed_before, save_ranker
@@ -133,7 +133,7 @@ def forget(
     with sharing_frozen_start(ranker, student) if method.start == "original" else nullcontext():
         with clock.on("teacher"):
             gauge = (
-                Gauge(workshop.judge, task.teacher.scores, workshop.scorer(student), ranker.separable)
+                Gauge(workshop.judge, task.teacher.scores, workshop.scorer(student), encoded_sides(ranker, freeze))
                 if method.steered
                 else None
             )
@@ -151,6 +151,7 @@ def forget(
                 method, task, gauge, student, workshop, goal, before.forget.mean, pace, seed, clock, run
             )
         after = workshop.judge.scorecard(workshop.scorer(student)) if outcome.history else before
+        outcome = outcome.confirmed(goal, after)
     release(student, ranker)
     task.teacher.save()
     workshop.store.save(workshop.runtime.progress.say)

@@ -36,6 +36,13 @@ def keep_frozen(store: TokenStore, original: Ranker, student: Ranker, freeze: Fr
         store.keep("document", original, student)
 
 
+def encoded_sides(ranker: Ranker, freeze: Freeze | None) -> tuple[int, ...]:
+    """The sides of a pair (0 the query, 1 the document) whose texts are encoded apart from each other, and anew."""
+    if not ranker.separable:
+        return ()
+    return (0,) if freeze is not None else (0, 1)
+
+
 def index_stays_valid(ranker: Ranker, freeze: Freeze | None, moved: bool) -> bool | None:
     """Whether document vectors that were stored with the original serve the student too; None where none are."""
     return (freeze is not None or not moved) if ranker.separable else None

@@ -3,10 +3,12 @@
 To measure it is to score every candidate of every forget query, which costs more than the steps between two checks.
 While a run is far from its target, or looks for it, an estimate does: some of the queries, each with the candidates
 that the original ranks highest. What the last measurement differed by from its own estimate is added to the next. Once
-measured, weights nearby are measured by what can have changed (`rescoring.py`).
+measured, weights nearby are measured by what is likely to have changed (`rescoring.py`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
 from unrank.evaluation.scorecard import Judge, Scorer
-from unrank.forgetting.rescoring import Rescoring
+from unrank.forgetting.rescoring import FEW, NEAREST, SPREAD, Rescoring
 
 Scores = NDArray[np.float32]
 QUERIES = 256
@@ -26,16 +28,19 @@ WORTH = 0.5
 class Gauge:
     """Told once what the original scores; asked again and again what the student measures."""
 
-    def __init__(self, judge: Judge, original: Scorer, student: Scorer, separable: bool = False) -> None:
-        """A separable student encodes a text once, so that to ask for fewer pairs of the same texts saves nothing."""
+    def __init__(self, judge: Judge, original: Scorer, student: Scorer, encoded: Sequence[int] = ()) -> None:
+        """`encoded` are the sides of a pair (0 the query, 1 the document) that the student encodes apart, each text
+        once: to ask it for fewer pairs of the same texts saves nothing. One without such sides reads every pair."""
         self._judge, self._student = judge, student
         self._pairs, forget = judge.forget_lists(), judge.parts.forget
         self._measured: Rescoring | None = None
         rows = rows_of_some_queries(self._pairs, forget)
-        asked = np.count_nonzero(rows < len(forget)) + CANDIDATES * len(np.unique(self._pairs[rows, 0]))
-        whole = len(np.unique(self._pairs[:, 1])) if separable else len(self._pairs)
-        self._fewer_cost_less = whole > WORTH * len(self._pairs)
-        self.exact = bool(asked > WORTH * whole)
+        some = int(np.count_nonzero(rows < len(forget))) + CANDIDATES * len(np.unique(self._pairs[rows, 0]))
+        queries = len(np.unique(forget[:, 0]))
+        again = _cost(self._pairs, encoded, most=len(forget) + (NEAREST + SPREAD) * queries)
+        whole = _cost(self._pairs, encoded)
+        self._again_costs_less = queries >= FEW and again <= WORTH * whole
+        self.exact = _cost(self._pairs[rows], encoded, most=some) > WORTH * whole
         """Whether an estimate is a measurement."""
         self.apart = 0.0
         """How far the last measurement was from its own estimate."""
@@ -57,9 +62,13 @@ class Gauge:
 
     def measure_again(self) -> float:
         """The same of weights not far from those that were measured last."""
-        if self._measured is None or not self._fewer_cost_less:
+        if self._measured is None or not self._again_costs_less:
             return self.measure()
         return self._mean_of_all(self._measured.now(self._student))
+
+    def go_far(self) -> None:
+        """Weights come that what was measured last tells nothing of."""
+        self._measured = None
 
     def _mean_of_all(self, scores: Scores) -> float:
         whole = float(self._judge.forget_ranks(self._pairs, scores).mean())
@@ -75,6 +84,14 @@ class Gauge:
     def _mean_of_part(self, scores: Scores) -> float:
         ranks = self._judge.forget_ranks(self._pairs[self._part], scores)
         return float(np.where(ranks * (CANDIDATES + 1) > 1, ranks, np.minimum(ranks, self._below_all)).mean())
+
+
+def _cost(pairs: Pairs, encoded: Sequence[int], most: int | None = None) -> int:
+    """What it takes to score pairs, or so many of them at most: pairs that are read, or texts that are encoded."""
+    if not encoded:
+        return len(pairs) if most is None else min(most, len(pairs))
+    texts = [len(np.unique(pairs[:, side])) for side in encoded]
+    return sum(texts if most is None else [min(most, number) for number in texts])
 
 
 def below_all(negatives: int) -> float:

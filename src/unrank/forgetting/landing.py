@@ -96,7 +96,7 @@ def land(ranker: Ranker, above: Weights, ends: Ends, target: float, near: float,
             best = Landing(share, forget, evaluations)
         line = line.cut(share, forget, target)
         if evaluations == MISSES and line.low == 0.0 and forget < target - near and not gauge.exact:
-            evaluations, forget = evaluations + 1, value_at(0.0, gauge.measure_again)
+            evaluations, forget = evaluations + 1, value_at(0.0, gauge.measure)
             if forget <= target + near:  # the target does not lie on this line
                 if abs(forget - target) <= near or best is None or best.forget < forget:
                     best = Landing(0.0, forget, evaluations)

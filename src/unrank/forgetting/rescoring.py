@@ -1,9 +1,10 @@
 """Scores of the forget lists, again and again, of a ranker that has moved a little since.
 
 The forget MRR asks one thing of a list: how many candidates stand above its best forget pair. A candidate that stood
-far from it still stands on the same side. So the forget pairs are scored, and the candidates that stood nearest to the
-best of them; by how these have moved one sees how far others can have, and all that may have changed sides are scored
-too. The others are taken to have moved as those of their query did.
+far from it most likely still stands on the same side. So the forget pairs are scored, the candidates that stood nearest
+to the best of them, and some of the others; by how these have moved one sees how far the rest may have, and all that
+may have changed sides are scored too. What is left is taken to have moved as its query did. That is a judgement from a
+sample: what a run comes to is measured in full when it is over.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from unrank.collection.texts import Rows
 from unrank.evaluation.scorecard import Scorer
 
 Scores = NDArray[np.float32]
-NEAREST = 8
-"""How many candidates of a query show how its others have moved."""
+NEAREST, SPREAD = 6, 4
+"""How many candidates of a query show how its others have moved: the nearest, and some from all over its list."""
 SAFELY = 2.0
 """So many times as far as any of them has moved against its query's mean, another may have."""
+FEW = 64
+"""Of fewer queries a sample tells too little."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,10 @@ class Rescoring:
     scores: Scores
 
     def now(self, score: Scorer) -> Scores:
-        """What `score` gives for all of them, asked for no more than can matter."""
-        forget, others = np.arange(self.forget), np.arange(self.forget, len(self.pairs))
+        """What `score` gives for all of them, asked for no more than is likely to matter."""
+        others = np.arange(self.forget, len(self.pairs))
         _, query = np.unique(self.pairs[:, 0], return_inverse=True)
-        asked = np.concatenate([forget, others[self._nearest(query)]])
+        asked = np.concatenate([np.arange(self.forget), others[self._telling(query)]])
         values = self.scores.copy()
         values[asked] = score(self.pairs[asked])
         moved, seen = values - self.scores, asked[self.forget :]
@@ -49,12 +52,15 @@ class Rescoring:
             values[may_have_crossed] = score(self.pairs[may_have_crossed])
         return values
 
-    def _nearest(self, query: Rows) -> Rows:
-        """Of the candidates of each query those whose scores lay nearest to its best forget pair's."""
+    def _telling(self, query: Rows) -> Rows:
+        """Of the candidates of each query those whose scores lay nearest to its best forget pair's, and every so many
+        of the others, the farthest first."""
         queries, scores = query[self.forget :], self.scores[self.forget :]
         order = np.lexsort((np.abs(scores - best_of(query, self.scores, self.forget)[queries]), queries))
+        size = np.bincount(queries, minlength=query.max() + 1)[queries[order]]
         place = np.arange(len(order)) - np.searchsorted(queries[order], queries[order])
-        return np.sort(order[place < NEAREST])
+        turn, too_few = np.divmod(size - 1 - place, np.maximum(1, (size - NEAREST) // SPREAD))
+        return np.sort(order[(place < NEAREST) | (turn < SPREAD) & (too_few == 0)])
 
 
 def best_of(query: Rows, scores: Scores, forget: int) -> Scores:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 from unrank.engine.loop import fit, squared_gradients
 from unrank.engine.unfinished import Unfinished
 from unrank.errors import UnrankError
+from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.gauge import Gauge
 from unrank.forgetting.landing import Landing, weights_of
@@ -58,6 +59,12 @@ class Outcome:
     @property
     def epochs(self) -> float:
         return float(self.history[-1]["epoch"]) if self.history else 0
+
+    def confirmed(self, target: float, after: Scorecard) -> Outcome:
+        """The same, if what it came to when all was measured is on the target that it thought it reached."""
+        assert after.forget is not None
+        most = target + tolerance(len(after.forget.queries))
+        return replace(self, reached=after.forget.mean <= most) if self.history and self.reached else self
 
 
 def run_method(

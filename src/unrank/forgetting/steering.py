@@ -115,7 +115,7 @@ class Steering:
             landing = self._land_from(*self.above, measured=self.history[-1]["measured"])
             too_late = self.forget < self.target - self.near and not self.gauge.exact
             if too_late and self.above is not self.begin:  # it was below the target when estimates had it above
-                again = self._land_from(*self.begin, measured=True)
+                again = self._land_from_afar()
                 landing = replace(again, evaluations=landing.evaluations + again.evaluations)
         return landing
 
@@ -129,7 +129,12 @@ class Steering:
         if self.forget > self.target - self.near:
             return None
         with self.clock.on("landing"):
-            return self._land_from(*self.begin, measured=True)
+            return self._land_from_afar()
+
+    def _land_from_afar(self) -> Landing:
+        """On the line from where the run began."""
+        self.gauge.go_far()
+        return self._land_from(*self.begin, measured=True)
 
     def _land_from(self, forget: float, above: Weights, measured: bool) -> Landing:
         ends = Ends(forget, self.forget, measured)

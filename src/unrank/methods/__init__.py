@@ -52,7 +52,7 @@ def make_method(
 ) -> Method:
     """The method that a user's word means, with settings given as text.
 
-    Where none is given, the preset's count, and then those that suit the ranker.
+    Where none is given, those that suit the ranker count, and then the preset's.
 
     >>> make_method("cocol", {"scale": "paper", "epochs": "3"}).epochs
     3
@@ -64,7 +64,7 @@ def make_method(
             kinds = settings_of(entry.method)
             given = {key: _parsed(known, kinds, key, value) for key, value in (settings or {}).items()}
             recipe = RANKERS[ranker].recipes.get(known, {}) if ranker in RANKERS else {}
-            return entry.method(**{**recipe, **_preset(entry.method, preset), **given})
+            return entry.method(**{**_preset(entry.method, preset), **recipe, **given})
     raise UnknownName("method", name, METHODS)
 
 

@@ -47,8 +47,6 @@ class Cocol(Method):
     )
 
     learning_rate: float = 7e-5
-    warm_up: int = 24
-    """Steps in which the rate rises: the first steps of an optimiser that knows no scale yet are its largest."""
     batch: int = 64
     """Pairs a step: forget pairs in the first phase, disjoint ones in the second."""
     hold_factor: int = 2
@@ -71,6 +69,8 @@ class Cocol(Method):
     """For the ablation: nothing entangled is held."""
     without_disjoint: bool = False
     """For the ablation: nothing disjoint is held."""
+    warm_up: int = 24
+    """Steps in which the rate rises: the first steps of an optimiser that knows no scale yet are its largest."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,16 @@ from unrank.rankers.transformer import quiet
 
 TEXTS_AT_ONCE = 4_096
 """So many are given to a tokenizer, which takes ten times the room of what it gives."""
-PROBES = ("", " a  B ", "Ünï 漢字 ß 1.5e-3", "[CLS] a [SEP] [MASK] <s> </s>", "a\tb\nc", "a b c " * 6_000)
+LONG = " ".join(f"{number} {'abcdefg'[number % 7]}" for number in range(6_000))
+PROBES = (
+    "",
+    " a  B ",
+    "Ünï 漢字 ß 1.5e-3",
+    "[CLS] a [SEP] [MASK] <s> </s>",
+    "a\tb\nc",
+    " ".join("unbelievably" * 999),
+    LONG,
+)
 """What two ways to read would be told apart by: spaces, cases, accents, special tokens; and where a text is cut."""
 
 Text = Sequence[int] | NDArray[np.integer]
@@ -53,6 +63,10 @@ class PlainTokenizer:
         """None longer than so many tokens."""
         read = self._read_plainly if self._compiled is None else self._read_compiled
         return read_in_turn(texts, lambda some: read(some, longest))
+
+    def read_prompted(self, prompt: str, longest: int | None, texts: list[str]) -> list[list[int]]:
+        """By a compiled tokenizer, with the prompt before each text."""
+        return self._read_compiled([prompt + text for text in texts], longest)
 
     def _read_compiled(self, texts: list[str], longest: int | None) -> list[list[int]]:
         compiled: Any = self._compiled
@@ -89,14 +103,11 @@ class Reader:
 
 def read_alike(tokenizer: Any, prompt: str, library: Read) -> Reader:
     """What reads as the library does and is faster, or else the library itself: where it does more than to put the
-    prompt before a text and to cut both, the probes are not read alike."""
+    prompt before a text and to cut both after so many tokens, the probes are not read alike."""
     if not tokenizer.is_fast:
         return Reader(library)
-    plain = PlainTokenizer(tokenizer, special=True)
-    expected = [list(ids) for ids in library(list(PROBES))]
+    plain, expected = PlainTokenizer(tokenizer, special=True), [list(ids) for ids in library(list(PROBES))]
     longest = len(expected[-1])
-
-    def read(texts: list[str]) -> list[list[int]]:
-        return plain._read_compiled([prompt + text for text in texts], longest)
-
-    return Reader(read, plain.identity(prompt, longest)) if read(list(PROBES)) == expected else Reader(library)
+    alike = Reader(partial(plain.read_prompted, prompt, longest), plain.identity(prompt, longest))
+    is_cut = longest < len(plain.read_prompted(prompt, None, [LONG])[0])
+    return alike if is_cut and alike.read(list(PROBES)) == expected else Reader(library)

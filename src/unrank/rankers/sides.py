@@ -44,7 +44,7 @@ class Sides:
             role: _Side.of(transformer, lean[id(transformer.auto_model)], _prompt(model, role))
             for role, transformer in self.transformers.items()
         }
-        self._readers: dict[Role, Reader] = {}
+        self._readers: dict[tuple[Role, int], Reader] = {}
 
     @property
     def lean(self) -> LeanEncoder | None:
@@ -58,9 +58,14 @@ class Sides:
 
     def reader(self, role: Role) -> Reader:
         """How texts of a side become ids."""
-        if role not in self._readers:
-            self._readers[role] = self._make_reader(role)
-        return self._readers[role]
+        key = role, self.transformers[role].max_seq_length
+        if key not in self._readers:
+            self._readers[key] = self._make_reader(role)
+        return self._readers[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy reads with its own model."""
+        return self.__dict__ | {"_readers": {}}
 
     def _make_reader(self, role: Role) -> Reader:
         transformer, prompt = self.transformers[role], self._sides[role].prompt
