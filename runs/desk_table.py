@@ -70,7 +70,8 @@ def walk(collection: unrank.Collection, kind: str, arguments: argparse.Namespace
         command("train", collection.folder, "--ranker", kind, *without, *common)
         retraining = perf_counter() - began
         new = out / f"batch{number}"
-        gates = ["--target", arguments.target, "--keep-at-least", arguments.keep_at_least, "--reference", reference]
+        gates = ["--keep-at-least", arguments.keep_at_least, "--reference", reference]
+        gates += ["--target", arguments.target] if arguments.target else []
         fulfilling = [
             "desk",
             "run",
@@ -117,7 +118,7 @@ def main() -> None:
     told = parser(__doc__, ["cross-encoder", "bi-encoder"])
     told.add_argument("--batches", nargs="+", type=int, default=[7, 7, 6], help="how many requests each has")
     told.add_argument("--share", type=float, default=0.002, help="the share of the pairs that a request names")
-    told.add_argument("--target", default="unseen")
+    told.add_argument("--target", help="by default where the retrained ranker is")
     told.add_argument("--keep-at-least", type=float, default=0.95)
     arguments = told.parse_args()
     collection = unrank.open_collection(arguments.collection)

@@ -33,6 +33,7 @@ Look = Annotated[
     list[Path] | None, typer.Option(help="Where else to look for rankers, collections and files that hold it.")
 ]
 Base = Annotated[str | None, typer.Option(help="The encoder, or the word vectors, that the ranker was trained from.")]
+TARGET = "The forget MRR to reach, as in 'unrank forget'; by default the reference's, or without one 'unseen'."
 REFERENCE = "A ranker retrained without what is removed, for the audit; give two to measure what chance makes of it."
 
 
@@ -76,7 +77,7 @@ def run(
     yes: Annotated[bool, typer.Option("--yes", help="Run; without it the plan is shown, and nothing is done.")] = False,
     method: Annotated[str, typer.Option(help="How to forget; 'unrank list methods' names them.")] = "cocol",
     settings: Settings = None,
-    target: Annotated[str, typer.Option(help="The forget MRR to reach, as in 'unrank forget'.")] = "unseen",
+    target: Annotated[str | None, typer.Option(help=TARGET)] = None,
     reference: Annotated[list[str] | None, typer.Option(help=REFERENCE)] = None,
     keep_at_least: Annotated[
         float | None, typer.Option(help="The least share of its MRR that each kept set must keep.")
@@ -111,7 +112,7 @@ def run(
             collection,
             method,
             read_settings(settings),
-            target,
+            target or ("destination-1" if reference else "unseen"),
             base,
             tuple(reference or ()),
             keep_at_least,
