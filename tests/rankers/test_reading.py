@@ -56,9 +56,9 @@ def test_the_library_is_left_out_where_it_does_nothing_more(prompt: str, longest
         return given
 
     asked: list[int] = []
-    read = read_alike(tokenizer, prompt, library)
+    read = read_alike(tokenizer, prompt, longest, library)
     given = [ids.tolist() for ids in read(TEXTS)]
-    assert asked == [len(PROBES)]
+    assert asked == [len(PROBES) + 2]
     assert given == library(TEXTS)
 
 
@@ -78,7 +78,7 @@ def test_a_library_with_ways_of_its_own_reads_itself(other: Callable[[Any, str],
     def library(texts: list[str]) -> list[list[int]]:
         return [other(tokenizer, text)["input_ids"] for text in texts]
 
-    assert read_alike(tokenizer, "", library) == Reader(library)
+    assert read_alike(tokenizer, "", 512, library) == Reader(library)
 
 
 def test_a_tokenizer_that_knows_nothing_of_the_probes_is_not_judged_by_them() -> None:
@@ -93,7 +93,7 @@ def test_a_tokenizer_that_knows_nothing_of_the_probes_is_not_judged_by_them() ->
         ids: list[list[int]] = tokenizer(texts, truncation=True, max_length=9)["input_ids"]
         return ids
 
-    assert [ids.tolist() for ids in read_alike(tokenizer, "", library)(["прр"])] == [[0, 2, 3, 3, 1]]
+    assert [ids.tolist() for ids in read_alike(tokenizer, "", 512, library)(["прр"])] == [[0, 2, 3, 3, 1]]
 
 
 def test_a_ranker_that_has_read_can_be_copied_and_pickled_and_cut_shorter(encoder: Path) -> None:

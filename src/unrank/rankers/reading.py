@@ -22,17 +22,8 @@ from unrank.rankers.transformer import quiet
 
 TEXTS_AT_ONCE = 4_096
 """So many are given to a tokenizer, which takes ten times the room of what it gives."""
-LONG = " ".join(f"{number} {'abcdefg'[number % 7]}" for number in range(6_000))
-PROBES = (
-    "",
-    " a  B ",
-    "Ünï 漢字 ß 1.5e-3",
-    "[CLS] a [SEP] [MASK] <s> </s>",
-    "a\tb\nc",
-    " ".join("unbelievably" * 999),
-    LONG,
-)
-"""What two ways to read would be told apart by: spaces, cases, accents, special tokens; and where a text is cut."""
+PROBES = ("", " a  B ", "Ünï 漢字 ß 1.5e-3", "[CLS] a [SEP] [MASK] <s> </s>", "a\tb\nc")
+"""What two ways to read would be told apart by: spaces, cases, accents, special tokens."""
 
 Text = Sequence[int] | NDArray[np.integer]
 Read = Callable[[list[str]], Iterable[Text]]
@@ -90,24 +81,30 @@ def read_in_turn(texts: Sequence[str], read: Read) -> Tokens:
     return Tokens.of(ids for start in starts for ids in read(list(texts[start : start + TEXTS_AT_ONCE])))
 
 
+def _not_known() -> None:
+    return None
+
+
 @dataclass(frozen=True)
 class Reader:
     """How texts are read, and a hash of what their ids depend on, if that is known."""
 
     read: Read
-    identity: str | None = None
+    identity: Callable[[], str | None] = _not_known
 
     def __call__(self, texts: Sequence[str]) -> Tokens:
         return read_in_turn(texts, self.read)
 
 
-def read_alike(tokenizer: Any, prompt: str, library: Read) -> Reader:
+def read_alike(tokenizer: Any, prompt: str, most: int, library: Read) -> Reader:
     """What reads as the library does and is faster, or else the library itself: where it does more than to put the
-    prompt before a text and to cut both after so many tokens, the probes are not read alike."""
+    prompt before a text and to cut both after so many tokens, the probes are not read alike. `most` is about where."""
     if not tokenizer.is_fast:
         return Reader(library)
-    plain, expected = PlainTokenizer(tokenizer, special=True), [list(ids) for ids in library(list(PROBES))]
+    long = " ".join(f"{number} {'abcdefg'[number % 7]}" for number in range(2 * most))
+    probes = [*PROBES, "unbelievably " * 2 * most, long]  # cut by tokens, or by letters too?
+    plain, expected = PlainTokenizer(tokenizer, special=True), [list(ids) for ids in library(probes)]
     longest = len(expected[-1])
-    alike = Reader(partial(plain.read_prompted, prompt, longest), plain.identity(prompt, longest))
-    is_cut = longest < len(plain.read_prompted(prompt, None, [LONG])[0])
-    return alike if is_cut and alike.read(list(PROBES)) == expected else Reader(library)
+    alike = Reader(partial(plain.read_prompted, prompt, longest), partial(plain.identity, prompt, longest))
+    is_cut = longest < len(plain.read_prompted(prompt, None, [long])[0])
+    return alike if is_cut and alike.read(probes) == expected else Reader(library)

@@ -50,7 +50,7 @@ class SidedRanker(SeparableRanker):
         return self._sides.reader(role)(texts)
 
     def reads(self, role: Role) -> str | None:
-        return self._sides.reader(role).identity
+        return self._sides.reader(role).identity()
 
 
 def fresh_transformer(folder: Path) -> Transformer:

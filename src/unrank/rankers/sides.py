@@ -77,7 +77,7 @@ class Sides:
             ids: list[list[int]] = features["input_ids"]
             return ids
 
-        return read_alike(transformer.tokenizer, prompt, as_they_are)
+        return read_alike(transformer.tokenizer, prompt, self._sides[role].longest, as_they_are)
 
     def _lengthened(self, texts: list[str]) -> list[NDArray[np.int64]]:
         role: Role = "query"
