@@ -14,7 +14,6 @@ from tests.cli.conftest import Refused
 from unrank.cli.main import run
 from unrank.desk.key import key_file
 from unrank.desk.ledger import Ledger
-from unrank.desk.run import Orders
 from unrank.desk.schema import VERSION
 
 Said = pytest.CaptureFixture[str]
@@ -235,25 +234,3 @@ def test_a_request_of_another_collection_waits(
     assert run(["desk", "add", str(golden_folder), "--document", "d3", "--ledger", ledger]) == 0
     assert run(["desk", "plan", str(ranker), str(collection), "--ledger", ledger]) == 0
     assert "request 1 open, but not in this collection" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("given", "target"),
-    [
-        ([], "unseen"),
-        (["--reference", "retrained"], "destination-1"),
-        (["--reference", "retrained", "--target", "half-unseen"], "half-unseen"),
-    ],
-)
-def test_a_run_forgets_to_where_a_retrained_ranker_is(
-    given: list[str], target: str, collection: Path, ranker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger, seen = str(tmp_path / "l"), list[str]()
-
-    def run_open(desk: Ledger, key: Path, orders: Orders, *_: object) -> None:
-        seen.append(orders.target)
-
-    monkeypatch.setattr("unrank.desk.run.run_open", run_open)
-    assert run(["desk", "add", str(collection), "--document", "doc1", "--ledger", ledger]) == 0
-    assert run(["desk", "run", str(ranker), str(collection), "--yes", "--ledger", ledger, *given]) == 0
-    assert seen == [target]

@@ -173,5 +173,6 @@ def test_details_stay_out_of_the_ranker(
     assert "lies inside --out" in refused(*given, "--details", tmp_path / "out" / "details")
     assert "lies inside --out" in refused(*given, "--cache", tmp_path / "out" / "cache")
     assert "is not a folder" in refused(*given, "--cache", removal)
+    assert "cannot be made: Not a directory" in refused(*given, "--cache", removal / "cache")
     (tmp_path / "there").mkdir()
     assert "exists already" in refused(*given, "--details", tmp_path / "there")

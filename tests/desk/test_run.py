@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,8 @@ from unrank.engine.cache import Cache
 from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
 from unrank.forgetting.record import read_record, recognised, removed_before
+from unrank.forgetting.train import train
+from unrank.methods.retrain import Retrain
 from unrank.rankers import load_ranker
 
 
@@ -189,6 +192,70 @@ def test_what_holds_it_is_found(dense: Collection, golden: Collection, encoder: 
     [cached] = (tmp_path / "cache").iterdir()
     files = {("file", "notes.txt"), ("file", "rows.jsonl")}
     assert found == files | {("collection", "collection"), ("ranker", "ranker"), ("cache", cached.name)}
+
+
+def test_caches_are_found_wherever_they_lie(dense: Collection, encoder: Path, tmp_path: Path) -> None:
+    """In the folder of a collection or of a ranker, half written, or named as such."""
+    ranker = make_bi_encoder(encoder, tmp_path / "ranker")
+    shutil.copytree(dense.folder, tmp_path / "collection")
+    store = TokenStore(load_ranker(ranker), dense, Cache(tmp_path / "ranker" / "cache"))
+    store.get(np.arange(2), "document")
+    store.save(print)
+    [cached] = (tmp_path / "ranker" / "cache").iterdir()
+    half = tmp_path / "collection" / ".partial-x" / cached.stem
+    half.parent.mkdir()
+    half.write_bytes(b"half")
+    items = items_of(Removal(documents=["doc1"]), dense)
+    assert {holder.path for holder in holders([tmp_path], items, dense) if holder.kind == "cache"} == {
+        str(cached),
+        str(half),
+    }
+    assert [holder.kind for holder in holders([cached], items, dense)] == ["cache"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "given", "target"),
+    [
+        (None, None, "unseen"),
+        ("without", None, "destination-1"),
+        ("without", "half-unseen", "half-unseen"),
+        ("with", None, "unseen"),  # it has seen what is removed
+        ("unknown", None, "unseen"),  # nothing is known of it
+    ],
+)
+def test_a_run_forgets_to_where_a_ranker_is_that_never_saw_it(
+    reference: str | None,
+    given: str | None,
+    target: str,
+    ledger: Ledger,
+    key: Key,
+    path: Path,
+    dense: Collection,
+    orders: Orders,
+    encoder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ask(ledger, key, dense, documents=["doc1"])
+    if reference == "unknown":
+        make_bi_encoder(encoder, tmp_path / reference)
+    elif reference is not None:
+        removed = Removal(documents=["doc1", "doc10"] if reference == "without" else ["doc10"])
+        train(dense, "bi-encoder", str(encoder), removed, method=Retrain(epochs=1)).save(tmp_path / reference)
+    seen: list[str | None] = []
+
+    class Enough(Exception):
+        pass
+
+    def forget(*arguments: Any) -> None:
+        seen.extend(argument.target for argument in arguments if isinstance(argument, Orders))
+        raise Enough
+
+    monkeypatch.setattr(desk_run, "_forget", forget)
+    references = (str(tmp_path / reference),) if reference else ()
+    with pytest.raises(Enough):
+        run_open(ledger, key_file(path), replace(orders, target=given, references=references))
+    assert seen == [target]
 
 
 def test_a_path_does_not_tell_what_was_removed() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from time import time
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,9 @@ from tests.forgetting.conftest import FAST
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.engine import scoring, teacher
-from unrank.engine.cache import Cache
+from unrank.engine.cache import LONG_AGO, Cache
+from unrank.engine.runtime import Runtime
+from unrank.engine.teacher import Teacher
 from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
 from unrank.forgetting.forget import Forgotten, forget
@@ -163,17 +168,18 @@ def test_a_store_that_was_kept_reads_alike(kind: str, encoder: Path, dense: Coll
         for role in SIDES:
             first.get(rows, role)
     first.save(print)
-    next_one = TokenStore(ranker, dense, Cache(tmp_path))
+    next_one, usual = TokenStore(ranker, dense, Cache(tmp_path)), TokenStore(ranker, dense)
     for role in SIDES:
         rows = np.array([0, 11, 5, 7, 3])
-        assert [ids.tolist() for ids in next_one.get(rows, role)] == [ids.tolist() for ids in first.get(rows, role)]
-        assert np.array_equal(next_one.lengths(rows, role), first.lengths(rows, role))
+        assert [ids.tolist() for ids in next_one.get(rows, role)] == [ids.tolist() for ids in usual.get(rows, role)]
+        assert np.array_equal(next_one.lengths(rows, role), usual.lengths(rows, role))
 
 
 def test_rankers_that_read_otherwise_share_nothing(encoder: Path) -> None:
     ways = {kind: [create_ranker(kind, str(encoder), 0).reads(role) for role in SIDES] for kind in TRANSFORMERS}
     assert all(way is not None for both in ways.values() for way in both)
-    assert ways["bi-encoder"] != ways["cross-encoder"] != ways["parade"]
+    for queries, documents in (("bi-encoder", "cross-encoder"), ("cross-encoder", "parade"), ("bi-encoder", "parade")):
+        assert not set(ways[queries]) & set(ways[documents])
     shorter: Any = create_ranker("bi-encoder", str(encoder), 0)
     shorter.model.max_seq_length = 9
     assert BiEncoderRanker(shorter.model).reads("query") != ways["bi-encoder"][0]
@@ -198,10 +204,38 @@ def test_a_cache_that_cannot_be_written_is_said_and_harms_nothing(
 
 
 def test_what_a_killed_job_left_half_written_goes(tmp_path: Path) -> None:
-    for name in ("scores-a.77", "scores-a.77.partial", "scores-ab.77"):
-        (tmp_path / name).touch()
+    for name, age in (("old", 2 * LONG_AGO), ("new", 5.0)):
+        left = tmp_path / f".partial-{name}"
+        left.mkdir()
+        (left / "scores-a").touch()
+        os.utime(left, (time() - age, time() - age))
     Cache(tmp_path).save("scores-a", {"keys": np.arange(3)}, print)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["scores-a.cache", "scores-ab.77"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".partial-new", "scores-a.cache"]
+
+
+def test_rankers_with_the_same_weights_that_score_otherwise_share_no_score(
+    folder: Path, tmp_path: Path, trained: Trained, dense: Collection, removal: Removal
+) -> None:
+    other: Any = copy.deepcopy(trained.ranker)
+    other.model.similarity_fn_name = "cosine"
+    shutil.copytree(folder, tmp_path / "cache")
+    expected = forget(other, dense, removal, method=BRIEF, target="10%").before
+    given = forget(other, dense, removal, method=BRIEF, target="10%", cache=Cache(tmp_path / "cache")).before
+    assert given.to_json() == expected.to_json()
+    assert len([*(tmp_path / "cache").glob("scores-*")]) == 2
+
+
+def test_processes_that_were_kept_different_scores_begin_with_none(
+    folder: Path, trained: Trained, dense: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = Runtime.on("cpu")
+    teachers = [
+        Teacher(trained.ranker, dense, TokenStore(trained.ranker, dense), runtime, cache)
+        for cache in (None, Cache(folder))
+    ]
+    assert [len(one._scores) > 0 for one in teachers] == [False, True]
+    monkeypatch.setattr(type(runtime.team), "all_have", lambda *_: False)
+    assert len(Teacher(trained.ranker, dense, TokenStore(trained.ranker, dense), runtime, Cache(folder))._scores) == 0
 
 
 def test_a_file_is_no_cache(tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ class Misled:
 
     def __init__(self, ranker: OneWeight, value: Callable[[float], float], bias: float) -> None:
         self._ranker, self._value, self._bias = ranker, value, bias
-        self.apart = 0.0
+        self.apart, self.went_far = 0.0, False
 
     @property
     def _share(self) -> float:
@@ -343,6 +343,7 @@ def test_a_run_that_was_below_the_target_before_its_estimates_said_so_is_brought
     _, steering, landing = steered(bias=0.3)
     assert falling((float(steering.above[1]["weight"]) - START) / (END - START)) < 0.5 - NEAR  # it was too late
     assert landing is not None and abs(steering.forget - 0.5) <= NEAR
+    assert steering.gauge.went_far  # type: ignore[attr-defined]  # so that all is measured again
 
 
 def test_a_run_that_never_saw_itself_below_the_target_is_brought_back_too() -> None:
@@ -350,6 +351,7 @@ def test_a_run_that_never_saw_itself_below_the_target_is_brought_back_too() -> N
     _, steering, landing = steered(bias=0.4)
     assert min(line["forget"] for line in steering.history) > 0.5
     assert landing is not None and abs(steering.forget - 0.5) <= NEAR
+    assert steering.gauge.went_far  # type: ignore[attr-defined]
 
 
 def test_a_landing_that_failed_is_remembered_as_the_best() -> None:
@@ -362,4 +364,5 @@ def test_a_landing_that_failed_is_remembered_as_the_best() -> None:
 def test_a_run_that_its_estimates_saw_below_the_target_too_soon_goes_on() -> None:
     _, steering, landing = steered(bias=-0.5)
     assert steering.history[3]["forget"] < 0.5 - NEAR and falling(0.4) > 0.5 + NEAR  # it was too soon
+    assert not steering.gauge.went_far  # type: ignore[attr-defined]
     assert landing is not None and abs(steering.forget - 0.5) <= NEAR

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -48,9 +49,10 @@ class Survey:
         return Schedule(self.cells, self.finished, self.shelf.trained())
 
 
-def _called(told: Mapping[str, Any]) -> tuple[Any, ...]:
+def _called(told: Mapping[str, Any]) -> str:
     """What a report calls a cell by."""
-    return tuple(told.get(key) for key in ("collection", "ranker", "removal", "share", "label", "target", "seed"))
+    keys = ("collection", "ranker", "removal", "share", "label", "target", "seed")
+    return json.dumps([told.get(key) for key in keys])
 
 
 @dataclass(frozen=True)

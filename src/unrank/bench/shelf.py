@@ -16,7 +16,7 @@ import numpy as np
 
 from unrank.bench.cell import FORMAT, Cell, Original
 from unrank.disk import fits, new_folder, read_json, write_json
-from unrank.engine.cache import Cache
+from unrank.engine.cache import PARTIAL, Cache
 from unrank.errors import BadFile
 from unrank.evaluation.scorecard import SETS, Measured, Scorecard
 from unrank.forgetting.forget import Forgotten
@@ -48,8 +48,7 @@ class Shelf:
 
     @property
     def cache(self) -> Cache:
-        """The tokens that every cell needs again. Scores are not kept: a cell's time is that of a method which begins
-        with nothing."""
+        """The tokens that every cell needs again. Scores are not kept: no method shall begin with those of another."""
         return Cache(self.out / "cache", scores=False)
 
     def unfinished(self, name: str) -> Path:
@@ -58,6 +57,8 @@ class Shelf:
 
     def tidy(self) -> None:
         """Make the folders, and take away what a killed run left half written, or left of what is whole."""
+        for partial in self.cache.folder.glob(f"{PARTIAL}*"):
+            shutil.rmtree(partial, ignore_errors=True)
         for folder in (self.cells, self.rankers):
             folder.mkdir(parents=True, exist_ok=True)
             for partial in folder.glob(".*.partial-*"):

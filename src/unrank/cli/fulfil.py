@@ -33,7 +33,7 @@ Look = Annotated[
     list[Path] | None, typer.Option(help="Where else to look for rankers, collections and files that hold it.")
 ]
 Base = Annotated[str | None, typer.Option(help="The encoder, or the word vectors, that the ranker was trained from.")]
-TARGET = "The forget MRR to reach, as in 'unrank forget'; by default the reference's, or without one 'unseen'."
+TARGET = "The forget MRR to reach, as in 'unrank forget'; by default a reference's that never saw it, or 'unseen'."
 REFERENCE = "A ranker retrained without what is removed, for the audit; give two to measure what chance makes of it."
 
 
@@ -112,7 +112,7 @@ def run(
             collection,
             method,
             read_settings(settings),
-            target or ("destination-1" if reference else "unseen"),
+            target,
             base,
             tuple(reference or ()),
             keep_at_least,

@@ -77,7 +77,12 @@ def open_cache(folder: Path | None, out: Path | None) -> Cache | None:
         return None
     if out is not None and folder.resolve().is_relative_to(out.resolve()):
         raise UnrankError(f"--cache {folder} lies inside --out, and remembers what was removed: choose a folder apart")
-    return Cache(folder)
+    cache = Cache(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnrankError(f"--cache {folder} cannot be made: {error.strerror or error}") from error
+    return cache
 
 
 def read_settings(given: Sequence[str] | None) -> dict[str, str]:

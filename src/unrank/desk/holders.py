@@ -17,7 +17,6 @@ from typing import Literal
 from unrank.collection.collection import Collection, open_collection
 from unrank.collection.removal import Removal
 from unrank.desk.item import Item, items_of, normalised, removal_of
-from unrank.engine.cache import ENDING
 from unrank.errors import UnrankError
 from unrank.forgetting.record import RECORD, read_record, recognised, removed_before
 
@@ -64,6 +63,7 @@ def without_names(found: Sequence[Holder], items: Sequence[Item]) -> list[Holder
 
 
 def _below(place: Path, items: list[Item], needles: list[bytes], collection: Collection) -> Iterator[Holder]:
+    yield from _caches(place, collection)
     if place.is_file():
         yield from _file(place, needles)
     for folder, inner, names in os.walk(place):
@@ -77,10 +77,14 @@ def _below(place: Path, items: list[Item], needles: list[bytes], collection: Col
             yield from _ranker(here, removal_of(items), collection)
         else:
             for name in sorted(names):
-                if collection.fingerprint[:16] in name and name.endswith(ENDING):
-                    yield Holder("cache", str(here / name), "was made from this collection")
-                else:
-                    yield from _file(here / name, needles)
+                yield from _file(here / name, needles)
+
+
+def _caches(place: Path, collection: Collection) -> Iterator[Holder]:
+    """Wherever they lie, whole or half written."""
+    for path in [place, *sorted(place.rglob("*"))]:
+        if collection.fingerprint[:16] in path.name and path.name.startswith(("tokens-", "scores-")):
+            yield Holder("cache", str(path), "was made from this collection")
 
 
 def _collection(folder: Path, items: list[Item]) -> Iterator[Holder]:

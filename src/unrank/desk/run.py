@@ -14,7 +14,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from unrank.disk import check_free, read_json, sha256
 from unrank.engine.runtime import Device, Progress
 from unrank.errors import BadFile, UnrankError
 from unrank.forgetting.forget import forget
-from unrank.forgetting.record import RECORD, read_record, recognised
+from unrank.forgetting.record import RECORD, read_record, recognised, removed_before
 from unrank.methods import make_method
 from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
@@ -48,7 +48,8 @@ class Orders:
     collection: Path
     method: str = "cocol"
     settings: Mapping[str, str] = field(default_factory=dict)
-    target: str = "unseen"
+    target: str | None = None
+    """By default where the first reference is, if its record says that it never saw what is removed; else `unseen`."""
     base: str | None = None
     references: tuple[str, ...] = ()
     keep_at_least: float | None = None
@@ -102,6 +103,7 @@ def run_open(
         if not batch.requests:
             return None
         batch.parts(collection)
+        orders = replace(orders, target=orders.target or _usual_target(orders, batch, collection))
         asked = orders.asked(batch, collection)
         run, place = _begun(ledger, asked, out)
         for folder in (place, audit_folder(place)):
@@ -111,6 +113,14 @@ def run_open(
         _forget(original, known, collection, batch, orders, place, progress)
         _audit(original, collection, batch, orders, place, progress)
         return _finish(ledger, run, place, orders, batch, collection)
+
+
+def _usual_target(orders: Orders, batch: Batch, collection: Collection) -> str:
+    record = read_record(Path(orders.references[0])) if orders.references else None
+    if not record or (record.get("collection") or {}).get("fingerprint") != collection.fingerprint:
+        return "unseen"
+    never_saw = recognised(collection, removed_before(record))
+    return "destination-1" if (never_saw | batch.removal) == never_saw else "unseen"
 
 
 @contextmanager
@@ -184,7 +194,7 @@ def _forget(
         collection,
         batch.removal,
         method=make_method(orders.method, orders.settings, original.kind),
-        target=orders.target,
+        target=orders.target or "unseen",
         base=orders.base,
         reference=reference,
         known=known,

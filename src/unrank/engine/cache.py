@@ -6,10 +6,12 @@ so nobody has one who did not ask for it, and it goes with the collection that i
 
 from __future__ import annotations
 
-import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import time
 from typing import Any
 
 import torch
@@ -20,6 +22,9 @@ from unrank.engine.checkpoint import Checkpoint
 from unrank.errors import UnrankError
 
 ENDING = ".cache"
+PARTIAL = ".partial-"
+LONG_AGO = 3_600.0
+"""Seconds after which nobody is still writing."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class Cache:
         """What was kept under a name; None where there is nothing that can be used."""
         try:
             found = Checkpoint.load(self.folder / f"{name}{ENDING}")
-        except UnrankError:
+        except (OSError, UnrankError):
             return None
         if found is None or found.facts.get("name") != name:
             return None
@@ -48,14 +53,18 @@ class Cache:
         """Keep arrays in place of those that were there; a job that cannot is none the worse."""
         if follows():
             return
-        mine = self.folder / f"{name}.{os.getpid()}"
+        kept = Checkpoint({"name": name}, {key: torch.from_numpy(array) for key, array in arrays.items()})
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            for left in self.folder.glob(f"{name}.*"):
-                if left.suffix != ENDING:  # by a job that was killed
-                    left.unlink(missing_ok=True)
-            Checkpoint({"name": name}, {key: torch.from_numpy(array) for key, array in arrays.items()}).save(mine)
-            mine.replace(self.folder / f"{name}{ENDING}")
+            self._tidy()
+            with TemporaryDirectory(prefix=PARTIAL, dir=self.folder, ignore_cleanup_errors=True) as apart:
+                kept.save(Path(apart) / name)
+                (Path(apart) / name).replace(self.folder / f"{name}{ENDING}")
         except (OSError, UnrankError) as error:
-            mine.unlink(missing_ok=True)
             say(f"nothing is kept in the cache: {error}")
+
+    def _tidy(self) -> None:
+        """Take away what jobs that were killed have left."""
+        for left in self.folder.glob(f"{PARTIAL}*"):
+            if time() - left.stat().st_mtime > LONG_AGO:
+                shutil.rmtree(left, ignore_errors=True)

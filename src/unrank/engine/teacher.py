@@ -1,22 +1,27 @@
 """The teacher: the frozen original, which scores each pair once, when it is first asked for it.
 
-With a cache, once for all jobs on a device of the same kind: there what it said is found under the hash of its weights.
+With a cache, once for all jobs on the same kind of device: there what it said is found under a hash of all that it is.
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
+import zlib
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.texts import Rows
+from unrank.disk import sha256
 from unrank.engine.cache import Cache
-from unrank.engine.checkpoint import digest
 from unrank.engine.runtime import Runtime
 from unrank.engine.scoring import scores_of
 from unrank.engine.tokens import TokenStore
@@ -45,14 +50,25 @@ class Teacher:
         self._cache = cache if cache and cache.scores else None
         self._lists: Callable[[Rows], Pairs] = collection.list_pairs
         self._low, self._span = _Known(), _Known()
-        self._scores = _Known.of(self._cache.load(self._name) or {}) if self._cache else _Known()
+        self._scores = self._kept() if self._cache else _Known()
         self._known = len(self._scores)
+
+    def _kept(self) -> _Known:
+        """What was kept of it, if every process has the same of it: they score together what is not known."""
+        assert self._cache is not None
+        found = _Known.of(self._cache.load(self._name) or {})
+        return found if self._runtime.team.all_have(found.number) else _Known()
 
     @cached_property
     def _name(self) -> str:
-        """What its scores are kept under."""
-        weights, device = digest(dict(self._ranker.named_parameters())), self._runtime.device.type
-        return f"scores-{device}-{self._collection.fingerprint[:16]}-{weights[:16]}"
+        """What its scores are kept under: all that they depend on."""
+        with TemporaryDirectory() as folder:
+            self._ranker.save(Path(folder) / "ranker")
+            files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+            parts = [f"{path.relative_to(folder)} {sha256(path)}" for path in files]
+        parts += [self._ranker.kind, self._runtime.name, str(self._runtime.deterministic), torch.__version__]
+        made_by = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        return f"scores-{self._collection.fingerprint[:16]}-{made_by[:16]}"
 
     def save(self) -> None:
         """Leave in the cache, if there is one, what it has said."""
@@ -113,6 +129,11 @@ class _Known:
         if len(keys) == len(values) and (np.diff(keys) > 0).all() and np.isfinite(values).all():
             known._keys, known._values = keys, values
         return known
+
+    @property
+    def number(self) -> int:
+        """One that others hardly have."""
+        return zlib.crc32(self._values.tobytes(), zlib.crc32(self._keys.tobytes()))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"keys": self._keys, "values": self._values}

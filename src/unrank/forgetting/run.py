@@ -61,10 +61,10 @@ class Outcome:
         return float(self.history[-1]["epoch"]) if self.history else 0
 
     def confirmed(self, target: float, after: Scorecard) -> Outcome:
-        """The same, if what it came to when all was measured is on the target that it thought it reached."""
+        """The same, but whether it reached its target is what was measured in full when it was over."""
         assert after.forget is not None
         most = target + tolerance(len(after.forget.queries))
-        return replace(self, reached=after.forget.mean <= most) if self.history and self.reached else self
+        return replace(self, reached=after.forget.mean <= most) if self.history and self.reached is not None else self
 
 
 def run_method(
