@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from tests.tiny import make_word_vectors
 from unrank.collection.collection import Collection
 from unrank.collection.partition import partition
 from unrank.collection.removal import Removal
 from unrank.engine.loop import step as usual
+from unrank.evaluation.scorecard import MOST_QUERIES
 from unrank.forgetting import estimate as module
 from unrank.forgetting.estimate import estimate
 from unrank.forgetting.train import Trained
+from unrank.forgetting.workshop import FEW_QUERIES, Workshop, usual_measure
 from unrank.methods import make_method
+from unrank.rankers import create_ranker
 
 METHODS = ["cocol", "retrain", "finetune", "ssd"]
 
@@ -41,3 +47,43 @@ def test_each_phase_is_timed_after_it_is_warm_and_nothing_moves(
     assert {size for _, size in sizes} == {4}
     for key, value in trained.ranker.state_dict().items():
         assert torch.equal(value, before[key])
+
+
+def test_what_must_be_read_is_counted(
+    trained: Trained, dense: Collection, removal: Removal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second a text and none for steps."""
+    monkeypatch.setattr(module, "_seconds_a_text", lambda *_: 1.0)
+    monkeypatch.setattr(module, "_seconds_an_epoch", lambda *_: 0.0)
+    method, parts = make_method("cocol", {"looked_at": "2"}), partition(dense, removal)
+
+    def texts(pairs: Any) -> int:
+        return sum(len(set(pairs[:, side].tolist())) for side in (0, 1))
+
+    one, everything = (estimate(trained.ranker, dense, parts, method, device="cpu", measure=most) for most in (1, 0))
+    workshop = Workshop.open(trained.ranker, dense, parts, "cpu", measure=0)
+    asked, forget_lists = dense.list_pairs(workshop.judge.queries), workshop.judge.forget_lists()
+    assert everything == 2 * texts(asked) + 7 * texts(forget_lists)
+    few = Workshop.open(trained.ranker, dense, parts, "cpu", measure=1)
+    measured = dense.list_pairs(few.judge.queries)
+    assert texts(measured) < texts(asked)
+    assert one - 7 * texts(forget_lists) - texts(measured) > texts(measured), "the teacher is asked for more"
+    assert one < everything
+
+
+def test_a_teacher_is_asked_for_what_was_foretold(trained: Trained, dense: Collection, removal: Removal) -> None:
+    method, parts = make_method("cocol", {"looked_at": "2"}), partition(dense, removal)
+    workshop = Workshop.open(trained.ranker, dense, parts, "cpu")
+    foretold = module._asked_of_the_teacher(trained.ranker, workshop, method, None)
+    task = workshop.task(trained.ranker)
+    method.prepare(task)
+    assert len(np.unique(foretold, axis=0)) == len(task.teacher._scores)
+    assert task.teacher._scores.knows(dense.pair_keys(foretold)).all()
+
+
+def test_few_queries_are_measured_where_a_processor_reads_every_pair(encoder: Path, tmp_path: Path) -> None:
+    words = make_word_vectors(tmp_path / "words.txt")
+    bases = {"cross-encoder": encoder, "parade": encoder, "bi-encoder": encoder, "duet": words}
+    usual = {kind: usual_measure(create_ranker(kind, str(base), seed=0), "cpu") for kind, base in bases.items()}
+    assert [kind for kind, most in usual.items() if most == FEW_QUERIES] == ["cross-encoder", "parade"]
+    assert usual["bi-encoder"] == usual["duet"] == MOST_QUERIES

@@ -193,8 +193,23 @@ def test_every_figure_and_table_has_a_name_of_its_own(tmp_path: Path) -> None:
 
 def test_a_cell_without_a_retrained_ranker_is_still_shown(tmp_path: Path) -> None:
     page, tables = read_page(write_bench(tmp_path / "bench", ["cocol"], ["one"], ["bi-encoder"], [0.25], [0]))
-    assert "cocol came nearest" in page.verdict
+    assert "cocol did best" in page.verdict
     assert tables[0].rows[0][5].text == ""
+
+
+def test_who_hits_the_target_and_wrecks_the_rest_did_not_do_best(tmp_path: Path) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol", "neggrad"], ["one"], ["bi-encoder"], [0.25], [0])
+    for path in (folder / "cells").glob("*/unrank.json"):
+        record = json.loads(path.read_text())
+        if record["method"] == "neggrad":
+            for name, value in {"forget": record["target"], "entangled": 0.3, "disjoint": 0.3, "test": 0.3}.items():
+                record["after"][name]["mrr"] = value
+            path.write_text(json.dumps(record))
+    page, _ = read_page(folder)
+    assert page.verdict.startswith("cocol did best: ")
+    assert "neggrad (0.000 away, 3" in page.lead
+    alone, _ = read_page(write_bench(tmp_path / "ssd", ["retrain", "ssd"], ["one"], ["bi-encoder"], [0.25], [0]))
+    assert alone.verdict == "No method with a target was run."
 
 
 def test_cells_that_would_be_taken_for_one_are_refused(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import typer
 
 from unrank.cli.option import (
     CHECKPOINTS,
-    MEASURED,
     NOT_REACHED,
     CacheFolder,
     CheckpointEvery,
@@ -18,7 +17,6 @@ from unrank.cli.option import (
     DeviceName,
     DeviceOption,
     Frozen,
-    Measure,
     Quiet,
     RankerName,
     RemovalFile,
@@ -44,6 +42,10 @@ TARGET = (
 LAYERS = "What may move: so many of the encoder's last layers, 'head', or 'all-but-embeddings'."
 DETAILS = "Also write every query's list before and after, to this folder; it still holds what was removed."
 WATCH = "Queries of each kept set to measure at every check; by default 100 on a GPU."
+MEASURE = (
+    "Queries of each kept set to measure at most, drawn by lot; 0 for all. By default 3,000, and 100 where a processor "
+    "must read every pair with an encoder."
+)
 
 
 def forget(
@@ -73,7 +75,7 @@ def forget(
     check_every: Annotated[int | None, typer.Option(help="Steps between checks; by default one an epoch.")] = None,
     minutes: Annotated[float | None, typer.Option(help="The most minutes that it may take.")] = None,
     watch: Annotated[int | None, typer.Option(help=WATCH, min=0)] = None,
-    measure: Measure = MEASURED,
+    measure: Annotated[int | None, typer.Option(help=MEASURE, min=0)] = None,
     recovery: Annotated[
         bool, typer.Option("--recovery", help="Measure what comes back after an epoch on what is kept.")
     ] = False,
@@ -115,6 +117,7 @@ def forget(
     from unrank.forgetting.record import read_record, recognised, removed_before
     from unrank.forgetting.run import Pace
     from unrank.forgetting.target import check_target
+    from unrank.forgetting.workshop import usual_measure
     from unrank.methods import make_method
     from unrank.rankers import load_ranker
     from unrank.rankers.layers import read_layers
@@ -127,10 +130,16 @@ def forget(
     chosen = make_method(method, given, loaded.kind, preset)
     known: dict[str, Any] = read_record(Path(ranker)) or {}
     frozen: Freeze | None = freeze.value if freeze else None
+    measured = usual_measure(loaded, device.value) if measure is None else measure
     if dry_run:
         parts = partition(opened, removed, earlier=recognised(opened, removed_before(known)))
         show_partition(parts)
-        seconds = estimate(loaded, opened, parts, chosen, base or known.get("base"), device.value, frozen)
+        seconds = estimate(
+            *(loaded, opened, parts, chosen, base or known.get("base"), device.value),
+            freeze=frozen,
+            train_layers=layers,
+            measure=measured,
+        )
         say(f"with {chosen.name} that takes about {duration(seconds)} here; nothing was done")
         return
     assert out is not None
@@ -149,7 +158,7 @@ def forget(
             freeze=frozen,
             pace=pace,
             check_recovery=recovery,
-            measure=measure,
+            measure=measured,
             seed=seed,
             device=device.value,
             progress=listener,

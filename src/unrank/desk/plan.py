@@ -16,6 +16,7 @@ from unrank.desk.holders import Holder, holders
 from unrank.engine.runtime import Device, Runtime
 from unrank.forgetting.estimate import estimate
 from unrank.forgetting.train import recipe_of
+from unrank.forgetting.workshop import usual_measure
 from unrank.methods import make_method
 from unrank.rankers.base import Ranker
 
@@ -50,7 +51,10 @@ def make_plan(
     noticing = queries_that_notice(collection, parts)
     cocol = make_method("cocol", ranker=ranker.kind)
     seconds = {
-        "cocol": estimate(ranker, collection, parts, cocol, base or known.get("base"), device),
+        "cocol": estimate(
+            *(ranker, collection, parts, cocol, base or known.get("base"), device),
+            measure=usual_measure(ranker, device),
+        ),
         "retrain": _retraining(ranker, collection, parts, known, device),
     }
     return Plan(

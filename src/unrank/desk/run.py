@@ -32,6 +32,7 @@ from unrank.engine.runtime import Device, Progress
 from unrank.errors import BadFile, UnrankError
 from unrank.forgetting.forget import forget
 from unrank.forgetting.record import RECORD, read_record, recognised, removed_before
+from unrank.forgetting.workshop import usual_measure
 from unrank.methods import make_method
 from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
@@ -198,6 +199,7 @@ def _forget(
         base=orders.base,
         reference=reference,
         known=known,
+        measure=usual_measure(original, orders.device),
         seed=orders.seed,
         device=orders.device,
         progress=progress,

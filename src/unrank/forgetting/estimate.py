@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from unrank.collection.collection import Collection
+from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition
 from unrank.engine.loop import make_optimizer, step
 from unrank.engine.runtime import Device
 from unrank.engine.samples import Phase
 from unrank.engine.scoring import scores_of
+from unrank.engine.teacher import Scores, Teacher
+from unrank.evaluation.scorecard import MOST_QUERIES
 from unrank.forgetting.clock import Clock
-from unrank.forgetting.freezing import Freeze, check_freeze, freeze_side, keep_frozen
+from unrank.forgetting.freezing import Freeze, check_freeze, encoded_sides, freeze_side, keep_frozen
+from unrank.forgetting.gauge import Effort, to_read
 from unrank.forgetting.workshop import Workshop
 from unrank.methods.base import Method, OneShot
 from unrank.methods.retrain import Retrain
 from unrank.rankers.base import Ranker
+from unrank.rankers.layers import Layers, train_layers_of
 
 TIMED_LISTS = {"cpu": 3, "cuda": 256}
 TIMED_SAMPLES = {"cpu": 8, "cuda": 256}
@@ -27,7 +32,8 @@ TIMED_STEPS = {"cpu": 1, "cuda": 3}
 WARM_UP = {"cpu": 0, "cuda": 3}
 """Steps in which a GPU compiles its kernels and records its passes."""
 TYPICAL_EPOCHS = 4
-TYPICAL_CHECKS = 8
+TYPICAL_LANDING = 2
+"""Measurements not far from the first one."""
 
 
 def estimate(
@@ -38,32 +44,61 @@ def estimate(
     base: str | None = None,
     device: Device = "auto",
     freeze: Freeze | None = None,
+    train_layers: Layers | None = None,
+    measure: int = MOST_QUERIES,
 ) -> float:
-    """Seconds for a typical run: the scorecards before and after, some epochs, the checks and the landing."""
+    """Seconds for a typical run: the scorecards before and after, what the teacher is asked for, some epochs, a check
+    after each, and the landing."""
     check_freeze(freeze, ranker, method)
-    workshop = Workshop.open(ranker, collection, parts, device)
-    forgotten, measured = len(np.unique(parts.forget[:, 0])), len(workshop.judge.queries)
-    a_list = _seconds_a_list(ranker, workshop)
+    workshop = Workshop.open(ranker, collection, parts, device, measure=measure)
+    lists, sides = collection.list_pairs(workshop.judge.queries), encoded_sides(ranker, freeze)
+    a_text = _seconds_a_text(ranker, workshop)
+    card = a_text * to_read(lists, encoded_sides(ranker, None))
     pupil = copy.deepcopy(ranker)
     freeze_side(pupil, freeze)
+    if train_layers is not None:
+        train_layers_of(pupil, train_layers)
     keep_frozen(workshop.store, ranker, pupil, freeze)
-    a_check = a_list if freeze is None else _seconds_a_list(ranker, workshop)
     steps = _seconds_an_epoch(ranker, pupil, workshop, method, base)
     if isinstance(method, Retrain):
-        return method.epochs * steps + 2 * measured * a_list
+        return method.epochs * steps + 2 * card
     if isinstance(method, OneShot):
-        return steps + 2 * measured * a_list
-    return TYPICAL_EPOCHS * steps + measured * a_list + (measured + TYPICAL_CHECKS * forgotten) * a_check
+        return steps + 2 * card
+    asked = np.unique(np.concatenate([lists, _asked_of_the_teacher(ranker, workshop, method, base)]), axis=0)
+    check = Effort.of(workshop.judge.forget_lists(), workshop.parts.forget, sides)
+    looks = TYPICAL_EPOCHS * check.estimate + check.whole + TYPICAL_LANDING * check.again
+    reading = to_read(asked, encoded_sides(ranker, None)) + looks + to_read(lists, sides)
+    return TYPICAL_EPOCHS * steps + a_text * reading
 
 
-def _seconds_a_list(ranker: Ranker, workshop: Workshop) -> float:
+def _seconds_a_text(ranker: Ranker, workshop: Workshop) -> float:
+    """What it takes to read a pair, or a text where the sides are encoded apart, in the lists of some queries."""
     queries = np.unique(workshop.parts.forget[:, 0])[: TIMED_LISTS[workshop.runtime.device.type]]
     pairs = workshop.collection.list_pairs(queries)
     scores_of(ranker, workshop.store, pairs, workshop.runtime)  # tokenises and warms up
     clock = Clock(workshop.runtime)
     with clock.on("lists"):
         scores_of(ranker, workshop.store, pairs, workshop.runtime)
-    return clock.total / len(queries)
+    return clock.total / to_read(pairs, encoded_sides(ranker, None))
+
+
+class _Listening(Teacher):
+    """A teacher that says nothing and hears what it is asked for."""
+
+    def __init__(self, *known: Any) -> None:
+        super().__init__(*known)
+        self.asked: list[Pairs] = [np.empty((0, 2), np.int64)]
+
+    def scores(self, pairs: Pairs) -> Scores:
+        self.asked.append(pairs)
+        return np.zeros(len(pairs), np.float32)
+
+
+def _asked_of_the_teacher(ranker: Ranker, workshop: Workshop, method: Method, base: str | None) -> Pairs:
+    """The pairs whose scores a method wants to know before it begins."""
+    teacher = _Listening(ranker, workshop.collection, workshop.store, workshop.runtime)
+    method.prepare(replace(workshop.task(ranker, base), teacher=teacher))
+    return np.concatenate(teacher.asked)
 
 
 def _seconds_an_epoch(ranker: Ranker, pupil: Ranker, workshop: Workshop, method: Method, base: str | None) -> float:

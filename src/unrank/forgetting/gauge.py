@@ -9,6 +9,7 @@ measured, weights nearby are measured by what is likely to have changed (`rescor
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,31 @@ Scores = NDArray[np.float32]
 QUERIES = 256
 CANDIDATES = 12
 WORTH = 0.5
-"""Where an estimate would cost more of a measurement than this, there is none."""
+"""What would cost more of a measurement than this is a measurement."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What a gauge has a student read each time: pairs, or texts where they are encoded apart."""
+
+    whole: int
+    estimate: int
+    again: int
+    """A measurement not far from the last one."""
+
+    @classmethod
+    def of(cls, lists: Pairs, forget: Pairs, encoded: Sequence[int]) -> Effort:
+        """`lists` as a judge gives them. What would save little is not done: then it is the whole."""
+        rows, queries = rows_of_some_queries(lists, forget), len(np.unique(forget[:, 0]))
+        some = int(np.count_nonzero(rows < len(forget))) + CANDIDATES * len(np.unique(lists[rows, 0]))
+        whole = to_read(lists, encoded)
+        estimate = to_read(lists[rows], encoded, most=some)
+        again = to_read(lists, encoded, most=len(forget) + (NEAREST + SPREAD) * queries)
+        return cls(
+            whole,
+            estimate if estimate <= WORTH * whole else whole,
+            again if queries >= FEW and again <= WORTH * whole else whole,
+        )
 
 
 class Gauge:
@@ -34,17 +59,14 @@ class Gauge:
         self._judge, self._student = judge, student
         self._pairs, forget = judge.forget_lists(), judge.parts.forget
         self._measured: Rescoring | None = None
-        rows = rows_of_some_queries(self._pairs, forget)
-        some = int(np.count_nonzero(rows < len(forget))) + CANDIDATES * len(np.unique(self._pairs[rows, 0]))
-        queries = len(np.unique(forget[:, 0]))
-        again = _cost(self._pairs, encoded, most=len(forget) + (NEAREST + SPREAD) * queries)
-        whole = _cost(self._pairs, encoded)
-        self._again_costs_less = queries >= FEW and again <= WORTH * whole
-        self.exact = _cost(self._pairs[rows], encoded, most=some) > WORTH * whole
+        effort = Effort.of(self._pairs, forget, encoded)
+        self._again_costs_less = effort.again < effort.whole
+        self.exact = effort.estimate == effort.whole
         """Whether an estimate is a measurement."""
         self.apart = 0.0
         """How far the last measurement was from its own estimate."""
         if not self.exact:
+            rows = rows_of_some_queries(self._pairs, forget)
             scores = original(self._pairs[rows])
             telling = telling_rows(self._pairs[rows], scores, rows < len(forget))
             self._part = rows[telling]
@@ -86,7 +108,7 @@ class Gauge:
         return float(np.where(ranks * (CANDIDATES + 1) > 1, ranks, np.minimum(ranks, self._below_all)).mean())
 
 
-def _cost(pairs: Pairs, encoded: Sequence[int], most: int | None = None) -> int:
+def to_read(pairs: Pairs, encoded: Sequence[int], most: int | None = None) -> int:
     """What it takes to score pairs, or so many of them at most: pairs that are read, or texts that are encoded."""
     if not encoded:
         return len(pairs) if most is None else min(most, len(pairs))

@@ -20,12 +20,23 @@ from unrank.evaluation.scorecard import MOST_QUERIES, Judge, Scorer
 from unrank.methods.base import Negatives, Task
 from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker
+from unrank.rankers.word_ranker import WordRanker
 
 RANDOM_WIDTH = 0.02
 """How widely random weights are drawn, as encoders draw them."""
 
 FIXED_QUERIES = 1_000
 """How many training queries tell whether training is over."""
+
+FEW_QUERIES = 100
+"""How many of each kept set are measured where each list takes seconds."""
+
+
+def usual_measure(ranker: Ranker, device: Device) -> int:
+    """How many queries of each kept set are measured where nobody says: few where a processor must read every pair of
+    them with an encoder, before and after."""
+    slow = Runtime.on(device).device.type == "cpu" and not ranker.separable and not isinstance(ranker, WordRanker)
+    return FEW_QUERIES if slow else MOST_QUERIES
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from unrank.errors import count
 from unrank.report.bench_figures import curves_of, mean_tradeoff, rank_changes, times
@@ -46,34 +47,51 @@ def _kind(bench: Bench) -> str:
     return f"A bench: {', '.join(parts)}"
 
 
+@dataclass(frozen=True)
+class Standing:
+    """What a method that was steered to a target came to, on average over its cells."""
+
+    name: str
+    cells: int
+    gap: float
+    worst: float
+    kept: float | None
+    time: float | None
+
+    @classmethod
+    def of(cls, bench: Bench, name: str) -> Standing | None:
+        cells = [cell for cell in bench.of(name) if cell.target is not None]
+        gap = mean(cell.run.gap for cell in cells)
+        if gap is None:
+            return None
+        kept, time = mean(retention(cell) for cell in cells), mean(cell.time for cell in cells)
+        return cls(name, len(cells), gap, max(cell.run.gap or 0.0 for cell in cells), kept, time)
+
+    @property
+    def lost(self) -> float:
+        """What it missed its targets by and what it lost of the rest, together."""
+        return self.gap + max(0.0, 1.0 - (1.0 if self.kept is None else self.kept))
+
+    def __str__(self) -> str:
+        return f"{self.gap:.3f} away" + ("" if self.kept is None else f", {self.kept:.1%} of the rest kept")
+
+
 def _headline(bench: Bench) -> tuple[str, str, list[Card]]:
-    """What the method that came nearest to its targets has to show."""
-    gaps = {
-        name: gap
-        for name in bench.series
-        if (gap := mean(cell.run.gap for cell in bench.of(name) if cell.target is not None)) is not None
-    }
-    if not gaps:
+    """What the method that did best has to show; of those that did alike, the one that was tried most."""
+    steered = [standing for name in bench.series if (standing := Standing.of(bench, name))]
+    if not steered:
         return "No method with a target was run.", "", []
-    best = min(gaps, key=lambda name: gaps[name])
-    cells = bench.of(best)
-    kept, time = mean(retention(cell) for cell in cells), mean(cell.time for cell in cells)
-    worst = max(cell.run.gap or 0.0 for cell in cells)
-    over = f"{best}, on average over {count(len(cells), 'cell')}"
-    verdict = f"{best} came nearest to its targets: {gaps[best]:.3f} away on average"
-    verdict += f", with {kept:.1%} of the rest kept." if kept is not None else "."
-    cards = [Card("From the target", f"{gaps[best]:.3f}", f"{over}; at worst {worst:.3f}")]
-    if kept is not None:
-        cards.append(Card("Kept of the rest", f"{kept:.1%}", "of the lower of the original's and retrain's MRR"))
-    if time is not None:
-        cards.append(Card("Time", f"{time:.2f} ×", "of what retraining takes"))
-    missed = [name for name in gaps if name != best]
-    lead = (
-        f"Also steered to a target: {', '.join(f'{name} ({gaps[name]:.3f} away)' for name in missed)}."
-        if missed
-        else ""
-    )
-    return verdict, lead, cards
+    best = min(steered, key=lambda standing: (round(standing.lost, 3), -standing.cells))
+    verdict = f"{best.name} did best: {best.gap:.3f} from its targets on average"
+    verdict += f", with {best.kept:.1%} of the rest kept." if best.kept is not None else "."
+    over = f"{best.name}, on average over {count(best.cells, 'cell')}"
+    cards = [Card("From the target", f"{best.gap:.3f}", f"{over}; at worst {best.worst:.3f}")]
+    if best.kept is not None:
+        cards.append(Card("Kept of the rest", f"{best.kept:.1%}", "of the lower of the original's and retrain's MRR"))
+    if best.time is not None:
+        cards.append(Card("Time", f"{best.time:.2f} ×", "of what retraining takes"))
+    others = [f"{standing.name} ({standing})" for standing in steered if standing is not best]
+    return verdict, f"Also steered to a target: {'; '.join(others)}." if others else "", cards
 
 
 def _summary(bench: Bench, table: Table, drawings: Sequence[Drawing | None]) -> Section:
