@@ -12,6 +12,8 @@ from unrank.report.figure.shape import CHARACTER, Line, Mark, Point, Shape, Word
 WIDTH, HEIGHT = 480.0, 320.0
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 14.0, 14.0, 46.0
 LEGEND_ROW = 20.0
+STROKE = 40
+"""Long enough that the sign in its middle hides no dash."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +91,11 @@ def legend(series: Sequence[tuple[str, Style]], top: float, width: float = WIDTH
     drawn: list[Shape] = []
     x, y = 14.0, top + 10
     for name, style in series:
-        needed = 44 + CHARACTER * len(name)
+        needed = STROKE + 18 + CHARACTER * len(name)
         if x + needed > width and x > 14:
             x, y = 14.0, y + LEGEND_ROW
-        drawn.append(Line([(x, y), (x + 26, y)], style.role, style.dash, 2))
-        drawn.append(Mark((x + 13, y), style.role, style.sign, 4.5))
-        drawn.append(Words((x + 32, y + 4), name))
+        drawn.append(Line([(x, y), (x + STROKE, y)], style.role, style.dash, 2))
+        drawn.append(Mark((x + STROKE / 2, y), style.role, style.sign, 4.5))
+        drawn.append(Words((x + STROKE + 6, y + 4), name))
         x += needed
     return drawn, y + LEGEND_ROW - top
