@@ -330,8 +330,9 @@ def test_a_reference_of_another_kind(
 
     create_ranker("cross-encoder", str(encoder), 0).save(tmp_path / "other")
     command = ("forget", ranker, collection, "--removal", removal, "--out", tmp_path / "out", "--quiet")
-    said = refused(*command, "--reference", tmp_path / "other", "--target", "destination-1")
-    assert said == "the reference is a cross-encoder, the ranker a bi-encoder: they cannot be compared"
+    for more in ((), ("--dry-run",)):
+        said = refused(*command, "--reference", tmp_path / "other", "--target", "destination-1", *more)
+        assert said == "the reference is a cross-encoder, the ranker a bi-encoder: they cannot be compared"
 
 
 @pytest.mark.parametrize("content", ["[]", '{"removed": {"salt": 1}}', "{"])

@@ -20,7 +20,7 @@ from unrank.engine.tokens import TokenStore
 from unrank.engine.walk import Stretch
 from unrank.errors import UnknownName, UnrankError
 from unrank.methods import make_method, settings_of
-from unrank.methods.cocol import ALL, Cocol
+from unrank.methods.cocol import ALL, LEAST_HELD, Cocol
 
 PUSHED, PARTNER, NEGATIVE, KEPT, KEPT_NEGATIVE = range(5)
 REMOVALS: dict[str, dict[str, list[int]]] = {
@@ -317,17 +317,28 @@ def test_what_was_forgotten_before_is_held_too(shared: Collection) -> None:
     assert not as_set(role(draws(alone), KEPT_NEGATIVE)) - negatives_of(shared, parts)
 
 
-def test_presets() -> None:
+def test_as_printed_every_disjoint_pair_is_held(shared: Collection) -> None:
+    """Even where few are forgotten of many; in steps as large as those that forget."""
+    parts = forgetting(shared, queries=[0])
+    many = replace(parts, disjoint=np.repeat(parts.disjoint, 1 + 3 * LEAST_HELD // len(parts.disjoint), axis=0))
     paper = make_method("cocol", preset="paper")
-    as_printed = Cocol(5e-5, warm_up=1, scale="paper", anchors="paper", looked_at=ALL, held_an_epoch=ALL)
-    assert paper == as_printed
-    given = make_method("cocol", {"scale": "range", "epochs": "3"}, preset="paper")
-    assert given == replace(as_printed, scale="range", epochs=3)
-    for kind in ("duet", "match-pyramid"):  # what suits a ranker suits it in any form
-        usual = make_method("cocol", ranker=kind)
-        assert isinstance(usual, Cocol)
-        as_printed = replace(usual, scale="paper", anchors="paper", looked_at=ALL, held_an_epoch=ALL)
-        assert make_method("cocol", ranker=kind, preset="paper") == as_printed
+    assert isinstance(paper, Cocol)
+    forget, hold = plan(shared, many, paper)
+    assert hold.size == len(many.disjoint) > 2 * LEAST_HELD
+    assert hold.batch == forget.batch
+    assert plan(shared, many, Cocol())[1].size == LEAST_HELD
+
+
+def test_presets() -> None:
+    form = {"scale": "paper", "anchors": "paper"} | dict.fromkeys(
+        ["looked_at", "held_disjoint", "held_an_epoch"], str(ALL)
+    )
+    pace = {"learning_rate": "5e-5", "warm_up": "1", "hold_factor": "1"}
+    assert make_method("cocol", preset="paper") == make_method("cocol", form | pace)
+    given = {"scale": "range", "epochs": "3"}
+    assert make_method("cocol", given, preset="paper") == make_method("cocol", form | pace | given)
+    for kind in ("duet", "match-pyramid"):  # how fast and in which steps a ranker learns is its own, in any form
+        assert make_method("cocol", ranker=kind, preset="paper") == make_method("cocol", form, ranker=kind)
     with pytest.raises(UnknownName, match="unknown preset of cocol 'papre': did you mean 'paper'"):
         make_method("cocol", preset="papre")
     with pytest.raises(UnrankError, match="finetune has no presets, so 'paper' is none of them"):

@@ -116,6 +116,7 @@ def forget(
     from unrank.forgetting.forget import forget as forget_removal
     from unrank.forgetting.record import read_record, recognised, removed_before
     from unrank.forgetting.run import Pace
+    from unrank.forgetting.start import check_request
     from unrank.forgetting.target import check_target
     from unrank.forgetting.workshop import usual_measure
     from unrank.methods import make_method
@@ -131,7 +132,9 @@ def forget(
     known: dict[str, Any] = read_record(Path(ranker)) or {}
     frozen: Freeze | None = freeze.value if freeze else None
     measured = usual_measure(loaded, device.value) if measure is None else measure
+    compared = load_ranker(reference) if reference else None
     if dry_run:
+        check_request(loaded, compared, chosen, target, pace, opened, parts)
         parts = partition(opened, removed, earlier=recognised(opened, removed_before(known)))
         show_partition(parts)
         seconds = estimate(
@@ -152,7 +155,7 @@ def forget(
             method=chosen,
             target=target,
             base=base,
-            reference=load_ranker(reference) if reference else None,
+            reference=compared,
             known=known,
             train_layers=layers,
             freeze=frozen,
@@ -205,7 +208,9 @@ def report(result: Forgotten, out: Path, keep_at_least: float | None) -> None:
     lost = {name: share for name, share in result.kept.items() if keep_at_least is not None and share < keep_at_least}
     for name, share in lost.items():
         say(f"{name} kept {share:.3f} of its MRR, less than --keep-at-least {keep_at_least:g}; the model is in {out}")
-    if lost or not result.reached:
+    if result.came_back:
+        say(f"what was forgotten before has come back: hold it with cocol, or begin anew; the model is in {out}")
+    if lost or result.came_back or not result.reached:
         raise typer.Exit(NOT_REACHED)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,28 +12,66 @@ from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition, named
 from unrank.collection.removal import Removal
 from unrank.evaluation.scorecard import Measured
+from unrank.forgetting.record import ANEW, recognised, removed_before
 from unrank.forgetting.target import tolerance
 from unrank.forgetting.workshop import Workshop
+from unrank.methods.base import Method
+from unrank.methods.retrain import Retrain
 from unrank.rankers.base import Ranker
+
+CAME_BACK = 0.05
+"""What was forgotten before may rise by so much in a later run, and no more."""
+
+
+@dataclass(frozen=True)
+class EarlierRun:
+    """What an earlier run removed from the ranker, and how."""
+
+    removal: Removal
+    facts: Mapping[str, Any]
+
+    @property
+    def anew(self) -> bool:
+        """Whether the ranker never saw it since."""
+        return self.facts.get("by") == ANEW
+
+
+def earlier_runs(collection: Collection, known: Mapping[str, Any]) -> list[EarlierRun]:
+    """The runs that a ranker's record tells of, with what they removed of this collection."""
+    return [EarlierRun(recognised(collection, [facts]), facts) for facts in removed_before(known)]
+
+
+def all_of(runs: Iterable[EarlierRun]) -> Removal:
+    whole = Removal()
+    for run in runs:
+        whole |= run.removal
+    return whole
 
 
 def is_fulfilled(
     collection: Collection,
     parts: Partition,
-    earlier: Removal,
-    known: Mapping[str, Any],
+    runs: Sequence[EarlierRun],
+    method: Method,
     target: str,
     goal: float,
     now: Measured,
 ) -> bool:
     """Whether every pair to forget was forgotten before, to the degree that is asked for now: a target that goes by the
-    ranker's own MRR is the one that it was brought to."""
-    gone = collection.pairs[named(collection, earlier)[0]]
-    if not np.isin(collection.pair_keys(parts.forget), collection.pair_keys(gone)).all():
-        return False
-    if known.get("target_name") == target:
-        goal = max(goal, known["target"])
-    return known.get("method") == "retrain" or now.mean <= goal + tolerance(len(now.queries))
+    ranker's own MRR is the one that it was brought to. Who asks to train anew wants no less than a ranker that never
+    saw it."""
+
+    def removed_by(some: Iterable[EarlierRun]) -> bool:
+        gone = collection.pairs[named(collection, all_of(some))[0]]
+        return bool(np.isin(collection.pair_keys(parts.forget), collection.pair_keys(gone)).all())
+
+    never_seen = removed_by(run for run in runs if run.anew)
+    if never_seen or isinstance(method, Retrain):
+        return never_seen
+    alike = [run for run in runs if run.facts.get("target") and run.facts.get("target_name") == target]
+    if removed_by(alike):
+        goal = max(goal, min(run.facts["target"] for run in alike))
+    return removed_by(runs) and now.mean <= goal + tolerance(len(now.queries))
 
 
 def earlier_mrrs(original: Ranker, student: Ranker, workshop: Workshop) -> dict[str, float | None] | None:

@@ -20,11 +20,11 @@ from unrank.engine.runtime import Device, Progress
 from unrank.engine.unfinished import Unfinished
 from unrank.evaluation.scorecard import MOST_QUERIES, Scorecard
 from unrank.forgetting.clock import Clock
-from unrank.forgetting.earlier import earlier_mrrs, is_fulfilled
+from unrank.forgetting.earlier import CAME_BACK, all_of, earlier_mrrs, earlier_runs, is_fulfilled
 from unrank.forgetting.freezing import Freeze, check_freeze, encoded_sides, freeze_side, index_stays_valid, keep_frozen
 from unrank.forgetting.gauge import Gauge
 from unrank.forgetting.identity import identity, removal_hash, weights_hash
-from unrank.forgetting.record import Record, hashed, recognised, removed_before, save_ranker
+from unrank.forgetting.record import Record, hashed, removed_before, save_ranker
 from unrank.forgetting.recovery import recovery
 from unrank.forgetting.run import Outcome, Pace, run_method
 from unrank.forgetting.start import check_request, find_base, make_student
@@ -60,6 +60,12 @@ class Forgotten:
         """What the entangled, disjoint and test sets have left of their MRR before."""
         sets = {name: (getattr(self.before, name), getattr(self.after, name)) for name in KEPT}
         return {name: after.mean / before.mean for name, (before, after) in sets.items() if before and before.mean > 0}
+
+    @property
+    def came_back(self) -> bool:
+        """Whether what was forgotten before has risen again."""
+        earlier = self.record.earlier
+        return earlier is not None and (earlier["after"] or 0.0) > (earlier["before"] or 0.0) + CAME_BACK
 
     def save(self, out: str | Path) -> None:
         save_ranker(self.ranker, self.record, Path(out))
@@ -100,8 +106,8 @@ def forget(
     method = make_method(method, ranker=ranker.kind) if isinstance(method, str) else method
     check_freeze(freeze, ranker, method)
     known, pace = known or {}, pace or Pace()
-    before_now = removed_before(known)
-    earlier = recognised(collection, before_now)
+    runs = earlier_runs(collection, known)
+    earlier = all_of(runs)
     parts = partition(collection, removal, earlier=earlier)
     check_request(ranker, reference, method, target, pace, collection, parts)
     base = find_base(ranker, method, base, known)
@@ -141,7 +147,7 @@ def forget(
         before = before or workshop.judge.scorecard(task.teacher.scores)
         assert before.forget is not None
         goal = resolve_target(target, before, _scorecard(reference, workshop) if target in OF_REFERENCE else None)
-        fulfilled = is_fulfilled(collection, parts, earlier, known, str(target), goal, before.forget)
+        fulfilled = is_fulfilled(collection, parts, runs, method, str(target), goal, before.forget)
         if isinstance(method, Retrain):
             clock = Clock(workshop.runtime)  # it asks no teacher
         if fulfilled:
@@ -162,8 +168,8 @@ def forget(
     record = Record(
         ranker=ranker.kind,
         base=public_name(ranker.kind, base) if base else None,
-        method=method.name,
-        settings=settings,
+        method=known.get("method", method.name) if fulfilled else method.name,
+        settings=known.get("settings", settings) if fulfilled else settings,
         seed=seed,
         collection={"name": collection.name, "fingerprint": collection.fingerprint},
         target=goal,
@@ -181,7 +187,7 @@ def forget(
         after=after.to_json(),
         set_queries=workshop.judge.set_queries,
         removed=hashed(removal),
-        removed_before=before_now,
+        removed_before=removed_before(known),
         earlier=earlier_mrrs(ranker, student, workshop),
         recovery=asdict(recovered) if recovered else None,
         history=outcome.history,

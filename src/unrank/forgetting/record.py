@@ -29,6 +29,8 @@ from unrank.rankers.base import Ranker
 RECORD = "unrank.json"
 HISTORY = "history.jsonl"
 RECORD_VERSION = 1
+ANEW = "retrain"
+"""The method after which a ranker never saw what was removed."""
 LIBRARIES = ("torch", "transformers", "sentence-transformers", "accelerate", "numpy")
 
 
@@ -102,8 +104,13 @@ def hashed(removal: Removal) -> dict[str, Any]:
 
 
 def removed_before(known: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What a ranker with this record has been made to forget, run by run."""
-    return [*known.get("removed_before", []), *filter(None, [known.get("removed")])]
+    """What a ranker with this record has been made to forget, run by run: hashes, by which method, and down to which
+    target. One that was trained anew saw nothing of what was removed before that."""
+    runs = list(known.get("removed_before", []))
+    if known.get("removed"):
+        moved = known.get("epochs") and {name: known.get(name) for name in ("target", "target_name")}
+        runs.append(known["removed"] | {"by": known.get("method")} | (moved or {}))
+    return [run | {"by": ANEW} for run in runs] if known.get("method") == ANEW else runs
 
 
 def recognised(collection: Collection, removed: Sequence[Mapping[str, Any]]) -> Removal:
@@ -141,8 +148,10 @@ def read_record(folder: Path) -> dict[str, Any] | None:
 def _is_whole(record: dict[str, Any]) -> bool:
     """Whether what later runs go by can be read."""
     try:
-        for hashes in removed_before(record):
-            _ = hashes["salt"], [set(hashes[kind]["hashes"]) for kind in ("queries", "documents", "pairs")]
+        for run in removed_before(record):
+            _ = run["salt"], [set(run[kind]["hashes"]) for kind in ("queries", "documents", "pairs")]
+            if not isinstance(run.get("target") or 0.0, float):
+                return False
     except (KeyError, TypeError, AttributeError):
         return False
     objects = [record.get(name) or {} for name in ("collection", "learning_epoch")]

@@ -40,7 +40,9 @@ class Cocol(Method):
                 "scale": "paper",
                 "anchors": "paper",
                 "phases": "two",
+                "hold_factor": 1,
                 "looked_at": ALL,
+                "held_disjoint": ALL,
                 "held_an_epoch": ALL,
             },
         }
