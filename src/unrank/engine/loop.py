@@ -37,6 +37,11 @@ class Schedule:
     """Steps between pauses within an epoch; without it there is one at the end of each."""
     warm_up: int = 1
     """The step from which on the rate is whole; up to there it rises evenly."""
+    over: Callable[[float], bool] | None = None
+    """Told the seconds since the last pause, says whether there must be one now: time is up."""
+
+    def is_over(self, seconds: float) -> bool:
+        return self.over is not None and self.over(seconds)
 
     def rate(self, step: int) -> float:
         """
@@ -66,7 +71,7 @@ def fit(
     with ranker.repeating():
         for number in range(schedule.epochs):
             for stretch in _epoch(number, walk, phases, schedule, store, run):
-                if stretch.steps or not schedule.check_every:
+                if stretch.steps or not (schedule.check_every or schedule.over):
                     yield stretch
 
 
@@ -107,7 +112,9 @@ def _epoch(
                     loss = step(walk.ranker, phase, drawn.take(batch), walk.optimizer, store, runtime)
                     walk.add(here, phase.name, loss, len(batch))
             runtime.progress.advance()
-            if schedule.check_every and walk.tally.steps == schedule.check_every:
+            if walk.tally.steps == schedule.check_every or (
+                here >= walk.resumed and schedule.is_over(walk.tally.seconds)
+            ):
                 share = (sum(steps_of[:place]) + done) / max(1, sum(steps_of))
                 yield walk.tally.stretch(number + min(share, 1.0))
                 walk.begin_stretch(here)

@@ -57,15 +57,15 @@ class Tally:
     def stretch(self, epochs: float) -> Stretch:
         losses = {phase: loss / self._counts[phase] for phase, loss in self._sums(epochs).items()}
         self._runtime.wait()
-        return Stretch(epochs, self._seconds, self.steps, self.samples, losses)
+        return Stretch(epochs, self.seconds, self.steps, self.samples, losses)
 
     def facts(self, epochs: float) -> dict[str, Any]:
         """What a tally that goes on from here begins with."""
         sums = self._sums(epochs)
-        return {"losses": sums, "counts": self._counts, "samples": self.samples, "seconds": self._seconds}
+        return {"losses": sums, "counts": self._counts, "samples": self.samples, "seconds": self.seconds}
 
     @property
-    def _seconds(self) -> float:
+    def seconds(self) -> float:
         return perf_counter() - self._started
 
     def _sums(self, epochs: float) -> dict[str, float]:

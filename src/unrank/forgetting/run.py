@@ -94,7 +94,9 @@ def run_method(
     steering = Steering(
         student, workshop, gauge, target, near, clock, pace.watched(workshop), pace.minutes, begin, forget_before
     )
-    schedule = method.schedule(seed, pace.check_every)
+    schedule = replace(
+        method.schedule(seed, pace.check_every), over=steering.out_of_time if pace.minutes is not None else None
+    )
     with clock.on("teacher"):  # a plan may make a teacher of its own
         plan = method.plan(task)
     steps = fit(student, plan, schedule, workshop.store, workshop.runtime, run, steering=steering, clock=clock)

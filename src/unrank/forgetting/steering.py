@@ -56,12 +56,13 @@ class Steering:
                 if self.on_target:
                     return landing
                 self.above = self.best = self.forget, weights_of(self.student)  # what was estimated before counts less
-            if self._out_of_time():
+            if self.out_of_time():
                 break
         return self._return_to_best()
 
-    def _out_of_time(self) -> bool:
-        return self.workshop.runtime.team.agree(bool(self.minutes and self.clock.total >= 60 * self.minutes))
+    def out_of_time(self, since: float = 0.0) -> bool:
+        """Whether no time is left, so many seconds after the last pause."""
+        return self.workshop.runtime.team.agree(bool(self.minutes and self.clock.total + since >= 60 * self.minutes))
 
     def state(self) -> Checkpoint:
         """The best weights are those of the last check, more often than not, and then stored once."""
