@@ -7,10 +7,13 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import pytest
 import torch
+from hypothesis import settings
 
 from tests.tiny import GOLDEN, make_collection, make_dense_collection, make_encoder
 from unrank.collection.collection import Collection
 
+settings.register_profile("here", deadline=None)  # how long an example takes is up to what else the machine does
+settings.load_profile("here")
 torch.set_num_threads(1)  # models this small only lose by sharing their work
 
 

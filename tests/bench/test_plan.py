@@ -201,5 +201,8 @@ def test_cells_that_would_collide(grid: Grid, dense: Collection, tmp_path: Path)
     (moved / "collection.json").write_text(described.replace(dense.fingerprint, "another").replace('"seal"', '"was"'))
     path = grid()
     path.write_text(path.read_text().replace('"]', f'", "{moved}"]', 1))
-    with pytest.raises(UnrankError, match="told apart by nothing but where their data lie"):
+    with pytest.raises(UnrankError, match="differ in nothing that a table shows, but in fingerprint: give all"):
         cells_of(path)
+    twice = '[a]\nrecovery = true\nmethods = ["retrain", "cocol"]\n[b]\nmethods = ["finetune"]'
+    with pytest.raises(UnrankError, match=r"retrain, seed 0', differ in nothing that a table shows, but in recovery"):
+        cells_of(grid(twice))

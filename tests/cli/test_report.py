@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.cli.conftest import Refused
@@ -16,6 +17,7 @@ from unrank.cli.main import run
 from unrank.cli.option import NOT_REACHED
 from unrank.collection.collection import Collection, open_collection
 from unrank.collection.removal import Removal
+from unrank.forgetting import details as details_module
 
 Forgot = Callable[[Removal], tuple[Path, Path]]
 QUICK = ("--set", "epochs=1", "--set", "learning_rate=1e-3", "--target", "0.01", "--quiet", "--watch", "5")
@@ -75,6 +77,21 @@ def test_without_texts_nothing_removed_is_in_the_page(
     kept = opened.queries.ids(opened.training_queries)
     assert all(holds(page, query) for query in kept if query not in removal.queries)
     assert b"removed" in page
+
+
+def test_without_texts_another_that_says_the_same_says_nothing(
+    forgot: Forgot, collection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though what was removed stands in no list: as many words of it as of the rest."""
+    opened = open_collection(collection)
+    removal = removal_of("documents", opened)
+    kept = sorted(set(opened.documents.ids(np.unique(opened.pairs[:, 1]))) - set(removal.documents))[0]
+    said = opened.documents.text(int(opened.documents.rows([kept])[0]))
+    usual = details_module.removed_texts
+    monkeypatch.setattr(details_module, "removed_texts", lambda *given: usual(*given) | {said})
+    folder, details = forgot(removal)
+    assert holds(page_of(folder, details, tmp_path / "whole.html"), said)
+    assert not holds(page_of(folder, details, tmp_path / "shared.html", "--no-texts"), said)
 
 
 def test_without_texts_a_removed_pair_is_not_told(forgot: Forgot, collection: Path, tmp_path: Path) -> None:

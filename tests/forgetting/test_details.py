@@ -41,6 +41,18 @@ def test_every_measured_query_is_there_with_its_sets(
         assert header["queries"][name] == header["measured"][name] == len(measured.queries)
 
 
+def test_who_says_what_a_removed_text_says_is_marked(dense: Collection, removal: Removal) -> None:
+    """Whether or not the removed one stands in any list."""
+    parts = partition(dense, removal)
+    gone = details.removed_texts(dense, parts)
+    assert gone == set(dense.documents.texts(dense.documents.rows(removal.documents)))
+    kept = np.setdiff1d(np.arange(len(dense.documents)), parts.documents)
+    twin = dense.documents.text(int(kept[0]))
+    marked = list(details.text_lines(dense.documents, kept, parts.documents, gone | {twin}))
+    assert not any(line["removed"] for line in marked)
+    assert {line["text"] for line in marked if line["says_removed"]} == {twin}
+
+
 def test_places_and_lists_agree(saved: Path, removal: Removal) -> None:
     documents = {line["id"]: line for line in lines(saved / "documents.jsonl")}
     assert {id for id, line in documents.items() if line["removed"]} <= set(removal.documents)

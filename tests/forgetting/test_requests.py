@@ -166,17 +166,19 @@ def test_no_id_is_in_any_file(second: Forgotten, removal: Removal, later: Remova
 def test_what_was_forgotten_before_is_held_where_it_is(
     first: Path, once: Ranker, dense: Collection, later: Removal, parts: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """How far its scores move in three epochs, with and without being held."""
+    """How far its scores move in an epoch of small steps, with and without being held."""
 
     def moved() -> float:
-        method = replace(FAST, epochs=3)
-        result = forget(once, dense, later, method=method, target=OUT_OF_REACH, known=known_of(first))
-        before, after = (_scorer(ranker, dense, parts)(parts.earlier) for ranker in (once, result.ranker))
-        return float(np.abs(after - before).mean())
+        method = replace(FAST, learning_rate=1e-4, epochs=1, batch=1, held=4, phases="joint")
+        before, far = _scorer(once, dense, parts)(parts.earlier), 0.0
+        for seed in (2, 3, 4):
+            run = forget(once, dense, later, method=method, target=OUT_OF_REACH, known=known_of(first), seed=seed)
+            far += float(np.abs(_scorer(run.ranker, dense, parts)(parts.earlier) - before).mean())
+        return far
 
     held, hold = moved(), Cocol._held
     monkeypatch.setattr(Cocol, "_held", lambda self, task: hold(self, replace(task, parts=without_earlier(task.parts))))
-    assert held < 0.8 * moved()
+    assert held < 0.7 * moved()
 
 
 def without_earlier(parts: Partition) -> Partition:

@@ -54,7 +54,10 @@ def write_details(folder: Path, queries: int, words: Sequence[str], per_list: in
     def text(length: int) -> str:
         return " ".join(generator.choice(words) for _ in range(length))
 
-    documents = [{"id": f"doc{n}", "text": text(60), "removed": n % 40 == 0} for n in range(queries * 4)]
+    documents = [
+        {"id": f"doc{n}", "text": text(60), "removed": n % 40 == 0, "says_removed": n % 40 == 0}
+        for n in range(queries * 4)
+    ]
     kept = [document["id"] for document in documents if not document["removed"]]
     gone = [document["id"] for document in documents if document["removed"]]
     lines = []
@@ -73,7 +76,8 @@ def write_details(folder: Path, queries: int, words: Sequence[str], per_list: in
         ]  # fmt: skip
         moves = [[1, 8 if forgets else 1]]
         lines.append(
-            {"id": f"q{number}", "text": text(7), "removed": False, "sets": ["forget"] if forgets else ["test"],
+            {"id": f"q{number}", "text": text(7), "removed": False, "says_removed": False,
+             "sets": ["forget"] if forgets else ["test"],
              "before": entries[0], "after": entries[1],
              "forgotten": moves if forgets else [], "kept": [] if forgets else moves}
         )  # fmt: skip
@@ -82,7 +86,7 @@ def write_details(folder: Path, queries: int, words: Sequence[str], per_list: in
     counts = {"forgotten": {"before": bins, "after": shifted}, "kept": {"before": bins, "after": bins}}
     counts["other"] = {"before": shifted, "after": shifted}
     numbers = {"forget": -(-queries // 3), "entangled": 0, "test": queries - -(-queries // 3), "disjoint": 0}
-    header = {"details_version": 1, "run": "5a17", "queries": numbers, "measured": numbers}
+    header = {"details_version": 2, "run": "5a17", "queries": numbers, "measured": numbers}
     folder.mkdir(parents=True)
     (folder / "details.json").write_text(
         json.dumps(header | {"scores": {"edges": [0, 4, 8, 12, 16, 20, 24], **counts}})

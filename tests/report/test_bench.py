@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
+import random
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pytest
 
-from tests.report.made import SETS, write_bench
+from tests.report.made import SETS, write_bench, write_cell
 from unrank.errors import UnrankError
 from unrank.report.bench_folder import read_bench
 from unrank.report.bench_tables import COMEBACK, detail_tables, summary_table
@@ -125,8 +128,11 @@ def test_a_difference_within_the_noise_of_retraining_is_marked(bench: Bench, tmp
                 assert ours.in_noise == (rival and abs(ours.number - theirs.number) < floor[name])
     rows = {row[0].text: row for row in summary_table(bench).rows}
     for row, name in ((row, name) for row in rows if row != "retrain" for name in SETS[1:]):
-        lost = [cell.run.after[name].mrr - (cell.lower(name) or 0.0) for cell in bench.of(row)]
-        assert rows[row][4 + SETS.index(name)].in_noise == (abs(sum(lost) / len(lost)) < floor[name])
+        lost: dict[object, list[float]] = defaultdict(list)
+        for cell in bench.of(row):
+            lost[cell.setting].append(cell.run.after[name].mrr - (cell.lower(name) or 0.0))
+        apart = fmean(abs(fmean(seeds)) for seeds in lost.values())
+        assert rows[row][4 + SETS.index(name)].in_noise == (apart < floor[name])
     lonely = read_bench(write_bench(tmp_path / "one", ["retrain", "cocol"], seeds=[0]))
     tables = [summary_table(lonely), *detail_tables(lonely)]
     assert not any(value.in_noise for table in tables for row in table.rows for value in row)
@@ -218,6 +224,51 @@ def test_cells_that_would_be_taken_for_one_are_refused(tmp_path: Path) -> None:
         path.write_text(json.dumps(json.loads(path.read_text()) | {"seed": 0}))
     with pytest.raises(UnrankError, match=r"cells 000\d and 000\d are both \w+ on one, bi-encoder"):
         read_bench(folder)
+
+
+@pytest.mark.parametrize("key", ["fingerprint", "base_sha256", "training", "removal_seed"])
+def test_cells_that_differ_in_more_than_their_seed_are_not_averaged(tmp_path: Path, key: str) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol"], ["one"], ["bi-encoder"], [0.25], [0, 1])
+    for path in (folder / "cells").glob("*/cell.json"):
+        told = json.loads(path.read_text())
+        if told["seed"]:
+            path.write_text(json.dumps(told | {key: "another"}))
+    with pytest.raises(UnrankError, match=rf"are both on one, bi-encoder.* but differ in {key}: report them apart"):
+        read_bench(folder)
+
+
+def test_to_measure_a_query_again_makes_no_difference_more_certain(bench: Bench) -> None:
+    """The same ranks under three seeds tell no more than under one."""
+    cells = [cell for cell in bench.of("cocol") if cell.seed == 0]
+    for cell, name in ((cell, name) for cell in cells for name in SETS):
+        assert differs([cell] * 3, name) == differs([cell], name)
+
+
+def test_a_gain_does_not_make_up_for_a_loss(tmp_path: Path) -> None:
+    """One ranker loses .3 of T where the other gains .3: that is no noise. And who was hardly run is no rival."""
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol"], ["one"], shares=[0.25])
+    for path in (folder / "cells").glob("*/unrank.json"):
+        record = json.loads(path.read_text())
+        if record["method"] == "cocol":
+            record["after"]["test"]["mrr"] = 0.9 if record["ranker"] == "bi-encoder" else 0.3
+            path.write_text(json.dumps(record))
+    (row,) = [row for row in summary_table(read_bench(folder)).rows if row[0].text == "cocol"]
+    assert not row[7].in_noise
+    write_cell(folder / "cells" / "alone", ("one", "bi-encoder", "documents", 0.25, "neggrad", 0), random.Random(1))
+    rows = {row[0].text: row for row in summary_table(read_bench(folder)).rows}
+    assert not any(value.best for value in rows["neggrad"])
+    assert any(value.best for value in rows["cocol"])
+
+
+def test_the_papers_collections_are_known_by_their_names(bench: Bench) -> None:
+    cell = next(c for c in bench.of("cocol") if c.setting.collection == "trec-car-little" and c.setting.share == 0.25)
+
+    def printed(name: str) -> object:
+        return the_paper().printed(replace(cell, setting=replace(cell.setting, collection=name)))
+
+    assert printed("car/v1.5/train/fold0") == printed("trec-car-test200") is not None
+    assert printed("msmarco-passage/train/judged") == printed("msmarco-passage-mini") is not None
+    assert printed("msmarco-document-v2") is printed("carbon") is None
 
 
 def test_cells_of_other_queries_are_not_compared(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def plan_cells(parts: Mapping[str, Part]) -> list[Cell]:
     """The cells of a grid, and the retrained rankers that they need. Two that cannot be told apart are refused."""
     opened, hashed = cache(open_collection), cache(base_hash)
     cells: dict[str, Cell] = {}
-    described: set[str] = set()
+    described: dict[str, Cell] = {}
     for name, part in parts.items():
         lists = (
             part.collections,
@@ -48,12 +48,24 @@ def plan_cells(parts: Mapping[str, Part]) -> list[Cell]:
         for cell in _cells(part, opened, hashed):
             if twin := cells.get(cell.name):
                 raise UnrankError(f"two cells of the grid are one: '{twin}' and '{cell}'; take one out")
-            if str(cell) in described:
-                raise UnrankError(f"two cells of the grid are told apart by nothing but where their data lie: '{cell}'")
+            _tell_apart(described, cell)
             cells[cell.name] = cell
-            described.add(str(cell))
     needed = {cell.yardstick.name: cell.yardstick for cell in cells.values() if cell.yardstick is not None}
+    for cell in needed.values():
+        _tell_apart(described, cell)
     return _together([*(cells | needed).values()])
+
+
+def _tell_apart(described: dict[str, Cell], cell: Cell) -> None:
+    """Refuse a cell that a table would take for another one."""
+    other = described.setdefault(str(cell), cell)
+    if other.name != cell.name:
+        ours, theirs = cell.identity(), other.identity()
+        differ = [key for key in ours if ours[key] != theirs[key]]
+        raise UnrankError(
+            f"two cells of the grid, '{cell}', differ in nothing that a table shows, but in {', '.join(differ)}: give "
+            "all parts of the grid the same, or make two grids"
+        )
 
 
 def _together(cells: Sequence[Cell]) -> list[Cell]:

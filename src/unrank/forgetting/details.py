@@ -8,7 +8,7 @@ answered; where scores tie, a forgotten document comes first and a kept one last
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from unrank.forgetting.record import recognised
 from unrank.forgetting.workshop import Workshop
 from unrank.rankers.base import Ranker
 
-DETAILS_VERSION = 1
+DETAILS_VERSION = 2
 MOST_QUERIES = 10_000
 SHOWN = 10
 TEXT_CUT = 400
@@ -74,9 +74,16 @@ def save_details(
     with new_folder(out) as folder:
         write_json(folder / "details.json", header)
         (folder / "README.txt").write_text(NOTE, encoding="utf-8")
-        _write_lines(folder / "queries.jsonl", query_lines(lists, members, collection, parts))
+        gone = removed_texts(collection, parts)
+        _write_lines(folder / "queries.jsonl", query_lines(lists, members, collection, parts, gone))
         shown = np.unique(lists.pairs[np.minimum(*lists.places) <= SHOWN, 1])
-        _write_lines(folder / "documents.jsonl", text_lines(collection.documents, shown, parts.documents))
+        _write_lines(folder / "documents.jsonl", text_lines(collection.documents, shown, parts.documents, gone))
+
+
+def removed_texts(collection: Collection, parts: Partition) -> set[str]:
+    """What the removed queries and documents say, those of earlier requests too: others that say the same must be known
+    as well, to whoever may not show it."""
+    return {*collection.queries.texts(parts.queries), *collection.documents.texts(parts.documents)}
 
 
 def sets_of(collection: Collection, parts: Partition) -> dict[str, Rows]:
@@ -142,7 +149,7 @@ def histograms(lists: Lists) -> dict[str, Any]:
 
 
 def query_lines(
-    lists: Lists, members: Mapping[str, Rows], collection: Collection, parts: Partition
+    lists: Lists, members: Mapping[str, Rows], collection: Collection, parts: Partition, gone: Container[str]
 ) -> Iterator[dict[str, Any]]:
     """One query a line: its sets, the top of its list before and after, and where its documents stood and stand."""
     order = np.argsort(lists.pairs[:, 0], kind="stable")
@@ -150,10 +157,12 @@ def query_lines(
     documents = collection.documents.ids(lists.pairs[:, 1])
     memberships = {name: set(rows.tolist()) for name, rows in members.items()}
     for query, here in zip(queries.tolist(), np.split(order, starts[1:]), strict=True):
+        text = collection.queries.text(query)
         yield {
             "id": collection.queries.id(query),
-            "text": collection.queries.text(query)[:TEXT_CUT],
+            "text": text[:TEXT_CUT],
             "removed": bool(np.isin(query, parts.queries)),
+            "says_removed": text in gone,
             "sets": [name for name, rows in memberships.items() if query in rows],
             "before": _top(lists, documents, here, 0),
             "after": _top(lists, documents, here, 1),
@@ -181,10 +190,10 @@ def _moves(lists: Lists, these: Rows) -> list[list[int]]:
     return moves
 
 
-def text_lines(texts: Texts, rows: Rows, removed: Rows) -> Iterator[dict[str, Any]]:
-    gone = np.isin(rows, removed).tolist()
-    for id, text, is_removed in zip(texts.ids(rows), texts.texts(rows), gone, strict=True):
-        yield {"id": id, "text": text[:TEXT_CUT], "removed": is_removed}
+def text_lines(texts: Texts, rows: Rows, removed: Rows, gone: Container[str]) -> Iterator[dict[str, Any]]:
+    is_removed = np.isin(rows, removed).tolist()
+    for id, text, here in zip(texts.ids(rows), texts.texts(rows), is_removed, strict=True):
+        yield {"id": id, "text": text[:TEXT_CUT], "removed": here, "says_removed": text in gone}
 
 
 def _write_lines(path: Path, lines: Iterator[dict[str, Any]]) -> None:

@@ -27,6 +27,7 @@ def read_bench(folder: Path) -> Bench:
     yardsticks = {_twin(told[path]): cell for path, cell in read.items() if cell.is_yardstick}
     cells = [_beside(cell, yardsticks.get(_twin(told[path]))) for path, cell in read.items()]
     _check_alike(cells)
+    _check_settings(list(zip(cells, told.values(), strict=True)))
     return Bench(sorted(cells, key=lambda cell: (str(cell.setting), cell.label, cell.target or "", cell.seed)))
 
 
@@ -68,6 +69,18 @@ def _ranks(value: Mapping[str, Sequence[int]]) -> Ranks:
     if not fits(value, {"before": [int], "after": [int]}):
         raise ValueError("ranks that are no whole numbers")
     return Ranks(value["before"], value["after"])
+
+
+def _check_settings(cells: Sequence[tuple[Cell, Mapping[str, Any]]]) -> None:
+    """Cells that a table puts into one row may differ in their seed alone."""
+    first: dict[Setting, tuple[Cell, Mapping[str, Any]]] = {}
+    for cell, told in cells:
+        other, before = first.setdefault(cell.setting, (cell, told))
+        if differ := [key for key in TWIN if key != "seed" and told.get(key) != before.get(key)]:
+            raise UnrankError(
+                f"cells {other.name} and {cell.name} are both on {cell.setting}, but differ in {', '.join(differ)}: "
+                "report them apart"
+            )
 
 
 def _check_alike(cells: Sequence[Cell]) -> None:

@@ -53,6 +53,7 @@ class Standing:
 
     name: str
     cells: int
+    settings: int
     gap: float
     worst: float
     kept: float | None
@@ -65,7 +66,8 @@ class Standing:
         if gap is None:
             return None
         kept, time = mean(retention(cell) for cell in cells), mean(cell.time for cell in cells)
-        return cls(name, len(cells), gap, max(cell.run.gap or 0.0 for cell in cells), kept, time)
+        settings = len({cell.setting for cell in cells})
+        return cls(name, len(cells), settings, gap, max(cell.run.gap or 0.0 for cell in cells), kept, time)
 
     @property
     def lost(self) -> float:
@@ -77,11 +79,12 @@ class Standing:
 
 
 def _headline(bench: Bench) -> tuple[str, str, list[Card]]:
-    """What the method that did best has to show; of those that did alike, the one that was tried most."""
+    """What the method that did best has to show, of those that were run in the most settings."""
     steered = [standing for name in bench.series if (standing := Standing.of(bench, name))]
     if not steered:
         return "No method with a target was run.", "", []
-    best = min(steered, key=lambda standing: (round(standing.lost, 3), -standing.cells))
+    tried = max(standing.settings for standing in steered)
+    best = min((standing for standing in steered if standing.settings == tried), key=lambda standing: standing.lost)
     verdict = f"{best.name} did best: {best.gap:.3f} from its targets on average"
     verdict += f", with {best.kept:.1%} of the rest kept." if best.kept is not None else "."
     over = f"{best.name}, on average over {count(best.cells, 'cell')}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unrank.report.cell import Bench, Cell, Setting
-from unrank.report.compare import Floor, differs, mean, noise
+from unrank.report.compare import Floor, differs, mean, most_tried, noise
 from unrank.report.paper import the_paper
 from unrank.report.record import KEPT, SETS
 from unrank.report.table import ABOUT, DAGGER, Better, Table, Value, figure, mark_best, words
@@ -26,19 +26,19 @@ NOISE_NOTE = (
 
 
 def summary_table(bench: Bench) -> Table:
-    rows, rivals, floor = [], [], Floor(noise(bench))
+    rows, floor, rivals = [], Floor(noise(bench)), most_tried(bench)
     for name in bench.series:
-        cells = bench.of(name)
-        rows.append(_summary_row(name, cells, floor))
-        rivals.append(not cells[0].is_yardstick)
+        rows.append(_summary_row(name, bench.of(name), floor))
     for column, better in SUMMARY_BEST.items():
-        rows = _marked(rows, rivals, column, better)
+        rows = _marked(rows, [name in rivals for name in bench.series], column, better)
     head = ["method", "cells", GAP, "worst", DISTANCE, "E kept", "D kept", "T kept", "time / retrain", COMEBACK]
     head += [f"paper: {DISTANCE}", *(f"paper: {name} kept" for name in "EDT")]
     note = (
-        "F, E, D, T: MRR on forget, entangled, disjoint and test; δ the target. Kept: the share of the lower of the "
-        f"original's and retrain's MRR, in the paper's columns of retrain's. {COMEBACK.capitalize()}: how much higher "
-        f"F stands than retrain's after an epoch on kept data alone. {noise_note(bench)} {_source()}"
+        "Each row is over its own cells: those over other ones are not to be compared, and the best are marked among "
+        "the methods with the most. F, E, D, T: MRR on forget, entangled, disjoint and test; δ the target. Kept: the "
+        "share of the lower of the original's and retrain's MRR, in the paper's columns of retrain's. "
+        f"{COMEBACK.capitalize()}: how much higher F stands than retrain's after an epoch on kept data alone. "
+        f"{noise_note(bench)} {_source()}"
     )
     return Table("summary", "All methods, averaged over the cells of each", head, rows, note=note)
 

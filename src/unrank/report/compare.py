@@ -22,7 +22,8 @@ def mean(values: Iterable[float | None]) -> float | None:
 
 
 def differs(cells: Sequence[Cell], name: str) -> bool:
-    """Whether the 95 % interval of the paired difference from the retrained rankers, over all seeds, leaves out 0."""
+    """Whether the 95 % interval of the paired difference from the retrained rankers leaves out 0. Of several seeds a
+    query counts once, with its mean: to be measured again makes no new query."""
     pairs = [
         (cell.twin.ranks[name].reciprocal, cell.ranks[name].reciprocal)
         for cell in cells
@@ -30,9 +31,16 @@ def differs(cells: Sequence[Cell], name: str) -> bool:
     ]
     if not pairs:
         return False
-    theirs, ours = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    theirs, ours = (np.mean(side, axis=0) for side in zip(*pairs, strict=True))
     low, high = paired_interval(theirs, ours)
     return not low <= 0 <= high
+
+
+def most_tried(bench: Bench) -> set[str]:
+    """The methods, retrain apart, that were run in the most settings: their means are over the same ones."""
+    cells = {name: bench.of(name) for name in bench.series}
+    tried = {name: len({cell.setting for cell in of}) for name, of in cells.items() if not of[0].is_yardstick}
+    return {name for name, settings in tried.items() if settings == max(tried.values())}
 
 
 def retention(cell: Cell) -> float | None:
@@ -59,22 +67,31 @@ class Floor:
 
     def hides_change(self, cells: Iterable[Cell], name: str) -> bool:
         """Of a set's MRR, from the retrained ranker's."""
-        twins = [(cell.run.after, cell.retrained.after) for cell in cells if cell.retrained and not cell.is_yardstick]
-        there = ((ours[name].mrr, theirs[name].mrr) for ours, theirs in twins if name in ours and name in theirs)
-        return self.hides((ours - theirs for ours, theirs in there), name)
+        twins = [(cell.setting, cell.run.after, cell.retrained.after) for cell in _rivals(cells) if cell.retrained]
+        both = [(where, ours, theirs) for where, ours, theirs in twins if name in ours and name in theirs]
+        return self._hides([(where, ours[name].mrr - theirs[name].mrr) for where, ours, theirs in both], name)
 
     def hides_loss(self, cells: Iterable[Cell], name: str) -> bool:
         """Of a set's MRR, from the lower of the original's and the retrained ranker's."""
-        lowers = [(cell, cell.lower(name)) for cell in cells if not cell.is_yardstick]
-        return self.hides((cell.run.after[name].mrr - lower for cell, lower in lowers if lower is not None), name)
+        lowers = [(cell, cell.lower(name)) for cell in _rivals(cells)]
+        there = [(cell.setting, cell.run.after[name].mrr - lower) for cell, lower in lowers if lower is not None]
+        return self._hides(there, name)
 
     def hides_distance(self, cells: Iterable[Cell]) -> bool:
         """Of the forget MRR, from the retrained ranker's test MRR."""
-        return self.hides((cell.distance for cell in cells if not cell.is_yardstick), "test")
+        return self._hides([(cell.setting, cell.distance) for cell in _rivals(cells)], "test")
 
-    def hides(self, differences: Iterable[float | None], name: str) -> bool:
-        difference = mean(differences)
-        return difference is not None and name in self.noise and abs(difference) < self.noise[name]
+    def _hides(self, differences: Sequence[tuple[Setting, float | None]], name: str) -> bool:
+        """On average over settings: what one gains is not set off against what another loses. Over seeds it is."""
+        apart: dict[Setting, list[float]] = defaultdict(list)
+        for setting, difference in differences:
+            if difference is not None:
+                apart[setting].append(difference)
+        return bool(apart) and name in self.noise and fmean(abs(fmean(of)) for of in apart.values()) < self.noise[name]
+
+
+def _rivals(cells: Iterable[Cell]) -> list[Cell]:
+    return [cell for cell in cells if not cell.is_yardstick]
 
 
 def _yardsticks(bench: Bench) -> dict[Setting, list[Cell]]:

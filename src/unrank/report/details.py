@@ -16,11 +16,11 @@ from unrank.disk import Form, fits, read_json
 from unrank.errors import BadFile, UnrankError, count
 from unrank.report.record import SETS, Run
 
-DETAILS_VERSION = 1
+DETAILS_VERSION = 2
 COUNTS = dict.fromkeys(SETS, int)
 DRAWN = {kind: {"before": [int], "after": [int]} for kind in ("forgotten", "kept", "other")}
 HEADER = {"run": str, "queries": COUNTS, "measured": COUNTS, "scores": {"edges": [float], **DRAWN}}
-DOCUMENT = {"id": str, "text": str, "removed": bool}
+DOCUMENT = {"id": str, "text": str, "removed": bool, "says_removed": bool}
 ENTRY = {"document": str, "score": float, "relevant": bool, "forgotten": bool}
 QUERY = DOCUMENT | {
     "sets": [lambda name: name in SETS], "before": [ENTRY], "after": [ENTRY],
@@ -70,7 +70,7 @@ def read_details(folder: Path, run: Run) -> Details:
 def page_data(details: Details, texts: bool = True, most_bytes: int = PAGE_BYTES) -> dict[str, Any]:
     """What the page's table is made from: as many documents of a list, and as much of each, as there is room for."""
     queries = sorted(details.queries, key=lambda query: (not query["forgotten"], _fall(query)))[:MOST_QUERIES]
-    veil = Veil(details, set() if texts else _removed_texts(details), texts)
+    veil = Veil(details, lifted=texts)
     while True:
         for depth in DEPTHS:
             numbers: dict[str, int] = {}
@@ -88,14 +88,14 @@ class Veil:
     """What may be shown: everything, or nothing that was removed."""
 
     details: Details
-    banned: set[str]
     lifted: bool
 
     def hides(self, removed: bool) -> bool:
         return removed and not self.lifted
 
     def text(self, line: Mapping[str, Any]) -> str:
-        return "" if line["text"] in self.banned else str(line["text"])
+        """Another query or document that says the same may not be shown either."""
+        return "" if self.hides(line["says_removed"]) else str(line["text"])
 
 
 def _row(query: Mapping[str, Any], veil: Veil, depth: int, numbers: dict[str, int]) -> list[Any]:
@@ -120,12 +120,6 @@ def _list(entries: Sequence[Mapping[str, Any]], veil: Veil, numbers: dict[str, i
 
 def _size(value: Any) -> int:
     return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
-
-
-def _removed_texts(details: Details) -> set[str]:
-    """Texts that were removed: another query or document that says the same may not be shown either."""
-    lines = [*details.queries, *details.documents.values()]
-    return {line["text"] for line in lines if line["removed"]}
 
 
 def _first(moves: Sequence[Sequence[int]]) -> list[int]:

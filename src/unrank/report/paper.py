@@ -19,6 +19,9 @@ from unrank.report.record import KEPT, SETS
 DESTINATION = "destination-2"
 """What the two tables are of: down to the retrained ranker's test MRR."""
 
+FAMILIES = {"msmarco": ("msmarco-passage",), "trec-car": ("trec-car", "car/")}
+"""How the names of collections begin that were made of the paper's two."""
+
 
 @dataclass(frozen=True)
 class Paper:
@@ -44,8 +47,8 @@ class Paper:
         return {name: found[name] / retrained[name] for name in KEPT if retrained[name] > 0}
 
     def _find(self, setting: Setting, method: str) -> Mapping[str, float] | None:
-        for family in {known.collection for known, _ in self.rows}:
-            if setting.collection.startswith(family):
+        for family, names in FAMILIES.items():
+            if setting.collection.startswith(names):
                 return self.rows.get((replace(setting, collection=family), method))
         return None
 
