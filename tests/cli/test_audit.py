@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.conftest import Refused
 from unrank.cli.main import run
+from unrank.rankers import create_ranker
 
 
 @pytest.fixture(scope="module")
@@ -38,16 +39,16 @@ def test_a_table_and_why(
 
 
 def test_json_alone(
-    ranker: Path, collection: Path, removal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ranker: Path, encoder: Path, collection: Path, removal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    create_ranker("bi-encoder", str(encoder), 7).save(tmp_path / "other")
     capsys.readouterr()
-    command = ["audit", str(ranker), str(collection), "--removal", str(removal), "--reference", str(ranker)]
+    command = ["audit", str(ranker), str(collection), "--removal", str(removal), "--reference", str(tmp_path / "other")]
     assert run([*command, "--out", str(tmp_path / "out"), "--json"]) == 0
     said = capsys.readouterr()
     value = json.loads(said.out)
     assert value == json.loads((tmp_path / "out" / "audit.json").read_text())
-    assert value["rankers"]["references"] == [value["rankers"]["ranker"]]
-    assert value["tests"]["forgetting"]["gap"]["figure"] == 0
+    assert [other["kind"] for other in value["rankers"]["references"]] == ["bi-encoder"]
     assert said.err == ""
 
 
@@ -60,6 +61,11 @@ def test_bad_input(
     assert "no such file" in refused(*plain, "--removal", tmp_path / "none.json")
     assert "not in the collection" in refused("audit", ranker, golden_folder, "--out", out, "--removal", removal)
     assert "no such" in refused(*plain, "--removal", removal, "--reference", tmp_path / "none")
+    saw = refused(*plain, "--removal", removal, "--reference", ranker)
+    assert saw == f"{ranker} was trained on what is removed, as its record tells: it is no reference"
+    shutil.copytree(ranker, tmp_path / "copy", ignore=shutil.ignore_patterns("unrank.json"))
+    itself = refused(*plain, "--removal", removal, "--reference", tmp_path / "copy")
+    assert itself == "reference 1 is the ranker itself: name one that was retrained apart"
     assert "--queries" in refused(*plain, "--removal", removal, "--queries", "0")
     taken = tmp_path / "taken"
     taken.mkdir()

@@ -219,7 +219,6 @@ def test_caches_are_found_wherever_they_lie(dense: Collection, encoder: Path, tm
         (None, None, "unseen"),
         ("without", None, "destination-1"),
         ("without", "half-unseen", "half-unseen"),
-        ("with", None, "unseen"),  # it has seen what is removed
         ("unknown", None, "unseen"),  # nothing is known of it
     ],
 )
@@ -240,7 +239,7 @@ def test_a_run_forgets_to_where_a_ranker_is_that_never_saw_it(
     if reference == "unknown":
         make_bi_encoder(encoder, tmp_path / reference)
     elif reference is not None:
-        removed = Removal(documents=["doc1", "doc10"] if reference == "without" else ["doc10"])
+        removed = Removal(documents=["doc1", "doc10"])
         train(dense, "bi-encoder", str(encoder), removed, method=Retrain(epochs=1)).save(tmp_path / reference)
     seen: list[str | None] = []
 
@@ -256,6 +255,16 @@ def test_a_run_forgets_to_where_a_ranker_is_that_never_saw_it(
     with pytest.raises(Enough):
         run_open(ledger, key_file(path), replace(orders, target=given, references=references))
     assert seen == [target]
+
+
+def test_who_saw_what_is_removed_is_no_reference(
+    ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders, encoder: Path, tmp_path: Path
+) -> None:
+    ask(ledger, key, dense, documents=["doc1"])
+    other = Removal(documents=["doc10"])
+    train(dense, "bi-encoder", str(encoder), other, method=Retrain(epochs=1)).save(tmp_path / "saw")
+    with pytest.raises(UnrankError, match="saw was trained on what is removed, as its record tells: it is no"):
+        run_open(ledger, key_file(path), replace(orders, references=(str(tmp_path / "saw"),)))
 
 
 def test_a_path_does_not_tell_what_was_removed() -> None:
@@ -274,10 +283,11 @@ def test_who_notices(golden: Collection) -> None:
 
 def test_gates() -> None:
     def card(mrr: float) -> dict[str, Any]:
-        return {"mrr": mrr}
+        return {"mrr": mrr, "queries": 100}
 
     record = {
-        "reached": True, "target": 0.3, "before": {"forget": card(0.8), "test": card(0.5), "disjoint": None},
+        "reached": True, "target": 0.3, "epochs": 2, "method": "cocol", "earlier": None,
+        "before": {"forget": card(0.8), "test": card(0.5), "disjoint": None},
         "after": {"forget": card(0.3), "test": card(0.45), "disjoint": None},
     }  # fmt: skip
 
@@ -295,3 +305,10 @@ def test_gates() -> None:
     assert passed(level, strict=True) == [True, True]
     assert passed(level, strict=True, lost="lost") == [True, False]
     assert passed("suppressed", strict=True, reached=False) == [False, False]
+    assert passed("suppressed", earlier={"before": 0.2, "after": 0.24}) == [True, True, True]
+    assert passed("suppressed", earlier={"before": 0.2, "after": 0.26}) == [True, False, True]
+    assert passed("suppressed", method="ssd", reached=None) == [True, True]
+    assert passed("suppressed", method="ssd", reached=None, target=0.2) == [False, True]
+    assert passed("suppressed", method="retrain", reached=None, target=0.2) == [True, True]
+    audit = {"verdict": level, "tests": {"retention": {"verdict": "kept"}}}
+    assert "no weight was" in gates(record | {"epochs": 0}, audit, None, False)[0].words

@@ -92,6 +92,8 @@ def audit_ranker(
     """
     rankers = Each(ranker, original, tuple(references))
     _check_kinds(rankers)
+    described = rankers.map(_described)
+    _check_apart(described)
     started = perf_counter()
     thoroughness = thoroughness or Thoroughness()
     parts = partition(collection, removal, earlier=recognised(collection, removed_before(known or {})))
@@ -104,7 +106,7 @@ def audit_ranker(
     findings["noise_floor"] = noise_floor(findings, thoroughness.margin)
     about = {
         "collection": {"name": collection.name, "fingerprint": collection.fingerprint},
-        "rankers": asdict(rankers.map(_described)),
+        "rankers": asdict(described),
         "removed": {"queries": len(removal.queries), "documents": len(removal.documents), "pairs": len(removal.pairs)},
         "sets": _counts(case),
         "thoroughness": asdict(thoroughness),
@@ -124,6 +126,17 @@ def _check_kinds(rankers: Each[Ranker]) -> None:
                 raise UnrankError(
                     f"the {what} is a {other.kind}, the ranker a {rankers.ranker.kind}: they cannot be compared"
                 )
+
+
+def _check_apart(described: Each[dict[str, str]]) -> None:
+    """Who is compared with himself differs in nothing."""
+    for place, reference in enumerate(described.references):
+        others = {"ranker": described.ranker, "original": described.original} | {
+            f"reference {number}": other for number, other in enumerate(described.references[:place], 1)
+        }
+        for name, other in others.items():
+            if other == reference:
+                raise UnrankError(f"reference {place + 1} is the {name} itself: name one that was retrained apart")
 
 
 def _described(ranker: Ranker) -> dict[str, str]:

@@ -59,9 +59,11 @@ def audit(
     from unrank.audit.case import Thoroughness
     from unrank.audit.verdict import Verdict
     from unrank.cli.progress import progress
+    from unrank.forgetting.earlier import check_references
     from unrank.forgetting.record import read_record
     from unrank.rankers import load_ranker
 
+    check_references(reference or (), opened, removed)
     with progress(quiet or as_json) as listener:
         result = audit_ranker(
             load_ranker(ranker),

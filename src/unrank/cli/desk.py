@@ -56,8 +56,8 @@ def add(
     key: KeyFile = None,
 ) -> None:
     """Take a request in: by ids, by a removal.json, or by words to find and choose from."""
-    came = read_date(received, "--received") if received else date.today()
-    until = read_date(due, "--due") if due else month_after(came)
+    came = date.today() if received is None else read_date(received, "--received")
+    until = month_after(came) if due is None else read_date(due, "--due")
     check_dates(came, until)
     if not (query or document or pair or removal or find):
         raise UnrankError("a request must name something: give --query, --document, --pair, --removal or --find")

@@ -112,6 +112,7 @@ def forget(
     from unrank.engine.determinism import deterministic
     from unrank.engine.unfinished import unfinished
     from unrank.forgetting.details import save_details
+    from unrank.forgetting.earlier import check_references
     from unrank.forgetting.estimate import estimate
     from unrank.forgetting.forget import forget as forget_removal
     from unrank.forgetting.record import read_record, recognised, removed_before
@@ -132,6 +133,7 @@ def forget(
     known: dict[str, Any] = read_record(Path(ranker)) or {}
     frozen: Freeze | None = freeze.value if freeze else None
     measured = usual_measure(loaded, device.value) if measure is None else measure
+    check_references([reference] if reference else [], opened, removed)
     compared = load_ranker(reference) if reference else None
     if dry_run:
         check_request(loaded, compared, chosen, target, pace, opened, parts)

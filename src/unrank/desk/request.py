@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import calendar
 from dataclasses import dataclass
-from datetime import date
+from datetime import MAXYEAR, date
 from enum import StrEnum
 
 from unrank.errors import UnrankError
@@ -58,6 +58,8 @@ class Request:
 def month_after(day: date) -> date:
     """The same day of the next month, or its last."""
     year, month = (day.year + day.month // 12, day.month % 12 + 1)
+    if year > MAXYEAR:
+        raise UnrankError(f"there is no month after {day}: give a date that can be")
     return date(year, month, min(day.day, calendar.monthrange(year, month)[1]))
 
 

@@ -30,8 +30,9 @@ from unrank.desk.request import State
 from unrank.disk import check_free, read_json, sha256
 from unrank.engine.runtime import Device, Progress
 from unrank.errors import BadFile, UnrankError
+from unrank.forgetting.earlier import check_references, has_seen
 from unrank.forgetting.forget import forget
-from unrank.forgetting.record import RECORD, read_record, recognised, removed_before
+from unrank.forgetting.record import RECORD, read_record, recognised
 from unrank.forgetting.workshop import usual_measure
 from unrank.methods import make_method
 from unrank.rankers import load_ranker
@@ -62,7 +63,8 @@ class Orders:
 
     def asked(self, batch: Batch, collection: Collection) -> dict[str, Any]:
         """All that the result follows from, by which an interrupted run is known again."""
-        told = asdict(self) | {"collection": str(self.collection), "look": [str(place) for place in self.look]}
+        told = asdict(self) | {"collection": str(self.collection)}
+        del told["look"]  # where copies were looked for, which may be named like what is removed
         requests = [request.id for request in batch.requests]
         removed = {"queries": len(batch.removal.queries), "documents": len(batch.removal.documents)}
         return {
@@ -104,6 +106,7 @@ def run_open(
         if not batch.requests:
             return None
         batch.parts(collection)
+        check_references(orders.references, collection, batch.removal)
         orders = replace(orders, target=orders.target or _usual_target(orders, batch, collection))
         asked = orders.asked(batch, collection)
         run, place = _begun(ledger, asked, out)
@@ -118,10 +121,7 @@ def run_open(
 
 def _usual_target(orders: Orders, batch: Batch, collection: Collection) -> str:
     record = read_record(Path(orders.references[0])) if orders.references else None
-    if not record or (record.get("collection") or {}).get("fingerprint") != collection.fingerprint:
-        return "unseen"
-    never_saw = recognised(collection, removed_before(record))
-    return "destination-1" if (never_saw | batch.removal) == never_saw else "unseen"
+    return "destination-1" if has_seen(collection, record, batch.removal) is False else "unseen"
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ import numpy as np
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition, named
 from unrank.collection.removal import Removal
+from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Measured
-from unrank.forgetting.record import ANEW, recognised, removed_before
+from unrank.forgetting.record import ANEW, read_record, recognised, removed_before
 from unrank.forgetting.target import tolerance
 from unrank.forgetting.workshop import Workshop
 from unrank.methods.base import Method
@@ -46,6 +48,21 @@ def all_of(runs: Iterable[EarlierRun]) -> Removal:
     for run in runs:
         whole |= run.removal
     return whole
+
+
+def has_seen(collection: Collection, known: Mapping[str, Any] | None, removal: Removal) -> bool | None:
+    """Whether a ranker with this record was trained on anything of a removal; None where the record does not tell."""
+    if not known or (known.get("collection") or {}).get("fingerprint") != collection.fingerprint:
+        return None
+    without = all_of(run for run in earlier_runs(collection, known) if run.anew)
+    return (without | removal) != without
+
+
+def check_references(names: Iterable[str], collection: Collection, removal: Removal) -> None:
+    """Refuse a ranker to compare with that learned what is removed, as far as its record tells."""
+    for name in names:
+        if has_seen(collection, read_record(Path(name)), removal):
+            raise UnrankError(f"{name} was trained on what is removed, as its record tells: it is no reference")
 
 
 def is_fulfilled(
