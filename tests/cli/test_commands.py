@@ -407,6 +407,7 @@ def test_request_after_request(
     (before_that,) = record_of(twice)["removed_before"]
     assert before_that == record_of(once)["removed"] | {
         "by": "cocol",
+        "reached": True,
         "target": record_of(once)["target"],
         "target_name": "80%",
     }

@@ -67,6 +67,13 @@ def test_the_whole_walk(
     # the mail: words are found, one is chosen; two more requests come, one of them late
     found = desk("add", "collection", "--find", f"{CANARY} doc1")
     assert "nothing was taken in: say which with --choose" in found
+    both = desk("add", "collection", "--document", f"{CANARY}-doc10", "--find", f"{CANARY} doc1")
+    assert "nothing was taken in" in both and "request" not in both
+    for number in ("0", "-1", "1,0", "999", "x"):
+        said = refused("desk", "add", "collection", "--find", f"{CANARY} doc1", f"--choose={number}")
+        assert said.startswith(f"--choose {number}: give numbers from 1 to ")
+    said = refused("desk", "add", "collection", "--document", f"{CANARY}-doc10", "--choose", "1")
+    assert said == "--choose chooses from what --find found: give words to --find too"
     number = next(line.split()[0] for line in found.splitlines() if f"{CANARY}-doc1" in line.split())
     assert "request 1, due" in desk("add", "collection", "--find", f"{CANARY} doc1", "--choose", number)
     desk("add", "collection", "--query", f"{CANARY}-query1", "--basis", "objection", "--received", "2026-01-31")
@@ -78,6 +85,8 @@ def test_the_whole_walk(
     assert f"document {CANARY}-doc1: {CANARY}" in desk("show", "1")
 
     # the plan, which a run shows too and does nothing
+    said = refused("desk", "plan", "ranker", "collection", "--look", "nowhere")
+    assert said == "--look nowhere: no such file or folder, so nothing there could be found"
     for said in (desk("plan", "ranker", "collection", "--look", "beir"), desk("run", "ranker", "collection")):
         assert "requests 2, 1, 3 can go together in one run" in said
         assert "that stay will notice" in said and "with cocol it takes about" in said and "with retrain it" in said

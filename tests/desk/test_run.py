@@ -32,7 +32,7 @@ from unrank.desk.run import Done, Orders, audit_folder, only_run, run_open
 from unrank.engine.cache import Cache
 from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
-from unrank.forgetting.record import read_record, recognised, removed_before
+from unrank.forgetting.record import hashed, read_record, recognised, removed_before
 from unrank.forgetting.train import train
 from unrank.methods.retrain import Retrain
 from unrank.rankers import load_ranker
@@ -255,6 +255,27 @@ def test_a_run_forgets_to_where_a_ranker_is_that_never_saw_it(
     with pytest.raises(Enough):
         run_open(ledger, key_file(path), replace(orders, target=given, references=references))
     assert seen == [target]
+
+
+def test_a_ranker_that_fell_short_still_holds_it(
+    orders: Orders, dense: Collection, ledger: Ledger, key: Key, tmp_path: Path
+) -> None:
+    """Its record names what it was to forget, and that it did not get there. A stray file of weights hides nothing."""
+    ask(ledger, key, dense, documents=["doc1"])
+    fallen = tmp_path / "srv" / "old" / "fallen"
+    shutil.copytree(orders.ranker, fallen)
+    record = {"method": "cocol", "epochs": 1, "target": 0.1, "target_name": "0.1"}
+    record |= {"removed": hashed(Removal(documents=["doc1"]))}
+    record |= {"collection": {"name": dense.name, "fingerprint": dense.fingerprint}}
+    (tmp_path / "srv" / "index.bin").write_bytes(b"0")
+    (tmp_path / "srv" / "old" / "config.json").write_text("{}")
+    items = items_of(Removal(documents=["doc1"]), dense)
+    for reached in (True, False):
+        (fallen / "unrank.json").write_text(json.dumps(record | {"reached": reached}))
+        found = {holder.path for holder in holders([tmp_path / "srv"], items, dense)}
+        assert (str(fallen) in found) is not reached
+        batch = open_batch(ledger, key, dense, read_record(fallen) or {})
+        assert ("doc1" in batch.earlier.documents) is reached
 
 
 def test_who_saw_what_is_removed_is_no_reference(

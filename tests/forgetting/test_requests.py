@@ -23,7 +23,6 @@ from unrank.forgetting.record import RECORD, hashed, read_record, recognised, re
 from unrank.forgetting.train import Trained, train
 from unrank.methods import METHODS
 from unrank.methods.base import Negatives
-from unrank.methods.cocol import Cocol
 from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
 
@@ -119,7 +118,7 @@ def test_they_are_reported_and_passed_along(
 ) -> None:
     known = known_of(first)
     assert known["removed_before"] == []
-    told = {name: known[name] for name in ("target", "target_name")} | {"by": "cocol"}
+    told = {name: known[name] for name in ("target", "target_name")} | {"by": "cocol", "reached": True}
     assert second.record.removed_before == [known["removed"] | told]
     judge = Judge(dense, parts)
     second.save(tmp_path / "second")
@@ -161,28 +160,6 @@ def test_no_id_is_in_any_file(second: Forgotten, removal: Removal, later: Remova
     assert len(written) > 3
     for id in (*removal.documents, *later.queries):
         assert not any(f'"{id}"' in text or f" {id}" in text for text in written), id
-
-
-def test_what_was_forgotten_before_is_held_where_it_is(
-    first: Path, once: Ranker, dense: Collection, later: Removal, parts: Partition, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """How far its scores move in an epoch of small steps, with and without being held."""
-
-    def moved() -> float:
-        method = replace(FAST, learning_rate=1e-4, epochs=1, batch=1, held=4, phases="joint")
-        before, far = _scorer(once, dense, parts)(parts.earlier), 0.0
-        for seed in (2, 3, 4):
-            run = forget(once, dense, later, method=method, target=OUT_OF_REACH, known=known_of(first), seed=seed)
-            far += float(np.abs(_scorer(run.ranker, dense, parts)(parts.earlier) - before).mean())
-        return far
-
-    held, hold = moved(), Cocol._held
-    monkeypatch.setattr(Cocol, "_held", lambda self, task: hold(self, replace(task, parts=without_earlier(task.parts))))
-    assert held < 0.7 * moved()
-
-
-def without_earlier(parts: Partition) -> Partition:
-    return replace(parts, earlier=parts.earlier[:0])
 
 
 def test_what_comes_back_is_told(second: Forgotten) -> None:

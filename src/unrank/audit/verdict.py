@@ -93,12 +93,13 @@ def unknown(measures: str, why: str) -> Finding:
 def _verdict(now: Readings, before: Readings, hiding: Hiding | None) -> Verdict:
     if not now.enough:
         return Verdict.UNKNOWN
+    brought_out = now.ranker.value > before.ranker.value + now.threshold  # that it was not seen before is not enough
     if not now.references:
         if not now.as_original:
             return Verdict.UNKNOWN
-        return Verdict.REMEMBERED if before.as_original else Verdict.SUPPRESSED
+        return Verdict.SUPPRESSED if brought_out and not before.as_original else Verdict.REMEMBERED
     if now.above:
-        return Verdict.REMEMBERED if before.above else Verdict.SUPPRESSED
+        return Verdict.SUPPRESSED if brought_out and not before.above else Verdict.REMEMBERED
     if now.below or (hiding is not None and hiding.readings.above):
         return Verdict.SUPPRESSED
     return Verdict.INDISTINGUISHABLE

@@ -61,6 +61,8 @@ def add(
     check_dates(came, until)
     if not (query or document or pair or removal or find):
         raise UnrankError("a request must name something: give --query, --document, --pair, --removal or --find")
+    if choose is not None and find is None:
+        raise UnrankError("--choose chooses from what --find found: give words to --find too")
 
     from unrank.collection.collection import open_collection
     from unrank.collection.partition import partition
@@ -72,9 +74,9 @@ def add(
     if removal is not None:
         named |= Removal.load(removal)
     if find is not None:
-        named |= _chosen(opened, find, choose)
-    if not named:
-        return
+        if (chosen := _chosen(opened, find, choose)) is None:
+            return
+        named |= chosen
     partition(opened, named, "the request")
     with Ledger.open(ledger, make_with=key or key_file(ledger)) as desk:
         secret = desk.key(key or key_file(ledger))
@@ -149,7 +151,8 @@ def close(
     say(f"request {request} is {ended}; what it named is no longer in {ledger}")
 
 
-def _chosen(collection: Collection, words: str, choose: str | None) -> Removal:
+def _chosen(collection: Collection, words: str, choose: str | None) -> Removal | None:
+    """What was chosen of what the words find; None where nobody has chosen yet."""
     from unrank.collection.find import find_texts
     from unrank.collection.removal import Removal
 
@@ -162,10 +165,13 @@ def _chosen(collection: Collection, words: str, choose: str | None) -> Removal:
             say(f"{number:>3}  {kind:<9} {hit.id}\t{hit.text[:160]}")
         if not hits or not sys.stdin.isatty():
             say("nothing was taken in: say which with --choose, such as --choose 1,3" if hits else "nothing was found")
-            return Removal()
+            return None
         choose = typer.prompt("which, such as 1,3")
     try:
-        chosen = [hits[int(number) - 1] for number in str(choose).split(",") if int(number) > 0]
+        numbers = [int(number) for number in str(choose).split(",")]
+        if min(numbers) < 1:
+            raise ValueError(f"{min(numbers)} is no place in a list")
+        chosen = [hits[number - 1] for number in numbers]
     except (ValueError, IndexError) as error:
         raise UnrankError(f"--choose {choose}: give numbers from 1 to {len(hits)}, parted by commas") from error
     queries, documents = ([hit.id for kind, hit in chosen if kind == side] for side in sides)

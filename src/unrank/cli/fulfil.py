@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,6 +48,7 @@ def plan(
     device: DeviceOption = DeviceName.auto,
 ) -> None:
     """Say what a run would touch and take; nothing is done."""
+    _check_places(look or ())
     with Ledger.open(ledger) as desk:
         secret = desk.key(key or key_file(ledger))
 
@@ -97,6 +99,7 @@ def run(
     """Forget all that is open in one go, audit it, and record it; exit 3 where a gate is not passed."""
     if keep_at_least is not None and not 0 < keep_at_least <= 1:
         raise UnrankError(f"--keep-at-least {keep_at_least:g} is outside (0, 1]")
+    _check_places(look or ())
     if not yes:
         plan(ranker, collection, look, base, ledger, key, device)
         say("nothing was done: --yes runs it")
@@ -130,6 +133,12 @@ def run(
     show_done(done)
     if not done.passed:
         raise typer.Exit(NOT_REACHED)
+
+
+def _check_places(look: Sequence[Path]) -> None:
+    for place in look:
+        if not place.exists():
+            raise UnrankError(f"--look {place}: no such file or folder, so nothing there could be found")
 
 
 def show_plan(made: Plan) -> None:

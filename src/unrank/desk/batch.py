@@ -20,7 +20,7 @@ from unrank.desk.item import Item, removal_of
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import HONOURED, Request, State
-from unrank.forgetting.record import recognised, removed_before
+from unrank.forgetting.record import forgotten_before, recognised
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def open_batch(ledger: Ledger, key: Key, collection: Collection, known: Mapping[
         if all(holds(collection, these)):
             items[request.id] = these
     fitting = [request for request in requests if request.id in items]
-    earlier = recognised(collection, removed_before(known))
+    earlier = recognised(collection, forgotten_before(known))
     asked_before = honoured_in(ledger, key, collection)
     return Batch(
         items,

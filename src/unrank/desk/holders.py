@@ -18,7 +18,7 @@ from unrank.collection.collection import Collection, open_collection
 from unrank.collection.removal import Removal
 from unrank.desk.item import Item, items_of, normalised, removal_of
 from unrank.errors import UnrankError
-from unrank.forgetting.record import RECORD, read_record, recognised, removed_before
+from unrank.forgetting.record import RECORD, forgotten_before, read_record, recognised
 
 NEEDLE = 200
 """Characters of a text that are looked for."""
@@ -62,6 +62,15 @@ def without_names(found: Sequence[Holder], items: Sequence[Item]) -> list[Holder
     return [Holder(holder.kind, str(told(Path(holder.path))), holder.why) for holder in found]
 
 
+def _is_ranker(names: Sequence[str]) -> bool:
+    """Whether a folder of these files is a ranker's."""
+    return RECORD in names or "modules.json" in names or ("config.json" in names and _has_weights(names))
+
+
+def _has_weights(names: Sequence[str]) -> bool:
+    return any(name.endswith(WEIGHTS) for name in names)
+
+
 def _below(place: Path, items: list[Item], needles: list[bytes], collection: Collection) -> Iterator[Holder]:
     yield from _caches(place, collection)
     if place.is_file():
@@ -72,10 +81,12 @@ def _below(place: Path, items: list[Item], needles: list[bytes], collection: Col
         if "collection.json" in names:
             inner.clear()
             yield from _collection(here, items)
-        elif RECORD in names or any(name.endswith(WEIGHTS) for name in names):
-            inner.clear()
+        elif _is_ranker(names):
+            inner.clear()  # its parts are not looked at one by one
             yield from _ranker(here, removal_of(items), collection)
         else:
+            if _has_weights(names):  # stray ones: what lies beside them is looked at too
+                yield from _ranker(here, removal_of(items), collection)
             for name in sorted(names):
                 yield from _file(here / name, needles)
 
@@ -106,7 +117,7 @@ def _ranker(folder: Path, removal: Removal, collection: Collection) -> Iterator[
     trained_on = record.get("collection") or {}
     if trained_on.get("name") != collection.name:
         return
-    forgotten = recognised(collection, removed_before(record))
+    forgotten = recognised(collection, forgotten_before(record))
     if (forgotten | removal) != forgotten:
         yield Holder("ranker", str(folder), "was trained on this collection and has not forgotten all of it")
 

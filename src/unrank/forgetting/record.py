@@ -109,8 +109,13 @@ def removed_before(known: Mapping[str, Any]) -> list[dict[str, Any]]:
     runs = list(known.get("removed_before", []))
     if known.get("removed"):
         moved = known.get("epochs") and {name: known.get(name) for name in ("target", "target_name")}
-        runs.append(known["removed"] | {"by": known.get("method")} | (moved or {}))
-    return [run | {"by": ANEW} for run in runs] if known.get("method") == ANEW else runs
+        runs.append(known["removed"] | {"by": known.get("method"), "reached": known.get("reached")} | (moved or {}))
+    return [run | {"by": ANEW, "reached": None} for run in runs] if known.get("method") == ANEW else runs
+
+
+def forgotten_before(known: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The same without the runs that fell short of their target: what they removed is not forgotten."""
+    return [run for run in removed_before(known) if run.get("reached") is not False]
 
 
 def recognised(collection: Collection, removed: Sequence[Mapping[str, Any]]) -> Removal:
