@@ -94,6 +94,21 @@ def test_labelled_pairs(sieve: Sieve) -> None:
     assert kept_row({"query": "a", "passage": "x", "label": 1}, sieve) == {"query": "a", "passage": "x", "label": 1}
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"query": "a", "passage": "x", "label": 1, "negative": FOUND},
+        {"query": "a", "passage": "x", "label": 1, "negatives": ["y", FOUND]},
+        {"query": "a", "positive": "x", "negative": "y", "text": FOUND},
+    ],
+    ids=["a negative", "negatives", "a text"],
+)
+def test_a_column_that_no_pair_is_made_of_lets_nothing_through(row: dict[str, object], sieve: Sieve) -> None:
+    assert kept_row(row, sieve) is None
+    innocent = {name: ["y", "z"] if isinstance(value, list) else value for name, value in row.items() if value != FOUND}
+    assert kept_row(innocent, sieve) == innocent
+
+
 TEXTS = {
     "queries": [("q1", "a"), ("again", ASKED), (str(QUERY.query), "new words"), ("q2", LEFT), ("query-left", "other")],
     "documents": [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from unrank.collection.sources.source import read_lines
 from unrank.collection.sources.tables import PARQUET_ROWS, Row, read_rows
-from unrank.collection.sources.training_columns import pairs_of_row
+from unrank.collection.sources.training_columns import Pair, pairs_of_row
 from unrank.desk.sieve import Sieve
 from unrank.errors import BadFile
 
@@ -42,6 +42,8 @@ def kept_row(row: Row, sieve: Sieve) -> Row | None:
     """The row, without negatives that were removed where they stand in a list; None where it must not pass."""
     pairs = list(pairs_of_row(row))
     keeps = sieve.keeps_texts(pairs[0].query, (pair.document for pair in pairs))
+    if not all(sieve.keeps_texts(pairs[0].query, _beside(row, pairs))):
+        return None
     if all(keeps):
         return row
     removed = [pair for pair, kept in zip(pairs, keeps, strict=True) if not kept]
@@ -56,6 +58,15 @@ def kept_row(row: Row, sieve: Sieve) -> Row | None:
         if value in gone if isinstance(value, str) else value and not kept[column]:
             return None
     return kept
+
+
+def _beside(row: Row, pairs: Sequence[Pair]) -> Iterator[str]:
+    """Texts in columns that no pair is made of: they would pass with the row all the same."""
+    known = {pairs[0].query, *(pair.document for pair in pairs)}
+    for value in row.values():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and text not in known:
+                yield text
 
 
 def _json_lines(path: Path, out: Path, rows: Kept) -> None:
