@@ -93,14 +93,7 @@ def forget(
     from unrank.collection.collection import open_collection
     from unrank.collection.partition import partition
 
-    if out is None and not dry_run:
-        raise UnrankError("--out is missing: name the folder to write, or ask for a --dry-run")
-    if out is not None:
-        check_result(out)
-    if details is not None:
-        check_free(details)
-    if out is not None and details is not None and details.resolve().is_relative_to(out.resolve()):
-        raise UnrankError(f"--details {details} lies inside --out, and holds what was removed: choose a folder apart")
+    check_folders(out, details, dry_run)
     if keep_at_least is not None and not 0 < keep_at_least <= 1:
         raise UnrankError(f"--keep-at-least {keep_at_least:g} is outside (0, 1]")
     cached = open_cache(cache, out)
@@ -178,6 +171,18 @@ def forget(
     if cache is not None:
         say(f"{cache} still holds what the old ranker gave for what was removed: delete it when you need it no more")
     report(result, out, keep_at_least)
+
+
+def check_folders(out: Path | None, details: Path | None, dry_run: bool) -> None:
+    """Refuse folders that cannot be written, or that would hold what must lie apart."""
+    if out is None and not dry_run:
+        raise UnrankError("--out is missing: name the folder to write, or ask for a --dry-run")
+    if out is not None:
+        check_result(out)
+    if details is not None:
+        check_free(details)
+    if out is not None and details is not None and details.resolve().is_relative_to(out.resolve()):
+        raise UnrankError(f"--details {details} lies inside --out, and holds what was removed: choose a folder apart")
 
 
 def read_removal(removal: Path | None, queries: Path | None, documents: Path | None) -> Removal:

@@ -99,11 +99,11 @@ def run(
     """Forget all that is open in one go, audit it, and record it; exit 3 where a gate is not passed."""
     if keep_at_least is not None and not 0 < keep_at_least <= 1:
         raise UnrankError(f"--keep-at-least {keep_at_least:g} is outside (0, 1]")
-    _check_places(look or ())
     if not yes:
         plan(ranker, collection, look, base, ledger, key, device)
         say("nothing was done: --yes runs it")
         return
+    _check_places(look or ())
     with Ledger.open(ledger) as desk:
         desk.key(key or key_file(ledger))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unrank.audit.verdict import Verdict
-from unrank.forgetting.earlier import CAME_BACK
+from unrank.forgetting.earlier import came_back
 from unrank.forgetting.record import ANEW
 from unrank.forgetting.target import tolerance
 
@@ -44,7 +44,7 @@ def _target(record: Mapping[str, Any]) -> Gate:
 
 def _earlier(mrrs: Mapping[str, float]) -> Gate:
     words = f"the MRR of what was forgotten before was {mrrs['before']:.3f} and is {mrrs['after']:.3f}"
-    return Gate("earlier", mrrs["after"] <= mrrs["before"] + CAME_BACK, words)
+    return Gate("earlier", not came_back(mrrs), words)
 
 
 def shares_kept(record: Mapping[str, Any]) -> dict[str, float]:

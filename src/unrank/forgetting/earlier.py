@@ -91,6 +91,11 @@ def is_fulfilled(
     return removed_by(runs) and now.mean <= goal + tolerance(len(now.queries))
 
 
+def came_back(mrrs: Mapping[str, float | None]) -> bool:
+    """Whether what was forgotten before has risen in a run, by its MRR before and after."""
+    return (mrrs["after"] or 0.0) > (mrrs["before"] or 0.0) + CAME_BACK
+
+
 def earlier_mrrs(original: Ranker, student: Ranker, workshop: Workshop) -> dict[str, float | None] | None:
     """What was forgotten before must have stayed so."""
     if not len(workshop.parts.earlier):

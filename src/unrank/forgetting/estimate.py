@@ -51,9 +51,10 @@ def estimate(
     after each, and the landing."""
     check_freeze(freeze, ranker, method)
     workshop = Workshop.open(ranker, collection, parts, device, measure=measure)
-    lists, sides = collection.list_pairs(workshop.judge.queries), encoded_sides(ranker, freeze)
+    lists = collection.list_pairs(workshop.judge.queries)
+    whole, sides = encoded_sides(ranker, None), encoded_sides(ranker, freeze)
     a_text = _seconds_a_text(ranker, workshop)
-    card = a_text * to_read(lists, encoded_sides(ranker, None))
+    card = a_text * to_read(lists, whole)
     pupil = copy.deepcopy(ranker)
     freeze_side(pupil, freeze)
     if train_layers is not None:
@@ -67,7 +68,7 @@ def estimate(
     asked = np.unique(np.concatenate([lists, _asked_of_the_teacher(ranker, workshop, method, base)]), axis=0)
     check = Effort.of(workshop.judge.forget_lists(), workshop.parts.forget, sides)
     looks = TYPICAL_EPOCHS * check.estimate + check.whole + TYPICAL_LANDING * check.again
-    reading = to_read(asked, encoded_sides(ranker, None)) + looks + to_read(lists, sides)
+    reading = to_read(asked, whole) + looks + to_read(lists, sides)
     return TYPICAL_EPOCHS * steps + a_text * reading
 
 

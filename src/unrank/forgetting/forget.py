@@ -20,7 +20,7 @@ from unrank.engine.runtime import Device, Progress
 from unrank.engine.unfinished import Unfinished
 from unrank.evaluation.scorecard import MOST_QUERIES, Scorecard
 from unrank.forgetting.clock import Clock
-from unrank.forgetting.earlier import CAME_BACK, all_of, earlier_mrrs, earlier_runs, is_fulfilled
+from unrank.forgetting.earlier import all_of, came_back, earlier_mrrs, earlier_runs, is_fulfilled
 from unrank.forgetting.freezing import Freeze, check_freeze, encoded_sides, freeze_side, index_stays_valid, keep_frozen
 from unrank.forgetting.gauge import Gauge
 from unrank.forgetting.identity import identity, removal_hash, weights_hash
@@ -64,8 +64,7 @@ class Forgotten:
     @property
     def came_back(self) -> bool:
         """Whether what was forgotten before has risen again."""
-        earlier = self.record.earlier
-        return earlier is not None and (earlier["after"] or 0.0) > (earlier["before"] or 0.0) + CAME_BACK
+        return self.record.earlier is not None and came_back(self.record.earlier)
 
     def save(self, out: str | Path) -> None:
         save_ranker(self.ranker, self.record, Path(out))

@@ -108,8 +108,10 @@ def removed_before(known: Mapping[str, Any]) -> list[dict[str, Any]]:
     target. One that was trained anew saw nothing of what was removed before that."""
     runs = list(known.get("removed_before", []))
     if known.get("removed"):
-        moved = known.get("epochs") and {name: known.get(name) for name in ("target", "target_name")}
-        runs.append(known["removed"] | {"by": known.get("method"), "reached": known.get("reached")} | (moved or {}))
+        told = {"by": known.get("method"), "reached": known.get("reached")}
+        if known.get("epochs"):  # else nothing was brought to a target
+            told |= {name: known.get(name) for name in ("target", "target_name")}
+        runs.append(known["removed"] | told)
     return [run | {"by": ANEW, "reached": None} for run in runs] if known.get("method") == ANEW else runs
 
 
