@@ -237,6 +237,16 @@ def test_a_small_loss_that_is_sure_counts_before_a_large_one_that_is_not(
     assert found.words.startswith("disjoint")
 
 
+def test_retention_says_which_sets_were_too_small(open_world: Open, original: TableRanker) -> None:
+    case = open_world(original)
+    assert "left out" not in retention(case).words
+    small = replace(case, sets=case.sets | {"test": case.sets["test"][:1]})
+    assert retention(small).words.endswith("; left out, with fewer than 10 queries: test (1)")
+    smaller = replace(case, sets={name: pairs[:1] for name, pairs in case.sets.items()})
+    told = "no set is large enough; left out, with fewer than 10 queries: entangled (1), disjoint (1), test (1)"
+    assert retention(smaller).words == told
+
+
 def test_retention_needs_someone_to_compare_with(open_world: Open, original: TableRanker) -> None:
     case = open_world(original, with_references=0)
     alone = replace(case, subjects=replace(case.subjects, original=None))

@@ -58,12 +58,17 @@ def test_a_grid_that_is_killed_ten_times_goes_on(grid: Grid, tmp_path: Path) -> 
     assert {path.suffix for path in tmp_path.glob("killed/cache/*")} == {".cache"}
 
 
-def test_what_a_killed_run_left_half_written_is_taken_away(grid: Grid, bench: RunBench, tmp_path: Path) -> None:
+def test_what_a_killed_run_left_half_written_is_taken_away_and_its_time_counts(
+    grid: Grid, bench: RunBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unrank.bench.job.seconds_before", lambda run: 1000.0)
     half = tmp_path / "out" / "cells" / ".abc.partial-xyz"
     half.mkdir(parents=True)
     (half / "cell.json").write_text("{")
     assert bench(grid('methods = ["ssd"]\nremovals = ["documents"]')) == 0
     assert not half.exists()
+    [cell] = (tmp_path / "out" / "cells").glob("*/cell.json")
+    assert json.loads(cell.read_text())["took"] > 1000
 
 
 def children(pid: int) -> list[int]:

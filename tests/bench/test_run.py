@@ -12,9 +12,12 @@ import pytest
 
 import unrank
 from tests.bench.conftest import Grid, RunBench, cells_of
-from unrank.bench.job import Bench, Task
+from unrank.bench.job import Bench, Task, seconds_before
 from unrank.bench.shelf import Shelf
 from unrank.collection.collection import Collection
+from unrank.disk import CHECKPOINT
+from unrank.engine.checkpoint import Checkpoint
+from unrank.engine.unfinished import Unfinished
 from unrank.errors import BadFile, UnrankError
 from unrank.methods import METHODS, MethodEntry
 from unrank.methods.finetune import Finetune
@@ -165,6 +168,24 @@ def test_rankers_are_kept_if_so_asked(grid: Grid, bench: RunBench, tmp_path: Pat
     assert bench(path, "--keep-rankers") == 0
     (cell,) = cells_of(path)
     assert load_ranker(tmp_path / "out" / "rankers" / cell.name).kind == "bi-encoder"
+
+
+def test_rankers_that_were_not_kept_are_told(
+    done: tuple[Path, dict[str, dict[str, Any]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from unrank.cli.main import run
+
+    folder = done[0]
+    command = ["bench", str(folder / "grid.toml"), "--out", str(folder / "out"), "--dry-run"]
+    assert run([*command, "--keep-rankers"]) == run(command) == 0
+    told = "3 finished cells without a ranker: --keep-rankers keeps what is run from now on alone"
+    assert capsys.readouterr().out.count(told) == 1
+
+
+def test_what_a_cell_took_before_it_was_stopped_counts(tmp_path: Path) -> None:
+    assert seconds_before(Unfinished()) == seconds_before(Unfinished(tmp_path)) == 0
+    Checkpoint.of({"clock": Checkpoint({"teacher": 1.5, "steps": 30.0})}).save(tmp_path / CHECKPOINT)
+    assert seconds_before(Unfinished(tmp_path)) == 31.5
 
 
 class Broken(Finetune):

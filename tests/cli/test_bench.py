@@ -43,6 +43,10 @@ def grid(collection: Path, encoder: Path, tmp_path: Path) -> Path:
         ("epochs = 0", "epochs must be more than 0"),
         ("recovery = 1", "'recovery' takes true or false, not 1"),
         ("minutes = 0", "minutes must be more than 0"),
+        ("minutes = inf", "'minutes' takes a number, not inf"),
+        ("shares = [nan]", "'shares' takes a number, not nan"),
+        ("shares = [0.999]", "retrain, seed 0' cannot be run: the collection is too small to remove 0.999"),
+        ('methods = ["cocol,train_layers=99"]', "seed 0' cannot be run: the encoder has 2 layers, so 99 of them"),
         ('training = "epoch=3"', "unknown setting of retrain 'epoch': did you mean 'epochs'?"),
         ('methods = ["cocol", "cocol,held=1"]', "two cells of the grid are one"),
         ('[[part]]\nmethods = ["cocol"]', "'part'"),
@@ -86,12 +90,14 @@ def test_what_a_grid_must_have(refused: Refused, grid: Path, tmp_path: Path, old
 
 
 def test_things_that_are_not_there(
-    refused: Refused, grid: Path, collection: Path, encoder: Path, tmp_path: Path
+    refused: Refused, grid: Path, collection: Path, golden_folder: Path, encoder: Path, tmp_path: Path
 ) -> None:
     assert "No such file" in refused("bench", tmp_path / "none.toml", "--out", tmp_path / "out")
     text = grid.read_text()
     grid.write_text(text.replace(str(collection), "/nowhere"))
     assert "/nowhere: no such collection folder" in refused("bench", grid, "--out", tmp_path / "out")
+    grid.write_text(text.replace(str(collection), str(golden_folder)))
+    assert "is the MRR on test queries, and none is there" in refused("bench", grid, "--out", tmp_path / "out")
     grid.write_text(text.replace(str(encoder), "/nowhere"))
     assert "/nowhere: no such folder" in refused("bench", grid, "--out", tmp_path / "out")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Refused
+from tests.cli.conftest import Refused, some_pairs
 from unrank.cli.main import run
 from unrank.desk.key import key_file
 from unrank.desk.ledger import Ledger
@@ -175,6 +175,8 @@ def check_page(certificate: Path) -> None:
         (["--find", "ba", "--choose", "99"], "give numbers from 1 to"),
         (["--document", "doc1", "--basis", "whim"], "'whim'"),
         (["--removal", "none.json"], "no such file"),
+        (["--pair=query1"], "--pair takes two ids"),
+        (["--pair", "query1", "doc1", "--pair", "query1", "nothing"], "not in the collection: 'nothing'"),
     ],
 )
 def test_requests_that_cannot_be(
@@ -183,8 +185,19 @@ def test_requests_that_cannot_be(
     assert problem in refused("desk", "add", collection, *words, "--ledger", tmp_path / "desk.ledger")
 
 
-def test_ledgers_that_cannot_be_used(refused: Refused, collection: Path, ranker: Path, tmp_path: Path) -> None:
+def test_several_pairs(collection: Path, tmp_path: Path) -> None:
+    one, two = some_pairs()[0][:2]
+    pairs = ["--pair", *one, "--pair", *two]
+    assert run(["desk", "add", *pairs, str(collection), "--ledger", str(tmp_path / "l")]) == 0
+    with Ledger.open(tmp_path / "l") as ledger:
+        assert {(item.query, item.document) for item in ledger.items(1)} == {one, two}
+
+
+def test_ledgers_that_cannot_be_used(
+    refused: Refused, collection: Path, ranker: Path, tmp_path: Path, capsys: Said
+) -> None:
     ledger = tmp_path / "desk.ledger"
+    assert "it has 64 hex digits" in refused("desk", "verify", tmp_path, "--public-key", "")
     for words in (
         ["list"],
         ["show", 1],
@@ -192,6 +205,7 @@ def test_ledgers_that_cannot_be_used(refused: Refused, collection: Path, ranker:
         ["plan", ranker, collection],
         ["run", ranker, collection],
         ["verify"],
+        ["verify", tmp_path],
     ):
         assert "no such ledger" in refused("desk", *words, "--ledger", ledger)
     assert run(["desk", "add", str(collection), "--document", "doc1", "--ledger", str(ledger)]) == 0
@@ -212,8 +226,20 @@ def test_ledgers_that_cannot_be_used(refused: Refused, collection: Path, ranker:
     with Ledger.open(ledger) as opened:
         opened.ask("DROP TRIGGER history_is_not_changed")
         opened.ask("UPDATE history SET details = '{}' WHERE number = 1")
-    for words in (["verify"], ["close", 1], ["run", ranker, collection, "--yes"], ["plan", ranker, collection]):
-        assert "history is broken at entry 1 (request 1, added" in refused("desk", *words, "--ledger", ledger)
+    broken = "history is broken at entry 1 (request 1, added"
+    for words in (
+        ["desk", "verify"],
+        ["desk", "add", collection, "--document", "doc1"],
+        ["desk", "close", 1],
+        ["desk", "run", ranker, collection, "--yes"],
+        ["desk", "plan", ranker, collection],
+        ["filter", "beir:x", "--out", out],
+    ):
+        assert broken in refused(*words, "--ledger", ledger)
+    for look, seen in ((["list"], "in all 1 open"), (["show", "1"], "names     document doc1")):
+        assert run(["desk", *look, "--ledger", str(ledger)]) == 0
+        said = capsys.readouterr()
+        assert seen in said.out and broken in said.err and len(said.err.splitlines()) == 1
     with Ledger.open(ledger) as opened:
         opened.ask(f"PRAGMA user_version = {VERSION + 1}")
     assert f"a ledger of version {VERSION + 1}" in refused("desk", "list", "--ledger", ledger)

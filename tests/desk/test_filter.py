@@ -72,6 +72,14 @@ def test_tables(sieve: Sieve, tmp_path: Path) -> None:
     assert table.schema.equals(pq.read_schema(folder / "test.parquet"))
 
 
+@pytest.mark.parametrize(("ending", "header"), [("csv", "query,positive\n"), ("tsv", "query\tpositive\n")])
+def test_a_header_alone_passes(sieve: Sieve, tmp_path: Path, ending: str, header: str) -> None:
+    source, out = tmp_path / f"in.{ending}", tmp_path / f"out.{ending}"
+    source.write_text(header)
+    filter_source(f"triples:{source}", out, sieve)
+    assert out.read_text() == header
+
+
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
 def test_of_a_list_of_negatives_only_the_removed_are_taken_out(sieve: Sieve, tmp_path: Path, ending: str) -> None:
     rows = [

@@ -26,6 +26,7 @@ from unrank.desk.holders import Holder, holders, holds, without_names
 from unrank.desk.item import Item, items_of
 from unrank.desk.key import Key, key_file
 from unrank.desk.ledger import Ledger
+from unrank.desk.page import certificate_page
 from unrank.desk.plan import queries_that_notice
 from unrank.desk.request import State
 from unrank.desk.run import Done, Orders, audit_folder, only_run, run_open
@@ -74,7 +75,11 @@ def test_all_that_is_open_goes_in_one_run(
     assert recognised(dense, [record["removed"]]) == Removal(["query1"], ["doc1"])
     assert [ledger.request(id).run for id in (1, 2)] == [1, 1]
     assert run_open(ledger, key_file(path), orders) is None, "what is fulfilled is not done twice"
-    assert certificate(ledger, key, 1)["run"]["requests"] == 2
+    value = certificate(ledger, key, 1)
+    assert value["run"]["requests"] == 2
+    for epochs in (0, 2):
+        value["run"]["record"]["epochs"] = epochs
+        assert ("no weight was" in certificate_page(value, key.public).lead) == (epochs == 0)
     ledger.verify()
 
 

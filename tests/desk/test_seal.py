@@ -13,7 +13,12 @@ from unrank.desk.seal import CERTIFICATE, PAGE, read_public_key, read_sealed, wr
 from unrank.errors import BadFile, UnrankError
 
 KEY, OTHER = Key(bytes(range(32))), Key(bytes(32))
-VALUE = {"request": {"id": 7}, "words": "häufig <gelöscht>", "figures": [0.25, 1e-9, None]}
+VALUE = {
+    "request": {"id": 7},
+    "history": {"entries": 3, "last_hash": "ab"},
+    "words": "häufig <gelöscht>",
+    "figures": [0.25, 1e-9, None],
+}
 
 
 @pytest.fixture
@@ -69,6 +74,13 @@ def test_a_forger_signs_with_another_key(sealed: Path, tmp_path: Path) -> None:
     assert read_sealed(tmp_path / "forged").public_key == OTHER.public
     with pytest.raises(BadFile, match="signed by another key"):
         read_sealed(tmp_path / "forged", KEY.public)
+
+
+@pytest.mark.parametrize("value", [{}, {"request": {"id": 7}}, VALUE | {"request": "7"}])
+def test_what_is_signed_and_no_certificate(value: dict[str, object], tmp_path: Path) -> None:
+    write_sealed(tmp_path / "foreign", value, "page", KEY)
+    with pytest.raises(BadFile, match="signed, but no certificate of forgetting"):
+        read_sealed(tmp_path / "foreign")
 
 
 def test_what_is_missing(sealed: Path, tmp_path: Path) -> None:

@@ -147,6 +147,9 @@ def test_the_papers_numbers_stand_beside_ours(bench: Bench) -> None:
     table = next(table for table in detail_tables(bench) if table.name == "trec-car-little-documents")
     row = next(r for r in table.rows if [v.text for v in r[:3]] == ["bi-encoder", "25%", "cocol"])
     assert [value.number for value in row[-4:]] == [printed[name] for name in SETS]
+    summary = summary_table(bench)
+    row = next(row for row in summary.rows if row[0].text == "cocol")
+    assert [row[summary.head.index(name)].text for name in ("cells", "paper: cells")] == ["32", "16"]
     other = next(table for table in detail_tables(bench) if table.name == "other-documents")
     assert all(value.text == "" for row in other.rows for value in row[-4:])
 
@@ -189,7 +192,9 @@ def test_several_destinations_are_several_rows(tmp_path: Path) -> None:
 
 
 def test_every_figure_and_table_has_a_name_of_its_own(tmp_path: Path) -> None:
-    page, tables = read_page(write_bench(tmp_path / "bench", shares=[0.25], rankers=["bi-encoder"]))
+    """Also where two collections differ in nothing but what a file's name cannot hold."""
+    alike = ["one/two", "one-two", "One two"]
+    page, tables = read_page(write_bench(tmp_path / "bench", ["retrain", "cocol"], alike, ["bi-encoder"], [0.25], [0]))
     names = [drawing.name for drawing in page.drawings]
     assert len(names) == len(set(names))
     write_figures(page.drawings[:3], tmp_path / "figures")

@@ -52,6 +52,9 @@ def test_latex_escapes_what_it_would_run(table: Table) -> None:
     assert r"50\%\_\{a\}\textbackslash{}" in made
     assert r"\textbf{0.250}$^{\dagger}$$^{\approx}$" in made
     assert made.count(r"\\") == 3
+    assert "|" not in made
+    optional = to_latex(Table("n", "c", ["a", "b"], [[words(text), figure(1)] for text in ("[5pt] x", "*")]))
+    assert "\n{[}5pt] x & 1.000" in optional and "\n{*} &" in optional, "neither is an argument of the line before"
 
 
 def test_what_reads_the_same_is_best_together() -> None:

@@ -7,12 +7,13 @@ ranker owes.
 from __future__ import annotations
 
 from unrank.audit.case import Case
-from unrank.audit.readings import Readings
+from unrank.audit.readings import FEWEST, Readings
 from unrank.audit.verdict import Finding, Verdict, unknown
 from unrank.evaluation.reading import Reading
 
 KEPT_SETS = ("entangled", "disjoint", "test")
 MEASURES = "the change in MRR of the kept set that lost most"
+ALONE = "neither the original nor a retrained ranker is here to compare with"
 
 
 def retention(case: Case) -> Finding:
@@ -20,12 +21,14 @@ def retention(case: Case) -> Finding:
     changes = {name: change for name, read in sets.items() if read.enough and (change := _change(read))}
     lost = {name: change for name, change in changes.items() if change.high < -sets[name].threshold}
     details = {name: read.to_json() for name, read in sets.items()}
+    few = [f"{name} ({read.ranker.queries})" for name, read in sets.items() if not read.enough]
+    left_out = f"; left out, with fewer than {FEWEST} queries: {', '.join(few)}" if few else ""
     if not changes:
-        return unknown(
-            MEASURES, "neither the original nor a retrained ranker is here to compare with, or too few queries"
-        )
+        return unknown(MEASURES, f"{ALONE if len(few) < len(sets) else 'no set is large enough'}{left_out}")
     name, change = min((lost or changes).items(), key=lambda item: item[1].value)
-    words = f"{name} changed most for the worse: {change.value:+.3f} ({change.low:+.3f} to {change.high:+.3f})"
+    words = (
+        f"{name} changed most for the worse: {change.value:+.3f} ({change.low:+.3f} to {change.high:+.3f}){left_out}"
+    )
     return Finding(MEASURES, Verdict.LOST if lost else Verdict.KEPT, words, change, sets[name].threshold, None, details)
 
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, get_args
 
 from unrank.collection.removal import Kind
+from unrank.disk import fits
 from unrank.errors import BadFile, UnknownName, UnrankError
 from unrank.forgetting.run import Pace
 from unrank.forgetting.target import check_target_name
@@ -128,8 +129,6 @@ def _read(where: str, key: str, value: Any) -> Any:
 
 
 def _item(where: str, key: str, value: Any, kind: type) -> Any:
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if type(value) is not kind:
+    if not fits(value, kind):
         raise BadFile(where, f"{key!r} takes {KINDS[kind]}, not {value!r}")
-    return value
+    return float(value) if kind is float else value

@@ -11,6 +11,8 @@ from unrank.bench.cell import Cell, Original
 from unrank.bench.shelf import Shelf
 from unrank.collection.collection import open_collection
 from unrank.collection.removal import Removal
+from unrank.disk import CHECKPOINT
+from unrank.engine.checkpoint import Checkpoint
 from unrank.engine.determinism import deterministic
 from unrank.engine.runtime import Device
 from unrank.engine.unfinished import EVERY, Unfinished, unfinished
@@ -47,7 +49,7 @@ class Bench:
             return self._train(task, run) if isinstance(task, Original) else self._run(task, run)
 
     def _run(self, task: Cell, run: Unfinished) -> str:
-        started = perf_counter()
+        started = perf_counter() - seconds_before(run)
         ranker, record = self._original(task.original)
         result = self._forget(task, ranker, record, run)
         kept = self.shelf.rankers / task.name
@@ -113,6 +115,12 @@ class Bench:
             assert cell.target is not None
             return destination(cell.target, self.shelf.record_of(cell.yardstick)["after"])
         return cell.target or NO_TARGET
+
+
+def seconds_before(run: Unfinished) -> float:
+    """What a run had taken by its checkpoint, if it goes on from one."""
+    kept = Checkpoint.load(run.folder / CHECKPOINT) if run.folder else None
+    return sum(kept.facts.get("clock", {}).values()) if kept else 0.0
 
 
 def _in_words(result: Forgotten) -> str:

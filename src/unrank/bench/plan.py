@@ -9,6 +9,7 @@ from math import prod
 from typing import cast
 
 from unrank.bench.cell import UNWATCHED, Cell, Original
+from unrank.bench.check import check_cells
 from unrank.bench.choice import read_choice, read_settings
 from unrank.bench.grid import Part
 from unrank.collection.collection import Collection, open_collection
@@ -27,7 +28,8 @@ Hashed = Callable[[str, str | None], str]
 
 
 def plan_cells(parts: Mapping[str, Part]) -> list[Cell]:
-    """The cells of a grid, and the retrained rankers that they need. Two that cannot be told apart are refused."""
+    """The cells of a grid, and the retrained rankers that they need. Two that cannot be told apart are refused,
+    and so is one that is bound to fail."""
     opened, hashed = cache(open_collection), cache(base_hash)
     cells: dict[str, Cell] = {}
     described: dict[str, Cell] = {}
@@ -53,7 +55,9 @@ def plan_cells(parts: Mapping[str, Part]) -> list[Cell]:
     needed = {cell.yardstick.name: cell.yardstick for cell in cells.values() if cell.yardstick is not None}
     for cell in needed.values():
         _tell_apart(described, cell)
-    return _together([*(cells | needed).values()])
+    planned = _together([*(cells | needed).values()])
+    check_cells(planned)
+    return planned
 
 
 def _tell_apart(described: dict[str, Cell], cell: Cell) -> None:

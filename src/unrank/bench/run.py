@@ -1,4 +1,4 @@
-"""A grid from its file to its records: what is there already stays, the rest is run, whatever fails is told."""
+"""A grid from its cells to its records: what is there already stays, the rest is run, whatever fails is told."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from typing import Any
 
 from unrank.bench.cell import Cell
 from unrank.bench.crew import Crew, crew_of
-from unrank.bench.grid import Part
 from unrank.bench.job import Bench, Task
-from unrank.bench.plan import plan_cells
 from unrank.bench.schedule import Schedule
 from unrank.bench.shelf import Shelf
 from unrank.bench.times import Times
@@ -34,15 +32,20 @@ class Survey:
     """Finished cells that a table would take for cells of this grid, though they were made with other settings."""
 
     @classmethod
-    def of(cls, grid: Mapping[str, Part], out: Path) -> Survey:
+    def of(cls, cells: Sequence[Cell], out: Path) -> Survey:
         if out.exists() and not out.is_dir():
             raise UnrankError(f"{out} is a file; --out is the folder of the records")
-        cells, shelf = plan_cells(grid), Shelf(out)
+        shelf = Shelf(out)
         finished = shelf.finished()
         mine = {cell.name for cell in cells}
         called = {_called(cell.describe()) for cell in cells}
         namesakes = [name for name, told in finished.items() if name not in mine and _called(told) in called]
         return cls(shelf, cells, frozenset(mine & finished.keys()), Times(finished.values()), namesakes)
+
+    @property
+    def without_rankers(self) -> frozenset[str]:
+        """Cells that are finished and whose rankers were not kept."""
+        return self.finished - self.shelf.trained()
 
     def schedule(self) -> Schedule:
         """What is to do."""

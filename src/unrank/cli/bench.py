@@ -53,18 +53,21 @@ def bench(
         raise UnrankError("a bench has workers of its own: start it in one process, with --jobs")
     from unrank.bench.grid import read_grid
     from unrank.bench.job import Bench
+    from unrank.bench.plan import plan_cells
     from unrank.bench.run import Survey, at_work, run_grid
     from unrank.cli.progress import progress
 
-    parts = read_grid(grid, read_settings(instead))
-    survey = Survey.of(parts, out)
+    cells = plan_cells(read_grid(grid, read_settings(instead)))
+    survey = Survey.of(cells, out)
+    if keep_rankers and (bare := survey.without_rankers):
+        say(f"{count(len(bare), 'finished cell')} without a ranker: --keep-rankers keeps what is run from now on alone")
     if dry_run:
         for cell in survey.cells:
             say(f"{'done' if cell.name in survey.finished else 'to do':<7}{cell.name}  {cell}")
         say(what_is_ahead(survey, jobs))
         return
     with at_work(survey.shelf), progress(quiet) as listener:
-        survey = Survey.of(parts, out)  # another run may have gone on until now
+        survey = Survey.of(cells, out)  # another run may have gone on until now
         total = len(survey.schedule().left)
         listener.say(what_is_ahead(survey, jobs))
         listener.begin("bench", total)

@@ -34,20 +34,22 @@ def verify(
         Path | None, typer.Argument(metavar="[CERTIFICATE]", help="The folder of a certificate; else the ledger alone.")
     ] = None,
     public_key: Annotated[str | None, typer.Option(help=PUBLIC)] = None,
-    ledger: LedgerFile = Path("desk.ledger"),
+    ledger: Annotated[
+        Path | None, typer.Option(help="The ledger of requests; by default desk.ledger, where it is there.")
+    ] = None,
 ) -> None:
     """Check that not one byte of a certificate was changed, and that the ledger's history is whole."""
     from unrank.desk.seal import check_anchor, read_public_key, read_sealed
 
-    trusted = read_public_key(public_key) if public_key else None
-    desk = Ledger.open(ledger) if place is None or ledger.exists() else None
-    if desk is not None:
-        with desk:
+    trusted = read_public_key(public_key) if public_key is not None else None
+    at_hand = ledger or Path("desk.ledger")
+    if place is None or ledger is not None or at_hand.exists():
+        with Ledger.open(at_hand) as desk:
             desk.verify()
             trusted = trusted or desk.about("public_key")
             if place is not None:
                 check_anchor(desk, read_sealed(place, trusted))
-            say(f"{ledger}: the history of {count(desk.head()[0], 'entry')} is whole")
+            say(f"{at_hand}: the history of {count(desk.head()[0], 'entry')} is whole")
     if place is not None:
         sealed = read_sealed(place, trusted)
         say(f"{place}: not a byte was changed; request {sealed.value['request']['id']}, signed by {sealed.public_key}")

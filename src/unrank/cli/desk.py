@@ -15,7 +15,9 @@ from rich.table import Table
 
 from unrank.cli import certificate, fulfil
 from unrank.cli.option import AsJson, CollectionFolder, KeyFile, LedgerFile, RemovalFile, RequestNumber
+from unrank.cli.pairs import WithPairs, read_pairs
 from unrank.cli.show import console, say
+from unrank.desk.chain import BrokenChain
 from unrank.desk.closing import close as close_request
 from unrank.desk.closing import scrub
 from unrank.desk.item import Item
@@ -44,7 +46,7 @@ def add(
     query: Annotated[list[str] | None, typer.Option(help="The id of a query.")] = None,
     document: Annotated[list[str] | None, typer.Option(help="The id of a document.")] = None,
     pair: Annotated[
-        tuple[str, str] | None, typer.Option(metavar="QUERY DOCUMENT", help="The ids of a pair, once.")
+        list[str] | None, typer.Option(metavar="QUERY DOCUMENT", help="The ids of a query and of a document.")
     ] = None,
     removal: RemovalFile = None,
     find: Annotated[str | None, typer.Option(metavar="WORDS", help=FIND)] = None,
@@ -70,7 +72,7 @@ def add(
     from unrank.desk.item import items_of
 
     opened = open_collection(collection)
-    named = Removal(query or [], document or [], [pair] if pair else [])
+    named = Removal(query or [], document or [], read_pairs(pair))
     if removal is not None:
         named |= Removal.load(removal)
     if find is not None:
@@ -80,6 +82,7 @@ def add(
     partition(opened, named, "the request")
     with Ledger.open(ledger, make_with=key or key_file(ledger)) as desk:
         secret = desk.key(key or key_file(ledger))
+        desk.verify()
         scrub(desk)
         request = desk.add(items_of(named, opened), came, until, basis.value, secret)
     say(f"request {request.id}, due {request.due}; written to {ledger}")
@@ -97,6 +100,7 @@ def list_(
 ) -> None:
     """Name the requests, those that are overdue first."""
     with Ledger.open(ledger) as desk:
+        _tell_if_broken(desk)
         states = list(State) if everything else list(PENDING)
         requests, counts = desk.requests(states, most), desk.counts()
     today = date.today()
@@ -117,6 +121,7 @@ def list_(
 def show(request: RequestNumber, as_json: AsJson = False, ledger: LedgerFile = Path("desk.ledger")) -> None:
     """Show one request: what it names while it is pending, and its history."""
     with Ledger.open(ledger) as desk:
+        _tell_if_broken(desk)
         found, items, entries = desk.request(request), desk.items(request), desk.history(request)
     today = date.today()
     if as_json:
@@ -149,6 +154,14 @@ def close(
         desk.verify()
         ended = close_request(desk, request, State(instead.value) if instead else None)
     say(f"request {request} is {ended}; what it named is no longer in {ledger}")
+
+
+def _tell_if_broken(desk: Ledger) -> None:
+    """Who only looks is told of a broken history, and sees what is there all the same."""
+    try:
+        desk.verify()
+    except BrokenChain as error:
+        print(f"unrank: {error}; this is shown as it stands, and nothing more is done with it", file=sys.stderr)
 
 
 def _chosen(collection: Collection, words: str, choose: str | None) -> Removal | None:
@@ -189,7 +202,7 @@ def _in_words(item: Item) -> str:
 
 
 app = typer.Typer(help=DESK, rich_markup_mode=None, no_args_is_help=True)
-app.command("add")(add)
+app.command("add", cls=WithPairs)(add)
 app.command("list")(list_)
 app.command("show")(show)
 app.command("plan")(fulfil.plan)

@@ -25,6 +25,7 @@ def filter_(
     """Pass new training data on without what was removed, so that it does not come back."""
     with Ledger.open(ledger) as opened:
         secret = opened.key(key or key_file(ledger))
+        opened.verify()
 
         from unrank.desk.filter import filter_source
         from unrank.desk.sieve import Sieve

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -79,10 +81,13 @@ def _json_lines(path: Path, out: Path, rows: Kept) -> None:
 def _table(path: Path, out: Path, rows: Kept) -> None:
     """TSV and CSV: no column of them holds a list, so that a row passes as it is or not at all."""
     written = _csv_line if path.suffix == ".csv" else "\t".join
+    first = next(rows, None)
+    if first is None:
+        shutil.copyfile(path, out)  # a header alone passes as it came
+        return
     with out.open("w", encoding="utf-8", newline="") as file:
-        for number, (row, kept) in enumerate(rows):
-            if not number:
-                file.write(written(row) + "\n")
+        file.write(written(first[0]) + "\n")
+        for row, kept in chain([first], rows):
             if kept is not None:
                 file.write(written(row.values()) + "\n")
 

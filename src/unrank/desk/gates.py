@@ -11,6 +11,7 @@ from unrank.forgetting.earlier import came_back
 from unrank.forgetting.record import ANEW
 from unrank.forgetting.target import tolerance
 
+UNTOUCHED = "nothing had to be changed, and no weight was"
 KEPT = ("entangled", "disjoint", "test")
 
 
@@ -39,7 +40,12 @@ def _target(record: Mapping[str, Any]) -> Gate:
         return Gate("target", True, f"trained anew without it, to no target: {goal}")
     if record["reached"] is False or now["mrr"] > record["target"] + tolerance(now["queries"]):
         return Gate("target", False, f"not reached: {goal}")
-    return Gate("target", True, goal if record["epochs"] else f"{goal}; nothing had to be changed, and no weight was")
+    return Gate("target", True, f"{goal}; {UNTOUCHED}" if is_untouched(record) else goal)
+
+
+def is_untouched(record: Mapping[str, Any]) -> bool:
+    """Whether the run left every weight as it was, because the ranker had forgotten enough already."""
+    return not record["epochs"]
 
 
 def _earlier(mrrs: Mapping[str, float]) -> Gate:

@@ -165,14 +165,14 @@ class Ledger:
 
         def followed() -> Iterator[Entry]:
             for row in self._connection.execute("SELECT * FROM history ORDER BY number"):
-                entry = Entry(*row)
+                yield (entry := Entry(*row))  # believed once its hash was found to hold
                 if entry.request is not None and entry.event == "added":
                     added[entry.request], states[entry.request] = entry.told, State.OPEN
                 elif entry.request is not None and entry.event in set(State):
                     states[entry.request] = entry.event
-                yield entry
 
-        head = check_chain(followed(), str(self.path))
+        with _told(self.path):
+            head = check_chain(followed(), str(self.path))
         rows = self.ask(f"SELECT {COLUMNS} FROM request")
         for id, received, due, basis, state, _ in rows:
             told: Mapping[str, Any] = added.get(id, {})

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unrank.audit.verdict import Verdict
+from unrank.desk.gates import UNTOUCHED, is_untouched
 from unrank.errors import count
 from unrank.report.markup import Markup, element
 from unrank.report.page import Card, Page, Section, paragraph
@@ -30,6 +31,8 @@ def certificate_page(value: Mapping[str, Any], public_key: str) -> Page:
     if run["requests"] > 1:
         others = count(run["requests"] - 1, "other request")
         together = f"It was fulfilled together with {others}; all figures are of them together."
+    if is_untouched(record):
+        together += f" The new ranker is the old one: {UNTOUCHED}."
     sections = [_asked(request), _done(run), _measured(run), _audited(run), _deleted(value), _not_claimed(value)]
     return Page(
         f"Certificate of forgetting, made on {value['made'][:10]} by {value['made_by']}",

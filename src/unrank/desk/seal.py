@@ -15,12 +15,14 @@ from typing import Any
 from unrank.desk.chain import BrokenChain
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
-from unrank.disk import new_folder
+from unrank.disk import fits, new_folder
 from unrank.errors import BadFile, UnrankError
 
 CERTIFICATE = "certificate.json"
 PAGE = "certificate.html"
 CHANGED = "changed after it was signed, so it shows nothing"
+PROMISED = {"request": {"id": int}, "history": {"entries": int, "last_hash": str}}
+"""What every certificate says, whatever version it is of."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ def read_sealed(place: Path, trusted: str | None = None) -> Sealed:
         raise BadFile(page, CHANGED)
     if trusted is not None and public != trusted:
         raise BadFile(path, f"signed by another key ({public[:16]}…) than the one that is trusted ({trusted[:16]}…)")
+    if not fits(signed, PROMISED):
+        raise BadFile(path, "signed, but no certificate of forgetting: it does not say of which request it is")
     return Sealed(signed, public)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unrank.errors import count
 from unrank.report.bench_figures import curves_of, mean_tradeoff, rank_changes, times
@@ -16,13 +16,15 @@ from unrank.report.markup import Child
 from unrank.report.page import Card, Page, Section, figure, folded, paragraph, side_by_side
 from unrank.report.paper import the_paper
 from unrank.report.table import Table, to_html
+from unrank.report.wording import told_apart
 
 
 def bench_page(bench: Bench) -> tuple[Page, list[Table]]:
     """The page, and its tables for those who want them as files."""
     summary, details, making = summary_table(bench), detail_tables(bench), making_tables(bench)
     trade, clock, stood = mean_tradeoff(bench), times(bench), rank_changes(bench)
-    ours, theirs, each, paths = mean_radars(bench), paper_radars(bench), radars_of(bench), curves_of(bench)
+    ours, theirs = mean_radars(bench), paper_radars(bench)
+    each, paths = _named_apart(radars_of(bench)), _named_apart(curves_of(bench))
     sections = [
         _summary(bench, summary, [trade, clock]),
         _radars(ours, theirs, each),
@@ -34,6 +36,12 @@ def bench_page(bench: Bench) -> tuple[Page, list[Table]]:
     drawings = [drawing for drawing in (trade, clock, stood) if drawing] + [*ours, *theirs, *each, *paths]
     verdict, lead, cards = _headline(bench)
     return Page(_kind(bench), verdict, lead, cards, sections, drawings), [summary, *details]
+
+
+def _named_apart(drawings: Sequence[Drawing]) -> list[Drawing]:
+    """What a page calls its figures by stands in it once."""
+    names = told_apart(drawing.name for drawing in drawings)
+    return [replace(drawing, name=name) for drawing, name in zip(drawings, names, strict=True)]
 
 
 def _kind(bench: Bench) -> str:

@@ -32,11 +32,12 @@ def summary_table(bench: Bench) -> Table:
     for column, better in SUMMARY_BEST.items():
         rows = _marked(rows, [name in rivals for name in bench.series], column, better)
     head = ["method", "cells", GAP, "worst", DISTANCE, "E kept", "D kept", "T kept", "time / retrain", COMEBACK]
-    head += [f"paper: {DISTANCE}", *(f"paper: {name} kept" for name in "EDT")]
+    head += ["paper: cells", f"paper: {DISTANCE}", *(f"paper: {name} kept" for name in "EDT")]
     note = (
         "Each row is over its own cells: those over other ones are not to be compared, and the best are marked among "
         "the methods with the most. F, E, D, T: MRR on forget, entangled, disjoint and test; δ the target. Kept: the "
-        "share of the lower of the original's and retrain's MRR, in the paper's columns of retrain's. "
+        "share of the lower of the original's and retrain's MRR, in the paper's columns of retrain's, over the cells "
+        "that it printed. "
         f"{COMEBACK.capitalize()}: how much higher F stands than retrain's after an epoch on kept data alone. "
         f"{noise_note(bench)} {_source()}"
     )
@@ -55,6 +56,7 @@ def _summary_row(name: str, cells: Sequence[Cell], floor: Floor) -> list[Value]:
         *(figure(mean(cell.kept(of) for cell in cells), in_noise=floor.hides_loss(cells, of)) for of in KEPT),
         figure(mean(cell.time for cell in cells), ".2f"),
         figure(mean(cell.comeback for cell in cells), "+.3f"),
+        figure(sum(paper.printed(cell) is not None for cell in cells) or None, "d"),
         figure(mean(paper.distance(cell) for cell in cells)),
         *(figure(mean(paper.kept(cell).get(kept) for cell in cells)) for kept in KEPT),
     ]

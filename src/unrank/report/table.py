@@ -24,7 +24,7 @@ LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "−": "--", "→": r"$\rightarrow$", DAGGER: r"$^{\dagger}$", ABOUT: r"$^{\approx}$", "δ": r"$\delta$",
-    "×": r"$\times$",
+    "×": r"$\times$", "|": r"\textbar{}", "[": "{[}", "*": "{*}",
 }  # fmt: skip
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain, count
 
 
 def duration(seconds: float) -> str:
@@ -39,3 +40,16 @@ def file_name(text: str) -> str:
     'trec-car-25-by-queries'
     """
     return re.sub(r"\W+", "-", text.lower()).strip("-")
+
+
+def told_apart(names: Iterable[str]) -> list[str]:
+    """Names of files, each its own: two collections may differ in nothing but what `file_name` replaces.
+
+    >>> told_apart(["a", "b", "a", "a"])
+    ['a', 'b', 'a-2', 'a-3']
+    """
+    own: dict[str, None] = {}
+    for name in names:
+        numbered = (f"{name}-{number}" for number in count(2))
+        own[next(new for new in chain([name], numbered) if new not in own)] = None
+    return list(own)

@@ -17,6 +17,7 @@ from unrank.report.page import Page, page_html
 from unrank.report.record import RECORD, read_run
 from unrank.report.run_page import run_page
 from unrank.report.table import Table, to_csv, to_latex, to_markdown
+from unrank.report.wording import told_apart
 
 FORMATS = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
 
@@ -56,13 +57,13 @@ def read_page(folder: Path, details: Path | None = None, texts: bool = True) -> 
 
 def write_figures(drawings: Sequence[Drawing], out: Path) -> None:
     with new_folder(out) as folder:
-        for drawing in drawings:
-            (folder / f"{drawing.name}.svg").write_text(svg(drawing, alone=True) + "\n", encoding="utf-8")
-            write_png(drawing, folder / f"{drawing.name}.png")
+        for name, drawing in zip(told_apart(drawing.name for drawing in drawings), drawings, strict=True):
+            (folder / f"{name}.svg").write_text(svg(drawing, alone=True) + "\n", encoding="utf-8")
+            write_png(drawing, folder / f"{name}.png")
 
 
 def write_tables(tables: Sequence[Table], out: Path) -> None:
     with new_folder(out) as folder:
-        for table in tables:
+        for name, table in zip(told_apart(table.name for table in tables), tables, strict=True):
             for ending, write in FORMATS.items():
-                (folder / f"{table.name}.{ending}").write_text(write(table), encoding="utf-8")
+                (folder / f"{name}.{ending}").write_text(write(table), encoding="utf-8")
