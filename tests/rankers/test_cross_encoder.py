@@ -31,7 +31,7 @@ from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.base import Ranker
 from unrank.rankers.cross_encoder import CrossEncoderRanker
 from unrank.rankers.tokens import Tokens
-from unrank.rankers.transformer import PairTemplate, cut_pairs
+from unrank.rankers.transformer import TEXTS, PairTemplate, cut_pairs
 
 LONG, LONGER = "ba cel dir fos gu " * 14, "han kel mi no " * 60
 PAIRS = [
@@ -122,9 +122,8 @@ def test_a_pair_is_joined_as_roberta_joins_it(tmp_path: Path) -> None:
     assert_equal_to_predict(tmp_path)
     ranker = load_ranker(tmp_path)
     assert isinstance(ranker, CrossEncoderRanker)
-    features = ranker._template.join(
-        ranker.tokenize(["ba"], "query"), ranker.tokenize(["be bi"], "document"), ranker.device
-    )
+    inputs = ranker._template.join(ranker.tokenize(["ba"], "query"), ranker.tokenize(["be bi"], "document"))
+    features = inputs.padded(ranker.device)
     ids = features["input_ids"][0].tolist()
     assert ids == [0, 5, 2, 2, 6, 7, 2, 1]
     assert AutoTokenizer.from_pretrained(tmp_path)("ba", "be bi")["input_ids"] == ids[:7]
@@ -238,8 +237,8 @@ SPECIAL_AND_WORDS = {word: row for row, word in enumerate([*SPECIAL, *WORDS])}
 
 
 def test_a_tokenizer_without_special_tokens_joins_the_two_texts_alone() -> None:
-    template = PairTemplate((), (), (), (), 8, 0)
-    features = template.join(Tokens.of([[1, 2], [4]]), Tokens.of([[3], [5, 6]]), torch.device("cpu"))
+    template = PairTemplate(TEXTS, (), 8, 0)
+    features = template.join(Tokens.of([[1, 2], [4]]), Tokens.of([[3], [5, 6]])).padded(torch.device("cpu"))
     assert features["input_ids"][:, :3].tolist() == [[1, 2, 3], [4, 5, 6]]
     assert features["attention_mask"].sum(1).tolist() == [3, 3]
     assert "token_type_ids" not in features

@@ -16,6 +16,7 @@ from tests.rankers.conftest import enliven
 from unrank.rankers import blocks, create_ranker, lean, packing, precision
 from unrank.rankers.base import Ranker
 from unrank.rankers.blocks import Spans
+from unrank.rankers.inputs import Inputs
 from unrank.rankers.layers import train_layers_of
 from unrank.rankers.shape import Shape
 
@@ -156,12 +157,13 @@ def test_on_a_gpu_scores_are_those_of_the_cpu(kind: str, rankers: dict[str, Rank
     np.testing.assert_allclose(given, expected, rtol=0.05, atol=0.05 * float(expected.abs().max()))
 
 
-def test_lengths_are_forgotten_after_the_pass(rankers: dict[str, Ranker]) -> None:
+def test_inputs_are_forgotten_after_the_pass(rankers: dict[str, Ranker]) -> None:
     held = rankers["bi-encoder"].lean
     assert held is not None
-    with pytest.raises(ZeroDivisionError), held.reading(np.array([1])):
+    with pytest.raises(ZeroDivisionError), held.reading(Inputs(np.array([1], np.int32), np.array([1]), 8, 0)):
+        assert held._now.inputs is not None
         _ = 1 / 0
-    assert held._now.lengths is None
+    assert held._now.inputs is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

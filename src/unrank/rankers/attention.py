@@ -15,6 +15,8 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 64
+ANSWERS = 32
+"""Tokens that are looked at together on the way forward. Fewer than ask, because most texts end within a block."""
 
 
 def attend(sides: Tensor, starts: Tensor, longest: int) -> tuple[Tensor, Tensor]:
@@ -25,7 +27,9 @@ def attend(sides: Tensor, starts: Tensor, longest: int) -> tuple[Tensor, Tensor]
     tokens, _, heads, size = sides.shape
     seen = torch.empty(tokens, heads, size, dtype=sides.dtype, device=sides.device)
     weight = torch.empty(heads, tokens, device=sides.device)
-    _attend[_grid(starts, longest, heads)](sides, seen, weight, starts, tokens, _scale(size), heads, size, BLOCK)
+    _attend[_grid(starts, longest, heads)](
+        *(sides, seen, weight, starts, tokens, _scale(size), heads, size, BLOCK, ANSWERS), num_warps=4, num_stages=3
+    )
     return seen, weight
 
 
@@ -42,6 +46,17 @@ def attend_backward(
     return out
 
 
+def attend_first(asks: Tensor, sides: Tensor, starts: Tensor) -> Tensor:
+    """What the one token of each text that asks saw. Without a way back.
+
+    asks [texts, heads, size], sides (key and value) [tokens, 2, heads, size] -> [texts, heads, size]
+    """
+    texts, heads, size = asks.shape
+    seen = torch.empty_like(asks)
+    _attend_first[texts, heads](asks, sides, seen, starts, _scale(size), heads, size, BLOCK)
+    return seen
+
+
 def _grid(starts: Tensor, longest: int, heads: int) -> tuple[int, int, int]:
     return triton.cdiv(longest, BLOCK), heads, len(starts) - 1
 
@@ -52,19 +67,21 @@ def _scale(size: int) -> float:
 
 
 @triton.jit
-def _attend(sides, seen, weight, starts, tokens, scale, heads, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+def _attend(
+    sides, seen, weight, starts, tokens, scale, heads, SIZE: tl.constexpr, ASKS: tl.constexpr, ANSWERS: tl.constexpr
+):
     head, text = tl.program_id(1), tl.program_id(2)
     start, end = tl.load(starts + text), tl.load(starts + text + 1)
-    asks = (start + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
-    if start + tl.program_id(0) * BLOCK < end:
+    asks = (start + tl.program_id(0) * ASKS + tl.arange(0, ASKS)).to(tl.int64)
+    if start + tl.program_id(0) * ASKS < end:
         number = tl.arange(0, SIZE)
         row = 3 * heads * SIZE
         query = tl.load(sides + asks[:, None] * row + head * SIZE + number[None, :], (asks < end)[:, None], 0.0)
-        most = tl.full((BLOCK,), float("-inf"), tl.float32)
-        total = tl.zeros((BLOCK,), tl.float32)
-        mix = tl.zeros((BLOCK, SIZE), tl.float32)
-        for first in range(start, end, BLOCK):
-            answers = (first + tl.arange(0, BLOCK)).to(tl.int64)
+        most = tl.full((ASKS,), float("-inf"), tl.float32)
+        total = tl.zeros((ASKS,), tl.float32)
+        mix = tl.zeros((ASKS, SIZE), tl.float32)
+        for first in range(start, end, ANSWERS):
+            answers = (first + tl.arange(0, ANSWERS)).to(tl.int64)
             there = answers < end
             at = sides + answers[:, None] * row + (heads + head) * SIZE + number[None, :]
             key = tl.load(at, there[:, None], 0.0)
@@ -79,6 +96,33 @@ def _attend(sides, seen, weight, starts, tokens, scale, heads, SIZE: tl.constexp
         place = asks[:, None] * heads * SIZE + head * SIZE + number[None, :]
         tl.store(seen + place, (mix / total[:, None]).to(seen.dtype.element_ty), (asks < end)[:, None])
         tl.store(weight + head * tokens + asks, most + tl.log2(total), asks < end)
+
+
+@triton.jit
+def _attend_first(asks, sides, seen, starts, scale, heads, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+    text, head = tl.program_id(0), tl.program_id(1)
+    start, end = tl.load(starts + text), tl.load(starts + text + 1)
+    number = tl.arange(0, SIZE)
+    place = (text * heads + head) * SIZE + number
+    row = 2 * heads * SIZE
+    query = tl.load(asks + place).to(tl.float32) * scale
+    most = float("-inf")
+    total = 0.0
+    mix = tl.zeros((SIZE,), tl.float32)
+    for first in range(start, end, BLOCK):
+        answers = (first + tl.arange(0, BLOCK)).to(tl.int64)
+        there = answers < end
+        at = sides + answers[:, None] * row + head * SIZE + number[None, :]
+        key = tl.load(at, there[:, None], 0.0).to(tl.float32)
+        value = tl.load(at + heads * SIZE, there[:, None], 0.0).to(tl.float32)
+        match = tl.where(there, tl.sum(key * query[None, :], 1), float("-inf"))
+        higher = tl.maximum(most, tl.max(match, 0))
+        part = tl.exp2(match - higher)
+        fade = tl.exp2(most - higher)
+        total = total * fade + tl.sum(part, 0)
+        mix = mix * fade + tl.sum(part[:, None] * value, 0)
+        most = higher
+    tl.store(seen + place, (mix / total).to(seen.dtype.element_ty))
 
 
 @triton.jit

@@ -50,7 +50,7 @@ class BiEncoderRanker(SidedRanker):
         return cls(model)
 
     def encode(self, tokens: Tokens, role: Role) -> Tensor:
-        vectors: Tensor = self._sides.encode(tokens, role, self.device)["sentence_embedding"].float()
+        vectors: Tensor = self._sides.encode(tokens, role)["sentence_embedding"].float()
         return vectors[:, : self.model.truncate_dim] if self.model.truncate_dim else vectors
 
     def encoded_sizes(self, lengths: Ints) -> Ints:

@@ -70,20 +70,23 @@ def block(states: Tensor, layer: Any, names: Names, heads: int, spans: Spans, fi
     *parts, activation = map(layer.get_submodule, names)
     query, key, value, mix, mix_norm, wide, narrow, norm = parts
     size = (heads, states.shape[1] // heads)
-    can_fuse = isinstance(activation, GELUActivation) and size[1] in HEAD_SIZES and _has_triton()
-    if states.is_cuda and not first_only and can_fuse:
-        from unrank.rankers.fused import FusedLayer
+    can_fuse = has_kernels(states.device) and size[1] in HEAD_SIZES
+    if can_fuse and not first_only and isinstance(activation, GELUActivation):
+        from unrank.rankers.fused import FusedLayer, layer_of
 
+        run = FusedLayer.apply if torch.is_grad_enabled() else layer_of
         weights = [weight for part in (mix, mix_norm, wide, narrow, norm) for weight in (part.weight, part.bias)]
-        fused: Tensor = FusedLayer.apply(  # type: ignore[no-untyped-call]
-            states, *spans, heads, mix_norm.eps, norm.eps, *_joined(query, key, value), *weights
-        )
+        fused: Tensor = run(states, *spans, heads, mix_norm.eps, norm.eps, *_joined(query, key, value), *weights)
         return fused
     if first_only:
         asking = states[spans.starts[:-1]]
         asked_by = Spans(torch.arange(len(spans.starts), dtype=torch.int32, device=states.device), 1)
-        asks = query(asking).view(-1, *size)
-        keys, values = linear(states, *_joined(key, value)).view(-1, 2, *size).unbind(1)
+        asks, sides = query(asking).view(-1, *size), linear(states, *_joined(key, value)).view(-1, 2, *size)
+        if can_fuse and not torch.is_grad_enabled():
+            from unrank.rankers.attention import attend_first
+
+            return _after_attention(asking, attend_first(asks, sides, spans.starts).flatten(1), layer, names)
+        keys, values = sides.unbind(1)
     else:
         asking, asked_by = states, spans
         asks, keys, values = linear(states, *_joined(query, key, value)).view(-1, 3, *size).unbind(1)
@@ -106,6 +109,11 @@ def _after_attention(asking: Tensor, seen: Tensor, layer: Any, names: Names) -> 
     mix, mix_norm, wide, narrow, norm, activation = map(layer.get_submodule, names[3:])
     mixed = _norm(asking + mix(seen), mix_norm)
     return _norm(mixed + narrow(activation(wide(mixed))), norm)
+
+
+def has_kernels(device: torch.device) -> bool:
+    """Whether a device can run the kernels that are written in Triton."""
+    return device.type == "cuda" and _has_triton()
 
 
 @cache

@@ -67,7 +67,7 @@ class ColbertRanker(SidedRanker):
 
     def encode(self, tokens: Tokens, role: Role) -> Tensor:
         """One vector a token, and zeros for what is not scored. float32 [texts, tokens, width]"""
-        features = self._sides.encode(tokens, role, self.device)
+        features = self._sides.encode(tokens, role)
         vectors: Tensor = features["token_embeddings"].float() * features["attention_mask"].unsqueeze(-1)
         return vectors
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from sentence_transformers import CrossEncoder
@@ -70,8 +70,7 @@ class CrossEncoderRanker(Ranker):
         return self._read_texts.identity(self._prompt if role == "query" else "", self._template.longest)
 
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
-        features: dict[str, Any] = self._template.join(queries, documents, self.device)
-        with self.lean.reading(self.lengths(queries.lengths, documents.lengths)):
+        with self.lean.reading(self._template.join(queries, documents)) as features:
             scores: Tensor = self.model({**features, "modality": "text"})["scores"]
         return scores.float().reshape(-1)
 

@@ -2,7 +2,7 @@
 
 A library's layer leaves it to the framework to launch some hundred small kernels a layer, forward and backward, and a
 step of a small encoder waits for the launches. Here the sums, norms and activations between two products are a kernel
-each, which on the way back adds up the gradients of the biases too.
+each, which on the way back adds up the gradients of the biases too. Where there is no way back, nothing is kept for it.
 """
 
 from __future__ import annotations
@@ -75,14 +75,69 @@ class FusedLayer(torch.autograd.Function):
         )  # fmt: skip
 
 
+def layer_of(
+    states: Tensor, starts: Tensor, longest: int, heads: int, mix_eps: float, eps: float, *weights: Tensor
+) -> Tensor:
+    """What a `FusedLayer` computes, without a way back.
+
+    The activation is a part of the product before it, in the form with tanh: it differs by less than 5e-4, where
+    bfloat16 rounds by more.
+    """
+    sides, sides_bias, mix, mix_bias, mix_scale, mix_shift = weights[:6]
+    wide, wide_bias, narrow, narrow_bias, scale, shift = weights[6:]
+    three = linear(states, sides, sides_bias).view(len(states), 3, heads, -1)
+    seen, _ = attend(three, starts, longest)
+    mixed = norm_of_sum(states, linear(seen.flatten(1), mix, mix_bias), mix_scale, mix_shift, mix_eps)
+    wider = torch._addmm_activation(wide_bias, mixed, wide.t(), use_gelu=True)
+    return norm_of_sum(mixed, linear(wider, narrow, narrow_bias), scale, shift, eps)
+
+
+def embed(ids: Tensor, places: Tensor, types: Tensor | None, embeddings: Any) -> Tensor:
+    """What a BERT-like family makes of token ids, their places and types: the norm of three sums. Without a way back.
+
+    each [tokens] -> [tokens, size]
+    """
+    words, positions, norm = embeddings.word_embeddings, embeddings.position_embeddings, embeddings.LayerNorm
+    kinds = getattr(embeddings, "token_type_embeddings", None)
+    rows, size = len(ids), words.weight.shape[1]
+    out = torch.empty(rows, size, dtype=words.weight.dtype, device=ids.device)
+    _embed[triton.cdiv(rows, ROWS),](
+        *(ids, places, types, words.weight, positions.weight, None if kinds is None else kinds.weight),
+        *(norm.weight, norm.bias, out, rows, size, norm.eps, ROWS, _width(size)),
+        *(kinds is not None, types is not None),
+    )
+    return out
+
+
 def add_norm(states: Tensor, added: Tensor, scale: Tensor, shift: Tensor, eps: float) -> tuple[Tensor, ...]:
     """The norm of the sum; the sum, which takes the place of what was added; its mean and inverse spread by row."""
-    rows, size = states.shape
     out = torch.empty_like(states)
-    mean, inverse = torch.empty(2, rows, device=states.device).unbind()
-    grid = (triton.cdiv(rows, ROWS),)
-    _add_norm[grid](states, added, scale, shift, out, mean, inverse, rows, size, eps, ROWS, _width(size))
+    mean, inverse = torch.empty(2, len(states), device=states.device).unbind()
+    _run_add_norm(states, added, scale, shift, eps, out, mean, inverse)
     return out, added, mean, inverse
+
+
+def norm_of_sum(states: Tensor, added: Tensor, scale: Tensor, shift: Tensor, eps: float) -> Tensor:
+    """The same without the sum; it takes the place of what was added."""
+    _run_add_norm(states, added, scale, shift, eps, added)
+    return added
+
+
+def _run_add_norm(
+    states: Tensor,
+    added: Tensor,
+    scale: Tensor,
+    shift: Tensor,
+    eps: float,
+    out: Tensor,
+    mean: Tensor | None = None,
+    inverse: Tensor | None = None,
+) -> None:
+    rows, size = states.shape
+    grid = (triton.cdiv(rows, ROWS),)
+    _add_norm[grid](
+        states, added, scale, shift, out, mean, inverse, rows, size, eps, ROWS, _width(size), mean is not None
+    )
 
 
 def norm_backward(
@@ -123,23 +178,78 @@ def _width(size: int) -> int:
 
 
 @triton.jit
+def _embed(
+    ids,
+    places,
+    types,
+    words,
+    positions,
+    kinds,
+    scale,
+    shift,
+    out,
+    rows,
+    size,
+    eps,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    KINDS: tl.constexpr,
+    TYPED: tl.constexpr,
+):
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    column = tl.arange(0, WIDTH)
+    there = (row < rows)[:, None] & (column < size)[None, :]
+    word = tl.load(ids + row, row < rows, 0).to(tl.int64)[:, None] * size + column[None, :]
+    place = tl.load(places + row, row < rows, 0).to(tl.int64)[:, None] * size + column[None, :]
+    total = tl.load(words + word, there, 0.0).to(tl.float32) + tl.load(positions + place, there, 0.0).to(tl.float32)
+    if KINDS:
+        kind = column[None, :] + tl.zeros((ROWS, 1), tl.int64)
+        if TYPED:
+            kind += tl.load(types + row, row < rows, 0).to(tl.int64)[:, None] * size
+        total += tl.load(kinds + kind, there, 0.0).to(tl.float32)
+    normal, _, _ = _normal(total, there, size, eps)
+    factor = tl.load(scale + column, column < size, 0.0).to(tl.float32)
+    offset = tl.load(shift + column, column < size, 0.0).to(tl.float32)
+    tl.store(out + row[:, None] * size + column[None, :], (normal * factor + offset).to(out.dtype.element_ty), there)
+
+
+@triton.jit
+def _normal(total, there, size, eps):
+    middle = tl.sum(total, 1) / size
+    gap = tl.where(there, total - middle[:, None], 0.0)
+    narrow = 1.0 / tl.sqrt(tl.sum(gap * gap, 1) / size + eps)
+    return gap * narrow[:, None], middle, narrow
+
+
+@triton.jit
 def _add_norm(
-    states, added, scale, shift, out, mean, inverse, rows, size, eps, ROWS: tl.constexpr, WIDTH: tl.constexpr
+    states,
+    added,
+    scale,
+    shift,
+    out,
+    mean,
+    inverse,
+    rows,
+    size,
+    eps,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    KEEP: tl.constexpr,
 ):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, WIDTH)
     there = (row < rows)[:, None] & (column < size)[None, :]
     place = row.to(tl.int64)[:, None] * size + column[None, :]
     total = tl.load(states + place, there, 0.0).to(tl.float32) + tl.load(added + place, there, 0.0).to(tl.float32)
-    middle = tl.sum(total, 1) / size
-    gap = tl.where(there, total - middle[:, None], 0.0)
-    narrow = 1.0 / tl.sqrt(tl.sum(gap * gap, 1) / size + eps)
+    normal, middle, narrow = _normal(total, there, size, eps)
     factor = tl.load(scale + column, column < size, 0.0).to(tl.float32)
     offset = tl.load(shift + column, column < size, 0.0).to(tl.float32)
-    tl.store(added + place, total.to(added.dtype.element_ty), there)
-    tl.store(out + place, (gap * narrow[:, None] * factor + offset).to(out.dtype.element_ty), there)
-    tl.store(mean + row, middle, row < rows)
-    tl.store(inverse + row, narrow, row < rows)
+    tl.store(out + place, (normal * factor + offset).to(out.dtype.element_ty), there)
+    if KEEP:
+        tl.store(added + place, total.to(added.dtype.element_ty), there)
+        tl.store(mean + row, middle, row < rows)
+        tl.store(inverse + row, narrow, row < rows)
 
 
 @triton.jit

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from unrank.rankers import precision
 from unrank.rankers.frozen_start import FrozenStart, beginning_with
 from unrank.rankers.gelu import quicken
+from unrank.rankers.inputs import Inputs
 from unrank.rankers.last_layer import LastLayer, first_tokens_alone
 from unrank.rankers.packing import Run, family_of, layers_of, run_packed
 from unrank.rankers.precision import LowWeights
@@ -27,9 +28,9 @@ from unrank.rankers.tokens import Ints, Tokens
 
 
 class Reading(NamedTuple):
-    """What is known of the texts that are read."""
+    """What is known of the texts that are read; the inputs, where they need no padding."""
 
-    lengths: Ints | None = None
+    inputs: Inputs | None = None
     texts: Tokens | None = None
     again: bool = False
 
@@ -65,13 +66,16 @@ class LeanEncoder:
         return moves.index(True) if any(moves) else len(moves)
 
     @contextmanager
-    def reading(self, lengths: Ints | None, texts: Tokens | None = None, again: bool = False) -> Iterator[None]:
-        """While texts of these lengths are read. Known here, they need not be asked of the device, which would wait.
-        Without lengths nothing is packed; without texts nothing is remembered. What will be read again on the way back
-        (`torch.utils.checkpoint`) cannot be replayed."""
-        before = _reading.set((self, Reading(lengths, texts, again)))
+    def reading(self, inputs: Inputs, texts: Tokens | None = None, again: bool = False) -> Iterator[dict[str, Tensor]]:
+        """While these inputs are read. Gives what a library is to hand on to the encoder, which takes the inputs
+        themselves where it needs no padding. Without texts nothing is remembered. What will be read again on the way
+        back (`torch.utils.checkpoint`) cannot be replayed."""
+        encoder, device = self._encoder, self._encoder.device
+        known = inputs if family_of(encoder) and not inputs.some_unseen else None
+        nobody_reads_padding = known is not None and self.first_only and on_gpu(encoder)
+        before = _reading.set((self, Reading(known, texts, again)))
         try:
-            yield
+            yield inputs.stand_ins(device) if nobody_reads_padding else inputs.padded(device)
         finally:
             _reading.reset(before)
 
@@ -84,13 +88,12 @@ class LeanEncoder:
         encoder = self._encoder
         plain = type(encoder).forward
         reading = self._now
-        lengths = reading.lengths if family_of(encoder) else None
         if not on_gpu(encoder):
-            firsts = first_tokens_alone(self.first_only and lengths is not None)
+            firsts = first_tokens_alone(self.first_only and reading.inputs is not None)
             with firsts, beginning_with(self.start, reading.texts, encoder):
                 return plain(encoder, *inputs, **options)
-        if lengths is not None:
-            return run_packed(encoder, lengths, self.first_only, self, *inputs, **options)
+        if reading.inputs is not None:
+            return run_packed(encoder, reading.inputs, self.first_only, self, **options)
         with self._low_weights.in_place():
             output = plain(encoder, *inputs, **options)
         for name, value in output.items():

@@ -14,16 +14,16 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 from transformers.modeling_outputs import (
     BaseModelOutputWithPastAndCrossAttentions,
     BaseModelOutputWithPoolingAndCrossAttentions,
 )
 
-from unrank.rankers.blocks import BERT, DISTILBERT, Names, Spans, block
+from unrank.rankers.blocks import BERT, DISTILBERT, Names, Spans, block, has_kernels
+from unrank.rankers.inputs import Inputs
 from unrank.rankers.shape import Shape
 from unrank.rankers.staging import to_device
-from unrank.rankers.tokens import Ints
+from unrank.rankers.tokens import Ints, places
 
 Run = Callable[..., tuple[Tensor, ...]]
 
@@ -71,24 +71,23 @@ def layers_of(encoder: Any) -> Any | None:
 
 
 def run_packed(
-    encoder: Any, lengths: Ints, first_only: bool, player: Player, input_ids: Tensor, **options: Any
+    encoder: Any, inputs: Inputs, first_only: bool, player: Player, **options: Any
 ) -> BaseModelOutputWithPoolingAndCrossAttentions:
-    """What the encoder gives for padded texts of these lengths, computed without the padding.
+    """What the encoder gives for these inputs, computed without padding: [texts, width, size].
 
-    Of each text its first token alone, if no more is read: [texts, 1, size] in place of [texts, width, size].
+    Of each text its first token alone, if no more is read: [texts, 1, size].
     """
-    shape = player.shape(lengths)
-    packing = _Packing(lengths, shape, input_ids)
+    shape, texts = player.shape(inputs.lengths), len(inputs.lengths)
     family = FAMILIES[encoder.config.model_type]
     first = encoder.config.pad_token_id + 1 if family.positions_after_padding else 0
 
-    def run(ids: Tensor, starts: Tensor, types: Tensor | None = None) -> tuple[Tensor, ...]:
+    def run(packed: Tensor) -> tuple[Tensor, ...]:
+        rows, starts = packed[: -shape.texts - 1], packed[-shape.texts - 1 :]
         spans = Spans(starts, shape.longest)
         last = encoder.config.max_position_embeddings - 1  # texts that nobody reads may be longer
-        given = {"input_ids": ids, "position_ids": (first + _places(spans, shape.tokens)).clamp(max=last)}
-        if types is not None:
-            given["token_type_ids"] = types
-        with _layers_replaced(encoder, spans, family, first_only):
+        given = dict(zip(("input_ids", "token_type_ids"), rows.view(-1, 1, shape.tokens), strict=False))
+        given["position_ids"] = (first + _places(spans, shape.tokens)).clamp(max=last)
+        with _layers_replaced(encoder, spans, family, first_only), _embeddings_replaced(encoder, **given):
             output = type(encoder).forward(encoder, **{**options, **given, "attention_mask": None})
         states = output.last_hidden_state[0]
         if getattr(encoder, "pooler", None) is None:
@@ -96,13 +95,11 @@ def run_packed(
         firsts = states if first_only else states[starts[:-1]]
         return states.float(), encoder.pooler(firsts.unsqueeze(1)).float()
 
-    inputs = [packing.pack(input_ids), packing.starts]
-    if options.get("token_type_ids") is not None:
-        inputs.append(packing.pack(options["token_type_ids"]))
-    states, *pooled = player.play(run, inputs, shape)
-    output = BaseModelOutputWithPoolingAndCrossAttentions(last_hidden_state=packing.unpack(states, first_only))
+    states, *pooled = player.play(run, [inputs.packed(shape, encoder.device)], shape)
+    states = states[:texts].unsqueeze(1) if first_only else _padded(states, inputs)
+    output = BaseModelOutputWithPoolingAndCrossAttentions(last_hidden_state=states)
     if pooled:
-        output.pooler_output = pooled[0][: len(lengths)]
+        output.pooler_output = pooled[0][:texts]
     return output
 
 
@@ -112,30 +109,12 @@ def _places(spans: Spans, tokens: int) -> Tensor:
     return (torch.arange(tokens, device=text.device) - spans.starts[text]).unsqueeze(0)
 
 
-class _Packing:
-    """Where each token of a padded batch stands when all texts are laid end to end, filled up to a shape: what was made
-    for one batch, memory and recordings, then serves the next."""
-
-    def __init__(self, lengths: Ints, shape: Shape, padded: Tensor) -> None:
-        self._tokens, self._padded = int(lengths.sum()), padded.shape
-        filled = shape.filled_up(lengths)
-        self._all = shape.tokens
-        ends = np.cumsum(filled)
-        self.starts = to_device(np.concatenate([[0], ends]).astype(np.int32), padded.device)
-        shift = np.arange(len(lengths)) * padded.shape[1] - (ends - filled)[: len(lengths)]
-        self._row = to_device(np.repeat(shift, lengths) + np.arange(self._tokens), padded.device)
-
-    def pack(self, padded: Tensor) -> Tensor:
-        """[texts, width] -> [1, tokens]"""
-        return pad(padded.flatten()[self._row], (0, self._all - self._tokens)).unsqueeze(0)
-
-    def unpack(self, packed: Tensor, first_only: bool) -> Tensor:
-        """[tokens, size] -> [texts, width, size]; where there are first tokens alone -> [texts, 1, size]"""
-        texts, width = self._padded
-        if first_only:
-            return packed[:texts].unsqueeze(1)
-        padded = packed.new_zeros(texts * width, packed.shape[1])
-        return padded.index_copy(0, self._row, packed[: self._tokens]).view(texts, width, -1)
+def _padded(states: Tensor, inputs: Inputs) -> Tensor:
+    """[tokens, size] -> [texts, width, size]"""
+    texts, width = len(inputs.lengths), inputs.width
+    rows = to_device(places(width * np.arange(texts), inputs.lengths), states.device)
+    padded = states.new_zeros(texts * width, states.shape[1])
+    return padded.index_copy(0, rows, states[: len(inputs.ids)]).view(texts, width, -1)
 
 
 @contextmanager
@@ -156,3 +135,25 @@ def _layers_replaced(encoder: Any, spans: Spans, family: Family, first_only: boo
     finally:
         config._attn_implementation = usual
         del layers.forward
+
+
+@contextmanager
+def _embeddings_replaced(
+    encoder: Any, input_ids: Tensor, position_ids: Tensor, token_type_ids: Tensor | None = None
+) -> Iterator[None]:
+    """While one kernel embeds these tokens, where there is one and no way back."""
+    if torch.is_grad_enabled() or not has_kernels(input_ids.device):
+        yield
+        return
+    from unrank.rankers.fused import embed
+
+    types = None if token_type_ids is None else token_type_ids[0]
+
+    def forward(*_: Any, **__: Any) -> Tensor:
+        return embed(input_ids[0], position_ids[0], types, encoder.embeddings).unsqueeze(0)
+
+    encoder.embeddings.forward = forward
+    try:
+        yield
+    finally:
+        del encoder.embeddings.forward

@@ -35,7 +35,7 @@ from unrank.rankers.room import check_numbers
 from unrank.rankers.shape import MOST_TEXTS
 from unrank.rankers.staging import to_device
 from unrank.rankers.tokens import WIDTH_STEP, Ints, Tokens
-from unrank.rankers.transformer import MAX_TOKENS, PairTemplate, loading, longest_input, quiet
+from unrank.rankers.transformer import MAX_TOKENS, TEXTS, PairTemplate, loading, longest_input, quiet
 
 TOKENS_AT_ONCE = {"cpu": 4_096, "cuda": 524_288}
 """How many tokens go through the encoder at once; a document of more is read in pieces."""
@@ -71,7 +71,7 @@ class ParadeRanker(Ranker):
             tokenizer = AutoTokenizer.from_pretrained(str(folder), **LOCAL)
             encoder = AutoModel.from_pretrained(str(folder), use_safetensors=True, dtype=torch.float32, **LOCAL)
             template = PairTemplate.of(tokenizer, min(MAX_TOKENS, longest_input(tokenizer, encoder.config)))
-        if not template.before:
+        if template.parts[0] in TEXTS:
             raise BadFile(folder, "no encoder for parade: its inputs begin with no token that stands for them all")
         settings = replace(PassageSettings.fitting(template), aggregation=aggregation)
         return cls(encoder, tokenizer, settings)
@@ -137,11 +137,10 @@ class ParadeRanker(Ranker):
         return torch.cat([self._read_piece(queries.take(piece), passages.take(piece), again) for piece in pieces])
 
     def _read_piece(self, queries: Tokens, passages: Tokens, again: bool) -> Tensor:
-        features = self._template.join(queries, passages, self.device)
-        lengths = queries.lengths + passages.lengths + self._template.special
+        inputs = self._template.join(queries, passages)
 
         def encode() -> Tensor:
-            with self.lean.reading(lengths, again=again):
+            with self.lean.reading(inputs, again=again) as features:
                 vectors: Tensor = self.encoder(**features).last_hidden_state[:, 0]
             return vectors.float()
 

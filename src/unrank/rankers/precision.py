@@ -33,6 +33,7 @@ class LowWeights:
         self._still = False
         self._low: Sequence[Tensor] | None = None
         self._handle: Tensor | None = None
+        self._identity: int | None = None
 
     @property
     def moving(self) -> list[Tensor]:
@@ -42,7 +43,9 @@ class LowWeights:
     @property
     def identity(self) -> int:
         """Another number where weights lie elsewhere, or others are trained."""
-        return hash(tuple((weight.data_ptr(), weight.requires_grad) for weight in self._weights))
+        if self._identity is None or not self._still:
+            self._identity = hash(tuple((weight.data_ptr(), weight.requires_grad) for weight in self._weights))
+        return self._identity
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -91,7 +94,7 @@ class LowWeights:
         try:
             yield
         finally:
-            self._still, self._low, self._handle = False, None, None
+            self._still, self._low, self._handle, self._identity = False, None, None, None
 
 
 class _Lower(torch.autograd.Function):

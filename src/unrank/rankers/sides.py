@@ -21,9 +21,10 @@ from torch import nn
 
 from unrank.errors import UnrankError
 from unrank.rankers.base import Role
+from unrank.rankers.inputs import Inputs
 from unrank.rankers.lean import LeanEncoder
 from unrank.rankers.reading import Reader, read_alike
-from unrank.rankers.tokens import Tokens, mask_of
+from unrank.rankers.tokens import Tokens
 from unrank.rankers.transformer import longest_input
 
 AS_LISTS = {"common": {"return_tensors": None, "padding": False}, "text": {"padding": False}}
@@ -87,13 +88,13 @@ class Sides:
         ids = torch.where(seen, ids, ~ids)
         return [row[there].numpy() for row, there in zip(ids, kept, strict=True)]
 
-    def encode(self, tokens: Tokens, role: Role, device: torch.device) -> dict[str, Any]:
+    def encode(self, tokens: Tokens, role: Role) -> dict[str, Any]:
         """All that the model gives for texts of one side."""
         side = self._sides[role]
-        lengths = None if tokens.ids.some_negative else tokens.lengths  # the unattended have a place in padding alone
-        with side.lean.reading(lengths, tokens):
-            features: dict[str, Any] = self._model(side.features(tokens, device), task=role)
-        return features
+        prompt = {"prompt_length": side.prompt_length} if side.prompt else {}
+        with side.lean.reading(side.inputs(tokens), tokens) as features:
+            given: dict[str, Any] = self._model({**features, **prompt, "modality": "text"}, task=role)
+        return given
 
 
 @dataclass(frozen=True)
@@ -113,18 +114,10 @@ class _Side:
         length = transformer._get_prompt_length(prompt) if prompt else None
         return cls(lean, prompt, length, int(tokenizer.pad_token_id or 0), int(longest))
 
-    def features(self, tokens: Tokens, device: torch.device) -> dict[str, Any]:
-        """What the model's first module takes."""
-        ids = tokens.padded(self.padding, self.longest, device)
-        seen = mask_of(tokens.lengths, ids.shape[1], device)
-        features: dict[str, Any] = {"input_ids": ids, "attention_mask": seen.long()}
-        if tokens.ids.some_negative:
-            unseen = ids < 0
-            features = {"input_ids": torch.where(unseen, ~ids, ids), "attention_mask": (seen & ~unseen).long()}
-            features["query_expansion_positions"] = unseen
-        if self.prompt:
-            features["prompt_length"] = self.prompt_length
-        return {**features, "modality": "text"}
+    def inputs(self, tokens: Tokens) -> Inputs:
+        return Inputs(
+            tokens.end_to_end(), tokens.lengths, self.longest, self.padding, some_unseen=tokens.ids.some_negative
+        )
 
 
 def modules_of(model: Any, role: Role) -> list[Any]:

@@ -1,7 +1,7 @@
 """Token ids of many texts, and how they become padded tensors.
 
-Texts are spans of one long array of ids: to choose among them, cut them or join them copies nothing. That array is
-moved to a device once, and batches are put together there.
+Texts are spans of one long array of ids: to choose among them or cut them copies nothing. Those of a batch are laid end
+to end before they are moved to a device, so that few and small copies do.
 """
 
 from __future__ import annotations
@@ -22,20 +22,14 @@ WIDTH_STEP = 8
 
 
 class Ids:
-    """A long array of token ids, and what a device has of it."""
+    """A long array of token ids."""
 
     def __init__(self, array: NDArray[np.int32]) -> None:
         self.array = array
-        self._moved: Tensor | None = None
 
     @cached_property
     def some_negative(self) -> bool:
         return bool((self.array < 0).any())
-
-    def on(self, device: torch.device) -> Tensor:
-        if self._moved is None or self._moved.device != device:
-            self._moved = torch.from_numpy(self.array).to(device)
-        return self._moved
 
 
 @dataclass(frozen=True)
@@ -83,21 +77,38 @@ class Tokens:
         """
         return Tokens(self.ids, self.starts[places] + starts, ends - starts)
 
-    def place(self, matrix: Tensor, column: Ints | int) -> None:
-        """Write text i into row i of the matrix, from its column on."""
-        device, total = matrix.device, int(self.lengths.sum())
-        target = np.arange(len(self)) * matrix.shape[1] + column
-        starts, targets, lengths = to_device(np.stack([self.starts, target, self.lengths]), device)
-        count = torch.arange(total, device=device)
-        text = torch.repeat_interleave(lengths, output_size=total)
-        count = count - (lengths.cumsum(0) - lengths)[text]
-        matrix.view(-1)[targets[text] + count] = self.ids.on(device)[starts[text] + count].to(matrix.dtype)
+    def end_to_end(self) -> NDArray[np.int32]:
+        """The ids of all texts, one text after another. [tokens]"""
+        return self.with_room(np.zeros_like(self.lengths), self.lengths)
+
+    def with_room(self, before: Ints, lengths: Ints) -> NDArray[np.int32]:
+        """Stretches so long, one after another: the text at the same place stands in each, after so many ids that are
+        to be written over, as are those after it. [tokens]"""
+        if not len(self.ids.array):
+            return np.zeros(lengths.sum(), np.int32)
+        return self.ids.array.take(places(self.starts - before, lengths), mode="clip")
 
     def padded(self, padding: int, most: int, device: torch.device) -> Tensor:
         """One row a text, none wider than `most`. int64 [texts, width]"""
-        matrix = torch.full((len(self), width_for(self.lengths, most)), padding, device=device)
-        self.place(matrix, 0)
-        return matrix
+        return spread(self.end_to_end(), mask_of(self.lengths, width_for(self.lengths, most), device), padding)
+
+
+def places(starts: Ints, lengths: Ints) -> Ints:
+    """The places of spans that start here and are so long, one span after another.
+
+    >>> places(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    ends = np.cumsum(lengths)
+    each = np.repeat(starts - ends + lengths, lengths)
+    each += np.arange(len(each))
+    return each
+
+
+def spread(tokens: NDArray[np.int32], mask: Tensor, padding: int) -> Tensor:
+    """What stands end to end, where the mask is True, row after row; padding elsewhere. int64 [texts, width]"""
+    rows = torch.full(mask.shape, padding, device=mask.device)
+    return rows.masked_scatter_(mask, to_device(tokens, mask.device).long())
 
 
 def mask_of(lengths: Ints, width: int, device: torch.device) -> Tensor:

@@ -11,15 +11,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
 from unrank.errors import BadFile, UnrankError
-from unrank.rankers.staging import to_device
-from unrank.rankers.tokens import Ints, Tokens, mask_of, width_for
+from unrank.rankers.inputs import Inputs
+from unrank.rankers.tokens import Ints, Tokens, places
 
 MAX_TOKENS = 256
 """How much of a text a freshly made ranker reads, where its encoder can read more."""
+
+TEXTS = (-1, -2)
+"""What stands for the query and the document among the ids of special tokens."""
 
 SAFE = {
     "model_kwargs": {"use_safetensors": True, "dtype": torch.float32},
@@ -70,10 +72,9 @@ class PairTemplate:
     It is read off the tokenizer, so that every family's own form is kept.
     """
 
-    before: tuple[int, ...]
-    between: tuple[int, ...]
-    after: tuple[int, ...]
-    types: tuple[int, ...]  # of: before, query, between, document, after; none where the tokenizer gives none
+    parts: tuple[int, ...]
+    """Special tokens, and the places of the two texts among them."""
+    types: tuple[int, ...]  # of each part; none where the tokenizer gives none
     longest: int
     padding: int
 
@@ -81,58 +82,34 @@ class PairTemplate:
     def of(cls, tokenizer: Any, longest: int) -> PairTemplate:
         joined = tokenizer("a", "a")
         sides = joined.sequence_ids(0)
-        query, document = sides.index(0), sides.index(1)
-        after_query = len(sides) - sides[::-1].index(0)
-        after_document = len(sides) - sides[::-1].index(1)
+        parts = [place for place, side in enumerate(sides) if side is None or side not in sides[:place]]
         ids, types = joined["input_ids"], joined.get("token_type_ids")
-        edges = (0, query, after_query, document, after_document) if types else ()
         return cls(
-            tuple(ids[:query]),
-            tuple(ids[after_query:document]),
-            tuple(ids[after_document:]),
-            tuple(types[edge] if edge < len(types) else 0 for edge in edges),
+            tuple(ids[place] if sides[place] is None else TEXTS[sides[place]] for place in parts),
+            tuple(types[place] for place in parts) if types else (),
             longest,
             tokenizer.pad_token_id or 0,
         )
 
     @property
     def special(self) -> int:
-        return len(self.before) + len(self.between) + len(self.after)
+        return len(self.parts) - len(TEXTS)
 
-    def join(self, queries: Tokens, documents: Tokens, device: torch.device) -> dict[str, Tensor]:
-        """The encoder's inputs for each pair. int64 [pairs, longest]"""
-        query_lengths, document_lengths = cut_pairs(queries.lengths, documents.lengths, self.longest - self.special)
-        lengths = query_lengths + document_lengths + self.special
-        width = width_for(lengths, self.longest)
-        query_starts = np.full(len(queries), len(self.before))
-        document_starts = query_starts + query_lengths + len(self.between)
-        ends = document_starts + document_lengths
-        edges = np.stack([0 * ends, query_starts, query_starts + query_lengths, document_starts, ends, lengths])
-        ids = torch.full((len(queries), width), self.padding, device=device)
-        queries.cut(query_lengths).place(ids, edges[1])
-        documents.cut(document_lengths).place(ids, edges[3])
-        self._place_special(ids, edges)
-        features = {"input_ids": ids, "attention_mask": mask_of(lengths, width, device).long()}
-        if not self.types:
-            return features
-        kinds = torch.zeros_like(ids)
-        for edge, rise in enumerate(np.diff(self.types, prepend=0, append=0)):
-            if rise:  # from this edge on
-                kinds += int(rise) * ~mask_of(edges[edge], width, device)
-        return {**features, "token_type_ids": kinds}
-
-    def _place_special(self, ids: Tensor, edges: Ints) -> None:
-        """Write what stands before, between and after the two texts, which begin and end at these edges."""
-        columns: list[Ints] = []
-        special: list[int] = []
-        for edge, values in ((0, self.before), (2, self.between), (4, self.after)):
-            columns += [edges[edge] + offset for offset in range(len(values))]
-            special += values
-        if not columns:
-            return
-        rows = ids.shape[1] * np.arange(len(ids))
-        places = to_device(np.stack(columns) + rows, ids.device)
-        ids.view(-1)[places] = to_device(np.array(special), ids.device).unsqueeze(1)
+    def join(self, queries: Tokens, documents: Tokens) -> Inputs:
+        """Each query with the document at the same place, cut to what the encoder reads."""
+        room = self.longest - self.special
+        lengths = np.ones((len(queries), len(self.parts)), np.int64)
+        query, document = map(self.parts.index, TEXTS)
+        lengths[:, query], lengths[:, document] = cut_pairs(queries.lengths, documents.lengths, room)
+        starts = (np.cumsum(lengths) - lengths.ravel()).reshape(lengths.shape)
+        ids = documents.with_room(starts[:, document] - starts[:, 0], lengths.sum(1))
+        ids[places(starts[:, query], lengths[:, query])] = queries.cut(lengths[:, query]).end_to_end()
+        for part, start in zip(self.parts, starts.T, strict=True):
+            if part not in TEXTS:
+                ids[start] = part
+        types = np.tile(np.array(self.types, np.int32), len(queries))
+        types_of_ids = np.repeat(types, lengths.ravel()) if self.types else None
+        return Inputs(ids, lengths.sum(1), self.longest, self.padding, types_of_ids)
 
 
 def cut_pairs(first: Ints, second: Ints, room: int) -> tuple[Ints, Ints]:
