@@ -78,9 +78,7 @@ def fit(
 def make_optimizer(ranker: Ranker, learning_rate: float, runtime: Runtime) -> torch.optim.Optimizer:
     trained = [parameter for parameter in ranker.parameters() if parameter.requires_grad]
     fused = runtime.device.type == "cuda"
-    optimizer = torch.optim.AdamW(trained, lr=learning_rate, weight_decay=0.0, fused=fused)
-    prepared: torch.optim.Optimizer = runtime.accelerator.prepare(optimizer)
-    return prepared
+    return torch.optim.AdamW(trained, lr=learning_rate, weight_decay=0.0, fused=fused)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -38,12 +38,12 @@ def paper_gap(above: Tensor, below: Tensor) -> Tensor:
 
 
 def mean_where(values: Tensor, present: Tensor) -> Tensor:
-    """The mean over what is present; 0 where nothing is.
+    """The mean over the samples that are present, role by role; 0 where none is. [batch, ...] -> [...]
 
     >>> mean_where(torch.tensor([1.0, 9.0]), torch.tensor([True, False])).item()
     1.0
     """
-    return torch.where(present, values, 0.0).sum() / present.sum().clamp(min=1)
+    return torch.where(present, values, 0.0).sum(0) / present.sum(0).clamp(min=1)
 
 
 def list_divergence(teacher: Tensor, student: Tensor, present: Tensor) -> Tensor:

@@ -59,6 +59,8 @@ class Cocol(Method):
     """What the first phase holds in place: partners alone, or negatives and other kept pairs too."""
     held: int = 1
     """With wide anchors: how many kept pairs a forget pair holds in place. More hold firmer, and cost more."""
+    kept_negatives: bool = True
+    """With wide anchors: whether a negative of each such pair's query is held as well."""
     held_disjoint: int = 20
     """The most disjoint pairs that are held for each forget pair; a small request holds a thousand."""
     held_an_epoch: int = 1
@@ -108,7 +110,7 @@ class Cocol(Method):
             roles.append(task.negatives.draw(forget[:, 0], generator))
             for kept, has_kept in draws:
                 negative, has_negative = task.negatives.draw(kept[:, 0], generator)
-                roles += [(kept, has_kept), (negative, has_kept & has_negative)]
+                roles += [(kept, has_kept), (negative, has_kept & has_negative)][: 1 + self.kept_negatives]
         return Samples.of(*roles, teacher=task.teacher)
 
     def _narrowed(self, task: Task) -> Task:
@@ -138,22 +140,22 @@ class Cocol(Method):
         return min(len(task.parts.disjoint), max(LEAST_HELD, self.held_an_epoch * len(task.parts.forget)))
 
     def _forget_loss(self, scored: Scored) -> Tensor:
-        fall = torch.relu(self._gap(scored.score, scored.low, scored, role=0))
-        return mean_where(fall, scored.present[:, 0]) + self._drift(scored, first=1)
+        """The forget pairs fall to the lowest of their query; the other roles stay where the teacher has them."""
+        wanted = torch.cat([scored.low[:, :1], scored.teacher[:, 1:]], dim=1)
+        gaps = self._gap(wanted, scored)
+        return _mean_of_each_role(torch.cat([gaps[:, :1].relu(), gaps[:, 1:].abs()], dim=1), scored)
 
     def _hold_loss(self, scored: Scored) -> Tensor:
-        return self._drift(scored, first=0)
+        return _mean_of_each_role(self._gap(scored.teacher, scored).abs(), scored)
 
-    def _drift(self, scored: Scored, first: int) -> Tensor:
-        """How far the anchors have moved from where the teacher has them: a mean a role, summed."""
-        roles = range(first, scored.score.shape[1])
-        gaps = {role: self._gap(scored.teacher, scored.score, scored, role).abs() for role in roles}
-        return torch.stack([mean_where(gap, scored.present[:, role]) for role, gap in gaps.items()]).sum()
-
-    def _gap(self, above: Tensor, below: Tensor, scored: Scored, role: int) -> Tensor:
-        above, below, present = above[:, role], below[:, role], scored.present[:, role]
+    def _gap(self, wanted: Tensor, scored: Scored) -> Tensor:
+        """How far above its place each score is. [batch, roles]"""
         if self.scale == "range":
-            return range_gap(above, below, scored.span[:, role])
-        # What no term asks for (a role that a sample lacks, another role) must not divide by zero: its gradient would
-        # be NaN even where it is masked.
-        return paper_gap(torch.where(present, above, 1.0), torch.where(present, below, 1.0))
+            return range_gap(scored.score, wanted, scored.span)
+        # What a sample lacks must not divide by zero: its gradient would be NaN even where it is masked.
+        return paper_gap(*(torch.where(scored.present, scores, 1.0) for scores in (scored.score, wanted)))
+
+
+def _mean_of_each_role(gaps: Tensor, scored: Scored) -> Tensor:
+    """Summed over the roles."""
+    return mean_where(gaps, scored.present).sum()
