@@ -240,7 +240,7 @@ def test_estimates_that_mislead_cost_measurements_and_no_more(target: float, ben
     assert value((ranker.weight.item() - START) / (END - START)) == pytest.approx(landing.forget)
 
 
-def test_a_line_that_lies_below_the_target_is_left_after_three_measurements() -> None:
+def test_a_line_that_lies_below_the_target_is_left() -> None:
     """Its start was above the target by an estimate alone."""
     ranker = OneWeight(START)
     above = weights_of(ranker)
@@ -274,23 +274,28 @@ class Told:
 
 
 @pytest.mark.parametrize(
-    ("measured", "evaluations", "forget"),
+    ("ends", "measured", "evaluations", "share", "forget"),
     [
-        ((0.4, 0.45, 0.7, 0.501), 4, 0.501),  # the start is above indeed: the search goes on below it
-        ((0.4, 0.45, 0.502), 3, 0.502),  # the start is the target
-        ((0.47, 0.45, 0.46), 3, 0.47),  # the start is below, and further than what was met on the way
-        ((0.6, 0.45, 0.501), 3, 0.501),  # one was above, so the start need not be asked
+        ((0.55, 0.2), (0.4, 0.7, 0.501), 3, None, 0.501),  # .1 lower than said, so the start may be: it is not
+        ((0.55, 0.2), (0.4, 0.502), 2, 0.0, 0.502),  # the start is the target
+        ((0.55, 0.2), (0.47, 0.45, 0.46), 3, None, 0.47),  # after two below it is asked, and lies further below
+        ((0.55, 0.2), (0.6, 0.45, 0.501), 3, None, 0.501),  # one was above, so the start need not be asked
+        ((0.9, 0.45), (0.58, 0.52), 2, 1.0, 0.52),  # .08 higher than said, so the end may be above: it is
+        ((0.9, 0.45), (0.58, 0.498), 2, 1.0, 0.498),  # the end is the target
+        ((0.9, 0.45), (0.58, 0.47, 0.501), 3, None, 0.501),  # the end is below indeed: the search goes on above it
+        ((0.9, 0.2), (0.51, 0.52, 0.51), 3, 1.0, 0.51),  # after two above it is asked, and lies above
     ],
 )
-def test_after_two_measurements_below_the_target_the_start_is_measured(
-    measured: tuple[float, ...], evaluations: int, forget: float
+def test_an_end_that_is_in_doubt_is_measured(
+    ends: tuple[float, float], measured: tuple[float, ...], evaluations: int, share: float | None, forget: float
 ) -> None:
     ranker = OneWeight(START)
     above = weights_of(ranker)
     with torch.no_grad():
         ranker.weight.fill_(END)
-    landing = land(ranker, above, Ends(0.55, 0.2, measured=False), 0.5, NEAR, Told(*measured))
+    landing = land(ranker, above, Ends(*ends, measured=False), 0.5, NEAR, Told(*measured))
     assert (landing.forget, landing.evaluations) == (forget, evaluations)
+    assert share is None or (landing.share == share and ranker.weight.item() == START + share * (END - START))
 
 
 def test_the_search_goes_on_from_what_the_start_measured() -> None:
@@ -305,7 +310,7 @@ def test_the_search_goes_on_from_what_the_start_measured() -> None:
             asked.append((ranker.weight.item() - START) / (END - START))
             return super().measure()
 
-    land(ranker, above, Ends(0.55, 0.2, measured=False), 0.5, NEAR, Watched(0.4, 0.3, 0.9, 0.2, 0.5))
+    land(ranker, above, Ends(0.55, 0.2, measured=False), 0.5, NEAR, Watched(0.47, 0.45, 0.9, 0.2, 0.5))
     assert asked[2] == 0.0
     low, high = asked[1], asked[3]
     assert asked[4] < high and asked[3] < low  # between the start and the lowest that was below

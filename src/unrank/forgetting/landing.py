@@ -1,8 +1,9 @@
 """Landing: from weights above the target and weights below it to weights on it.
 
 On the straight line between the two, the place where the forget MRR is on target is looked for by estimates and
-confirmed by measurements, which narrow the line down. A run that steps over the target in its last epoch is brought
-back to where it wanted to stop.
+confirmed by measurements, which narrow the line down. What an estimate was off by where it was measured, the others
+are taken to have been off by too, so that few more are needed. A run that steps over the target in its last epoch is
+brought back to where it wanted to stop.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MOST_EVALUATIONS = 12
 TRUSTED = 3
 """So many measurements may be led by estimates; if they did not come near the target, the rest go by themselves."""
 MISSES = 2
-"""After so many measurements below the target and none above it, the start of the line is measured."""
+"""After so many measurements on one side of the target and none on the other, the end that lies there is measured."""
 Weights = dict[str, Tensor]
 
 
@@ -74,41 +75,68 @@ def put_weights(ranker: Ranker, above: Weights, below: Weights | None = None, sh
 def land(ranker: Ranker, above: Weights, ends: Ends, target: float, near: float, gauge: Measure) -> Landing:
     """Move a ranker that has crossed the target back onto it. `above` are the last weights above the target.
 
-    If no point on the line is near enough, the nearest at or below the target is taken. That `above` lies above the
-    target may be no more than an estimate: it is measured where two measurements were below.
+    If no point on the line is near enough, the nearest at or below the target is taken. On which side of the target an
+    end of the line lies may be no more than an estimate: it is measured where measurements make one doubt it. A line
+    that turns out to lie above the target throughout is gone down to its end.
     """
-    below = weights_of(ranker)
-    line = _Line(0.0, ends.above, 1.0, ends.here)
-    best = Landing(1.0, ends.here, 0) if ends.measured else None
-    evaluations = 0
+    return _Search(ranker, above, ends, target, near, gauge).run()
 
-    def value_at(share: float, ask: Callable[[], float]) -> float:
-        put_weights(ranker, above, below, share)
+
+class _Search:
+    """For the place on the line that is on target."""
+
+    def __init__(self, ranker: Ranker, above: Weights, ends: Ends, target: float, near: float, gauge: Measure) -> None:
+        self._ranker, self._above, self._below = ranker, above, weights_of(ranker)
+        self._target, self._near, self._gauge = target, near, gauge
+        self._line = _Line(0.0, ends.above, 1.0, ends.here)
+        self._best = Landing(1.0, ends.here, 0) if ends.measured else None
+        self._known_nearby = ends.measured
+        self._evaluations = 0
+        estimated = {0.0: ends.above} if ends.measured else {0.0: ends.above, 1.0: ends.here}
+        self._told = _Told(lambda share: self._at(share, gauge.estimate), {} if gauge.exact else estimated)
+
+    def run(self) -> Landing:
+        while not self._arrived and self._evaluations < MOST_EVALUATIONS:
+            self._measure(self._likeliest())
+            if not self._arrived and (end := self._doubtful_end()) is not None:
+                self._measure(end)
+                if self._line.low == self._line.high:  # nothing is left of it
+                    break
+        best = self._best or Landing(1.0, self._line.low_value, 0)  # or all of the line lies above the target
+        put_weights(self._ranker, self._above, self._below, best.share)
+        return replace(best, evaluations=self._evaluations)
+
+    @property
+    def _arrived(self) -> bool:
+        return self._best is not None and abs(self._best.forget - self._target) <= self._near
+
+    def _likeliest(self) -> float:
+        trusted = not self._gauge.exact and self._evaluations < TRUSTED
+        line = self._told.narrowed(self._line, self._target, self._near) if trusted else self._line
+        return line.crossing(self._target, self._evaluations)
+
+    def _measure(self, share: float) -> None:
+        forget = self._at(share, self._gauge.measure_again if self._known_nearby else self._gauge.measure)
+        self._known_nearby = True
+        self._evaluations += 1
+        self._told.correct(share, forget)
+        best, near = self._best, abs(forget - self._target) <= self._near
+        if near or (forget <= self._target and (best is None or best.forget < forget)):
+            self._best = Landing(share, forget, self._evaluations)
+        self._line = self._line.cut(share, forget, self._target)
+
+    def _at(self, share: float, ask: Callable[[], float]) -> float:
+        put_weights(self._ranker, self._above, self._below, share)
         return ask()
 
-    while (best is None or abs(best.forget - target) > near) and evaluations < MOST_EVALUATIONS:
-        told = not gauge.exact and evaluations < TRUSTED
-        guess = _narrowed(line, target, near, lambda share: value_at(share, gauge.estimate)) if told else line
-        share = guess.crossing(target, evaluations)
-        forget = value_at(share, gauge.measure_again if evaluations or ends.measured else gauge.measure)
-        evaluations += 1
-        if abs(forget - target) <= near or (forget <= target and (best is None or best.forget < forget)):
-            best = Landing(share, forget, evaluations)
-        line = line.cut(share, forget, target)
-        if evaluations == MISSES and line.low == 0.0 and forget < target - near and not gauge.exact:
-            evaluations, forget = evaluations + 1, value_at(0.0, gauge.measure)
-            if forget <= target + near:  # the target does not lie on this line
-                if abs(forget - target) <= near or best is None or best.forget < forget:
-                    best = Landing(0.0, forget, evaluations)
-                break
-            line = replace(line, low_value=forget)
-    if best is not None and best.share < 1.0:
-        put_weights(ranker, above, below, best.share)
-    else:
-        put_weights(ranker, below)
-    if best is None:
-        best, evaluations = Landing(1.0, gauge.measure(), evaluations), evaluations + 1
-    return replace(best, evaluations=evaluations)
+    def _doubtful_end(self) -> float | None:
+        """An end that was never measured and that no measurement has shown to be on the right side of the target: to
+        be measured after so many on the other side, or as soon as what it was estimated at, corrected, says no."""
+        for end, is_above in ((self._line.low, True), (self._line.high, False)):
+            estimate = self._told.of_end(end)
+            if estimate is not None and (self._evaluations >= MISSES or (estimate > self._target) != is_above):
+                return end
+        return None
 
 
 @dataclass(frozen=True)
@@ -133,12 +161,31 @@ class _Line:
         return _Line(self.low, self.low_value, share, value)
 
 
-def _narrowed(line: _Line, target: float, near: float, estimate: Callable[[float], float]) -> _Line:
-    """The line cut down by estimates until they say that its crossing is on target."""
-    for turn in range(MOST_EVALUATIONS):
-        share = line.crossing(target, turn)
-        value = estimate(share)
-        if abs(value - target) <= near / 2:
-            return _Line(share, value, share, value)
-        line = line.cut(share, value, target)
-    return line
+class _Told:
+    """What estimates have said of places on the line, and of its ends."""
+
+    def __init__(self, estimate: Callable[[float], float], ends: dict[float, float]) -> None:
+        self._estimate = estimate
+        self._values = dict(ends)
+
+    def narrowed(self, line: _Line, target: float, near: float) -> _Line:
+        """The line cut down, by what was said and by more estimates, until one is on target."""
+        for share, value in self._values.items():
+            if line.low < share < line.high:
+                line = line.cut(share, value, target)
+        for turn in range(MOST_EVALUATIONS):
+            share = line.crossing(target, turn)
+            value = self._values[share] = self._estimate(share)
+            if abs(value - target) <= near / 2:
+                return _Line(share, value, share, value)
+            line = line.cut(share, value, target)
+        return line
+
+    def correct(self, share: float, measured: float) -> None:
+        """What was measured is no estimate any more, and the others were off by as much."""
+        off = measured - self._values.pop(share, measured)
+        self._values = {other: value + off for other, value in self._values.items()}
+
+    def of_end(self, share: float) -> float | None:
+        """What an end of the line was estimated at; None for a place that was measured."""
+        return self._values.get(share)

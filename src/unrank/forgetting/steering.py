@@ -19,7 +19,7 @@ from unrank.forgetting.landing import Ends, Landing, Weights, land, put_weights,
 from unrank.forgetting.workshop import Workshop
 from unrank.rankers.base import Ranker
 
-CLEARLY = 0.05
+CLEARLY = 0.03
 """By an estimate this far below the target, a run is taken to have crossed it."""
 
 
