@@ -31,7 +31,7 @@ REMOVED = 0.25
 FORGET_SHARE = 0.25
 """How much of the samples of a CoCoL epoch are forget pairs: as where a quarter of the pairs is removed."""
 SAMPLES = {"cpu": 64, "cuda": 8_192}
-LISTS_A_CALL = {"cpu": 1, "cuda": 500}
+LISTS_A_CALL = {"cpu": 1, "cuda": 2_000}
 WARM_UP = 2
 """Steps of the plain loop that are not counted, each on as many samples: processors have no time for more."""
 COUNTED_BATCHES = 8
