@@ -120,7 +120,12 @@ def described(arguments: argparse.Namespace, figures: list[Figure]) -> dict[str,
         "tensor_float": TENSOR_FLOAT,
         "dropout": DROPOUT,
     }
-    settings = {"device": device, "torch": torch.__version__, "base": arguments.base, "samples": arguments.samples}
+    settings = {
+        "device": device,
+        "torch": torch.__version__,
+        "base": arguments.base and Path(arguments.base).name,
+        "samples": arguments.samples,
+    }
     rows = [{**asdict(figure), "ratio": figure.ratio, "share": figure.share} for figure in figures]
     return {**settings, "lists": arguments.lists, "plain": plain, "figures": rows}
 

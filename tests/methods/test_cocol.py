@@ -20,7 +20,7 @@ from unrank.engine.tokens import TokenStore
 from unrank.engine.walk import Stretch
 from unrank.errors import UnknownName, UnrankError
 from unrank.methods import make_method, settings_of
-from unrank.methods.cocol import ALL, LEAST_HELD, Cocol
+from unrank.methods.cocol import ALL, LEAST_KNOWN, Cocol
 
 PUSHED, PARTNER, NEGATIVE, KEPT, KEPT_NEGATIVE = range(5)
 REMOVALS: dict[str, dict[str, list[int]]] = {
@@ -55,7 +55,7 @@ def negatives_of(collection: Collection, parts: Partition) -> set[tuple[int, int
 @pytest.mark.parametrize("removal", REMOVALS)
 def test_a_forget_step_draws_five_roles(shared: Collection, removal: str) -> None:
     parts = forgetting(shared, **REMOVALS[removal])
-    drawn = draws(plan(shared, parts, Cocol())[0])
+    drawn = draws(plan(shared, parts, Cocol(least_steps=1))[0])
     negatives = negatives_of(shared, parts)
     for samples in drawn:
         assert samples.pairs.shape == (len(parts.forget), 5, 2)
@@ -103,7 +103,7 @@ def test_the_teacher_sees_what_is_drawn(shared: Collection) -> None:
 @pytest.mark.parametrize("removal", REMOVALS)
 def test_the_second_phase_holds_disjoint_pairs(shared: Collection, removal: str) -> None:
     parts = forgetting(shared, **REMOVALS[removal])
-    _, hold = plan(shared, parts, Cocol())
+    _, hold = plan(shared, parts, Cocol(held_an_epoch=ALL))
     for samples in draws(hold):
         assert samples.pairs.shape == (len(parts.disjoint), 2, 2)
         assert sorted(samples.pairs[:, 0].tolist()) == sorted(parts.disjoint.tolist())
@@ -114,12 +114,12 @@ def test_the_second_phase_holds_disjoint_pairs(shared: Collection, removal: str)
 
 
 def test_an_epoch_holds_as_many_disjoint_pairs_as_it_forgets_and_other_ones_each_time(
-    shared: Collection, monkeypatch: pytest.MonkeyPatch
+    shared: Collection,
 ) -> None:
-    monkeypatch.setattr("unrank.methods.cocol.LEAST_HELD", 1)
     parts = forgetting(shared, **REMOVALS["queries"])
+    few, twice = Cocol(least_steps=1), Cocol(least_steps=1, held_an_epoch=2)
     assert len(parts.disjoint) > 2 * len(parts.forget)
-    for method, held in ((Cocol(), len(parts.forget)), (Cocol(held_an_epoch=2), 2 * len(parts.forget))):
+    for method, held in ((few, len(parts.forget)), (twice, 2 * len(parts.forget))):
         _, hold = plan(shared, parts, method)
         drawn = [as_set(samples.pairs[:, 0]) for samples in draws(hold)]
         assert {len(pairs) for pairs in drawn} == {hold.size} == {held}
@@ -138,7 +138,7 @@ def test_no_test_query_is_ever_drawn(shared: Collection) -> None:
 
 def test_the_papers_anchors_are_partners_alone(shared: Collection) -> None:
     parts = forgetting(shared, **REMOVALS["documents"])
-    forget, hold = plan(shared, parts, Cocol(anchors="paper"))
+    forget, hold = plan(shared, parts, Cocol(anchors="paper", least_steps=1))
     assert (forget.name, hold.name) == ("forget", "hold")
     assert draws(forget, 1)[0].pairs.shape == (len(parts.forget), 2, 2)
 
@@ -284,7 +284,7 @@ def test_all_settings_are_known_by_type() -> None:
 def test_more_kept_pairs_may_be_held(shared: Collection, held: int) -> None:
     """Two more roles for each: a kept pair, and a negative of its query."""
     parts = forgetting(shared, **REMOVALS["documents"])
-    phase = plan(shared, parts, Cocol(held=held))[0]
+    phase = plan(shared, parts, Cocol(held=held, least_steps=1))[0]
     [samples] = draws(phase, 1)
     assert samples.pairs.shape == (len(parts.forget), 3 + 2 * held, 2)
     for number in range(held):
@@ -320,17 +320,32 @@ def test_what_was_forgotten_before_is_held_too(shared: Collection) -> None:
 def test_as_printed_every_disjoint_pair_is_held(shared: Collection) -> None:
     """Even where few are forgotten of many; in steps as large as those that forget."""
     parts = forgetting(shared, queries=[0])
-    many = replace(parts, disjoint=np.repeat(parts.disjoint, 1 + 3 * LEAST_HELD // len(parts.disjoint), axis=0))
+    many = replace(parts, disjoint=np.repeat(parts.disjoint, 1 + 3 * LEAST_KNOWN // len(parts.disjoint), axis=0))
     paper = make_method("cocol", preset="paper")
     assert isinstance(paper, Cocol)
     forget, hold = plan(shared, many, paper)
-    assert hold.size == len(many.disjoint) > 2 * LEAST_HELD
-    assert hold.batch == forget.batch
-    assert plan(shared, many, Cocol())[1].size == LEAST_HELD
+    assert hold.size == len(many.disjoint) > 2 * LEAST_KNOWN
+    assert hold.batch == forget.batch == forget.size == len(parts.forget)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "samples", "batch", "steps"),
+    [(1, 16, 1, 16), (10, 16, 1, 16), (40, 40, 2, 20), (100, 100, 6, 17), (2_000, 2_000, 64, 32)],
+)
+def test_a_small_request_takes_smaller_steps_and_no_fewer(
+    shared: Collection, pairs: int, samples: int, batch: int, steps: int
+) -> None:
+    parts = forgetting(shared, queries=[0])
+    request = replace(parts, forget=np.resize(parts.forget, (pairs, 2)))
+    forget, hold = plan(shared, request, Cocol())
+    assert (forget.size, forget.batch) == (samples, batch)
+    assert -(-forget.size // forget.batch) == steps and hold.batch == 2 * batch
+    drawn = forget.draw(np.random.default_rng(0))
+    assert len(drawn) == samples and as_set(drawn.pairs[:, 0]) == as_set(request.forget)
 
 
 def test_presets() -> None:
-    form = {"scale": "paper", "anchors": "paper"} | dict.fromkeys(
+    form = {"scale": "paper", "anchors": "paper", "least_steps": "1"} | dict.fromkeys(
         ["looked_at", "held_disjoint", "held_an_epoch"], str(ALL)
     )
     pace = {"learning_rate": "5e-5", "warm_up": "1", "hold_factor": "1"}

@@ -108,7 +108,8 @@ def _seconds_an_epoch(ranker: Ranker, pupil: Ranker, workshop: Workshop, method:
     few = replace(parts, forget=parts.forget[first], entangled=parts.entangled[first], disjoint=parts.disjoint[first])
     whole, part = (method.plan(replace(workshop, parts=these).task(ranker, base)) for these in (parts, few))
     return sum(
-        all_of_it.size * _seconds_a_sample(pupil, some, workshop) for all_of_it, some in zip(whole, part, strict=True)
+        phase.size * _seconds_a_sample(pupil, replace(some, batch=phase.batch), workshop)
+        for phase, some in zip(whole, part, strict=True)
     )
 
 

@@ -21,7 +21,10 @@ from unrank.collection.collection import Pairs
 from unrank.engine.losses import list_divergence
 from unrank.engine.samples import Phase, Samples, Scored
 from unrank.engine.teacher import Teacher
-from unrank.methods.base import LOOKED_AT, Method, Task, all_present
+from unrank.methods.base import Method, Task, all_present
+
+LOOKED_AT = 16
+"""Negatives of a query that its lists are drawn from."""
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,6 @@ from unrank.engine.teacher import Teacher
 from unrank.errors import UnrankError
 
 QUERIES_AT_ONCE = 16_384
-LOOKED_AT = 16
-"""Negatives of a query that a teacher is asked about, where not all are needed."""
 
 Drawn = tuple[Pairs, NDArray[np.bool_]]
 """A pair for each sample, and whether the sample has one."""

@@ -23,9 +23,10 @@ from unrank.engine.loop import Schedule
 from unrank.engine.losses import mean_where, paper_gap, range_gap
 from unrank.engine.samples import Phase, Samples, Scored
 from unrank.errors import UnrankError
-from unrank.methods.base import LOOKED_AT, Drawn, Method, Task, all_present
+from unrank.methods.base import Drawn, Method, Task, all_present
 
-LEAST_HELD = 1_000
+LEAST_KNOWN = 256
+"""So many disjoint pairs are known to the teacher at least, however small the request."""
 ALL = 1_000_000
 
 
@@ -40,6 +41,7 @@ class Cocol(Method):
                 "scale": "paper",
                 "anchors": "paper",
                 "phases": "two",
+                "least_steps": 1,
                 "hold_factor": 1,
                 "looked_at": ALL,
                 "held_disjoint": ALL,
@@ -48,9 +50,11 @@ class Cocol(Method):
         }
     )
 
-    learning_rate: float = 7e-5
+    learning_rate: float = 8.5e-5
     batch: int = 64
-    """Pairs a step: forget pairs in the first phase, disjoint ones in the second."""
+    """Pairs a step at most: forget pairs in the first phase, disjoint ones in the second."""
+    least_steps: int = 16
+    """Steps of the first phase: a small request takes smaller ones, because a step moves as far whatever its size."""
     hold_factor: int = 2
     """So many times as many pairs in a step of the second phase."""
     scale: Literal["range", "paper"] = "range"
@@ -59,13 +63,11 @@ class Cocol(Method):
     """What the first phase holds in place: partners alone, or negatives and other kept pairs too."""
     held: int = 1
     """With wide anchors: how many kept pairs a forget pair holds in place. More hold firmer, and cost more."""
-    kept_negatives: bool = True
-    """With wide anchors: whether a negative of each such pair's query is held as well."""
-    held_disjoint: int = 20
-    """The most disjoint pairs that are held for each forget pair; a small request holds a thousand."""
+    held_disjoint: int = 4
+    """The most disjoint pairs that are held for each forget pair."""
     held_an_epoch: int = 1
-    """So many of them an epoch holds, drawn anew each time; at least a thousand."""
-    looked_at: int = LOOKED_AT
+    """So many of them an epoch holds, drawn anew each time."""
+    looked_at: int = 8
     """How many negatives of a query the teacher looks at, and may be held in place."""
     phases: Literal["two", "joint"] = "two"
     """Whether a second phase holds the disjoint pairs."""
@@ -93,16 +95,16 @@ class Cocol(Method):
     def plan(self, task: Task) -> Sequence[Phase]:
         task = self._narrowed(task)
         draw_forget, draw_hold = partial(self._draw_forget, task), partial(self._draw_hold, task)
-        plan = [Phase("forget", len(task.parts.forget), draw_forget, self._forget_loss, self.batch)]
+        batch = max(1, min(self.batch, len(task.parts.forget) // self.least_steps))
+        plan = [Phase("forget", self._forgotten_now(task), draw_forget, self._forget_loss, batch)]
         if self.phases == "two" and not self.without_disjoint and len(task.parts.disjoint):
-            size = self._held_now(task)
-            plan.append(Phase("hold", size, draw_hold, self._hold_loss, self.hold_factor * self.batch))
+            plan.append(Phase("hold", self._held_now(task), draw_hold, self._hold_loss, self.hold_factor * batch))
         return plan
 
     def _draw_forget(self, task: Task, generator: np.random.Generator) -> Samples:
         """Each forget pair x with a partner and, with wide anchors, a negative of its query, other kept pairs, and a
         negative of the query of each."""
-        forget = task.parts.forget
+        forget = np.resize(task.parts.forget, (self._forgotten_now(task), 2))
         partner, has_partner = task.parts.draw_partners(forget, generator)
         roles = [all_present(forget), (partner, has_partner & (not self.without_entangled))]
         if self.anchors == "wide":
@@ -110,11 +112,11 @@ class Cocol(Method):
             roles.append(task.negatives.draw(forget[:, 0], generator))
             for kept, has_kept in draws:
                 negative, has_negative = task.negatives.draw(kept[:, 0], generator)
-                roles += [(kept, has_kept), (negative, has_kept & has_negative)][: 1 + self.kept_negatives]
+                roles += [(kept, has_kept), (negative, has_kept & has_negative)]
         return Samples.of(*roles, teacher=task.teacher)
 
     def _narrowed(self, task: Task) -> Task:
-        return task.holding(max(LEAST_HELD, self.held_disjoint * len(task.parts.forget))).glancing(self.looked_at)
+        return task.holding(max(LEAST_KNOWN, self.held_disjoint * len(task.parts.forget))).glancing(self.looked_at)
 
     def _held(self, task: Task) -> Pairs:
         sides = [
@@ -136,8 +138,12 @@ class Cocol(Method):
         pairs = disjoint[generator.permutation(len(disjoint))[: self._held_now(task)]]
         return Samples.of(all_present(pairs), task.negatives.draw(pairs[:, 0], generator), teacher=task.teacher)
 
+    def _forgotten_now(self, task: Task) -> int:
+        """Each forget pair once; the few of a very small request again and again."""
+        return max(self.least_steps, len(task.parts.forget))
+
     def _held_now(self, task: Task) -> int:
-        return min(len(task.parts.disjoint), max(LEAST_HELD, self.held_an_epoch * len(task.parts.forget)))
+        return min(len(task.parts.disjoint), self.held_an_epoch * self._forgotten_now(task))
 
     def _forget_loss(self, scored: Scored) -> Tensor:
         """The forget pairs fall to the lowest of their query; the other roles stay where the teacher has them."""
