@@ -333,7 +333,13 @@ def test_losing_more_than_keep_at_least_exits_with_3_and_keeps_the_model(
     """Steps far too large, and nothing held in place."""
     out = tmp_path / "harmed"
     command = ("forget", ranker, collection, "--removal", removal, "--target", "50%", "--out", out, "--quiet")
-    careless = ("learning_rate=0.03", "anchors=paper", "without_entangled=true", "without_disjoint=true")
+    careless = (
+        "learning_rate=0.03",
+        "least_steps=1",
+        "anchors=paper",
+        "without_entangled=true",
+        "without_disjoint=true",
+    )
     settings = [item for setting in careless for item in ("--set", setting)]
     status, said = ran(*command, *settings, "--keep-at-least", 1.0)
     record = record_of(out)

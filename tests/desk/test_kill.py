@@ -53,12 +53,9 @@ def check(folder: Path) -> None:
     assert not [*folder.rglob("*.partial-*")]
 
 
-def test_a_run_that_is_killed_five_times_goes_on(dense: Collection, encoder: Path, tmp_path: Path) -> None:
-    assert kill(tmp_path, dense, encoder, 5) >= 1
-    check(tmp_path)
-
-
-@pytest.mark.slow
-def test_a_run_that_is_killed_twenty_times_goes_on(dense: Collection, encoder: Path, tmp_path: Path) -> None:
-    assert kill(tmp_path, dense, encoder, 20) >= 1
+@pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_run_that_is_killed_again_and_again_goes_on(
+    dense: Collection, encoder: Path, tmp_path: Path, times: int
+) -> None:
+    assert kill(tmp_path, dense, encoder, times) >= 1
     check(tmp_path)

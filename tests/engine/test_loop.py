@@ -176,7 +176,7 @@ def test_pauses_within_an_epoch(every: int, epochs: list[float]) -> None:
     parts = forgetting(collection, queries=[0, 1])
     original = random_table(collection, 0)
     sizes = [-(-len(pairs) // steps) for pairs, steps in ((parts.forget, 3), (parts.disjoint, 2))]
-    forget, hold = Cocol().plan(task_of(collection, parts, original))
+    forget, hold = Cocol(least_steps=1, held_an_epoch=100).plan(task_of(collection, parts, original))
     plan = [replace(forget, batch=sizes[0]), replace(hold, batch=sizes[1])]
     students = [copy.deepcopy(original) for _ in range(2)]
     (whole, paused) = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from unrank.forgetting.train import Trained, train
 from unrank.methods.cocol import Cocol
 from unrank.methods.retrain import Retrain
 
-FAST = Cocol(learning_rate=1e-3, batch=16)
+FAST = Cocol(learning_rate=1e-3, batch=16, least_steps=1, held_an_epoch=100)
 """Steps large enough that a tiny ranker forgets within a few epochs."""
 
 QUICK_TRAINING = Retrain(learning_rate=1e-3, epochs=6, enough=0.9, negatives=4, batch=48)
@@ -60,6 +61,4 @@ def forgotten(trained: Trained, dense: Collection, removal: Removal, target: flo
 @pytest.fixture(scope="session")
 def briefly(trained: Trained, dense: Collection) -> Callable[[Removal], Forgotten]:
     """Forgetting that never gets there: two epochs towards a target out of reach."""
-    return lambda removal: forget(
-        trained.ranker, dense, removal, method=Cocol(learning_rate=1e-3, batch=16, epochs=2), target=0.01
-    )
+    return lambda removal: forget(trained.ranker, dense, removal, method=replace(FAST, epochs=2), target=0.01)
