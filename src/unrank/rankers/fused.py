@@ -93,7 +93,7 @@ def layer_of(
 
 
 def embed(ids: Tensor, places: Tensor, types: Tensor | None, embeddings: Any) -> Tensor:
-    """What a BERT-like family makes of token ids, their places and types: the norm of three sums. Without a way back.
+    """What a BERT-like family makes of token ids, their places and types: the norm of a sum. Without a way back.
 
     each [tokens] -> [tokens, size]
     """
