@@ -7,7 +7,7 @@ every neural one has to beat.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -52,30 +52,27 @@ class Bm25:
         return cls([text for chunk in texts.batches() for text in as_texts(chunk)])
 
     def best(self, queries: Sequence[str], most: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        """For each query the rows with a score above zero, best first, and their scores."""
-        most = min(most, self._size)
+        """For each query the rows with a score above zero, best first, and their scores.
+
+        Of rows that score alike the first come first, at the end of the list too: it is the same on every machine.
+        """
         for start in range(0, len(queries), QUERIES_A_BATCH):
-            batch = queries[start : start + QUERIES_A_BATCH]
-            for rows, scores in self._retrieve(batch, most):
-                order = np.lexsort((rows, -scores))
-                kept = order[scores[order] > 0]
-                yield rows[kept].astype(np.int64), scores[kept]
+            for tokens in self._tokens(queries[start : start + QUERIES_A_BATCH]):
+                scores = self._scores(tokens)
+                rows = np.flatnonzero(scores > 0)
+                if len(rows) > most > 0:
+                    rows = rows[scores[rows] >= np.partition(scores[rows], -most)[-most]]
+                rows = rows[np.lexsort((rows, -scores[rows]))][:most]
+                yield rows, scores[rows]
 
     def scores(self, query: str, rows: NDArray[np.integer]) -> NDArray[np.float32]:
         """The score of each of these rows for one query."""
-        tokens = self._tokens([query])[0]
-        if self._empty or not tokens:
-            return np.zeros(len(rows), np.float32)
-        return np.asarray(self._index.get_scores(tokens)[rows], np.float32)
+        return np.asarray(self._scores(self._tokens([query])[0])[rows])
 
-    def _retrieve(self, queries: Sequence[str], most: int) -> Iterable[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        if self._empty or most == 0:
-            none = np.empty(0, np.int64), np.empty(0, np.float32)
-            return [none] * len(queries)
-        found = self._index.retrieve(
-            self._tokens(queries), k=most, show_progress=False, n_threads=0, backend_selection="numpy"
-        )
-        return zip(found.documents, found.scores, strict=True)
+    def _scores(self, tokens: list[str]) -> NDArray[np.float32]:
+        if self._empty or not tokens:
+            return np.zeros(self._size, np.float32)
+        return np.asarray(self._index.get_scores(tokens), np.float32)
 
     def _tokens(self, queries: Sequence[str]) -> list[list[str]]:
         return list(bm25s.tokenize(queries, stopwords="en", return_ids=False, show_progress=False))
