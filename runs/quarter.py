@@ -49,7 +49,7 @@ def row(cell: Cell) -> list[Value]:
         figure(run.after["forget"].mrr),
         *(figure(cell.kept(of)) for of in KEPT),
         figure(run.epochs, ".2g"),
-        figure(run.seconds, ".1f"),
+        figure(run.seconds if cell.alone else None, ".1f"),
         figure(cell.time, ".2f"),
         *came_back(run.recovered, run.after["forget"].mrr),
         *(came_back(retrained.recovered, retrained.after["forget"].mrr) if retrained else came_back(None, 0.0)),

@@ -6,10 +6,12 @@ import json
 import re
 import shlex
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+import unrank
 from tests.tiny import make_learnable_beir
 from unrank.cli.main import run
 
@@ -69,8 +71,13 @@ def test_the_python_lines(home: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert (home / "clean-ranker" / "model.safetensors").is_file()
 
 
-def test_the_example_forgets_a_document(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_forgets_a_document(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from examples.forget_a_document import main
+
+    short = unrank.make_method("cocol", {"epochs": "2"})
+    monkeypatch.setattr(unrank, "forget", partial(unrank.forget, method=short))
 
     assert run(["import", "beir:my-data", "--out", "my-collection"]) == 0
     train = ["--ranker", "bi-encoder", "--out", "my-ranker", "--set", "epochs=1", "--quiet"]

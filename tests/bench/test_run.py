@@ -58,6 +58,7 @@ def test_a_cell_says_what_it_is(done: tuple[Path, dict[str, dict[str, Any]]]) ->
         assert files["name"] == planned[label].name
         assert (cell["collection"], cell["ranker"], cell["base"]) == ("tiny", "bi-encoder", "tiny")
         assert cell["took"] > 0
+        assert cell["jobs"] == 1
         assert set(cell["original"]) == {"epochs", "seconds", "learned"}
     assert [cells[label]["cell.json"]["target"] for label in ("retrain", "cocol", "ssd")] == [
         None, "destination-2", None,

@@ -208,6 +208,18 @@ def test_a_cell_without_a_retrained_ranker_is_still_shown(tmp_path: Path) -> Non
     assert tables[0].rows[0][5].text == ""
 
 
+@pytest.mark.parametrize("crowded", ["retrain", "cocol"])
+def test_what_shared_the_machine_has_no_time(tmp_path: Path, crowded: str) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol"], ["one"], ["bi-encoder"], [0.25], [0])
+    assert all(cell.time is not None for cell in read_bench(folder).of("cocol"))
+    for path in (folder / "cells").glob("*/cell.json"):
+        told = json.loads(path.read_text())
+        path.write_text(json.dumps(told | {"jobs": 2 if told["method"] == crowded else 1}))
+    assert all(cell.time is None for cell in read_bench(folder).of("cocol"))
+    page, _ = read_page(folder)
+    assert "of what retraining takes" not in str(page)
+
+
 def test_who_hits_the_target_and_wrecks_the_rest_did_not_do_best(tmp_path: Path) -> None:
     folder = write_bench(tmp_path / "bench", ["retrain", "cocol", "neggrad"], ["one"], ["bi-encoder"], [0.25], [0])
     for path in (folder / "cells").glob("*/unrank.json"):

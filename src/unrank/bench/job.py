@@ -34,6 +34,8 @@ class Bench:
     shelf: Shelf
     device: Device
     keep_rankers: bool
+    jobs: int = 1
+    """So many workers share the machine: where there are several, a cell's time says little."""
     deterministic: bool = False
     checkpoint_every: float = EVERY
     resume: bool = True
@@ -60,7 +62,8 @@ class Bench:
             "epochs": record["epochs"],
             "seconds": record["seconds"],
         }
-        self.shelf.put(task, result, perf_counter() - started, trained)
+        told = {"took": perf_counter() - started, "jobs": self.jobs, "original": trained}
+        self.shelf.put(task, result, told)
         return _in_words(result)
 
     def _train(self, original: Original, run: Unfinished) -> str:

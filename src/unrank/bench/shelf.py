@@ -99,11 +99,11 @@ class Shelf:
             raise BadFile(path, "a damaged record; remove its folder, and the cell is run again")
         return record
 
-    def put(self, cell: Cell, result: Forgotten, took: float, original: dict[str, Any]) -> None:
-        """Write a finished cell."""
+    def put(self, cell: Cell, result: Forgotten, told: dict[str, Any]) -> None:
+        """Write a finished cell, and what is told of how it was made."""
         record = _without_hashes(result.record)
         with new_folder(self.cells / cell.name) as folder:
-            write_json(folder / CELL, cell.describe() | {"took": took, "original": original})
+            write_json(folder / CELL, cell.describe() | told)
             write_json(folder / RECORD, record.to_json({}))
             (folder / HISTORY).write_text("".join(json.dumps(line) + "\n" for line in record.history), encoding="utf-8")
             ranks = json.dumps(_ranks(result.before, result.after), separators=(",", ":"))

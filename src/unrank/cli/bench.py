@@ -76,7 +76,7 @@ def bench(
             listener.advance(1 + len(step.fallen))
             listener.say(f"{total - step.tasks_left} of {total}: {in_words(step)}")
 
-        worker = Bench(survey.shelf, device.value, keep_rankers, same_bits, checkpoint_every, resume)
+        worker = Bench(survey.shelf, device.value, keep_rankers, jobs, same_bits, checkpoint_every, resume)
         lost = run_grid(survey, worker, jobs, tell)
     if lost:
         say(f"{count(lost, 'task')} of {total:,} not done; the same command tries again. Records are in {out}")

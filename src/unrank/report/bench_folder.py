@@ -44,13 +44,14 @@ def _cell(folder: Path, told: Mapping[str, Any]) -> Cell:
     try:
         setting = Setting(str(told["collection"]), str(told["ranker"]), str(told["removal"]), float(told["share"]))
         label, target, seed = str(told["label"]), told["target"], int(told["seed"])
+        alone = int(told.get("jobs", 1)) == 1
         if setting.removal not in REMOVALS:
             raise ValueError(f"removal {setting.removal!r}")
         ranks = read_json(folder / "ranks.json")
         found = {name: _ranks(ranks[name]) for name in SETS if ranks.get(name)}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadFile(folder, f"damaged cell: {type(error).__name__} {error}") from error
-    return Cell(folder.name, setting, label, target, seed, read_run(folder), found)
+    return Cell(folder.name, setting, label, target, seed, read_run(folder), found, alone)
 
 
 def _beside(cell: Cell, twin: Cell | None) -> Cell:

@@ -62,6 +62,8 @@ class Cell:
     seed: int
     run: Run
     ranks: Mapping[str, Ranks]
+    alone: bool = True
+    """Whether nothing else was run beside it, so that its time can be told."""
     twin: Cell | None = None
     """The retrained ranker's; a retrained ranker is its own."""
 
@@ -99,8 +101,10 @@ class Cell:
 
     @property
     def time(self) -> float | None:
-        """In times of the retrained ranker's."""
-        return self.run.seconds / self.retrained.seconds if self.retrained and self.retrained.seconds else None
+        """In times of the retrained ranker's, where both had the machine to themselves."""
+        if self.twin is None or not self.twin.run.seconds or not (self.alone and self.twin.alone):
+            return None
+        return self.run.seconds / self.twin.run.seconds
 
 
 @dataclass(frozen=True)
