@@ -83,6 +83,8 @@ def _ending(job: Job, out: Path, log: Path) -> Tally:
     assert process.exitcode in ((2,) if was_whole else (0, 3)), log.read_text()[-2000:]
     result = result_of(out)
     different = {name for name in job.result.keys() | result if job.result.get(name) != result.get(name)}
+    if different:
+        print(f"{job.name} has come to others: {', '.join(sorted(different))}", flush=True)
     records = {name for name in different if name.endswith((".json", ".jsonl"))}
     left = [path for path in out.parent.rglob("*") if "partial" in path.name or path.name.endswith(".unfinished")]
     return Tally(
