@@ -5,7 +5,7 @@ made. After each, every request so far is measured against the target that it wa
 the original. Prints a Markdown table, a row a request, and whether the bar was held; writes one record a line.
 
     python runs/soak.py COLLECTION --out FOLDER [--base MODEL] [--rankers bi-encoder] [--requests 50] [--share 0.1]
-        [--method cocol] [--target unseen]
+        [--method cocol] [--set NAME=VALUE] [--target unseen]
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from shared import Lines, base_of, keep, markdown, parser, show
 
 import unrank
+from unrank.cli.option import read_settings
 from unrank.collection.partition import partition
 from unrank.evaluation.scorecard import Judge, Scorecard
 from unrank.forgetting.forget import KEPT
@@ -96,7 +97,7 @@ def soak(collection: unrank.Collection, kind: str, arguments: argparse.Namespace
             ranker,
             collection,
             request,
-            method=unrank.make_method(arguments.method, ranker=kind),
+            method=unrank.make_method(arguments.method, read_settings(arguments.set), ranker=kind),
             target=arguments.target,
             known=record.to_json({}),
             seed=arguments.seed,
@@ -129,6 +130,7 @@ def main() -> None:
     made.add_argument("--requests", type=int, default=50)
     made.add_argument("--share", type=float, default=0.1)
     made.add_argument("--method", default="cocol")
+    made.add_argument("--set", action="append", metavar="NAME=VALUE", help="a setting of the method")
     made.add_argument("--target", default="unseen")
     arguments = made.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)

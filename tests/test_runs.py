@@ -26,7 +26,7 @@ def test_a_soak_of_three_requests(dense: Collection, encoder: Path, tmp_path: Pa
         str(encoder),
     ]
     done = subprocess.run(
-        [*command, "--requests", "3", "--share", "0.2", "--target", "50%", "--device", "cpu"],
+        [*command, "--requests", "3", "--share", "0.2", "--target", "50%", "--device", "cpu", "--set", "held=2"],
         cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -36,4 +36,5 @@ def test_a_soak_of_three_requests(dense: Collection, encoder: Path, tmp_path: Pa
     assert [row[0] for row in rows] == ["| 1", "| 2", "| 3"]
     assert all(len(row) == 10 for row in rows)
     records = [json.loads(line) for line in (tmp_path / "out" / "records.jsonl").read_text().splitlines()]
+    assert {record["settings"]["held"] for record in records} == {2}
     assert [len(record["removed_before"]) for record in records] == [0, 1, 2]
