@@ -153,8 +153,9 @@ def _removals(folder: Path, collection: Path) -> list[Specimen]:
 def _grids(folder: Path, collection: Path) -> list[Specimen]:
     folder.mkdir()
     text = f"""collections = ["{collection}"]\nrankers = ["duet", "match-pyramid"]\nwords = "random"\nseeds = [0, 1]
+minutes = 2.5\nrecovery = true\nwatch = 3
 [quarter]\nshares = [0.25, 0.1]\nmethods = ["retrain", "cocol,epochs=3", "ssd"]\ndestinations = ["unseen", 0.5]
-[less]\nremovals = ["queries"]\nmethods = ["cocol:paper", "finetune"]\nminutes = 2.5\nrecovery = true\nwatch = 3\n"""
+[less]\nremovals = ["queries"]\nmethods = ["cocol:paper", "finetune"]\n"""
     (folder / "grid.toml").write_text(text)
 
     def read(path: Path) -> Any:
