@@ -13,7 +13,7 @@ import torch
 from tests.table import Listed, TableRanker, as_set, collection_of, forgetting, random_lists, random_table, task_of
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition, split_pairs
-from unrank.engine.loop import Schedule, fit
+from unrank.engine.loop import Schedule, batches_of, fit
 from unrank.engine.runtime import Runtime
 from unrank.engine.samples import Phase, Samples, Scored
 from unrank.engine.tokens import TokenStore
@@ -329,19 +329,24 @@ def test_as_printed_every_disjoint_pair_is_held(shared: Collection) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pairs", "samples", "batch", "steps"),
-    [(1, 16, 1, 16), (10, 16, 1, 16), (40, 40, 2, 20), (100, 100, 6, 17), (2_000, 2_000, 64, 32)],
+    ("pairs", "samples", "batch", "rows", "steps"),
+    [(1, 16, 1, 16, 16), (10, 16, 1, 16, 16), (40, 40, 2, 8, 20), (100, 100, 6, 3, 17), (2_000, 2_000, 64, 1, 32)],
 )
-def test_a_small_request_takes_smaller_steps_and_no_fewer(
-    shared: Collection, pairs: int, samples: int, batch: int, steps: int
+def test_a_small_request_takes_smaller_steps_and_no_fewer_and_holds_as_much_in_each(
+    shared: Collection, pairs: int, samples: int, batch: int, rows: int, steps: int
 ) -> None:
     parts = forgetting(shared, queries=[0])
     request = replace(parts, forget=np.resize(parts.forget, (pairs, 2)))
     forget, hold = plan(shared, request, Cocol())
-    assert (forget.size, forget.batch) == (samples, batch)
-    assert -(-forget.size // forget.batch) == steps and hold.batch == 2 * batch
-    drawn = forget.draw(np.random.default_rng(0))
-    assert len(drawn) == samples and as_set(drawn.pairs[:, 0]) == as_set(request.forget)
+    assert (forget.size, forget.batch) == (rows * samples, rows * batch)
+    assert -(-forget.size // forget.batch) == steps and hold.batch == 2 * forget.batch
+    generator = np.random.default_rng(0)
+    drawn = forget.draw(generator)
+    assert len(drawn) == forget.size and as_set(drawn.pairs[:, 0]) == as_set(request.forget)
+    for taken in batches_of(forget, len(drawn), generator)[:-1]:
+        step = drawn.take(taken)
+        assert step.present[:, PUSHED].sum() == batch
+        assert step.present[:, KEPT].sum() == rows * batch >= Cocol().least_steps
 
 
 def test_presets() -> None:

@@ -54,7 +54,8 @@ class Cocol(Method):
     batch: int = 64
     """Pairs a step at most: forget pairs in the first phase, disjoint ones in the second."""
     least_steps: int = 16
-    """Steps of the first phase: a small request takes smaller ones, because a step moves as far whatever its size."""
+    """Steps of the first phase: a small request takes smaller ones, because a step moves as far whatever its size. Each
+    still holds as many pairs of every kind: what fewer of them ask of all weights is chance."""
     hold_factor: int = 2
     """So many times as many pairs in a step of the second phase."""
     scale: Literal["range", "paper"] = "range"
@@ -95,18 +96,21 @@ class Cocol(Method):
     def plan(self, task: Task) -> Sequence[Phase]:
         task = self._narrowed(task)
         draw_forget, draw_hold = partial(self._draw_forget, task), partial(self._draw_hold, task)
-        batch = max(1, min(self.batch, len(task.parts.forget) // self.least_steps))
-        plan = [Phase("forget", self._forgotten_now(task), draw_forget, self._forget_loss, batch)]
+        rows = self._rows_of_each(task)
+        batch, size = rows * self._batch(task), rows * self._forgotten_now(task)
+        plan = [Phase("forget", size, draw_forget, self._forget_loss, batch, together=rows)]
         if self.phases == "two" and not self.without_disjoint and len(task.parts.disjoint):
             plan.append(Phase("hold", self._held_now(task), draw_hold, self._hold_loss, self.hold_factor * batch))
         return plan
 
     def _draw_forget(self, task: Task, generator: np.random.Generator) -> Samples:
         """Each forget pair x with a partner and, with wide anchors, a negative of its query, other kept pairs, and a
-        negative of the query of each."""
-        forget = np.resize(task.parts.forget, (self._forgotten_now(task), 2))
+        negative of the query of each. If it has several rows, it falls in the first and holds in all of them."""
+        rows = self._rows_of_each(task)
+        forget = np.resize(task.parts.forget, (self._forgotten_now(task), 2)).repeat(rows, axis=0)
         partner, has_partner = task.parts.draw_partners(forget, generator)
-        roles = [all_present(forget), (partner, has_partner & (not self.without_entangled))]
+        falls = np.arange(len(forget)) % rows == 0
+        roles = [(forget, falls), (partner, has_partner & (not self.without_entangled))]
         if self.anchors == "wide":
             draws = [self._draw_kept(task, len(forget), generator) for _ in range(self.held)]
             roles.append(task.negatives.draw(forget[:, 0], generator))
@@ -142,8 +146,15 @@ class Cocol(Method):
         """Each forget pair once; the few of a very small request again and again."""
         return max(self.least_steps, len(task.parts.forget))
 
+    def _batch(self, task: Task) -> int:
+        """How many forget pairs a step takes."""
+        return max(1, min(self.batch, len(task.parts.forget) // self.least_steps))
+
+    def _rows_of_each(self, task: Task) -> int:
+        return -(-self.least_steps // self._batch(task))
+
     def _held_now(self, task: Task) -> int:
-        return min(len(task.parts.disjoint), self.held_an_epoch * self._forgotten_now(task))
+        return min(len(task.parts.disjoint), self.held_an_epoch * self._rows_of_each(task) * self._forgotten_now(task))
 
     def _forget_loss(self, scored: Scored) -> Tensor:
         """The forget pairs fall to the lowest of their query; the other roles stay where the teacher has them."""
