@@ -19,7 +19,7 @@ TWIN = ("fingerprint", "ranker", "base_sha256", "training", "removal", "share", 
 
 
 def read_bench(folder: Path) -> Bench:
-    paths = sorted(path.parent for path in (folder / "cells").glob("*/cell.json"))
+    paths = sorted(path.parent for path in (folder / "cells").glob("[!.]*/cell.json"))
     if not paths:
         raise UnrankError(f"{folder / 'cells'} holds no finished cell: run 'unrank bench' first")
     told = {path: _description(path / "cell.json") for path in paths}
@@ -28,7 +28,7 @@ def read_bench(folder: Path) -> Bench:
     cells = [_beside(cell, yardsticks.get(_twin(told[path]))) for path, cell in read.items()]
     _check_alike(cells)
     _check_settings(list(zip(cells, told.values(), strict=True)))
-    return Bench(sorted(cells, key=lambda cell: (str(cell.setting), cell.label, cell.target or "", cell.seed)))
+    return Bench(sorted(cells, key=lambda cell: (cell.setting.place, cell.label, cell.target or "", cell.seed)))
 
 
 def _description(path: Path) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Radar charts in the paper's form: the forget corner is 1 − |forget MRR − the retrained ranker's test MRR|.
+"""Radar charts in the paper's form: the forget corner is 1 − |forget MRR − the retrained ranker's test MRR|, or − the
+target where a method was given another one.
 
 There are eight corners: four sets, each for queries and for documents removed. The paper's own numbers are drawn alike.
 """
@@ -22,7 +23,8 @@ Corners = Mapping[str, float | None]
 
 
 def mean_radars(bench: Bench) -> list[Drawing]:
-    """One a share, averaged over collections and rankers, as the paper's main figure is."""
+    """One a share, averaged over collections and rankers, as the paper's main figure is: over those that its methods
+    share; where there are none, each over its own."""
     return [
         _radar(bench, f"radar {percent(share)}", f"{percent(share)} removed, ours", cells, ours)
         for share, cells in _by_share(bench).items()
@@ -50,7 +52,7 @@ def radars_of(bench: Bench) -> list[Drawing]:
 
 def ours(cell: Cell) -> Corners:
     kept = {name: measure.mrr for name, measure in cell.run.after.items()}
-    return kept | {"forget": _nearness(cell.distance)}
+    return kept | {"forget": _nearness(cell.missed)}
 
 
 def theirs(cell: Cell) -> Corners:
@@ -64,7 +66,8 @@ def _nearness(distance: float | None) -> float | None:
 
 def _by_share(bench: Bench) -> dict[float, list[Cell]]:
     shares = sorted({setting.share for setting in bench.settings})
-    return {share: [cell for cell in bench.cells if cell.setting.share == share] for share in shares}
+    cells = {share: [cell for cell in bench.cells if cell.setting.share == share] for share in shares}
+    return {share: bench.in_shared_settings(of) or of for share, of in cells.items()}
 
 
 def _radar(bench: Bench, name: str, title: str, cells: Sequence[Cell], corners: Callable[[Cell], Corners]) -> Drawing:
