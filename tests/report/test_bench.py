@@ -210,6 +210,14 @@ def test_methods_are_compared_where_all_were_run(tmp_path: Path) -> None:
     assert f"cocol: 1 {fmean(first):.1%}" in rank_changes(bench).description
 
 
+def test_a_radar_has_no_corner_for_what_nobody_was_asked_for(bench: Bench) -> None:
+    (both, *_) = mean_radars(bench)
+    (one, *_) = mean_radars(Bench([cell for cell in bench.cells if cell.setting.removal == "documents"]))
+    assert "test, queries" in both.description
+    assert "queries" not in one.description
+    assert "none" not in one.description
+
+
 def test_what_a_killed_run_left_half_written_is_no_cell(tmp_path: Path) -> None:
     folder = write_bench(tmp_path / "bench", ["retrain", "cocol"], ["one"], ["bi-encoder"], [0.25], [0])
     half = folder / "cells" / ".0000.partial-x"

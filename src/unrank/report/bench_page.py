@@ -75,6 +75,8 @@ class Standing:
     worst: float
     kept: float | None
     time: float | None
+    timed: int
+    """Of how many cells that is the mean."""
 
     @classmethod
     def of(cls, bench: Bench, name: str) -> Standing | None:
@@ -82,9 +84,9 @@ class Standing:
         gap = mean(cell.run.gap for cell in cells)
         if gap is None:
             return None
-        kept, time = mean(retention(cell) for cell in cells), mean(cell.time for cell in cells)
-        settings = len({cell.setting for cell in cells})
-        return cls(name, len(cells), settings, gap, max(cell.run.gap or 0.0 for cell in cells), kept, time)
+        kept, times = mean(retention(cell) for cell in cells), [cell.time for cell in cells if cell.time is not None]
+        settings, worst = len({cell.setting for cell in cells}), max(cell.run.gap or 0.0 for cell in cells)
+        return cls(name, len(cells), settings, gap, worst, kept, mean(times), len(times))
 
     @property
     def lost(self) -> float:
@@ -112,7 +114,7 @@ def _headline(bench: Bench) -> tuple[str, str, list[Card]]:
     if best.kept is not None:
         cards.append(Card("Kept of the rest", f"{best.kept:.1%}", "of the lower of the original's and retrain's MRR"))
     if best.time is not None:
-        cards.append(Card("Time", f"{best.time:.2f} ×", "of what retraining takes"))
+        cards.append(Card("Time", f"{best.time:.2f} ×", f"of what retraining takes, over {count(best.timed, 'cell')}"))
     others = [f"{standing.name} ({standing})" for standing in steered if standing is not best]
     return verdict, f"Also steered to a target: {'; '.join(others)}." if others else "", cards
 

@@ -1,7 +1,8 @@
 """Radar charts in the paper's form: the forget corner is 1 − |forget MRR − the retrained ranker's test MRR|, or − the
 target where a method was given another one.
 
-There are eight corners: four sets, each for queries and for documents removed. The paper's own numbers are drawn alike.
+There are eight corners: four sets, each for queries and for documents removed; four where one of the two was. The
+paper's own numbers are drawn alike.
 """
 
 from __future__ import annotations
@@ -71,13 +72,14 @@ def _by_share(bench: Bench) -> dict[float, list[Cell]]:
 
 
 def _radar(bench: Bench, name: str, title: str, cells: Sequence[Cell], corners: Callable[[Cell], Corners]) -> Drawing:
+    """Without the corners of a kind of removal that nobody was asked for."""
+    there = [(of, removal) for of, removal in CORNERS if any(cell.setting.removal == removal for cell in cells)]
     polygons = []
     for series in bench.series:
         mine = [cell for cell in cells if bench.name_of(cell) == series]
         values = [
-            mean(corners(cell).get(name) for cell in mine if cell.setting.removal == removal)
-            for name, removal in CORNERS
+            mean(corners(cell).get(of) for cell in mine if cell.setting.removal == removal) for of, removal in there
         ]
         if mine:
             polygons.append(Polygon(series, style_of(bench, series), values))
-    return radar(file_name(name), title, [f"{name}, {removal}" for name, removal in CORNERS], polygons)
+    return radar(file_name(name), title, [f"{of}, {removal}" for of, removal in there], polygons)
