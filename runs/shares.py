@@ -15,7 +15,7 @@ from __future__ import annotations
 from shared import Shown, experiment
 
 from unrank.report.bench_radars import mean_radars, paper_radars, radars_of
-from unrank.report.bench_tables import detail_tables, summary_table
+from unrank.report.bench_tables import detail_tables, paper_table, shared_table, summary_table
 from unrank.report.cell import Bench
 from unrank.report.figure.panels import panels
 
@@ -24,7 +24,8 @@ def show(bench: Bench) -> Shown:
     ours, theirs = mean_radars(bench), paper_radars(bench)
     together = panels("radars", "All collections and rankers together", [*ours, *theirs], columns=len(ours))
     each = panels("radars-each", "Each collection and ranker", radars_of(bench), columns=len(ours))
-    return [together, each], [summary_table(bench), *detail_tables(bench)]
+    tables = [table for table in (summary_table(bench), shared_table(bench), paper_table(bench)) if table]
+    return [together, each], [*tables, *detail_tables(bench)]
 
 
 if __name__ == "__main__":

@@ -206,3 +206,38 @@ def test_cells_that_would_collide(grid: Grid, dense: Collection, tmp_path: Path)
     twice = '[a]\nrecovery = true\nmethods = ["retrain", "cocol"]\n[b]\nmethods = ["finetune"]'
     with pytest.raises(UnrankError, match=r"retrain, seed 0', differ in nothing that a table shows, but in recovery"):
         cells_of(grid(twice))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        'methods = ["cocol,held=2", "cocol,held=02"]',
+        'methods = ["cocol,held=2,batch=8", "cocol,batch=08,held=2"]',
+        'methods = ["cocol,learning_rate=1e-4", "cocol,learning_rate=.0001"]',
+        'methods = ["cocol,train_layers=1", "cocol,train_layers=01"]',
+        'methods = ["cocol"]\ndestinations = [0.5, ".50"]',
+        'methods = ["cocol"]\ndestinations = ["50%", "50.0%"]',
+    ],
+)
+def test_two_spellings_of_a_cell_are_one_cell(grid: Grid, more: str) -> None:
+    with pytest.raises(UnrankError, match=r"two cells of the grid are one: '(.+)' and '\1'; take one out"):
+        cells_of(grid(more))
+
+
+def test_two_spellings_of_a_method_are_one_row_of_a_table(grid: Grid) -> None:
+    parts = '[a]\nshares = [0.1]\nmethods = ["{}"]\n[b]\nshares = [0.2]\nmethods = ["{}"]'
+    spelled = cells_of(
+        grid(parts.format("cocol,held=2,without_disjoint=TRUE", "cocol, without-disjoint=true, held=02"))
+    )
+    assert {cell.label for cell in spelled} == {"retrain", "cocol,held=2,without_disjoint=true"}
+    with pytest.raises(
+        UnrankError, match=r"^'cocol' and 'cocol,held=1' are the same method, settings and all: call it"
+    ):
+        cells_of(grid(parts.format("cocol", "cocol,held=01")))
+    with pytest.raises(UnrankError, match=r"^held is given twice in 'held=2,held=3': take one out"):
+        cells_of(grid('methods = ["cocol,held=2,held=3"]'))
+
+
+def test_a_seed_that_no_library_takes(grid: Grid) -> None:
+    with pytest.raises(UnrankError, match="99999999999999999999 is too large"):
+        cells_of(grid("seeds = [99999999999999999999]"))

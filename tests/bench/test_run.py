@@ -12,10 +12,10 @@ import pytest
 
 import unrank
 from tests.bench.conftest import Grid, RunBench, cells_of
-from unrank.bench.job import Bench, Task, seconds_before
+from unrank.bench.job import Bench, Task, most_jobs, seconds_before
 from unrank.bench.shelf import Shelf
 from unrank.collection.collection import Collection
-from unrank.disk import CHECKPOINT
+from unrank.disk import CHECKPOINT, clear_checkpoints
 from unrank.engine.checkpoint import Checkpoint
 from unrank.engine.unfinished import Unfinished
 from unrank.errors import BadFile, UnrankError
@@ -189,6 +189,16 @@ def test_what_a_cell_took_before_it_was_stopped_counts(tmp_path: Path) -> None:
     assert seconds_before(Unfinished(tmp_path)) == 31.5
 
 
+def test_who_ran_beside_a_cell_before_it_was_stopped_counts(tmp_path: Path) -> None:
+    assert most_jobs(Unfinished(), 2) == most_jobs(Unfinished(tmp_path), 2) == 2
+    assert most_jobs(Unfinished(tmp_path), 1) == 1, "what left no checkpoint begins anew"
+    assert most_jobs(Unfinished(tmp_path), 3) == 3
+    Checkpoint.of({}).save(tmp_path / CHECKPOINT)
+    assert most_jobs(Unfinished(tmp_path), 1) == 3
+    clear_checkpoints(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 class Broken(Finetune):
     name = "broken"
 
@@ -256,3 +266,14 @@ def test_cells_that_a_report_would_take_for_others_are_named(
     assert "1 cell in " in said and f"under the same names, {cells['cocol']['name']} the first" in said
     assert run(["bench", str(folder / "grid.toml"), "--out", str(folder / "out"), "--dry-run"]) == 0
     assert "same names" not in capsys.readouterr().out
+
+
+def test_a_finished_cell_under_another_name_is_told(
+    done: tuple[Path, dict[str, dict[str, Any]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from unrank.cli.main import run
+
+    folder, _ = done
+    (folder / "renamed.toml").write_text((folder / "grid.toml").read_text().replace('"cocol"', '"cocol,held=1"'))
+    assert run(["bench", str(folder / "renamed.toml"), "--out", str(folder / "out"), "--dry-run"]) == 0
+    assert "'cocol,held=1' was run as 'cocol', the same method" in capsys.readouterr().out

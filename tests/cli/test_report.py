@@ -179,8 +179,13 @@ def test_cells_that_cannot_be_read_are_refused(tmp_path: Path, refused: Refused)
     told = json.loads((cell / "cell.json").read_text())
     (cell / "cell.json").write_text(json.dumps(told | {"format": 7}))
     assert "format 7, this unrank reads 1" in refused("report", bench, *out)
-    (cell / "cell.json").write_text(json.dumps(told | {"share": "much"}))
-    assert "damaged cell" in refused("report", bench, *out)
+    for key, value in {"share": "much", "target": ["unseen"], "seed": float("inf"), "jobs": None}.items():
+        (cell / "cell.json").write_text(json.dumps(told | {key: value}))
+        assert "damaged cell" in refused("report", bench, *out)
+    (cell / "cell.json").write_text(json.dumps(told))
+    ranks = json.loads((cell / "ranks.json").read_text())
+    (cell / "ranks.json").write_text(json.dumps(ranks | {"forget": {"before": [1] * 40, "after": [-1] * 40}}))
+    assert "ranks that are no places in a list" in refused("report", bench, *out)
 
 
 def test_details_stay_out_of_the_ranker(

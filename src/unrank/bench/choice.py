@@ -5,6 +5,7 @@ What `unrank forget` asks beside the method's settings stands among them: `cocol
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -33,11 +34,12 @@ def read_choice(text: str, ranker: str, training: Retrain, epochs: int | None) -
     called, _, rest = text.partition(",")
     name, _, preset = (word.strip() for word in called.partition(":"))
     given = read_settings(rest)
-    told = "".join(f",{key}={value}" for key, value in given.items())
-    layers, freeze = given.pop("train_layers", None), cast(Freeze | None, given.pop("freeze", None))
+    named, freeze = given.pop("train_layers", None), cast(Freeze | None, given.pop("freeze", None))
+    layers = read_layers(named) if named is not None else None
     method = make_method(name, given, ranker, preset or None)
     check_freeze(freeze, RANKERS[ranker].ranker, method)
-    label = f"{method.name}{preset and f':{preset}'}{told}"
+    told = {key: getattr(method, key) for key in given} | {"train_layers": layers, "freeze": freeze}
+    label = f"{method.name}{preset and f':{preset}'}{_told(told)}"
     if isinstance(method, Retrain):
         if label != method.name:
             raise UnrankError(
@@ -46,7 +48,22 @@ def read_choice(text: str, ranker: str, training: Retrain, epochs: int | None) -
         return Choice(training, None, label)
     if method.steered and epochs is not None:
         method = make_method(name, {"epochs": str(epochs)} | given, ranker, preset or None)
-    return Choice(method, preset or None, label, read_layers(layers) if layers is not None else None, freeze)
+    return Choice(method, preset or None, label, layers, freeze)
+
+
+def _told(settings: Mapping[str, object]) -> str:
+    """Settings in one order and by their values, so that two spellings of one are one name.
+
+    >>> _told({"held": 4, "learning_rate": 5e-5, "freeze": None, "without_disjoint": True, "batch": 32})
+    ',batch=32,held=4,learning_rate=5e-05,without_disjoint=true'
+    """
+    return "".join(f",{name}={_shown(value)}" for name, value in sorted(settings.items()) if value is not None)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def read_settings(text: str) -> dict[str, str]:
@@ -54,10 +71,13 @@ def read_settings(text: str) -> dict[str, str]:
     >>> read_settings("epochs=3, scale=paper"), read_settings("")
     ({'epochs': '3', 'scale': 'paper'}, {})
     """
-    settings = {}
+    settings: dict[str, str] = {}
     for item in filter(None, (item.strip() for item in text.split(","))):
         name, equals, value = item.partition("=")
         if not equals:
             raise UnrankError(f"{item!r} is no setting: expected name=value, such as epochs=10")
-        settings[name.strip().replace("-", "_")] = value.strip()
+        name = name.strip().replace("-", "_")
+        if name in settings:
+            raise UnrankError(f"{name} is given twice in {text!r}: take one out")
+        settings[name] = value.strip()
     return settings

@@ -20,6 +20,9 @@ from unrank.forgetting.target import check_target_name
 from unrank.methods import METHODS
 from unrank.rankers import ranker_kind
 
+TOO_LARGE = 2**63
+"""No library takes such a seed."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -54,9 +57,12 @@ class Part:
                 raise UnrankError(f"a share of {share:g} cannot be removed: give one between 0 and 1, such as 0.05")
         for target in self.destinations:
             check_target_name(target)
+        object.__setattr__(self, "destinations", tuple(map(_one_spelling, self.destinations)))
         for number in (*self.seeds, self.removal_seed, self.watch):
             if number < 0:
                 raise UnrankError(f"seeds and watch must be 0 or more, not {number}")
+            if number >= TOO_LARGE:
+                raise UnrankError(f"{number} is too large: seeds and watch are less than {TOO_LARGE}")
         Pace(self.check_every, self.minutes)
         if not self.methods:
             object.__setattr__(self, "methods", tuple(METHODS))
@@ -72,6 +78,18 @@ VALUES: Mapping[str, type] = {
 }  # fmt: skip
 KEYS = [field.name for field in fields(Part)]
 KINDS = {str: "a text", float: "a number", int: "a whole number", bool: "true or false"}
+
+
+def _one_spelling(target: str) -> str:
+    """
+    >>> _one_spelling(".50"), _one_spelling("50.0 %"), _one_spelling("unseen")
+    ('0.5', '50%', 'unseen')
+    """
+    number = target.removesuffix("%")
+    try:
+        return f"{float(number):.12g}{target[len(number) :]}"
+    except ValueError:
+        return target
 
 
 def read_grid(path: Path, instead: Mapping[str, str] = MappingProxyType({})) -> dict[str, Part]:

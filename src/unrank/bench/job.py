@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
@@ -51,7 +52,7 @@ class Bench:
             return self._train(task, run) if isinstance(task, Original) else self._run(task, run)
 
     def _run(self, task: Cell, run: Unfinished) -> str:
-        started = perf_counter() - seconds_before(run)
+        started, jobs = perf_counter() - seconds_before(run), most_jobs(run, self.jobs)
         ranker, record = self._original(task.original)
         result = self._forget(task, ranker, record, run)
         kept = self.shelf.rankers / task.name
@@ -62,7 +63,7 @@ class Bench:
             "epochs": record["epochs"],
             "seconds": record["seconds"],
         }
-        told = {"took": perf_counter() - started, "jobs": self.jobs, "original": trained}
+        told = {"took": perf_counter() - started, "jobs": jobs, "original": trained}
         self.shelf.put(task, result, told)
         return _in_words(result)
 
@@ -124,6 +125,18 @@ def seconds_before(run: Unfinished) -> float:
     """What a run had taken by its checkpoint, if it goes on from one."""
     kept = Checkpoint.load(run.folder / CHECKPOINT) if run.folder else None
     return sum(kept.facts.get("clock", {}).values()) if kept else 0.0
+
+
+def most_jobs(run: Unfinished, jobs: int) -> int:
+    """How many cells were run side by side, now or before the run was stopped; kept beside its checkpoint."""
+    if run.folder is None:
+        return jobs
+    path = run.folder / f"{CHECKPOINT}.jobs"
+    with suppress(OSError, ValueError):
+        jobs = max(jobs, int(path.read_text()) if (run.folder / CHECKPOINT).exists() else 0)
+    with suppress(OSError):
+        path.write_text(f"{jobs}")
+    return jobs
 
 
 def _in_words(result: Forgotten) -> str:

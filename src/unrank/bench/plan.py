@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
 from math import prod
@@ -33,6 +33,7 @@ def plan_cells(parts: Mapping[str, Part]) -> list[Cell]:
     opened, hashed = cache(open_collection), cache(base_hash)
     cells: dict[str, Cell] = {}
     described: dict[str, Cell] = {}
+    called: dict[Hashable, str] = {}
     for name, part in parts.items():
         lists = (
             part.collections,
@@ -51,6 +52,7 @@ def plan_cells(parts: Mapping[str, Part]) -> list[Cell]:
             if twin := cells.get(cell.name):
                 raise UnrankError(f"two cells of the grid are one: '{twin}' and '{cell}'; take one out")
             _tell_apart(described, cell)
+            _call_alike(called, cell)
             cells[cell.name] = cell
     needed = {cell.yardstick.name: cell.yardstick for cell in cells.values() if cell.yardstick is not None}
     for cell in needed.values():
@@ -70,6 +72,14 @@ def _tell_apart(described: dict[str, Cell], cell: Cell) -> None:
             f"two cells of the grid, '{cell}', differ in nothing that a table shows, but in {', '.join(differ)}: give "
             "all parts of the grid the same, or make two grids"
         )
+
+
+def _call_alike(called: dict[Hashable, str], cell: Cell) -> None:
+    """Refuse a method that has two names: a table would take it for two."""
+    made = (cell.original.ranker, cell.method, cell.train_layers, cell.freeze)
+    other = called.setdefault(made, cell.label)
+    if other != cell.label:
+        raise UnrankError(f"{other!r} and {cell.label!r} are the same method, settings and all: call it by one name")
 
 
 def _together(cells: Sequence[Cell]) -> list[Cell]:

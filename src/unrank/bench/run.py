@@ -30,6 +30,8 @@ class Survey:
     times: Times
     namesakes: Sequence[str]
     """Finished cells that a table would take for cells of this grid, though they were made with other settings."""
+    renamed: Mapping[str, str]
+    """What this grid calls its finished cells, and what they are called on disk, where that is not the same."""
 
     @classmethod
     def of(cls, cells: Sequence[Cell], out: Path) -> Survey:
@@ -40,7 +42,9 @@ class Survey:
         mine = {cell.name for cell in cells}
         called = {_called(cell.describe()) for cell in cells}
         namesakes = [name for name, told in finished.items() if name not in mine and _called(told) in called]
-        return cls(shelf, cells, frozenset(mine & finished.keys()), Times(finished.values()), namesakes)
+        there = [(cell.label, str(finished[cell.name].get("label"))) for cell in cells if cell.name in finished]
+        renamed = {label: other for label, other in there if label != other}
+        return cls(shelf, cells, frozenset(mine & finished.keys()), Times(finished.values()), namesakes, renamed)
 
     @property
     def without_rankers(self) -> frozenset[str]:

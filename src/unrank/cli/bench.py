@@ -93,6 +93,8 @@ def what_is_ahead(survey: Survey, jobs: int) -> str:
     time = f"about {duration(seconds)}" if seconds is not None else "none is done yet, so the time is not known"
     done = f"{count(len(survey.cells), 'cell')}: {len(survey.finished):,} done"
     ahead = f"{done}, {cells:,} to do, {rankers} to train first; {time}" if cells else done
+    for label, other in survey.renamed.items():
+        ahead += f"\n{label!r} was run as {other!r}, the same method, settings and all: 'unrank report' calls it that"
     if not survey.namesakes:
         return ahead
     first, others = survey.namesakes[0], count(len(survey.namesakes), "cell")

@@ -25,10 +25,11 @@ def style_of(bench: Bench, name: str) -> Style:
 
 
 def mean_tradeoff(bench: Bench) -> Drawing | None:
-    trades = []
+    """Over the settings that the methods share; where there are none, each over its own."""
+    shown, trades = bench.shared if bench.shared.cells else bench, []
     for name in bench.series:
-        cells = bench.of(name)
-        distance = mean(cell.run.gap if cell.target is not None else cell.distance for cell in cells)
+        cells = shown.of(name)
+        distance = mean(cell.missed for cell in cells)
         kept = mean(retention(cell) for cell in cells)
         if distance is not None and kept is not None:
             trades.append(Trade(name, style_of(bench, name), 1 - distance, kept))
@@ -47,11 +48,14 @@ def times(bench: Bench, setting: Setting | None = None) -> Drawing | None:
 
 
 def rank_changes(bench: Bench) -> Drawing:
-    """Where forgotten documents stood for the original, and where they stand for each method, over all cells."""
-    before = [rank for cell in bench.cells for rank in _forgotten(cell).before]
+    """Where forgotten documents stood for the original, and where they stand for each method: over the settings that
+    the methods share; where there are none, each over its own."""
+    shown = bench.shared if bench.shared.cells else bench
+    originals = {(cell.setting, cell.seed): _forgotten(cell).before for cell in shown.cells}
+    before = [rank for ranks in originals.values() for rank in ranks]
     series: list[tuple[str, Style, list[int]]] = [("original", ORIGINAL, before)]
     for name in bench.series:
-        after = [rank for cell in bench.of(name) for rank in _forgotten(cell).after]
+        after = [rank for cell in shown.of(name) for rank in _forgotten(cell).after]
         series.append((name, style_of(bench, name), after))
     return places("Places of forgotten documents", series)
 

@@ -16,10 +16,14 @@ from unrank.report.record import SETS, read_run
 CELL_FORMAT = 1
 TWIN = ("fingerprint", "ranker", "base_sha256", "training", "removal", "share", "removal_seed", "seed")
 """What a cell has in common with the retrained ranker that it is measured by."""
+FORM = {
+    "collection": str, "ranker": str, "removal": str, "share": float, "label": str, "target": (str, None), "seed": int,
+}  # fmt: skip
+MOST_PLACES = 10**9
 
 
 def read_bench(folder: Path) -> Bench:
-    paths = sorted(path.parent for path in (folder / "cells").glob("*/cell.json"))
+    paths = sorted(path.parent for path in (folder / "cells").glob("[!.]*/cell.json"))
     if not paths:
         raise UnrankError(f"{folder / 'cells'} holds no finished cell: run 'unrank bench' first")
     told = {path: _description(path / "cell.json") for path in paths}
@@ -28,7 +32,7 @@ def read_bench(folder: Path) -> Bench:
     cells = [_beside(cell, yardsticks.get(_twin(told[path]))) for path, cell in read.items()]
     _check_alike(cells)
     _check_settings(list(zip(cells, told.values(), strict=True)))
-    return Bench(sorted(cells, key=lambda cell: (str(cell.setting), cell.label, cell.target or "", cell.seed)))
+    return Bench(sorted(cells, key=lambda cell: (cell.setting.place, cell.label, cell.target or "", cell.seed)))
 
 
 def _description(path: Path) -> dict[str, Any]:
@@ -41,17 +45,16 @@ def _description(path: Path) -> dict[str, Any]:
 
 
 def _cell(folder: Path, told: Mapping[str, Any]) -> Cell:
+    if not fits(told, FORM) or not fits(told.get("jobs", 1), int) or told["removal"] not in REMOVALS:
+        raise BadFile(folder, "damaged cell: something in cell.json is missing or of the wrong kind")
+    setting = Setting(told["collection"], told["ranker"], told["removal"], float(told["share"]))
     try:
-        setting = Setting(str(told["collection"]), str(told["ranker"]), str(told["removal"]), float(told["share"]))
-        label, target, seed = str(told["label"]), told["target"], int(told["seed"])
-        alone = int(told.get("jobs", 1)) == 1
-        if setting.removal not in REMOVALS:
-            raise ValueError(f"removal {setting.removal!r}")
         ranks = read_json(folder / "ranks.json")
         found = {name: _ranks(ranks[name]) for name in SETS if ranks.get(name)}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadFile(folder, f"damaged cell: {type(error).__name__} {error}") from error
-    return Cell(folder.name, setting, label, target, seed, read_run(folder), found, alone)
+    alone = told.get("jobs", 1) == 1
+    return Cell(folder.name, setting, told["label"], told["target"], told["seed"], read_run(folder), found, alone)
 
 
 def _beside(cell: Cell, twin: Cell | None) -> Cell:
@@ -69,6 +72,8 @@ def _twin(told: Mapping[str, Any]) -> str:
 def _ranks(value: Mapping[str, Sequence[int]]) -> Ranks:
     if not fits(value, {"before": [int], "after": [int]}):
         raise ValueError("ranks that are no whole numbers")
+    if not all(0 <= rank < MOST_PLACES for side in value.values() for rank in side):
+        raise ValueError("ranks that are no places in a list")
     return Ranks(value["before"], value["after"])
 
 

@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 from unrank.errors import count
 from unrank.report.bench_figures import curves_of, mean_tradeoff, rank_changes, times
 from unrank.report.bench_radars import mean_radars, paper_radars, radars_of
-from unrank.report.bench_tables import detail_tables, making_tables, removed_table, summary_table
+from unrank.report.bench_tables import (
+    detail_note,
+    detail_tables,
+    making_tables,
+    paper_table,
+    removed_table,
+    shared_table,
+    summary_table,
+)
 from unrank.report.cell import Bench
 from unrank.report.compare import mean, retention
 from unrank.report.figure.shape import Drawing
@@ -21,21 +29,22 @@ from unrank.report.wording import told_apart
 
 def bench_page(bench: Bench) -> tuple[Page, list[Table]]:
     """The page, and its tables for those who want them as files."""
-    summary, details, making = summary_table(bench), detail_tables(bench), making_tables(bench)
+    summary = [table for table in (summary_table(bench), shared_table(bench), paper_table(bench)) if table]
+    details, making = detail_tables(bench), making_tables(bench)
     trade, clock, stood = mean_tradeoff(bench), times(bench), rank_changes(bench)
     ours, theirs = mean_radars(bench), paper_radars(bench)
     each, paths = _named_apart(radars_of(bench)), _named_apart(curves_of(bench))
     sections = [
         _summary(bench, summary, [trade, clock]),
         _radars(ours, theirs, each),
-        _removed(removed_table(bench), stood),
-        Section("tables", "Tables", "Setting by setting", [to_html(table) for table in details]),
+        _removed(bench, removed_table(bench), stood),
+        _details(bench, details),
         *([_paths(paths)] if paths else []),
         Section("making", "Making", "How it was made", [to_html(table) for table in making]),
     ]
     drawings = [drawing for drawing in (trade, clock, stood) if drawing] + [*ours, *theirs, *each, *paths]
     verdict, lead, cards = _headline(bench)
-    return Page(_kind(bench), verdict, lead, cards, sections, drawings), [summary, *details]
+    return Page(_kind(bench), verdict, lead, cards, sections, drawings), [*summary, *details]
 
 
 def _named_apart(drawings: Sequence[Drawing]) -> list[Drawing]:
@@ -49,7 +58,7 @@ def _kind(bench: Bench) -> str:
     parts = [
         count(len({s.collection for s in settings}), "collection"),
         count(len({s.ranker for s in settings}), "ranker"),
-        count(len(bench.series), "method"),
+        count(len({cell.label for cell in bench.cells}), "method"),
         count(len(bench.cells), "cell"),
     ]
     return f"A bench: {', '.join(parts)}"
@@ -66,6 +75,8 @@ class Standing:
     worst: float
     kept: float | None
     time: float | None
+    timed: int
+    """Of how many cells that is the mean."""
 
     @classmethod
     def of(cls, bench: Bench, name: str) -> Standing | None:
@@ -73,9 +84,9 @@ class Standing:
         gap = mean(cell.run.gap for cell in cells)
         if gap is None:
             return None
-        kept, time = mean(retention(cell) for cell in cells), mean(cell.time for cell in cells)
-        settings = len({cell.setting for cell in cells})
-        return cls(name, len(cells), settings, gap, max(cell.run.gap or 0.0 for cell in cells), kept, time)
+        kept, times = mean(retention(cell) for cell in cells), [cell.time for cell in cells if cell.time is not None]
+        settings, worst = len({cell.setting for cell in cells}), max(cell.run.gap or 0.0 for cell in cells)
+        return cls(name, len(cells), settings, gap, worst, kept, mean(times), len(times))
 
     @property
     def lost(self) -> float:
@@ -87,12 +98,15 @@ class Standing:
 
 
 def _headline(bench: Bench) -> tuple[str, str, list[Card]]:
-    """What the method that did best has to show, of those that were run in the most settings."""
-    steered = [standing for name in bench.series if (standing := Standing.of(bench, name))]
+    """What the method that did best has to show: best where all were run, or else of those that were run in the most
+    settings."""
+    steered = _standings(bench)
     if not steered:
         return "No method with a target was run.", "", []
     tried = max(standing.settings for standing in steered)
-    best = min((standing for standing in steered if standing.settings == tried), key=lambda standing: standing.lost)
+    compared = _standings(bench.shared) or [standing for standing in steered if standing.settings == tried]
+    first = min(compared, key=lambda standing: standing.lost)
+    best = next(standing for standing in steered if standing.name == first.name)
     verdict = f"{best.name} did best: {best.gap:.3f} from its targets on average"
     verdict += f", with {best.kept:.1%} of the rest kept." if best.kept is not None else "."
     over = f"{best.name}, on average over {count(best.cells, 'cell')}"
@@ -100,26 +114,45 @@ def _headline(bench: Bench) -> tuple[str, str, list[Card]]:
     if best.kept is not None:
         cards.append(Card("Kept of the rest", f"{best.kept:.1%}", "of the lower of the original's and retrain's MRR"))
     if best.time is not None:
-        cards.append(Card("Time", f"{best.time:.2f} ×", "of what retraining takes"))
+        cards.append(Card("Time", f"{best.time:.2f} ×", f"of what retraining takes, over {count(best.timed, 'cell')}"))
     others = [f"{standing.name} ({standing})" for standing in steered if standing is not best]
     return verdict, f"Also steered to a target: {'; '.join(others)}." if others else "", cards
 
 
-def _summary(bench: Bench, table: Table, drawings: Sequence[Drawing | None]) -> Section:
+def _standings(bench: Bench) -> list[Standing]:
+    return [standing for name in bench.series if (standing := Standing.of(bench, name))]
+
+
+def _summary(bench: Bench, tables: Sequence[Table], drawings: Sequence[Drawing | None]) -> Section:
     captions = (
-        "Means over all cells. Forgetting is 1 − the distance from the target, or from retrain's test MRR where a "
+        f"Means {_where(bench)}. Forgetting is 1 − the distance from the target, or from retrain's test MRR where a "
         "method has none; retention is measured by the lower of the original and retrain.",
-        "Time in times of retraining, checks and landing included; the dashed line is retraining.",
+        "Time in times of retraining, checks and landing included, over the cells that had the machine to themselves; "
+        "the dashed line is retraining.",
     )
     shown = [figure(drawing, caption) for drawing, caption in zip(drawings, captions, strict=True) if drawing]
-    content: list[Child] = [side_by_side(*shown), to_html(table)]
+    content: list[Child] = [side_by_side(*shown), *map(to_html, tables)]
     return Section("summary", "Summary", "Method by method", content)
+
+
+def _where(bench: Bench) -> str:
+    """Which cells a figure of all methods is over."""
+    if not bench.shared.cells:
+        return "over the cells of each, for the methods share no setting"
+    return f"over {count(len(bench.shared.settings), 'setting')}, all in which every method was run"
+
+
+def _details(bench: Bench, tables: Sequence[Table]) -> Section:
+    """What is said of all tables stands once."""
+    bare = [to_html(replace(table, note="")) for table in tables]
+    return Section("tables", "Tables", "Setting by setting", [paragraph(detail_note(bench)), *bare])
 
 
 def _radars(ours: Sequence[Drawing], theirs: Sequence[Drawing], each: Sequence[Drawing]) -> Section:
     told = (
-        "In the paper's form: the forget corner is 1 − |forget MRR − retrain's test MRR|, the others are MRRs, each "
-        "for queries and for documents removed. Further out is better."
+        "In the paper's form: the forget corner is 1 − |forget MRR − retrain's test MRR|, or from the target where "
+        "that is another; the others are MRRs, each for queries and for documents removed. Further out is better. A "
+        "chart of several collections and rankers is over those in which all its methods were run, if there are any."
     )
     content: list[Child] = [paragraph(told)]
     for drawing in ours:
@@ -130,10 +163,11 @@ def _radars(ours: Sequence[Drawing], theirs: Sequence[Drawing], each: Sequence[D
     return Section("radars", "Radar charts", "Radar charts", content)
 
 
-def _removed(table: Table, stood: Drawing) -> Section:
+def _removed(bench: Bench, table: Table, stood: Drawing) -> Section:
     caption = (
-        "Where each forget query's first forgotten document stood for the original, and where it stands now, counted "
-        "as the forget MRR counts: among all candidates, other removed documents too, without its other relevant ones."
+        f"All queries {_where(bench)}. Where each forget query's first forgotten document stood for the original, and "
+        "where it stands now, counted as the forget MRR counts: among all candidates, other removed documents too, "
+        "without its other relevant ones."
     )
     return Section(
         "removed", "Removed", "What was removed, and where it stands", [to_html(table), figure(stood, caption)]

@@ -1,6 +1,8 @@
-"""Radar charts in the paper's form: the forget corner is 1 − |forget MRR − the retrained ranker's test MRR|.
+"""Radar charts in the paper's form: the forget corner is 1 − |forget MRR − the retrained ranker's test MRR|, or − the
+target where a method was given another one.
 
-There are eight corners: four sets, each for queries and for documents removed. The paper's own numbers are drawn alike.
+There are eight corners: four sets, each for queries and for documents removed; four where one of the two was. The
+paper's own numbers are drawn alike.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ Corners = Mapping[str, float | None]
 
 
 def mean_radars(bench: Bench) -> list[Drawing]:
-    """One a share, averaged over collections and rankers, as the paper's main figure is."""
+    """One a share, averaged over collections and rankers, as the paper's main figure is: over those that its methods
+    share; where there are none, each over its own."""
     return [
         _radar(bench, f"radar {percent(share)}", f"{percent(share)} removed, ours", cells, ours)
         for share, cells in _by_share(bench).items()
@@ -50,7 +53,7 @@ def radars_of(bench: Bench) -> list[Drawing]:
 
 def ours(cell: Cell) -> Corners:
     kept = {name: measure.mrr for name, measure in cell.run.after.items()}
-    return kept | {"forget": _nearness(cell.distance)}
+    return kept | {"forget": _nearness(cell.missed)}
 
 
 def theirs(cell: Cell) -> Corners:
@@ -64,17 +67,19 @@ def _nearness(distance: float | None) -> float | None:
 
 def _by_share(bench: Bench) -> dict[float, list[Cell]]:
     shares = sorted({setting.share for setting in bench.settings})
-    return {share: [cell for cell in bench.cells if cell.setting.share == share] for share in shares}
+    cells = {share: [cell for cell in bench.cells if cell.setting.share == share] for share in shares}
+    return {share: bench.in_shared_settings(of) or of for share, of in cells.items()}
 
 
 def _radar(bench: Bench, name: str, title: str, cells: Sequence[Cell], corners: Callable[[Cell], Corners]) -> Drawing:
+    """Without the corners of a kind of removal that nobody was asked for."""
+    there = [(of, removal) for of, removal in CORNERS if any(cell.setting.removal == removal for cell in cells)]
     polygons = []
     for series in bench.series:
         mine = [cell for cell in cells if bench.name_of(cell) == series]
         values = [
-            mean(corners(cell).get(name) for cell in mine if cell.setting.removal == removal)
-            for name, removal in CORNERS
+            mean(corners(cell).get(of) for cell in mine if cell.setting.removal == removal) for of, removal in there
         ]
         if mine:
             polygons.append(Polygon(series, style_of(bench, series), values))
-    return radar(file_name(name), title, [f"{name}, {removal}" for name, removal in CORNERS], polygons)
+    return radar(file_name(name), title, [f"{of}, {removal}" for of, removal in there], polygons)

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from unrank.errors import count
 from unrank.report.cell import Bench, Cell, Setting
-from unrank.report.compare import Floor, differs, mean, most_tried, noise
+from unrank.report.compare import ENOUGH, Floor, differs, least_kept, mean, noise, retrained_twice, rivals
 from unrank.report.paper import the_paper
 from unrank.report.record import KEPT, SETS
 from unrank.report.table import ABOUT, DAGGER, Better, Table, Value, figure, mark_best, words
-from unrank.report.wording import file_name, percent
+from unrank.report.wording import file_name, listing, percent
 
-GAP, DISTANCE = "|F\u00a0−\u00a0δ|", "|F\u00a0−\u00a0T(retrain)|"
+GAP, DISTANCE = "|F\u00a0−\u00a0δ|", "|F\u00a0− T(retrain)|"
 COMEBACK = "recovered over retrain"
-SUMMARY_BEST: dict[int, Better] = {2: "least", 4: "least", 5: "most", 6: "most", 7: "most", 8: "least"}
+SUMMARY_BEST: dict[int, Better] = {2: "least", 4: "least", 5: "most", 7: "most", 9: "most", 11: "least"}
 DETAIL_BEST: dict[int, Better] = {5: "most", 6: "most", 7: "most", 8: "least", 10: "least"}
 """The columns in which the best is marked, and whether it is the least or the most."""
-BEST_NOTE = (
-    f"Best values of a column, retrain apart, stand out. {DAGGER} differs from retrain (paired bootstrap, 95 %)."
+KEPT_HEAD = [f"{name} {word}" for name in "EDT" for word in ("kept", "least")]
+BEST_NOTE = "The best of a column, retrain apart, stands out among methods with one aim"
+LETTERS = "F, E, D, T: MRR on forget, entangled, disjoint and test; δ the target"
+KEPT_NOTE = (
+    "Kept: the share of the lower of the original's and retrain's MRR, on average; least: in the cell that kept least, "
+    f"of those that measure the set with {ENOUGH} queries or more."
 )
 NOISE_NOTE = (
     f"{ABOUT} a difference smaller than that: of an MRR from retrain's, of what is kept from the lower of the "
@@ -26,40 +31,81 @@ NOISE_NOTE = (
 
 
 def summary_table(bench: Bench) -> Table:
-    rows, floor, rivals = [], Floor(noise(bench)), most_tried(bench)
-    for name in bench.series:
-        rows.append(_summary_row(name, bench.of(name), floor))
-    for column, better in SUMMARY_BEST.items():
-        rows = _marked(rows, [name in rivals for name in bench.series], column, better)
-    head = ["method", "cells", GAP, "worst", DISTANCE, "E kept", "D kept", "T kept", "time / retrain", COMEBACK]
-    head += ["paper: cells", f"paper: {DISTANCE}", *(f"paper: {name} kept" for name in "EDT")]
+    """Every method over its own cells."""
     note = (
-        "Each row is over its own cells: those over other ones are not to be compared, and the best are marked among "
-        "the methods with the most. F, E, D, T: MRR on forget, entangled, disjoint and test; δ the target. Kept: the "
-        "share of the lower of the original's and retrain's MRR, in the paper's columns of retrain's, over the cells "
-        "that it printed. "
+        f"Each row is over its own cells: rows over other ones are not to be compared. {BEST_NOTE} and the same cells. "
+        f"{LETTERS}. {KEPT_NOTE} Time: over the cells that had the machine to themselves. "
         f"{COMEBACK.capitalize()}: how much higher F stands than retrain's after an epoch on kept data alone. "
-        f"{noise_note(bench)} {_source()}"
+        f"{noise_note(bench)}"
     )
-    return Table("summary", "All methods, averaged over the cells of each", head, rows, note=note)
+    return _summary(bench, bench, "summary", "All methods, averaged over the cells of each", note)
+
+
+def shared_table(bench: Bench) -> Table | None:
+    """The methods over the same settings, where the summary is not over the same ones already."""
+    shared = bench.shared
+    if not shared.cells or len(shared.settings) == len(bench.settings):
+        return None
+    where = f"{count(len(shared.settings), 'setting')} of {len(bench.settings):,}"
+    caption = f"All methods, averaged over the {where} in which all were run"
+    return _summary(bench, shared, "shared", caption, f"Columns as in the summary. {BEST_NOTE}.")
+
+
+def _summary(bench: Bench, shown: Bench, name: str, caption: str, note: str) -> Table:
+    floor = Floor(noise(bench))
+    rows = {name: _summary_row(name, shown.of(name), floor) for name in shown.series}
+    for column, better in SUMMARY_BEST.items():
+        rows = _marked(rows, rivals(shown), column, better)
+    head = ["method", "cells", GAP, "worst", DISTANCE, *KEPT_HEAD, "time / retrain", COMEBACK]
+    return Table(name, caption, head, [*rows.values()], note=note)
 
 
 def _summary_row(name: str, cells: Sequence[Cell], floor: Floor) -> list[Value]:
-    gaps = [cell.run.gap for cell in cells if cell.target is not None]
-    paper = the_paper()
     return [
         words(name),
-        figure(len(cells), "d"),
-        figure(mean(gaps)),
-        figure(max((gap for gap in gaps if gap is not None), default=None)),
+        *_gaps(cells),
         figure(mean(cell.distance for cell in cells), in_noise=floor.hides_distance(cells)),
-        *(figure(mean(cell.kept(of) for cell in cells), in_noise=floor.hides_loss(cells, of)) for of in KEPT),
+        *_kept(cells, floor),
         figure(mean(cell.time for cell in cells), ".2f"),
         figure(mean(cell.comeback for cell in cells), "+.3f"),
-        figure(sum(paper.printed(cell) is not None for cell in cells) or None, "d"),
-        figure(mean(paper.distance(cell) for cell in cells)),
-        *(figure(mean(paper.kept(cell).get(kept) for cell in cells)) for kept in KEPT),
     ]
+
+
+def _gaps(cells: Sequence[Cell]) -> list[Value]:
+    """How many cells, and how far they are from their targets: on average, and at worst."""
+    gaps = [gap for cell in cells if cell.target is not None and (gap := cell.run.gap) is not None]
+    return [figure(len(cells), "d"), figure(mean(gaps)), figure(max(gaps, default=None))]
+
+
+def _kept(cells: Sequence[Cell], floor: Floor) -> list[Value]:
+    """Of each kept set the mean share that is left, and the least."""
+    pairs = [
+        (figure(mean(c.kept(of) for c in cells), in_noise=floor.hides_loss(cells, of)), figure(least_kept(cells, of)))
+        for of in KEPT
+    ]
+    return [value for pair in pairs for value in pair]
+
+
+def paper_table(bench: Bench) -> Table | None:
+    """Every method beside the paper's, over the cells that it printed; None where it printed none of them."""
+    paper, floor = the_paper(), Floor(noise(bench))
+    rows: list[list[Value]] = []
+    for name in bench.series:
+        if cells := [cell for cell in bench.of(name) if paper.printed(cell)]:
+            distance = figure(mean(cell.distance for cell in cells), in_noise=floor.hides_distance(cells))
+            rows.append([words(name), words("ours"), *_gaps(cells), distance, *_kept(cells, floor)])
+            rows.append([words(name), words("the paper's"), *_printed(cells)])
+    head = ["method", "whose", "cells", GAP, "worst", DISTANCE, *KEPT_HEAD]
+    note = f"Columns as in the summary. The paper prints no original, so its shares are of retrain's. {_source()}"
+    caption = "Beside the paper, over the cells that it printed too"
+    return Table("paper", caption, head, rows, 2, note) if rows else None
+
+
+def _printed(cells: Sequence[Cell]) -> list[Value]:
+    paper = the_paper()
+    kept = [[paper.kept(cell)[name] for cell in cells if name in paper.kept(cell)] for name in KEPT]
+    shares = [figure(value) for of in kept for value in (mean(of), min(of, default=None))]
+    return [figure(len(cells), "d"), words(""), words(""), figure(mean(map(paper.distance, cells))), *shares]
 
 
 def removed_table(bench: Bench) -> Table:
@@ -87,31 +133,36 @@ def _detail_table(bench: Bench, collection: str, removal: str) -> Table:
             rows += _setting_rows(bench, setting)
     head = ["ranker", "share", "method", "δ", "F", "E", "D", "T", DISTANCE, "epochs", "time / retrain", "recovered"]
     head += [f"paper: {name}" for name in "FEDT"]
-    note = f"{BEST_NOTE} Recovered: F after an epoch on kept data alone. {noise_note(bench)} {_source()}"
     return Table(
         file_name(f"{collection} {removal}"),
         f"{collection}, {removal} removed: MRR on the four sets",
         head,
         rows,
         3,
-        note,
+        detail_note(bench),
+    )
+
+
+def detail_note(bench: Bench) -> str:
+    return (
+        f"{LETTERS}. {BEST_NOTE}. {DAGGER} differs from retrain (paired bootstrap, 95 %). Recovered: F after an epoch "
+        f"on kept data alone. {noise_note(bench)} {_source()}"
     )
 
 
 def _setting_rows(bench: Bench, setting: Setting) -> list[list[Value]]:
     """A row a method, means over seeds, the best of each column marked."""
-    rows, rivals, floor = [], [], Floor(noise(bench))
+    floor = Floor(noise(bench))
     originals = [cell for name in bench.series for cell in bench.of(name, setting)]
-    for name in bench.series:
-        if cells := bench.of(name, setting):
-            rows.append(_method_row(setting, name, cells, floor))
-            rivals.append(not cells[0].is_yardstick)
+    rows = {
+        name: _method_row(setting, name, cells, floor) for name in bench.series if (cells := bench.of(name, setting))
+    }
     for column, better in DETAIL_BEST.items():
-        rows = _marked(rows, rivals, column, better)
+        rows = _marked(rows, rivals(bench, setting), column, better)
     before = [figure(mean(_mrr(cell, name, "before") for cell in originals)) for name in SETS]
     blank = [words("")] * 8
     start = [words(setting.ranker), words(percent(setting.share)), words("original"), words(""), *before, *blank]
-    return [start, *rows]
+    return [start, *rows.values()]
 
 
 def _method_row(setting: Setting, name: str, cells: Sequence[Cell], floor: Floor) -> list[Value]:
@@ -138,10 +189,14 @@ def _mrr(cell: Cell, name: str, side: str = "after") -> float | None:
     return measures[name].mrr if name in measures else None
 
 
-def _marked(rows: list[list[Value]], rivals: Sequence[bool], column: int, better: Better) -> list[list[Value]]:
-    """The best of a column marked among those that are rivals."""
-    marked = iter(mark_best([row for row, rival in zip(rows, rivals, strict=True) if rival], column, better))
-    return [next(marked) if rival else row for row, rival in zip(rows, rivals, strict=True)]
+Rows = dict[str, list[Value]]
+
+
+def _marked(rows: Rows, groups: Sequence[Sequence[str]], column: int, better: Better) -> Rows:
+    """The best of a column marked in each group of rivals."""
+    for group in groups:
+        rows = rows | dict(zip(group, mark_best([rows[name] for name in group], column, better), strict=True))
+    return rows
 
 
 def noise_note(bench: Bench) -> str:
@@ -149,7 +204,9 @@ def noise_note(bench: Bench) -> str:
     if not found:
         return "No setting was retrained with two seeds, so the noise of retraining is not known here."
     apart = ", ".join(f"{name} {value:.3f}" for name, value in found.items())
-    return f"Noise floor, the mean difference of two retrained rankers of different seeds: {apart}. {NOISE_NOTE}"
+    where = listing(sorted({setting.collection for setting in retrained_twice(bench)}))
+    told = f"Noise floor, the mean difference of two retrained rankers of different seeds, on {where}: {apart}."
+    return f"{told} {NOISE_NOTE}"
 
 
 def making_tables(bench: Bench) -> list[Table]:
@@ -161,15 +218,16 @@ def making_tables(bench: Bench) -> list[Table]:
     settings = {(bench.name_of(cell), _told(cell)) for cell in bench.cells}
     cells = [
         [words(cell.name), words(str(cell.setting)), words(bench.name_of(cell)), figure(cell.seed, "d"),
-         figure(cell.run.seconds, ".1f")]
+         figure(cell.run.seconds if cell.alone else None, ".1f")]
         for cell in bench.cells
     ]  # fmt: skip
     how = [list(map(words, row)) for row in sorted(settings)]
     hashed = "Cells; a cell's name is a hash of all that it depends on"
+    crowded = "" if all(cell.alone for cell in bench.cells) else "Without seconds: what was run beside other cells."
     return [
         Table("versions", "Versions and devices", ["name", "value"], [list(map(words, fact)) for fact in facts], 2),
         Table("settings", "Settings of each method", ["method", "settings"], how, 2),
-        Table("cells", hashed, ["cell", "setting", "method", "seed", "seconds"], cells, 3),
+        Table("cells", hashed, ["cell", "setting", "method", "seed", "seconds"], cells, 3, crowded),
     ]
 
 

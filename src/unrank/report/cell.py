@@ -17,6 +17,8 @@ from unrank.report.record import Run
 from unrank.report.wording import percent
 
 YARDSTICK = "retrain"
+DESTINATION = "destination-2"
+"""The paper's main one: down to the retrained ranker's test MRR."""
 REMOVALS = ("queries", "documents")
 
 
@@ -28,6 +30,11 @@ class Setting:
     ranker: str
     removal: str
     share: float
+
+    @property
+    def place(self) -> tuple[str, str, float, str]:
+        """Among others in a table."""
+        return self.collection, self.ranker, self.share, self.removal
 
     def __str__(self) -> str:
         return f"{self.collection}, {self.ranker}, {percent(self.share)} of pairs by {self.removal}"
@@ -77,10 +84,16 @@ class Cell:
 
     @property
     def distance(self) -> float | None:
-        """The paper's: from the retrained ranker's test MRR."""
-        if self.retrained is None or "test" not in self.retrained.after:
+        """The paper's: from the retrained ranker's test MRR. Who aims elsewhere has none."""
+        aims_there = self.target in (None, DESTINATION)
+        if not aims_there or self.retrained is None or "test" not in self.retrained.after:
             return None
         return abs(self.run.after["forget"].mrr - self.retrained.after["test"].mrr)
+
+    @property
+    def missed(self) -> float | None:
+        """How far it ended from its target, or from the retrained ranker's test MRR where it has none."""
+        return self.distance if self.target is None else self.run.gap
 
     def lower(self, name: str) -> float | None:
         """What a set is to keep: the lower of the original's and the retrained ranker's MRR."""
@@ -115,7 +128,7 @@ class Bench:
 
     @cached_property
     def settings(self) -> list[Setting]:
-        return sorted({cell.setting for cell in self.cells}, key=lambda s: (s.collection, s.ranker, s.share, s.removal))
+        return sorted({cell.setting for cell in self.cells}, key=lambda setting: setting.place)
 
     @cached_property
     def series(self) -> list[str]:
@@ -130,6 +143,17 @@ class Bench:
     def name_of(self, cell: Cell) -> str:
         """The method's label, with its destination where there are several."""
         return f"{cell.label} → {cell.target}" if self._several_targets and cell.target else cell.label
+
+    @cached_property
+    def shared(self) -> Bench:
+        """The settings in which every method was run; there may be none."""
+        return Bench(self.in_shared_settings(self.cells))
+
+    def in_shared_settings(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Those where every method among these cells was run: there they can be compared."""
+        run = {setting: {self.name_of(cell) for cell in cells if cell.setting == setting} for setting in self.settings}
+        everyone = set().union(*run.values())
+        return [cell for cell in cells if run[cell.setting] == everyone]
 
     def of(self, series: str, setting: Setting | None = None) -> list[Cell]:
         """The cells of a method: of one setting (one a seed), or of all."""

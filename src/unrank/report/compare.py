@@ -11,8 +11,11 @@ from statistics import fmean
 import numpy as np
 
 from unrank.evaluation.interval import paired_interval
-from unrank.report.cell import Bench, Cell, Setting
+from unrank.report.cell import DESTINATION, Bench, Cell, Setting
 from unrank.report.record import KEPT, SETS
+
+ENOUGH = 50
+"""Queries from which on a set of one cell says something by itself."""
 
 
 def mean(values: Iterable[float | None]) -> float | None:
@@ -36,11 +39,21 @@ def differs(cells: Sequence[Cell], name: str) -> bool:
     return not low <= 0 <= high
 
 
-def most_tried(bench: Bench) -> set[str]:
-    """The methods, retrain apart, that were run in the most settings: their means are over the same ones."""
-    cells = {name: bench.of(name) for name in bench.series}
-    tried = {name: len({cell.setting for cell in of}) for name, of in cells.items() if not of[0].is_yardstick}
-    return {name for name, settings in tried.items() if settings == max(tried.values())}
+def rivals(bench: Bench, setting: Setting | None = None) -> list[list[str]]:
+    """The methods that can be compared, in one setting or over all: retrain apart, those of one aim, if they were all
+    run in the same settings."""
+    aims: dict[str, dict[str, frozenset[Setting]]] = defaultdict(dict)
+    for name in bench.series:
+        cells = bench.of(name, setting)
+        if cells and not cells[0].is_yardstick:
+            aims[cells[0].target or DESTINATION][name] = frozenset(cell.setting for cell in cells)
+    return [list(where) for where in aims.values() if len(set(where.values())) == 1]
+
+
+def least_kept(cells: Iterable[Cell], name: str) -> float | None:
+    """Of a set, over the cells that measure it with enough queries to say something."""
+    kept = [cell.kept(name) for cell in cells if name in cell.run.after and cell.run.after[name].queries >= ENOUGH]
+    return min((share for share in kept if share is not None), default=None)
 
 
 def retention(cell: Cell) -> float | None:
@@ -51,7 +64,7 @@ def retention(cell: Cell) -> float | None:
 def noise(bench: Bench) -> dict[str, float]:
     """How far two retrained rankers of different seeds are apart on each set, on average."""
     apart: dict[str, list[float]] = defaultdict(list)
-    for cells in _yardsticks(bench).values():
+    for cells in retrained_twice(bench).values():
         for one, other in combinations(cells, 2):
             for name in SETS:
                 if name in one.run.after and name in other.run.after:
@@ -94,9 +107,10 @@ def _rivals(cells: Iterable[Cell]) -> list[Cell]:
     return [cell for cell in cells if not cell.is_yardstick]
 
 
-def _yardsticks(bench: Bench) -> dict[Setting, list[Cell]]:
+def retrained_twice(bench: Bench) -> dict[Setting, list[Cell]]:
+    """The retrained rankers of each setting that has several."""
     found: dict[Setting, list[Cell]] = defaultdict(list)
     for cell in bench.cells:
         if cell.is_yardstick:
             found[cell.setting].append(cell)
-    return found
+    return {setting: cells for setting, cells in found.items() if len(cells) > 1}

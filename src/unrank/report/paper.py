@@ -13,11 +13,8 @@ from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 
-from unrank.report.cell import YARDSTICK, Cell, Setting
+from unrank.report.cell import DESTINATION, YARDSTICK, Cell, Setting
 from unrank.report.record import KEPT, SETS
-
-DESTINATION = "destination-2"
-"""What the two tables are of: down to the retrained ranker's test MRR."""
 
 FAMILIES = {"msmarco": ("msmarco-passage",), "trec-car": ("trec-car", "car/")}
 """How the names of collections begin that were made of the paper's two."""

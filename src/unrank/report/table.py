@@ -79,9 +79,9 @@ def facts(name: str, rows: Mapping[str, object]) -> Markup:
 
 
 def mark_best(rows: Sequence[Sequence[Value]], column: int, best: Better) -> list[list[Value]]:
-    """The same rows with the best value of a column marked, and all that read the same."""
+    """The same rows with the best value of a column marked, and all that read the same; one alone is not the best."""
     numbers = [number for row in rows if (number := row[column].number) is not None]
-    if not numbers:
+    if len(numbers) < 2:
         return [list(row) for row in rows]
     found = min(numbers) if best == "least" else max(numbers)
     shown = {row[column].text for row in rows if row[column].number == found}
