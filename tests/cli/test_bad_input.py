@@ -294,6 +294,7 @@ def test_a_target_that_is_no_number(
         (("--minutes", "0"), "minutes must be more than 0, not 0"),
         (("--minutes", "nan"), "minutes must be more than 0, not nan"),
         (("--train-layers", "0"), "unknown choice of layers '0'"),
+        (("--train-layers", "²"), "unknown choice of layers '²'"),
         (("--train-layers", "heads"), "unknown choice of layers 'heads': did you mean 'head'"),
         (("--train-layers", "3"), "the encoder has 2 layers, so 3 of them cannot be trained"),
         (("--target", "destination-1"), "is measured on a retrained ranker: name it with --reference"),

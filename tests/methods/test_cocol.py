@@ -330,7 +330,14 @@ def test_as_printed_every_disjoint_pair_is_held(shared: Collection) -> None:
 
 @pytest.mark.parametrize(
     ("pairs", "samples", "batch", "rows", "steps"),
-    [(1, 16, 1, 16, 16), (10, 16, 1, 16, 16), (40, 40, 2, 8, 20), (100, 100, 6, 3, 17), (2_000, 2_000, 64, 1, 32)],
+    [
+        (1, 16, 1, 16, 16),
+        (10, 16, 1, 16, 16),
+        (40, 40, 2, 8, 20),
+        (100, 100, 6, 2, 17),
+        (250, 250, 15, 1, 17),
+        (2_000, 2_000, 64, 1, 32),
+    ],
 )
 def test_a_small_request_takes_smaller_steps_and_no_fewer_and_holds_as_much_in_each(
     shared: Collection, pairs: int, samples: int, batch: int, rows: int, steps: int
@@ -346,7 +353,7 @@ def test_a_small_request_takes_smaller_steps_and_no_fewer_and_holds_as_much_in_e
     for taken in batches_of(forget, len(drawn), generator)[:-1]:
         step = drawn.take(taken)
         assert step.present[:, PUSHED].sum() == batch
-        assert step.present[:, KEPT].sum() == rows * batch >= Cocol().least_steps
+        assert step.present[:, KEPT].sum() == rows * batch > Cocol().least_steps / 2
 
 
 def test_presets() -> None:

@@ -40,7 +40,7 @@ DeviceOption = Annotated[DeviceName, typer.Option("--device", help="Where to com
 Deterministic = Annotated[
     bool, typer.Option("--deterministic", help="The same bits every time on a GPU too, at some cost of speed.")
 ]
-Seed = Annotated[int, typer.Option("--seed", help="What every random choice follows from.", min=0)]
+Seed = Annotated[int, typer.Option("--seed", help="What every random choice follows from.", min=0, max=2**63 - 1)]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print no progress.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Settings = Annotated[

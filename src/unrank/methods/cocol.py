@@ -55,7 +55,7 @@ class Cocol(Method):
     """Pairs a step at most: forget pairs in the first phase, disjoint ones in the second."""
     least_steps: int = 16
     """Steps of the first phase: a small request takes smaller ones, because a step moves as far whatever its size. Each
-    still holds as many pairs of every kind: what fewer of them ask of all weights is chance."""
+    still holds about as many pairs of every kind: what fewer of them ask of all weights is chance."""
     hold_factor: int = 2
     """So many times as many pairs in a step of the second phase."""
     scale: Literal["range", "paper"] = "range"
@@ -151,7 +151,8 @@ class Cocol(Method):
         return max(1, min(self.batch, len(task.parts.forget) // self.least_steps))
 
     def _rows_of_each(self, task: Task) -> int:
-        return -(-self.least_steps // self._batch(task))
+        """How many partners, negatives and other kept pairs are drawn for each forget pair."""
+        return max(1, self.least_steps // self._batch(task))
 
     def _held_now(self, task: Task) -> int:
         return min(len(task.parts.disjoint), self.held_an_epoch * self._rows_of_each(task) * self._forgotten_now(task))

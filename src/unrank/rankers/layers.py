@@ -24,7 +24,7 @@ def read_layers(text: str) -> Layers:
     named: dict[str, Layers] = {"head": "head", "all-but-embeddings": "all-but-embeddings"}
     if text in named:
         return named[text]
-    if text.isdigit() and int(text) > 0:
+    if text.isdecimal() and int(text) > 0:
         return int(text)
     raise UnknownName("choice of layers", text, [*named, "a whole number of layers"])
 

@@ -86,7 +86,7 @@ def read_vectors(path: Path, wanted: Wanted = lambda _: True) -> Vectors:
     width = 0
     for number, line in _lines(path):
         fields = line.split(" ")
-        if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
+        if number == 1 and len(fields) == 2 and all(field.isdecimal() for field in fields):
             continue  # word2vec's own text format begins with how many words and how many numbers
         width = width or len(fields) - 1
         word, numbers = fields[: len(fields) - width], _numbers(fields[len(fields) - width :])
