@@ -23,7 +23,7 @@ from unrank.desk.batch import honoured_in, open_batch
 from unrank.desk.certificate import certificate
 from unrank.desk.gates import gates
 from unrank.desk.holders import Holder, holders, holds, without_names
-from unrank.desk.item import Item, items_of
+from unrank.desk.item import Item, items_of, removal_of
 from unrank.desk.key import Key, key_file
 from unrank.desk.ledger import Ledger
 from unrank.desk.page import certificate_page
@@ -146,6 +146,21 @@ def test_an_older_ranker_forgets_again_what_was_asked_for_before(
     assert recognised(dense, removed_before(read_record(done.out) or {})) == Removal(["query1"], ["doc1"])
 
 
+def test_a_document_with_the_same_id_and_another_text_was_never_asked_for(
+    ledger: Ledger, key: Key, dense: Collection
+) -> None:
+    named = items_of(Removal(["query1"], ["doc1", "doc10"], dense.pair_ids(dense.pairs[-2:])), dense)
+    others = [
+        replace(item, document_text="another text") if item.document and item.document != "doc10" else item
+        for item in named
+    ]
+    for items, honoured in ((others, Removal(["query1"], ["doc10"])), (named, removal_of(named))):
+        id = ledger.add(items, date(2026, 1, 1), date(2026, 2, 1), "other", key).id
+        with ledger.transaction():
+            ledger.move(id, State.FULFILLED)
+        assert honoured_in(ledger, key, dense) == honoured
+
+
 def test_a_gate_that_is_not_passed_leaves_the_request_open(
     ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders
 ) -> None:
@@ -197,6 +212,38 @@ def test_what_holds_it_is_found(dense: Collection, golden: Collection, encoder: 
     [cached] = (tmp_path / "cache").iterdir()
     files = {("file", "notes.txt"), ("file", "rows.jsonl")}
     assert found == files | {("collection", "collection"), ("ranker", "ranker"), ("cache", cached.name)}
+
+
+def test_a_text_whose_title_is_kept_apart_is_found(dense: Collection, tmp_path: Path) -> None:
+    for name, title, text in (
+        ("short", "The windmill", 'Mr "Quixote" of Dulcinea Street owns it, and\nnobody else'),
+        ("long", "A tale of windmills, told in full and with all that belongs to it", "It turns."),
+    ):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"title": title, "text": text}))
+        (tmp_path / f"{name}.csv").write_text('"{}","{}"'.format(*(part.replace('"', '""') for part in (title, text))))
+        items = [Item(document="d", document_text=f"{title} {text}")]
+        found = {Path(holder.path).name for holder in holders([tmp_path], items, dense)}
+        assert found == {f"{name}.jsonl", f"{name}.csv"}
+
+
+def test_a_ranker_of_a_renamed_collection_is_found(orders: Orders, dense: Collection) -> None:
+    items = items_of(Removal(documents=["doc1"]), dense)
+    for trained_on, found in (
+        ({"name": "another", "fingerprint": dense.fingerprint}, True),
+        ({"name": dense.name, "fingerprint": "another"}, True),
+        ({"name": "another", "fingerprint": "another"}, False),
+    ):
+        (Path(orders.ranker) / "unrank.json").write_text(json.dumps({"collection": trained_on}))
+        assert bool(holders([Path(orders.ranker)], items, dense)) is found
+
+
+def test_a_damaged_collection_does_not_tell_its_path_twice(dense: Collection, tmp_path: Path) -> None:
+    damaged = tmp_path / "doc1234" / "collection"
+    damaged.mkdir(parents=True)
+    (damaged / "collection.json").write_text("{")
+    items = [Item(document="doc1234")]
+    [told] = without_names(holders([tmp_path], items, dense), items)
+    assert told.kind == "collection" and "doc1234" not in told.path + told.why
 
 
 def test_caches_are_found_wherever_they_lie(dense: Collection, encoder: Path, tmp_path: Path) -> None:
