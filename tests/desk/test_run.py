@@ -178,6 +178,8 @@ def test_what_a_run_measured_cannot_be_changed_unseen(
     ask(ledger, key, dense, documents=["doc1"])
     fulfil(ledger, path, orders)
     ledger.ask("UPDATE run SET result = replace(result, 'reached', 'Reached')")
+    with pytest.raises(UnrankError, match=r"run 1 is not as its history says in entry 3 \(run passed"):
+        ledger.verify()
     with pytest.raises(UnrankError, match="was changed after it was recorded"):
         certificate(ledger, key, 1)
 

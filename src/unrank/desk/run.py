@@ -157,13 +157,13 @@ def _begun(ledger: Ledger, asked: dict[str, Any], out: Path | None) -> tuple[int
             if before == told and out in (None, Path(place)):
                 return id, Path(place)
             ledger.ask("UPDATE run SET state = 'abandoned' WHERE id = ?", [id])
-            ledger.write("run abandoned", run=id)
+            ledger.write_of_run("abandoned", id)
         [[id]] = ledger.ask("SELECT coalesce(max(id), 0) + 1 FROM run")
         place = out or _beside(asked["ranker"], id)
         for folder in (place, audit_folder(place)):
             check_free(folder)
         ledger.ask("INSERT INTO run (id, state, out, asked) VALUES (?, 'begun', ?, ?)", [id, str(place), told])
-        ledger.write("run begun", run=id, requests=asked["requests"])
+        ledger.write_of_run("begun", id, requests=asked["requests"])
         return id, place
 
 
@@ -256,16 +256,17 @@ def _finish(ledger: Ledger, run: int, out: Path, orders: Orders, batch: Batch, c
 
 def _record(ledger: Ledger, done: Done) -> None:
     told = json.dumps(done.result, ensure_ascii=False)
-    proof: dict[str, Any] = {"run": done.run, "result": hashlib.sha256(told.encode()).hexdigest()}
+    proof = {"result": hashlib.sha256(told.encode()).hexdigest()}
     with ledger.transaction():
         state = "passed" if done.passed else "failed"
         ledger.ask("UPDATE run SET state = ?, result = ? WHERE id = ?", [state, told, done.run])
         if not done.passed:
             failed = [gate.name for gate in done.gates if not gate.passed]
-            ledger.write("run failed", **proof, requests=done.requests, gates=failed)
+            ledger.write_of_run("failed", done.run, **proof, requests=done.requests, gates=failed)
             return
+        ledger.write_of_run("passed", done.run, **proof, requests=done.requests)
         for id in done.requests:
             if ledger.request(id).state is not State.OPEN:
                 raise UnrankError(f"request {id} was ended while the run was under way: run again for the others")
             ledger.ask("UPDATE request SET run = ? WHERE id = ?", [done.run, id])
-            ledger.move(id, State.FULFILLED, **proof)
+            ledger.move(id, State.FULFILLED, run=done.run, **proof)
