@@ -258,6 +258,14 @@ def test_ledgers_that_cannot_be_used(
     assert f"a ledger of version {VERSION + 1}" in refused("desk", "list", "--ledger", ledger)
 
 
+def test_a_folder_is_no_ledger_and_a_team_keeps_none(
+    refused: Refused, collection: Path, ranker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "a folder, not a ledger" in refused("desk", "add", collection, "--document", "doc1", "--ledger", ".")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert "start it without torchrun" in refused("desk", "run", ranker, collection, "--yes")
+
+
 def test_what_is_overdue_stands_in_red(
     collection: Path, tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,50 @@ def test_a_folder_that_somebody_else_made_is_not_taken_for_the_run(
         fulfil(ledger, path, orders)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"method": "magic"}, "unknown method 'magic'"),
+        ({"settings": {"magic": "1"}}, "magic"),
+        ({"target": "7"}, "a target of 7 is outside"),
+        ({"target": "destination-1"}, "name it with --reference"),
+        ({"method": "retrain", "base": None}, "retrain needs the model"),
+        ({"references": ("nowhere",)}, "nowhere"),
+        ({"ranker": "nowhere"}, "nowhere"),
+    ],
+)
+def test_what_cannot_be_run_leaves_no_trace(
+    wrong: dict[str, Any], problem: str, ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders
+) -> None:
+    ask(ledger, key, dense, documents=["doc1"])
+    with pytest.raises(UnrankError, match=problem):
+        run_open(ledger, key_file(path), replace(orders, **wrong))
+    assert ledger.head()[0] == 1 and ledger.ask("SELECT * FROM run") == []
+
+
+def test_requests_that_name_the_same_pairs(ledger: Ledger, key: Key, dense: Collection) -> None:
+    (query, document), *_ = dense.pair_ids(dense.pairs[:1])
+    for named in ({"pairs": [(query, document)]}, {"queries": [query]}, {"documents": [document]}):
+        ask(ledger, key, dense, **named)
+    ledger.add([Item(query=query, query_text="another text")], date(2026, 1, 1), date(2026, 2, 1), "other", key)
+    batch = open_batch(ledger, key, dense, {})
+    assert [request.id for request in batch.requests] == [1, 2, 3]
+    assert [request.id for request in batch.elsewhere] == [4]
+    assert batch.overlaps(dense) == [(1, 2, 1), (1, 3, 1), (2, 3, 1)]
+
+
+def test_a_request_that_fits_another_collection_does_not_hold_up_the_others(
+    ledger: Ledger, key: Key, dense: Collection
+) -> None:
+    """The same ids and texts are there, as a test query, or as a pair that is not trained on."""
+    [(test, document)] = dense.pair_ids(dense.test_pairs[:1])
+    for named in ({"queries": [test]}, {"pairs": [(test, document)]}, {"documents": ["doc1"]}):
+        ask(ledger, key, dense, **named)
+    batch = open_batch(ledger, key, dense, {})
+    assert [request.id for request in batch.elsewhere] == [1, 2]
+    assert len(batch.parts(dense).forget)
+
+
 def test_an_older_ranker_forgets_again_what_was_asked_for_before(
     ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders
 ) -> None:
@@ -184,10 +228,38 @@ def test_what_a_run_measured_cannot_be_changed_unseen(
         certificate(ledger, key, 1)
 
 
-def test_one_run_at_a_time(ledger: Ledger, path: Path) -> None:
-    twice = pytest.raises(UnrankError, match="another run is under way")
-    with only_run(key_file(path)), twice, only_run(key_file(path)):
+def test_one_run_at_a_time(ledger: Ledger, path: Path, tmp_path: Path) -> None:
+    """Whatever path leads to the ledger, and whichever copy of its key is given."""
+    (tmp_path / "other").symlink_to(path)
+    shutil.copy(key_file(path), tmp_path / "copy.key")
+    orders = Orders("ranker", tmp_path / "collection")
+    with only_run(tmp_path / "other"), pytest.raises(UnrankError, match="another run is under way"):
+        run_open(ledger, tmp_path / "copy.key", orders)
+    with only_run(path):
         pass
+    assert not [*tmp_path.glob(".*")]
+
+
+def test_a_run_goes_on_from_another_working_directory(
+    ledger: Ledger,
+    key: Key,
+    path: Path,
+    dense: Collection,
+    orders: Orders,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ask(ledger, key, dense, documents=["doc1"])
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
+        patched.setattr(desk_run, "_audit", lambda *_: 1 / 0)
+        run_open(ledger, key_file(path), replace(orders, ranker="ranker"), Path("new"))
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    done = run_open(ledger, key_file(path), replace(orders, ranker="../below/../ranker"), Path("../new"))
+    assert done is not None and done.run == 1 and done.out == tmp_path / "new"
+    assert {holder["path"] for holder in done.result["holders"]} >= {orders.ranker}
+    ledger.verify()
 
 
 def test_a_request_fits_where_its_ids_have_its_texts(dense: Collection) -> None:
