@@ -306,6 +306,7 @@ def test_a_ranker_of_a_renamed_collection_is_found(orders: Orders, dense: Collec
         ({"name": "another", "fingerprint": dense.fingerprint}, True),
         ({"name": dense.name, "fingerprint": "another"}, True),
         ({"name": "another", "fingerprint": "another"}, False),
+        ({}, True),  # nobody knows
     ):
         (Path(orders.ranker) / "unrank.json").write_text(json.dumps({"collection": trained_on}))
         assert bool(holders([Path(orders.ranker)], items, dense)) is found

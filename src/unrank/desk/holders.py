@@ -113,10 +113,10 @@ def _ranker(folder: Path, removal: Removal, collection: Collection) -> Iterator[
         record = read_record(folder)
     except UnrankError:
         record = None
-    if record is None:
+    trained_on = (record or {}).get("collection")
+    if record is None or not trained_on:
         yield Holder("ranker", str(folder), "has no record, so what it was trained on is not known")
         return
-    trained_on = record.get("collection") or {}
     if trained_on.get("name") != collection.name and trained_on.get("fingerprint") != collection.fingerprint:
         return
     forgotten = recognised(collection, forgotten_before(record))
