@@ -140,7 +140,7 @@ class Ledger:
             values = [received.isoformat(), due.isoformat(), basis]
             insert = "INSERT INTO request (received, due, basis, state) VALUES (?, ?, ?, 'open') RETURNING id"
             [[id]] = self.ask(insert, values)
-            for item in items:
+            for item in sorted(items, key=lambda item: item.kind == "pair"):  # a text removed whole counts as that
                 row = [id, *astuple(item), secrets.token_hex(SALT_BYTES)]
                 self.ask("INSERT INTO named VALUES (?, ?, ?, ?, ?, ?)", row)
                 for kind, hashed in key.hashes(item):
