@@ -193,6 +193,18 @@ def test_several_pairs(collection: Path, tmp_path: Path) -> None:
         assert {(item.query, item.document) for item in ledger.items(1)} == {one, two}
 
 
+def test_what_stands_in_no_pair_is_said_and_filtered(
+    collection: Path, beir: Path, tmp_path: Path, capsys: Said
+) -> None:
+    ledger = str(tmp_path / "l")
+    assert run(["desk", "add", str(collection), "--document", "doc1", "--document", "more1", "--ledger", ledger]) == 0
+    assert "in no training pair, so that no run changes it" in (said := capsys.readouterr().out)
+    assert said.splitlines()[1].endswith(": 'more1'")
+    assert run(["filter", f"beir:{beir}", "--ledger", ledger, "--out", str(tmp_path / "out")]) == 0
+    kept = {json.loads(line)["_id"] for line in (tmp_path / "out" / "corpus.jsonl").read_text().splitlines()}
+    assert "doc2" in kept and not kept & {"doc1", "more1"}
+
+
 def test_ledgers_that_cannot_be_used(
     refused: Refused, collection: Path, ranker: Path, tmp_path: Path, capsys: Said
 ) -> None:
@@ -209,7 +221,8 @@ def test_ledgers_that_cannot_be_used(
     ):
         assert "no such ledger" in refused("desk", *words, "--ledger", ledger)
     assert run(["desk", "add", str(collection), "--document", "doc1", "--ledger", str(ledger)]) == 0
-    assert "there is no request 7" in refused("desk", "show", 7, "--ledger", ledger)
+    for number in (7, 10**30):
+        assert f"there is no request {number}" in refused("desk", "show", number, "--ledger", ledger)
     assert "request 1 is not fulfilled" in refused("desk", "close", 1, "--ledger", ledger)
     out = tmp_path / "certificate"
     assert "only a fulfilled one" in refused("desk", "certificate", 1, "--out", out, "--ledger", ledger)
@@ -243,6 +256,14 @@ def test_ledgers_that_cannot_be_used(
     with Ledger.open(ledger) as opened:
         opened.ask(f"PRAGMA user_version = {VERSION + 1}")
     assert f"a ledger of version {VERSION + 1}" in refused("desk", "list", "--ledger", ledger)
+
+
+def test_a_folder_is_no_ledger_and_a_team_keeps_none(
+    refused: Refused, collection: Path, ranker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "a folder, not a ledger" in refused("desk", "add", collection, "--document", "doc1", "--ledger", ".")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert "start it without torchrun" in refused("desk", "run", ranker, collection, "--yes")
 
 
 def test_what_is_overdue_stands_in_red(

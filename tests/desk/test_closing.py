@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,3 +80,34 @@ def test_a_reader_in_the_way_is_told(ledger: Ledger, key: Key, path: Path, monke
     reader.close()
     scrub(ledger)
     assert said_in(path.parent, *NAMED) == set()
+
+
+def test_what_is_closed_while_another_is_scrubbed_is_not_passed_over(
+    ledger: Ledger, key: Key, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One process scrubs; just before it is done another closes a request, and dies before it scrubs itself."""
+    first, second = fulfilled(ledger, key, QUERY), fulfilled(ledger, key, DOCUMENT)
+    plain = Ledger.ask
+
+    def ask(self: Ledger, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        found = plain(self, query, values)
+        if "wal_checkpoint" in query and self is ledger:
+            with Ledger.open(path) as other, monkeypatch.context() as dying:
+                dying.setattr(closing, "scrub", lambda _: None)
+                close(other, second)
+        return found
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(Ledger, "ask", ask)
+        close(ledger, first)
+    scrub(ledger)
+    assert said_in(path.parent, QUERY, DOCUMENT) == set()
+
+
+def test_no_hash_in_the_history_tells_what_was_withdrawn(ledger: Ledger, key: Key) -> None:
+    """Even who has the key cannot test a guess."""
+    one, other = (take_in(ledger, key, DOCUMENT).id for _ in range(2))
+    assert ledger.history(one)[0].told["covers"] != ledger.history(other)[0].told["covers"]
+    for id in (one, other):
+        close(ledger, id, State.WITHDRAWN)
+    assert ledger.ask("SELECT * FROM named") == [] == ledger.ask("SELECT * FROM keyed_hash")

@@ -17,6 +17,7 @@ from tests.desk.conftest import DOCUMENT, PAIR, QUERY, take_in
 from unrank.collection.sources.source import Judgement, Raw, Text
 from unrank.desk.columns import kept_row
 from unrank.desk.filter import Tally, _filter_raw, filter_source
+from unrank.desk.item import Item
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import State
@@ -115,6 +116,11 @@ def test_a_column_that_no_pair_is_made_of_lets_nothing_through(row: dict[str, ob
     assert kept_row(row, sieve) is None
     innocent = {name: ["y", "z"] if isinstance(value, list) else value for name, value in row.items() if value != FOUND}
     assert kept_row(innocent, sieve) == innocent
+
+
+def test_a_text_that_is_removed_whole_and_in_a_pair_does_not_pass(ledger: Ledger, key: Key) -> None:
+    take_in(ledger, key, PAIR, Item(document=PAIR.document, document_text=PAIR.document_text))
+    assert Sieve.of(ledger, key).keeps_texts("another query", [RIGHT, "x"]) == [False, True]
 
 
 TEXTS = {

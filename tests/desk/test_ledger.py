@@ -6,20 +6,26 @@ import hmac
 import sqlite3
 import subprocess
 import sys
-from datetime import date
+from collections.abc import Iterable
+from dataclasses import astuple
+from datetime import date, timedelta
 from pathlib import Path
 from time import process_time
+from typing import Any
 
 import pytest
 
 from tests.desk.conftest import DOCUMENT, PAIR, QUERY, take_in
 from unrank.cli.main import run
-from unrank.desk.chain import BrokenChain
+from unrank.desk import ledger as ledger_module
+from unrank.desk.chain import START, BrokenChain, Entry, check_chain
 from unrank.desk.closing import close
+from unrank.desk.item import Item
 from unrank.desk.key import Key, key_file, make_key, read_key
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import Basis, State, month_after
-from unrank.desk.schema import APPLICATION, TABLES, VERSION
+from unrank.desk.schema import APPLICATION, MIGRATIONS, VERSION
+from unrank.desk.story import cover
 from unrank.errors import BadFile, UnrankError
 
 ADDER = """
@@ -100,6 +106,14 @@ def test_history_is_only_added_to(ledger: Ledger, key: Key) -> None:
         ("DELETE FROM history WHERE number = 3", "request 3 is not as its history says"),
         ("UPDATE request SET due = '2030-01-01' WHERE id = 2", "request 2 is not as its history says"),
         ("UPDATE request SET state = 'closed' WHERE id = 1", "request 1 is not as its history says"),
+        ("UPDATE request SET run = 7 WHERE id = 1", "request 1 is not as its history says"),
+        ("UPDATE named SET document = 'd' WHERE request = 2", r"request 2 .* in entry 2 \(request 2, added,"),
+        ("UPDATE named SET document_text = 'x' WHERE request = 2", r"request 2 .* in entry 2 \(request 2, added,"),
+        ("DELETE FROM named WHERE request = 2", r"request 2 .* in entry 2 \(request 2, added,"),
+        ("INSERT INTO named VALUES (2, 'q', NULL, 'x', NULL, '')", r"request 2 .* in entry 2 \(request 2, added,"),
+        ("UPDATE keyed_hash SET kind = 'in pair' WHERE request = 2", r"request 2 .* in entry 2 \(request 2, added,"),
+        ("UPDATE keyed_hash SET hash = randomblob(16) WHERE request = 2", r"request 2 .* in entry 2 \("),
+        ("DELETE FROM keyed_hash WHERE request = 2", r"request 2 .* in entry 2 \(request 2, added,"),
     ],
 )
 def test_a_broken_chain_says_where(ledger: Ledger, key: Key, path: Path, statement: str, said: str) -> None:
@@ -118,19 +132,103 @@ def test_a_request_that_was_taken_out(ledger: Ledger, key: Key, path: Path) -> N
         ledger.verify()
 
 
+def test_what_is_left_after_the_end_is_covered_too(ledger: Ledger, key: Key, path: Path) -> None:
+    closed, withdrawn = take_in(ledger, key, QUERY), take_in(ledger, key, DOCUMENT)
+    with ledger.transaction():
+        ledger.move(closed.id, State.FULFILLED)
+    close(ledger, closed.id)
+    close(ledger, withdrawn.id, State.WITHDRAWN)
+    ledger.verify()
+    for statement, said in (
+        ("DELETE FROM keyed_hash", r"request 1 .* in entry 4 \(request 1, closed,"),
+        ("INSERT INTO keyed_hash VALUES (x'00', 2, 'query')", r"request 2 .* in entry 5 \(request 2, withdrawn,"),
+    ):
+        with pytest.raises(BrokenChain, match=said), ledger.transaction():
+            ledger.ask(statement)
+            ledger.verify()
+    ledger.verify()
+
+
+@pytest.mark.parametrize("statement", ["UPDATE run SET {} = 'x'", "UPDATE run SET state = 'passed'", "DELETE FROM run"])
+@pytest.mark.parametrize("column", ["asked", "out", "result"])
+def test_runs_are_covered(ledger: Ledger, statement: str, column: str) -> None:
+    with ledger.transaction():
+        ledger.ask("INSERT INTO run (id, state, out, asked) VALUES (1, 'begun', 'out', '{}')")
+        ledger.write_of_run("begun", 1)
+    ledger.verify()
+    ledger.ask(statement.format(column))
+    with pytest.raises(
+        BrokenChain, match=r"run 1 is not as its history says in entry 1 \(run begun|run 1 is in the hist"
+    ):
+        ledger.verify()
+
+
+def test_who_adds_meanwhile_breaks_no_chain(
+    ledger: Ledger, key: Key, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_in(ledger, key)
+    whole = check_chain
+
+    def checked(entries: Iterable[Entry], name: str) -> str:
+        head = whole(entries, name)
+        with Ledger.open(path) as other:
+            take_in(other, key)
+        return head
+
+    monkeypatch.setattr(ledger_module, "check_chain", checked)
+    ledger.verify()
+
+
+def test_who_looks_is_told_of_what_is_shown(ledger: Ledger, key: Key, path: Path) -> None:
+    for _ in range(2):
+        take_in(ledger, key)
+    changed(path, "UPDATE named SET document = 'd' WHERE request = 1", "UPDATE history SET at = '' WHERE number = 1")
+    ledger.check([2])
+    with pytest.raises(BrokenChain, match="broken at entry 1"):
+        ledger.check([1, 2])
+    ledger.ask("UPDATE request SET due = 'soon' WHERE id = 2")
+    with pytest.raises(BrokenChain, match="request 2 is not as its history says in entry 2"):
+        ledger.check([2])
+    with pytest.raises(UnrankError, match="request 2 was changed beside its history"):
+        ledger.request(2)
+
+
+def test_a_number_that_no_request_has(ledger: Ledger, key: Key, path: Path) -> None:
+    take_in(ledger, key)
+    with pytest.raises(UnrankError, match="there is no request 9999999999999999999999"):
+        ledger.request(9999999999999999999999)
+    assert len(ledger.requests(list(State), most=9999999999999999999999)) == 1
+
+
 def test_a_ledger_of_a_later_version_is_left_alone(ledger: Ledger, path: Path) -> None:
     ledger.ask(f"PRAGMA user_version = {VERSION + 1}")
     with pytest.raises(BadFile, match=f"version {VERSION + 1}; this unrank knows"):
         Ledger.open(path)
 
 
-def test_an_older_ledger_is_brought_up_to_date(path: Path) -> None:
+@pytest.mark.parametrize("version", range(1, VERSION))
+def test_an_older_ledger_is_brought_up_to_date(path: Path, version: int) -> None:
+    key = make_key(key_file(path))
     connection = sqlite3.connect(path)
-    connection.executescript(f"{TABLES} PRAGMA user_version = 1; PRAGMA application_id = {APPLICATION};")
+    connection.executescript("".join(MIGRATIONS[:version]))
+    connection.executescript(f"PRAGMA user_version = {version}; PRAGMA application_id = {APPLICATION};")
+    entry = Entry.after(0, START, 1, "2026", "added", {"received": "2026-01-01", "due": "2026-02-01", "basis": "other"})
+    connection.executescript(f"""
+        INSERT INTO about VALUES ('key', '{key.fingerprint}'), ('unscrubbed', '0');
+        INSERT INTO request VALUES (1, '2026-01-01', '2026-02-01', 'other', 'open', NULL);
+        INSERT INTO named VALUES (1, NULL, 'd1', NULL, 'a text');
+    """)
+    connection.execute("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?)", astuple(entry))
+    connection.commit()
     connection.close()
     with Ledger.open(path) as ledger:
         assert ledger.ask("PRAGMA user_version") == [(VERSION,)]
         assert ("request_by_state",) in ledger.ask("SELECT name FROM sqlite_master WHERE type = 'index'")
+        assert ledger.verify() == entry.hash and ledger.items(1) == [Item(document="d1", document_text="a text")]
+        ledger.check([1])
+        take_in(ledger, key)
+        assert close(ledger, 1, State.WITHDRAWN) is State.WITHDRAWN
+        ledger.verify()
 
 
 def test_what_is_no_ledger(path: Path, tmp_path: Path) -> None:
@@ -190,23 +288,33 @@ def test_four_processes_adding_at_once_lose_nothing(path: Path) -> None:
     assert not [*path.parent.glob(".*")]
 
 
-MANY = "WITH RECURSIVE many(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM many WHERE n < 100000)"
+def fill(ledger: Ledger, requests: int) -> None:
+    """Many requests at once, as `add` would have taken them in, but for their keyed hashes."""
+    taken: dict[str, list[tuple[Any, ...]]] = {"request": [], "named": [], "history": []}
+    before = START
+    for id in range(1, requests + 1):
+        due = (date(2026, 1, 1) + timedelta(days=id % 1_000)).isoformat()
+        request = (id, "2026-01-01", due, "other", "open", None)
+        named = (id, None, f"d{id}", None, f"the text {id}", "salt")
+        told = {"received": "2026-01-01", "due": due, "basis": "other", "covers": cover([request, named])}
+        entry = Entry.after(id - 1, before, id, "2026-01-01", "added", told)
+        before = entry.hash
+        for table, row in zip(taken, (request, named, (*vars(entry).values(),)), strict=True):
+            taken[table].append(row)
+    with ledger.transaction():
+        for table, rows in taken.items():
+            marks = ", ".join("?" * len(rows[0]))
+            ledger._connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
 
 
 def test_a_hundred_thousand_requests(ledger: Ledger, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with ledger.transaction():
-        for table, columns in {
-            "request": "n, '2026-01-01', date('2026-01-01', (n % 1000) || ' days'), 'other', 'open', NULL",
-            "named": "n, NULL, 'd' || n, NULL, 'the text ' || n",
-            "history": "n, n, '2026-01-01', 'added', '{}', '', ''",
-        }.items():
-            ledger.ask(f"{MANY} INSERT INTO {table} SELECT {columns} FROM many")
+    fill(ledger, 100_000)
     for command in (["list"], ["list", "--all", "--most", "100"], ["show", "77777"]):
         began = process_time()
         assert run(["desk", *command, "--ledger", str(path)]) == 0
         assert process_time() - began < 0.5, command
-    said = capsys.readouterr().out
-    assert "document d77777: the text 77777" in said and "99,900 more than shown" in said
+    said = capsys.readouterr()
+    assert "document d77777: the text 77777" in said.out and "99,900 more than shown" in said.out and not said.err
 
 
 def test_withdrawn_leaves_no_hash(ledger: Ledger, key: Key) -> None:

@@ -23,7 +23,7 @@ from unrank.desk.batch import honoured_in, open_batch
 from unrank.desk.certificate import certificate
 from unrank.desk.gates import gates
 from unrank.desk.holders import Holder, holders, holds, without_names
-from unrank.desk.item import Item, items_of
+from unrank.desk.item import Item, items_of, removal_of
 from unrank.desk.key import Key, key_file
 from unrank.desk.ledger import Ledger
 from unrank.desk.page import certificate_page
@@ -131,6 +131,50 @@ def test_a_folder_that_somebody_else_made_is_not_taken_for_the_run(
         fulfil(ledger, path, orders)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"method": "magic"}, "unknown method 'magic'"),
+        ({"settings": {"magic": "1"}}, "magic"),
+        ({"target": "7"}, "a target of 7 is outside"),
+        ({"target": "destination-1"}, "name it with --reference"),
+        ({"method": "retrain", "base": None}, "retrain needs the model"),
+        ({"references": ("nowhere",)}, "nowhere"),
+        ({"ranker": "nowhere"}, "nowhere"),
+    ],
+)
+def test_what_cannot_be_run_leaves_no_trace(
+    wrong: dict[str, Any], problem: str, ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders
+) -> None:
+    ask(ledger, key, dense, documents=["doc1"])
+    with pytest.raises(UnrankError, match=problem):
+        run_open(ledger, key_file(path), replace(orders, **wrong))
+    assert ledger.head()[0] == 1 and ledger.ask("SELECT * FROM run") == []
+
+
+def test_requests_that_name_the_same_pairs(ledger: Ledger, key: Key, dense: Collection) -> None:
+    (query, document), *_ = dense.pair_ids(dense.pairs[:1])
+    for named in ({"pairs": [(query, document)]}, {"queries": [query]}, {"documents": [document]}):
+        ask(ledger, key, dense, **named)
+    ledger.add([Item(query=query, query_text="another text")], date(2026, 1, 1), date(2026, 2, 1), "other", key)
+    batch = open_batch(ledger, key, dense, {})
+    assert [request.id for request in batch.requests] == [1, 2, 3]
+    assert [request.id for request in batch.elsewhere] == [4]
+    assert batch.overlaps(dense) == [(1, 2, 1), (1, 3, 1), (2, 3, 1)]
+
+
+def test_a_request_that_fits_another_collection_does_not_hold_up_the_others(
+    ledger: Ledger, key: Key, dense: Collection
+) -> None:
+    """The same ids and texts are there, as a test query, or as a pair that is not trained on."""
+    [(test, document)] = dense.pair_ids(dense.test_pairs[:1])
+    for named in ({"queries": [test]}, {"pairs": [(test, document)]}, {"documents": ["doc1"]}):
+        ask(ledger, key, dense, **named)
+    batch = open_batch(ledger, key, dense, {})
+    assert [request.id for request in batch.elsewhere] == [1, 2]
+    assert len(batch.parts(dense).forget)
+
+
 def test_an_older_ranker_forgets_again_what_was_asked_for_before(
     ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders
 ) -> None:
@@ -144,6 +188,21 @@ def test_an_older_ranker_forgets_again_what_was_asked_for_before(
     done = fulfil(ledger, path, orders)
     assert done.requests == [2]
     assert recognised(dense, removed_before(read_record(done.out) or {})) == Removal(["query1"], ["doc1"])
+
+
+def test_a_document_with_the_same_id_and_another_text_was_never_asked_for(
+    ledger: Ledger, key: Key, dense: Collection
+) -> None:
+    named = items_of(Removal(["query1"], ["doc1", "doc10"], dense.pair_ids(dense.pairs[-2:])), dense)
+    others = [
+        replace(item, document_text="another text") if item.document and item.document != "doc10" else item
+        for item in named
+    ]
+    for items, honoured in ((others, Removal(["query1"], ["doc10"])), (named, removal_of(named))):
+        id = ledger.add(items, date(2026, 1, 1), date(2026, 2, 1), "other", key).id
+        with ledger.transaction():
+            ledger.move(id, State.FULFILLED)
+        assert honoured_in(ledger, key, dense) == honoured
 
 
 def test_a_gate_that_is_not_passed_leaves_the_request_open(
@@ -163,14 +222,44 @@ def test_what_a_run_measured_cannot_be_changed_unseen(
     ask(ledger, key, dense, documents=["doc1"])
     fulfil(ledger, path, orders)
     ledger.ask("UPDATE run SET result = replace(result, 'reached', 'Reached')")
+    with pytest.raises(UnrankError, match=r"run 1 is not as its history says in entry 3 \(run passed"):
+        ledger.verify()
     with pytest.raises(UnrankError, match="was changed after it was recorded"):
         certificate(ledger, key, 1)
 
 
-def test_one_run_at_a_time(ledger: Ledger, path: Path) -> None:
-    twice = pytest.raises(UnrankError, match="another run is under way")
-    with only_run(key_file(path)), twice, only_run(key_file(path)):
+def test_one_run_at_a_time(ledger: Ledger, path: Path, tmp_path: Path) -> None:
+    """Whatever path leads to the ledger, and whichever copy of its key is given."""
+    (tmp_path / "other").symlink_to(path)
+    shutil.copy(key_file(path), tmp_path / "copy.key")
+    orders = Orders("ranker", tmp_path / "collection")
+    with only_run(tmp_path / "other"), pytest.raises(UnrankError, match="another run is under way"):
+        run_open(ledger, tmp_path / "copy.key", orders)
+    with only_run(path):
         pass
+    assert not [*tmp_path.glob(".*")]
+
+
+def test_a_run_goes_on_from_another_working_directory(
+    ledger: Ledger,
+    key: Key,
+    path: Path,
+    dense: Collection,
+    orders: Orders,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ask(ledger, key, dense, documents=["doc1"])
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
+        patched.setattr(desk_run, "_audit", lambda *_: 1 / 0)
+        run_open(ledger, key_file(path), replace(orders, ranker="ranker"), Path("new"))
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    done = run_open(ledger, key_file(path), replace(orders, ranker="../below/../ranker"), Path("../new"))
+    assert done is not None and done.run == 1 and done.out == tmp_path / "new"
+    assert {holder["path"] for holder in done.result["holders"]} >= {orders.ranker}
+    ledger.verify()
 
 
 def test_a_request_fits_where_its_ids_have_its_texts(dense: Collection) -> None:
@@ -197,6 +286,39 @@ def test_what_holds_it_is_found(dense: Collection, golden: Collection, encoder: 
     [cached] = (tmp_path / "cache").iterdir()
     files = {("file", "notes.txt"), ("file", "rows.jsonl")}
     assert found == files | {("collection", "collection"), ("ranker", "ranker"), ("cache", cached.name)}
+
+
+def test_a_text_whose_title_is_kept_apart_is_found(dense: Collection, tmp_path: Path) -> None:
+    for name, title, text in (
+        ("short", "The windmill", 'Mr "Quixote" of Dulcinea Street owns it, and\nnobody else'),
+        ("long", "A tale of windmills, told in full and with all that belongs to it", "It turns."),
+    ):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"title": title, "text": text}))
+        (tmp_path / f"{name}.csv").write_text('"{}","{}"'.format(*(part.replace('"', '""') for part in (title, text))))
+        items = [Item(document="d", document_text=f"{title} {text}")]
+        found = {Path(holder.path).name for holder in holders([tmp_path], items, dense)}
+        assert found == {f"{name}.jsonl", f"{name}.csv"}
+
+
+def test_a_ranker_of_a_renamed_collection_is_found(orders: Orders, dense: Collection) -> None:
+    items = items_of(Removal(documents=["doc1"]), dense)
+    for trained_on, found in (
+        ({"name": "another", "fingerprint": dense.fingerprint}, True),
+        ({"name": dense.name, "fingerprint": "another"}, True),
+        ({"name": "another", "fingerprint": "another"}, False),
+        ({}, True),  # nobody knows
+    ):
+        (Path(orders.ranker) / "unrank.json").write_text(json.dumps({"collection": trained_on}))
+        assert bool(holders([Path(orders.ranker)], items, dense)) is found
+
+
+def test_a_damaged_collection_does_not_tell_its_path_twice(dense: Collection, tmp_path: Path) -> None:
+    damaged = tmp_path / "doc1234" / "collection"
+    damaged.mkdir(parents=True)
+    (damaged / "collection.json").write_text("{")
+    items = [Item(document="doc1234")]
+    [told] = without_names(holders([tmp_path], items, dense), items)
+    assert told.kind == "collection" and "doc1234" not in told.path + told.why
 
 
 def test_caches_are_found_wherever_they_lie(dense: Collection, encoder: Path, tmp_path: Path) -> None:

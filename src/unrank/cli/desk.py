@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import date
 from enum import StrEnum
@@ -16,7 +17,7 @@ from rich.table import Table
 from unrank.cli import certificate, fulfil
 from unrank.cli.option import AsJson, CollectionFolder, KeyFile, LedgerFile, RemovalFile, RequestNumber
 from unrank.cli.pairs import WithPairs, read_pairs
-from unrank.cli.show import console, say
+from unrank.cli.show import console, say, say_json
 from unrank.desk.chain import BrokenChain
 from unrank.desk.closing import close as close_request
 from unrank.desk.closing import scrub
@@ -24,10 +25,11 @@ from unrank.desk.item import Item
 from unrank.desk.key import key_file
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import PENDING, Basis, Request, State, check_dates, month_after, read_date
-from unrank.errors import UnrankError
+from unrank.errors import UnrankError, listed
 
 if TYPE_CHECKING:
     from unrank.collection.collection import Collection
+    from unrank.collection.partition import Partition
     from unrank.collection.removal import Removal
 
 DESK = "Take requests to be forgotten, fulfil them, and show so."
@@ -79,13 +81,14 @@ def add(
         if (chosen := _chosen(opened, find, choose)) is None:
             return
         named |= chosen
-    partition(opened, named, "the request")
+    parts = partition(opened, named, "the request")
     with Ledger.open(ledger, make_with=key or key_file(ledger)) as desk:
         secret = desk.key(key or key_file(ledger))
         desk.verify()
         scrub(desk)
         request = desk.add(items_of(named, opened), came, until, basis.value, secret)
     say(f"request {request.id}, due {request.due}; written to {ledger}")
+    _tell_of_untrained(opened, parts)
     if removal is not None:
         say(f"{removal} names what is to be forgotten: delete it when the request is closed")
 
@@ -99,10 +102,10 @@ def list_(
     ledger: LedgerFile = Path("desk.ledger"),
 ) -> None:
     """Name the requests, those that are overdue first."""
-    with Ledger.open(ledger) as desk:
-        _tell_if_broken(desk)
-        states = list(State) if everything else list(PENDING)
+    states = list(State) if everything else list(PENDING)
+    with Ledger.open(ledger) as desk, desk.reading():
         requests, counts = desk.requests(states, most), desk.counts()
+        _tell_if_broken(desk, requests)
     today = date.today()
     if as_json:
         print(json.dumps([_told(request, today) for request in requests]))
@@ -120,13 +123,13 @@ def list_(
 
 def show(request: RequestNumber, as_json: AsJson = False, ledger: LedgerFile = Path("desk.ledger")) -> None:
     """Show one request: what it names while it is pending, and its history."""
-    with Ledger.open(ledger) as desk:
-        _tell_if_broken(desk)
+    with Ledger.open(ledger) as desk, desk.reading():
         found, items, entries = desk.request(request), desk.items(request), desk.history(request)
+        _tell_if_broken(desk, [found])
     today = date.today()
     if as_json:
         told = {**_told(found, today), "names": [asdict(item) for item in items]}
-        print(json.dumps({**told, "history": [asdict(entry) for entry in entries]}, ensure_ascii=False))
+        say_json({**told, "history": [asdict(entry) for entry in entries]})
         return
     for name, value in _told(found, today).items():
         say(f"{name:<10}{value}")
@@ -156,10 +159,20 @@ def close(
     say(f"request {request} is {ended}; what it named is no longer in {ledger}")
 
 
-def _tell_if_broken(desk: Ledger) -> None:
-    """Who only looks is told of a broken history, and sees what is there all the same."""
+def _tell_of_untrained(collection: Collection, parts: Partition) -> None:
+    """What a request names beside training pairs no ranker was trained on; it is kept out of new data all the same."""
+    import numpy as np
+
+    sides = ((collection.queries, parts.queries, 0), (collection.documents, parts.documents, 1))
+    outside = [id for texts, rows, side in sides for id in texts.ids(rows[~np.isin(rows, parts.forget[:, side])])]
+    if outside:
+        say(f"in no training pair, so that no run changes it, though 'unrank filter' drops it: {listed(outside)}")
+
+
+def _tell_if_broken(desk: Ledger, requests: Sequence[Request]) -> None:
+    """Who only looks is told where what is shown is not as its history says, and sees what is there all the same."""
     try:
-        desk.verify()
+        desk.check(request.id for request in requests)
     except BrokenChain as error:
         print(f"unrank: {error}; this is shown as it stands, and nothing more is done with it", file=sys.stderr)
 

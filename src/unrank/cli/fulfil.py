@@ -24,6 +24,7 @@ from unrank.cli.option import (
 from unrank.cli.show import duration, say, show_partition
 from unrank.desk.key import key_file
 from unrank.desk.ledger import Ledger
+from unrank.disk import several_processes
 from unrank.errors import UnrankError, count
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ def run(
     """Forget all that is open in one go, audit it, and record it; exit 3 where a gate is not passed."""
     if keep_at_least is not None and not 0 < keep_at_least <= 1:
         raise UnrankError(f"--keep-at-least {keep_at_least:g} is outside (0, 1]")
+    if several_processes():
+        raise UnrankError("a run keeps a ledger, and one process does that: start it without torchrun or accelerate")
     if not yes:
         plan(ranker, collection, look, base, ledger, key, device)
         say("nothing was done: --yes runs it")
@@ -165,12 +168,13 @@ def show_done(done: Done) -> None:
     for gate in done.gates:
         say(f"{gate.name}: {'passed' if gate.passed else 'NOT passed'}; {gate.words}")
     numbers = _numbers(done.requests)
+    out = done.out.relative_to(Path.cwd()) if done.out.is_relative_to(Path.cwd()) else done.out
     if done.passed:
-        say(f"{numbers} fulfilled by run {done.run}; the new ranker is in {done.out}, its audit in {done.out}-audit")
+        say(f"{numbers} fulfilled by run {done.run}; the new ranker is in {out}, its audit in {out}-audit")
         for holder in done.result["holders"]:
             say(f"  still to delete: {holder['kind']} {holder['path']}: {holder['why']}")
     else:
-        say(f"{numbers} still open: run {done.run} did not pass; its ranker is in {done.out} to look at, not to use")
+        say(f"{numbers} still open: run {done.run} did not pass; its ranker is in {out} to look at, not to use")
 
 
 def _nothing(elsewhere: list[int]) -> None:

@@ -58,10 +58,15 @@ def check_chain(entries: Iterable[Entry], name: str) -> str:
     for number, entry in enumerate(entries, 1):
         if entry.number != number:
             raise BrokenChain(f"{name}: the history is broken at entry {number}, which is missing")
-        if entry.before != before or not entry.holds:
-            raise BrokenChain(f"{name}: the history is broken at {entry}: it was changed after it was written")
+        check_entry(entry, name, before)
         before = entry.hash
     return before
+
+
+def check_entry(entry: Entry, name: str, before: str | None = None) -> None:
+    """One entry, and that it follows one with this hash, where that is known."""
+    if before not in (None, entry.before) or not entry.holds:
+        raise BrokenChain(f"{name}: the history is broken at {entry}: it was changed after it was written")
 
 
 def _hash(*parts: object) -> str:

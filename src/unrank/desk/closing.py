@@ -11,6 +11,7 @@ from unrank.desk.request import HONOURED, State
 from unrank.errors import UnrankError
 
 SECOND_STEP = "UPDATE about SET value = ? WHERE name = 'unscrubbed'"
+NOT_DUE = "0"
 
 
 def close(ledger: Ledger, id: int, instead: State | None = None) -> State:
@@ -30,15 +31,16 @@ def close(ledger: Ledger, id: int, instead: State | None = None) -> State:
         ledger.ask("DELETE FROM named WHERE request = ?", [id])
         if ended not in HONOURED:
             ledger.ask("DELETE FROM keyed_hash WHERE request = ?", [id])
-        ledger.ask(SECOND_STEP, ["1"])
         ledger.move(id, ended)
+        ledger.ask(SECOND_STEP, [str(ledger.head()[0])])
     scrub(ledger)
     return ended
 
 
 def scrub(ledger: Ledger) -> None:
     """Write the file anew without what was deleted, and empty its log, if that is due."""
-    if ledger.about("unscrubbed") == "0":
+    due = ledger.about("unscrubbed")
+    if due == NOT_DUE:
         return
     ledger.ask("VACUUM")
     [[busy, _, _]] = ledger.ask("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -47,4 +49,4 @@ def scrub(ledger: Ledger) -> None:
             f"{ledger.path}: closed, but another process still reads the ledger, so that its log could not be emptied: "
             "any later 'unrank desk add', 'run' or 'close' does so"
         )
-    ledger.ask(SECOND_STEP, ["0"])
+    ledger.ask(f"{SECOND_STEP} AND value = ?", [NOT_DUE, due])  # another may have been closed meanwhile

@@ -1,7 +1,7 @@
 """What on disk still holds something that is to be forgotten: collections, rankers, caches, files with its very text.
 
 A ranker holds it if its record says that it was trained on the collection and not that it forgot it since. Files are
-searched for the texts as they stand, or as JSON writes them; what is compressed is not looked into.
+searched for the texts as they stand, or as JSON or CSV writes them; what is compressed is not looked into.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from unrank.errors import UnrankError
 from unrank.forgetting.record import RECORD, forgotten_before, read_record, recognised
 
 NEEDLE = 200
-"""Characters of a text that are looked for."""
+"""Characters of a text that are looked for at most."""
+LEAST_HALF = 20
+"""Characters of half a text that still tell it from others."""
 WEIGHTS = (".safetensors", ".bin", ".pt", ".onnx")
 
 
@@ -102,8 +104,8 @@ def _collection(folder: Path, items: list[Item]) -> Iterator[Holder]:
     try:
         if held := sum(holds(open_collection(folder), items)):
             yield Holder("collection", str(folder), f"holds {held} of {len(items)} named")
-    except UnrankError as error:
-        yield Holder("collection", str(folder), f"cannot be read, so what it holds is not known: {error}")
+    except UnrankError:  # what it says may name a path that tells what was removed
+        yield Holder("collection", str(folder), "cannot be read, so what it holds is not known")
 
 
 def _ranker(folder: Path, removal: Removal, collection: Collection) -> Iterator[Holder]:
@@ -111,11 +113,11 @@ def _ranker(folder: Path, removal: Removal, collection: Collection) -> Iterator[
         record = read_record(folder)
     except UnrankError:
         record = None
-    if record is None:
+    trained_on = (record or {}).get("collection")
+    if record is None or not trained_on:
         yield Holder("ranker", str(folder), "has no record, so what it was trained on is not known")
         return
-    trained_on = record.get("collection") or {}
-    if trained_on.get("name") != collection.name:
+    if trained_on.get("name") != collection.name and trained_on.get("fingerprint") != collection.fingerprint:
         return
     forgotten = recognised(collection, forgotten_before(record))
     if (forgotten | removal) != forgotten:
@@ -126,17 +128,30 @@ def _file(path: Path, needles: list[bytes]) -> Iterator[Holder]:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             if any(content.find(needle) >= 0 for needle in needles):
-                yield Holder("file", str(path), "holds a text as it stands")
+                yield Holder("file", str(path), "holds a text as it stands, or half of one")
     except (OSError, ValueError):  # gone, unreadable, or empty
         return
 
 
 def _needles(items: Sequence[Item]) -> list[bytes]:
-    texts = {text[:NEEDLE] for item in items for text in (item.query_text, item.document_text) if text and text.strip()}
+    texts = {text for item in items for text in (item.query_text, item.document_text) if text and text.strip()}
+    parts = {part for text in texts for part in _parts(text)}
     written = {
-        form for text in texts for form in (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])
+        form
+        for part in parts
+        for form in (part, json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1], part.replace('"', '""'))
     }
     return sorted(form.encode() for form in written)
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    """What a text is looked for by. Where a file keeps its title apart, one half at least is not cut in two.
+
+    >>> _parts("keys"), _parts("The windmill Mr Quixote of Dulcinea Street")
+    (('keys',), ('The windmill Mr Quixo', 'te of Dulcinea Street'))
+    """
+    half = len(text) // 2
+    return (text,) if half < LEAST_HALF else (text[:half][:NEEDLE], text[-half:][-NEEDLE:])
 
 
 def _present(collection: Collection, items: Sequence[Item]) -> list[Item]:

@@ -110,12 +110,15 @@ class Key:
 
 def key_file(ledger: Path) -> Path:
     """Where the key of a ledger lies unless another place is named."""
+    if not ledger.name:
+        raise BadFile(ledger, "a folder, not a ledger: name a file")
     return ledger.with_name(f"{ledger.name}.key")
 
 
 def make_key(path: Path) -> Key:
     """A new key, or the one that another process has made meanwhile."""
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    partial.unlink(missing_ok=True)
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(handle, "w", encoding="ascii") as file:

@@ -1,31 +1,48 @@
 """The ledger: one SQLite file that several processes read and write at once.
 
 What a request names stands in `named` as long as the request is pending; `keyed_hash` is what is left afterwards. Every
-change is one transaction together with its entry in the history, so that a process may die at any time.
+change is one transaction together with its entry in the history, which covers what was changed, so that a process may
+die at any time and nobody can change a row unseen.
 """
 
 from __future__ import annotations
 
+import heapq
 import os
+import secrets
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple
 from datetime import UTC, date, datetime
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from unrank.desk.chain import START, BrokenChain, Entry, check_chain
+from unrank.desk.chain import START, BrokenChain, Entry, check_chain, check_entry
 from unrank.desk.item import HashKind, Item, counts_of
 from unrank.desk.key import Key, make_key, read_key
 from unrank.desk.request import PENDING, Request, State
 from unrank.desk.schema import APPLICATION, MIGRATIONS, VERSION
+from unrank.desk.story import Story, Told, cover
 from unrank.errors import BadFile, UnrankError
 
 WAIT = 60.0
 """Seconds to wait for another process to finish writing."""
 COLUMNS = "id, received, due, basis, state, run"
+ITEM = "query, document, query_text, document_text"
+COVERED = (
+    f"SELECT {COLUMNS} FROM request WHERE id BETWEEN ? AND ? ORDER BY id",
+    f"SELECT request, {ITEM}, salt FROM named WHERE request BETWEEN ? AND ? ORDER BY request, rowid",
+    "SELECT request, hex(hash), kind FROM keyed_hash WHERE request BETWEEN ? AND ? ORDER BY request, hash",
+)
+"""What the history covers of requests."""
+RUN = "SELECT id, state, out, asked, result FROM run"
+SALT_BYTES = 16
+LARGEST = 2**63 - 1
+"""The largest number that SQLite knows."""
 
 
 class Ledger:
@@ -75,6 +92,19 @@ class Ledger:
                 self._connection.execute("ROLLBACK")
                 raise
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """All that is read within is of one moment."""
+        if self._connection.in_transaction:
+            yield
+            return
+        with _told(self.path):
+            self._connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._connection.execute("COMMIT")
+
     def ask(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with _told(self.path):
             return self._connection.execute(query, values).fetchall()
@@ -110,16 +140,17 @@ class Ledger:
             values = [received.isoformat(), due.isoformat(), basis]
             insert = "INSERT INTO request (received, due, basis, state) VALUES (?, ?, ?, 'open') RETURNING id"
             [[id]] = self.ask(insert, values)
-            for item in items:
-                self.ask("INSERT INTO named VALUES (?, ?, ?, ?, ?)", [id, *astuple(item)])
+            for item in sorted(items, key=lambda item: item.kind == "pair"):  # a text removed whole counts as that
+                row = [id, *astuple(item), secrets.token_hex(SALT_BYTES)]
+                self.ask("INSERT INTO named VALUES (?, ?, ?, ?, ?, ?)", row)
                 for kind, hashed in key.hashes(item):
                     self.ask("INSERT OR IGNORE INTO keyed_hash VALUES (?, ?, ?)", [hashed, id, kind])
             told = dict(zip(("received", "due", "basis"), values, strict=True))
-            self.write("added", id, **told, names=counts_of(items))
+            self.write("added", id, **told, names=counts_of(items), covers=self._cover(id))
         return Request(id, received, due, basis, State.OPEN)
 
     def request(self, id: int) -> Request:
-        found = self.ask(f"SELECT {COLUMNS} FROM request WHERE id = ?", [id])
+        found = self.ask(f"SELECT {COLUMNS} FROM request WHERE id = ?", [max(-LARGEST, min(id, LARGEST))])
         if not found:
             raise UnrankError(f"{self.path}: there is no request {id}; 'unrank desk list --all' names those there are")
         return _request(found[0])
@@ -129,7 +160,7 @@ class Ledger:
         query = f"SELECT {COLUMNS} FROM request WHERE state = ? ORDER BY due, id LIMIT ?"
         found: list[Request] = []
         for state in states:
-            left = most if most < 0 else most - len(found)
+            left = most if most < 0 else min(most, LARGEST) - len(found)
             found += [_request(row) for row in self.ask(query, [state, left])]
         return found
 
@@ -139,8 +170,7 @@ class Ledger:
 
     def items(self, request: int) -> list[Item]:
         """What a request names; nothing once it is closed."""
-        columns = "query, document, query_text, document_text"
-        return [Item(*row) for row in self.ask(f"SELECT {columns} FROM named WHERE request = ?", [request])]
+        return [Item(*row) for row in self.ask(f"SELECT {ITEM} FROM named WHERE request = ?", [request])]
 
     def history(self, request: int) -> list[Entry]:
         return [Entry(*row) for row in self.ask("SELECT * FROM history WHERE request = ? ORDER BY number", [request])]
@@ -156,41 +186,68 @@ class Ledger:
     def move(self, id: int, state: State, **details: Any) -> None:
         """Bring a request into another state, and say so in the history."""
         self.ask("UPDATE request SET state = ? WHERE id = ?", [state, id])
-        self.write(str(state), id, **details)
+        self.write(str(state), id, **details, covers=self._cover(id))
+
+    def write_of_run(self, event: str, run: int, **details: Any) -> None:
+        """Say in the history what became of a run, once its row says so."""
+        self.write(f"run {event}", run=run, **details, covers=cover(self.ask(f"{RUN} WHERE id = ?", [run])))
 
     def verify(self) -> str:
-        """The hash of the last entry, or an error that says where history breaks, or which request it contradicts."""
-        added: dict[int, dict[str, Any]] = {}
-        states: dict[int, str] = {}
-
-        def followed() -> Iterator[Entry]:
-            for row in self._connection.execute("SELECT * FROM history ORDER BY number"):
-                yield (entry := Entry(*row))  # believed once its hash was found to hold
-                if entry.request is not None and entry.event == "added":
-                    added[entry.request], states[entry.request] = entry.told, State.OPEN
-                elif entry.request is not None and entry.event in set(State):
-                    states[entry.request] = entry.event
-
-        with _told(self.path):
-            head = check_chain(followed(), str(self.path))
-        rows = self.ask(f"SELECT {COLUMNS} FROM request")
-        for id, received, due, basis, state, _ in rows:
-            told: Mapping[str, Any] = added.get(id, {})
-            if (told.get("received"), told.get("due"), told.get("basis"), states.get(id)) != (
-                received,
-                due,
-                basis,
-                state,
-            ):
-                raise BrokenChain(f"{self.path}: request {id} is not as its history says: it was changed beside it")
-        if missing := sorted(set(added) - {row[0] for row in rows}):
-            raise BrokenChain(f"{self.path}: request {missing[0]} is in the history and no longer in the ledger")
+        """The hash of the last entry, or an error that says where history breaks, or what it contradicts."""
+        story = Story()
+        with self.reading():
+            entries = (Entry(*row) for row in self._connection.execute("SELECT * FROM history ORDER BY number"))
+            head = check_chain(story.follow(entries), str(self.path))
+            there = set()
+            for request, covered in self._covered():
+                self._compare(f"request {request[0]}", story.requests.get(request[0]), covered, request[1:5])
+                there.add(request[0])
+            for row in self._connection.execute(RUN):
+                self._compare(f"run {row[0]}", story.runs.get(row[0]), cover([row]))
+                story.runs.pop(row[0], None)
+        for what, missing in (("request", story.requests.keys() - there), ("run", story.runs.keys())):
+            if missing:
+                raise BrokenChain(f"{self.path}: {what} {min(missing)} is in the history and no longer in the ledger")
         return head
+
+    def check(self, requests: Iterable[int]) -> None:
+        """The same for a few requests, by their own entries alone: it takes no longer in a long history."""
+        with self.reading():
+            for id in requests:
+                story = Story()
+                for entry in story.follow(self.history(id)):
+                    check_entry(entry, str(self.path))
+                [(request, covered)] = self._covered(id, id)
+                self._compare(f"request {id}", story.requests.get(id), covered, request[1:5])
+
+    def _cover(self, request: int) -> str:
+        [(_, covered)] = self._covered(request, request)
+        return covered
+
+    def _covered(self, first: int = -LARGEST, last: int = LARGEST) -> Iterator[tuple[tuple[Any, ...], str]]:
+        """Each request's row, and what covers all that the ledger has of it."""
+        parts = [self._connection.execute(query, [first, last]) for query in COVERED]
+        for _, rows in groupby(heapq.merge(*parts, key=itemgetter(0)), itemgetter(0)):
+            whole = [*rows]
+            yield whole[0], cover(whole)
+
+    def _compare(self, what: str, told: Told | None, covered: str, facts: tuple[Any, ...] = ()) -> None:
+        """What stands in the tables with what the history says."""
+        if told is not None and told.facts == facts and told.covers in (None, covered):
+            return
+        where = ""
+        if told is not None:
+            [row] = self.ask("SELECT * FROM history WHERE number = ?", [told.number])
+            where = f" in {Entry(*row)}"
+        raise BrokenChain(f"{self.path}: {what} is not as its history says{where}: it was changed beside it")
 
 
 def _request(row: tuple[Any, ...]) -> Request:
     id, received, due, basis, state, run = row
-    return Request(id, date.fromisoformat(received), date.fromisoformat(due), basis, State(state), run)
+    try:
+        return Request(id, date.fromisoformat(received), date.fromisoformat(due), basis, State(state), run)
+    except ValueError as error:
+        raise BrokenChain(f"request {id} was changed beside its history: {error}") from error
 
 
 @contextmanager
@@ -198,7 +255,7 @@ def _told(path: Path) -> Iterator[None]:
     """What SQLite cannot do, in one line."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OverflowError) as error:
         raise BadFile(path, f"the ledger cannot be used: {error}") from error
 
 

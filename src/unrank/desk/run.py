@@ -7,13 +7,13 @@ never done twice.
 
 from __future__ import annotations
 
-import fcntl
+import glob
 import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,14 @@ from unrank.desk.gates import Gate, gates, shares_kept
 from unrank.desk.holders import holders, without_names
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import State
-from unrank.disk import check_free, read_json, sha256
-from unrank.engine.runtime import Device, Progress
+from unrank.disk import check_free, exists, read_json, sha256, sole_user
+from unrank.engine.runtime import Device, Progress, Runtime
 from unrank.errors import BadFile, UnrankError
 from unrank.forgetting.earlier import check_references, has_seen
 from unrank.forgetting.forget import forget
 from unrank.forgetting.record import RECORD, read_record, recognised
+from unrank.forgetting.run import Pace
+from unrank.forgetting.start import check_request, find_base
 from unrank.forgetting.workshop import usual_measure
 from unrank.methods import make_method
 from unrank.rankers import load_ranker
@@ -60,6 +62,17 @@ class Orders:
     seed: int = 0
     device: Device = "auto"
     look: tuple[Path, ...] = ()
+
+    def from_anywhere(self) -> Orders:
+        """The same with whole paths, which mean the same in every working directory."""
+        return replace(
+            self,
+            ranker=_named(self.ranker),
+            collection=_whole(self.collection),
+            base=self.base and _named(self.base),
+            references=tuple(map(_named, self.references)),
+            look=tuple(map(_whole, self.look)),
+        )
 
     def asked(self, batch: Batch, collection: Collection) -> dict[str, Any]:
         """All that the result follows from, by which an interrupted run is known again."""
@@ -97,26 +110,39 @@ def run_open(
 ) -> Done | None:
     """Fulfil all that is open on a collection; None where nothing is."""
     key = ledger.key(key_place)
-    with only_run(key_place):
-        scrub(ledger)
+    orders, out = orders.from_anywhere(), out and _whole(out)
+    with only_run(ledger.path):
         ledger.verify()
+        scrub(ledger)
         collection = open_collection(orders.collection)
         known = read_record(Path(orders.ranker)) or {}
         batch = open_batch(ledger, key, collection, known)
         if not batch.requests:
             return None
-        batch.parts(collection)
         check_references(orders.references, collection, batch.removal)
         orders = replace(orders, target=orders.target or _usual_target(orders, batch, collection))
+        original = load_ranker(orders.ranker)
+        _check(original, known, collection, batch, orders)
         asked = orders.asked(batch, collection)
         run, place = _begun(ledger, asked, out)
         for folder in (place, audit_folder(place)):
-            for partial in place.parent.glob(f".{folder.name}.partial-*"):
+            for partial in place.parent.glob(f".{glob.escape(folder.name)}.partial-*"):
                 shutil.rmtree(partial)
-        original = load_ranker(orders.ranker)
         _forget(original, known, collection, batch, orders, place, progress)
         _audit(original, collection, batch, orders, place, progress)
         return _finish(ledger, run, place, orders, batch, collection)
+
+
+def _check(original: Ranker, known: Mapping[str, Any], collection: Collection, batch: Batch, orders: Orders) -> None:
+    """Refuse what cannot be, before the ledger is told of a run."""
+    Runtime.on(orders.device)
+    method = make_method(orders.method, orders.settings, original.kind)
+    parts, target = batch.parts(collection), orders.target or "unseen"
+    for reference in map(load_ranker, orders.references):
+        check_request(original, reference, method, target, Pace(), collection, parts)
+    if not orders.references:
+        check_request(original, None, method, target, Pace(), collection, parts)
+    find_base(original, method, orders.base, known)
 
 
 def _usual_target(orders: Orders, batch: Batch, collection: Collection) -> str:
@@ -124,16 +150,23 @@ def _usual_target(orders: Orders, batch: Batch, collection: Collection) -> str:
     return "destination-1" if has_seen(collection, record, batch.removal) is False else "unseen"
 
 
-@contextmanager
-def only_run(key_place: Path) -> Iterator[None]:
-    """One run at a time: the lock goes with the process, however it ends."""
-    # Not the ledger itself: SQLite's own locks on it would be lost when this file is closed.
-    with key_place.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UnrankError("another run is under way on this ledger: wait until it has ended") from error
-        yield
+def only_run(ledger: Path) -> AbstractContextManager[None]:
+    """One run at a time on a ledger, whatever path leads to it."""
+    place = ledger.resolve()
+    # Not a lock on the ledger itself: SQLite's own on it would be lost when the file is closed.
+    return sole_user(
+        place.with_name(f".{place.name}.run"), "another run is under way on this ledger: wait until it has ended"
+    )
+
+
+def _whole(path: Path) -> Path:
+    """From the root, without `..`; a link keeps its name."""
+    return path.parent.resolve() / path.name
+
+
+def _named(name: str) -> str:
+    """A folder by its whole path, a hub id as it is."""
+    return str(_whole(Path(name))) if exists(Path(name)) else name
 
 
 def folder_hash(folder: Path) -> str | None:
@@ -157,13 +190,13 @@ def _begun(ledger: Ledger, asked: dict[str, Any], out: Path | None) -> tuple[int
             if before == told and out in (None, Path(place)):
                 return id, Path(place)
             ledger.ask("UPDATE run SET state = 'abandoned' WHERE id = ?", [id])
-            ledger.write("run abandoned", run=id)
+            ledger.write_of_run("abandoned", id)
         [[id]] = ledger.ask("SELECT coalesce(max(id), 0) + 1 FROM run")
         place = out or _beside(asked["ranker"], id)
         for folder in (place, audit_folder(place)):
             check_free(folder)
         ledger.ask("INSERT INTO run (id, state, out, asked) VALUES (?, 'begun', ?, ?)", [id, str(place), told])
-        ledger.write("run begun", run=id, requests=asked["requests"])
+        ledger.write_of_run("begun", id, requests=asked["requests"])
         return id, place
 
 
@@ -256,16 +289,17 @@ def _finish(ledger: Ledger, run: int, out: Path, orders: Orders, batch: Batch, c
 
 def _record(ledger: Ledger, done: Done) -> None:
     told = json.dumps(done.result, ensure_ascii=False)
-    proof: dict[str, Any] = {"run": done.run, "result": hashlib.sha256(told.encode()).hexdigest()}
+    proof = {"result": hashlib.sha256(told.encode()).hexdigest()}
     with ledger.transaction():
         state = "passed" if done.passed else "failed"
         ledger.ask("UPDATE run SET state = ?, result = ? WHERE id = ?", [state, told, done.run])
         if not done.passed:
             failed = [gate.name for gate in done.gates if not gate.passed]
-            ledger.write("run failed", **proof, requests=done.requests, gates=failed)
+            ledger.write_of_run("failed", done.run, **proof, requests=done.requests, gates=failed)
             return
+        ledger.write_of_run("passed", done.run, **proof, requests=done.requests)
         for id in done.requests:
             if ledger.request(id).state is not State.OPEN:
                 raise UnrankError(f"request {id} was ended while the run was under way: run again for the others")
             ledger.ask("UPDATE request SET run = ? WHERE id = ?", [done.run, id])
-            ledger.move(id, State.FULFILLED, **proof)
+            ledger.move(id, State.FULFILLED, run=done.run, **proof)

@@ -61,5 +61,12 @@ CREATE INDEX keyed_hash_by_request ON keyed_hash (request);
 CREATE INDEX history_by_request ON history (request);
 """
 
-MIGRATIONS = (TABLES, INDEXES)
+COVERED = """
+ALTER TABLE named ADD COLUMN salt TEXT;
+DROP INDEX keyed_hash_by_request;
+CREATE INDEX keyed_hash_by_request ON keyed_hash (request, hash, kind);
+"""
+"""The history covers what a request names. The salt goes with it, so that nobody can test a guess by the history."""
+
+MIGRATIONS = (TABLES, INDEXES, COVERED)
 VERSION = len(MIGRATIONS)
