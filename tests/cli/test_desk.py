@@ -169,6 +169,7 @@ def check_page(certificate: Path) -> None:
         (["--document", "doc1", "--received", "2026-02-30"], "'2026-02-30' is no date"),
         (["--document", "doc1", "--received", "2026-02-03", "--due", "2026-02-01"], "before it was received"),
         (["--document", "nothing"], "not in the collection: 'nothing'"),
+        (["--document", "\udcff"], r"not in the collection: '\udcff'"),
         (["--query", "test1"], "names test queries"),
         (["--document", "more1"], "nothing that it names is a relevant training pair"),
         (["--find", " "], "nothing to look for"),

@@ -56,6 +56,8 @@ class Texts:
 
     def rows(self, ids: Sequence[str], where: str = "the removal") -> Rows:
         """The rows of these ids; ids that are not here are an error that names them."""
+        if broken := [id for id in ids if not _is_text(id)]:
+            raise UnknownIds(self.what, broken, where)
         found = self.find(pa.array(ids, pa.string()))
         if missing := [ids[i] for i in np.flatnonzero(found < 0).tolist()]:
             raise UnknownIds(self.what, missing, where)
@@ -111,3 +113,12 @@ def _places(ids: pa.Array | pa.ChunkedArray, among: pa.Array | pa.ChunkedArray) 
     """Where each id stands among others, -1 where it does not."""
     places = pc.fill_null(pc.index_in(ids, value_set=among), -1)
     return np.asarray(places.to_numpy(), dtype=np.int64)
+
+
+def _is_text(id: str) -> bool:
+    """Whether it could stand in a file: a byte of the command line that is no UTF-8 could not.
+
+    >>> _is_text("é"), _is_text("\\udcff")
+    (True, False)
+    """
+    return not any("\ud800" <= letter <= "\udfff" for letter in id)
