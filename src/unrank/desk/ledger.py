@@ -8,11 +8,10 @@ die at any time and nobody can change a row unseen.
 from __future__ import annotations
 
 import heapq
-import os
 import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import astuple
 from datetime import UTC, date, datetime
 from itertools import groupby
@@ -22,15 +21,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from unrank.desk.chain import START, BrokenChain, Entry, check_chain, check_entry
+from unrank.desk.file import make_file, open_file, told
 from unrank.desk.item import HashKind, Item, counts_of
 from unrank.desk.key import Key, make_key, read_key
 from unrank.desk.request import PENDING, Request, State
-from unrank.desk.schema import APPLICATION, MIGRATIONS, VERSION
 from unrank.desk.story import Story, Told, cover
 from unrank.errors import BadFile, UnrankError
 
-WAIT = 60.0
-"""Seconds to wait for another process to finish writing."""
 COLUMNS = "id, received, due, basis, state, run"
 ITEM = "query, document, query_text, document_text"
 COVERED = (
@@ -56,18 +53,10 @@ class Ledger:
     def open(cls, path: Path, make_with: Path | None = None) -> Self:
         """Open a ledger; with a place for its key, make one where there is none."""
         if not path.exists() and make_with is not None:
-            _make(path, make_key(make_with))
+            make_file(path, make_key(make_with))
         if not path.is_file():
             raise BadFile(path, "no such ledger; 'unrank desk add' makes one")
-        with _told(path):
-            connection = _connect(path)
-            try:
-                _check_version(path, connection)
-                _migrate(connection)
-            except BaseException:
-                connection.close()
-                raise
-        return cls(path, connection)
+        return cls(path, open_file(path))
 
     def __enter__(self) -> Self:
         return self
@@ -77,14 +66,21 @@ class Ledger:
     ) -> None:
         self._connection.close()
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> AbstractContextManager[None]:
         """All that is written within is written together or not at all."""
+        return self._together("BEGIN IMMEDIATE")
+
+    def reading(self) -> AbstractContextManager[None]:
+        """All that is read within is of one moment."""
+        return self._together("BEGIN")
+
+    @contextmanager
+    def _together(self, begin: str) -> Iterator[None]:
         if self._connection.in_transaction:
             yield
             return
-        with _told(self.path):
-            self._connection.execute("BEGIN IMMEDIATE")
+        with told(self.path):
+            self._connection.execute(begin)
             try:
                 yield
                 self._connection.execute("COMMIT")
@@ -92,21 +88,8 @@ class Ledger:
                 self._connection.execute("ROLLBACK")
                 raise
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """All that is read within is of one moment."""
-        if self._connection.in_transaction:
-            yield
-            return
-        with _told(self.path):
-            self._connection.execute("BEGIN")
-            try:
-                yield
-            finally:
-                self._connection.execute("COMMIT")
-
     def ask(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        with _told(self.path):
+        with told(self.path):
             return self._connection.execute(query, values).fetchall()
 
     def key(self, path: Path) -> Key:
@@ -248,77 +231,3 @@ def _request(row: tuple[Any, ...]) -> Request:
         return Request(id, date.fromisoformat(received), date.fromisoformat(due), basis, State(state), run)
     except ValueError as error:
         raise BrokenChain(f"request {id} was changed beside its history: {error}") from error
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """What SQLite cannot do, in one line."""
-    try:
-        yield
-    except (sqlite3.Error, OverflowError) as error:
-        raise BadFile(path, f"the ledger cannot be used: {error}") from error
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=WAIT, isolation_level=None)
-    # What is deleted is overwritten, and no copy of the data ever goes to a temporary file.
-    for pragma in ("foreign_keys = ON", "secure_delete = ON", "temp_store = MEMORY"):
-        connection.execute(f"PRAGMA {pragma}")
-    return connection
-
-
-def _make(path: Path, key: Key) -> None:
-    """Make an empty ledger beside its place and link it there: of several processes one succeeds."""
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    partial.unlink(missing_ok=True)
-    os.close(os.open(partial, os.O_CREAT, 0o600))  # SQLite gives the files beside it the same mode
-    with _told(path):
-        connection = _connect(partial)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA application_id = {APPLICATION}")
-        _migrate(connection)
-        about = {"key": key.fingerprint, "public_key": key.public, "unscrubbed": "0"}
-        connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
-        connection.close()
-    try:
-        path.hardlink_to(partial)
-    except FileExistsError:
-        pass
-    finally:
-        partial.unlink()
-
-
-def _check_version(path: Path, connection: sqlite3.Connection) -> None:
-    [[application]], [[version]] = (
-        connection.execute(f"PRAGMA {name}").fetchall() for name in ("application_id", "user_version")
-    )
-    if application != APPLICATION:
-        raise BadFile(path, "not a ledger that unrank made")
-    if version > VERSION:
-        raise BadFile(path, f"a ledger of version {version}; this unrank knows versions up to {VERSION}: update unrank")
-
-
-def _migrate(connection: sqlite3.Connection) -> None:
-    if connection.execute("PRAGMA user_version").fetchone()[0] == VERSION:
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        [version] = connection.execute("PRAGMA user_version").fetchone()
-        for script in MIGRATIONS[version:]:
-            for statement in _statements(script):
-                connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {VERSION}")
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-
-
-def _statements(script: str) -> Iterator[str]:
-    """One at a time: `executescript` would end the transaction."""
-    statement = ""
-    for line in script.splitlines():
-        statement += line + "\n"
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
