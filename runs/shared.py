@@ -116,12 +116,13 @@ class Lines(Silence):
 
 
 def keep(out: Path, *records: Record) -> None:
-    """Records, one a line, with the counts of what was removed in place of its hashes."""
+    """Records, one a line, with the counts of what was removed in place of its hashes, and of the runs before."""
     with (out / "records.jsonl").open("a", encoding="utf-8") as file:
         for record in records:
             value: dict[str, Any] = record.to_json({})
             removed = value["removed"] or {}
             value["removed"] = {name: part["count"] for name, part in removed.items() if name != "salt"}
+            value["removed_before"] = len(value["removed_before"])
             file.write(json.dumps(value) + "\n")
 
 

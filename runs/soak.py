@@ -2,7 +2,8 @@
 
 Documents that hold a share of the training pairs are removed in so many requests, each from what the one before has
 made. After each, every request so far is measured against the target that it was brought to, and the kept sets against
-the original. Prints a Markdown table, a row a request, and whether the bar was held; writes one record a line.
+the original. Prints a row a request as it goes and, at the end, a Markdown table and whether the bar was held; writes
+one record a line.
 
     python runs/soak.py COLLECTION --out FOLDER [--base MODEL] [--rankers bi-encoder] [--requests 50] [--share 0.1]
         [--method cocol] [--set NAME=VALUE] [--target unseen]
@@ -28,7 +29,17 @@ ABOVE = 0.05
 """How far above its target a request may come back."""
 LEFT = 0.9
 """How much of the original's MRR each kept set must have left."""
-HEAD = ["request", "pairs", "target", "forget MRR", "most above its target", "of request", "epochs", *KEPT]
+HEAD = [
+    "request",
+    "pairs",
+    "target",
+    "forget MRR",
+    "most above its target",
+    "of request",
+    "on average",
+    "epochs",
+    *KEPT,
+]
 
 
 @dataclass(frozen=True)
@@ -47,10 +58,12 @@ class Moment:
     def row(self, number: int) -> list[str]:
         worst = max(range(len(self.above)), key=self.above.__getitem__)
         figures = [f"{self.target:.3f}", f"{self.forget:.3f}", f"{self.above[worst]:+.3f}", str(worst + 1)]
+        average = sum(self.above) / len(self.above)
         return [
             str(number),
             str(self.pairs),
             *figures,
+            f"{average:+.3f}",
             f"{self.epochs:.3g}",
             *(f"{self.kept[name]:.3f}" for name in KEPT),
         ]
@@ -137,8 +150,11 @@ def main() -> None:
     collection = unrank.open_collection(arguments.collection)
     lines: list[str] = []
     for kind in arguments.rankers:
-        moments = list(soak(collection, kind, arguments))
-        rows = [moment.row(number) for number, moment in enumerate(moments, 1)]
+        moments, rows = list[Moment](), list[list[str]]()
+        for number, moment in enumerate(soak(collection, kind, arguments), 1):
+            moments.append(moment)
+            rows.append(moment.row(number))
+            print(*(f"{name} {figure}" for name, figure in zip(HEAD, rows[-1], strict=True)), sep=", ", flush=True)
         lines += [f"{kind}: {verdict(moments)}", "", *markdown(HEAD, rows), ""]
     show(lines, arguments.out)
 

@@ -409,7 +409,7 @@ def test_request_after_request(
     kept = [sum(map(int, re.findall(r"(?:touch|leave) +(\d+)", text))) for text in (plain, known)]
     assert kept[0] > kept[1]
     _, said = ran(*more, "--target", 0.001, "--out", twice, *FAST, "--set", "epochs=1")
-    assert "what was forgotten before: MRR" in said
+    assert "what was forgotten before had an MRR of" in said
     (before_that,) = record_of(twice)["removed_before"]
     assert before_that == record_of(once)["removed"] | {
         "by": "cocol",

@@ -14,13 +14,15 @@ from tests.forgetting.conftest import FAST
 from tests.forgetting.test_forget import ONE_EPOCH, same, weights
 from tests.table import as_set
 from unrank.collection.collection import Collection, Pairs
-from unrank.collection.partition import Partition, partition
+from unrank.collection.partition import Partition, named, partition
 from unrank.collection.removal import Removal
 from unrank.errors import BadFile
 from unrank.evaluation.scorecard import Judge
+from unrank.forgetting.earlier import Stand, earlier_runs, with_risen
 from unrank.forgetting.forget import Forgotten, forget
 from unrank.forgetting.record import RECORD, hashed, read_record, recognised, removed_before
 from unrank.forgetting.train import Trained, train
+from unrank.forgetting.workshop import Workshop
 from unrank.methods import METHODS
 from unrank.methods.base import Negatives
 from unrank.rankers import load_ranker
@@ -114,7 +116,13 @@ def test_they_are_in_no_list_that_measures_what_is_kept(dense: Collection, remov
 
 
 def test_they_are_reported_and_passed_along(
-    second: Forgotten, first: Path, once: Ranker, dense: Collection, parts: Partition, tmp_path: Path
+    second: Forgotten,
+    first: Path,
+    once: Ranker,
+    dense: Collection,
+    removal: Removal,
+    parts: Partition,
+    tmp_path: Path,
 ) -> None:
     known = known_of(first)
     assert known["removed_before"] == []
@@ -123,10 +131,13 @@ def test_they_are_reported_and_passed_along(
     judge = Judge(dense, parts)
     second.save(tmp_path / "second")
     reloaded = load_ranker(tmp_path / "second")
+    gone = dense.pairs[named(dense, removal)[0]]
+    now = judge.reciprocals(_scorer(reloaded, dense, parts), gone, forget=True)
     assert second.record.earlier is not None
     assert second.record.earlier == {
         "before": pytest.approx(judge.earlier_mrr(_scorer(once, dense, parts)), abs=1e-6),
         "after": pytest.approx(judge.earlier_mrr(_scorer(reloaded, dense, parts)), abs=1e-6),
+        "above": pytest.approx(now.mean() - known["target"], abs=1e-6),
     }
     third = forget(
         reloaded,
@@ -147,8 +158,6 @@ def test_they_are_reported_and_passed_along(
 
 
 def _scorer(ranker: Ranker, collection: Collection, parts: Partition) -> Any:
-    from unrank.forgetting.workshop import Workshop
-
     return Workshop.open(ranker, collection, parts, "cpu").scorer(ranker)
 
 
@@ -162,11 +171,56 @@ def test_no_id_is_in_any_file(second: Forgotten, removal: Removal, later: Remova
         assert not any(f'"{id}"' in text or f" {id}" in text for text in written), id
 
 
-def test_what_comes_back_is_told(second: Forgotten) -> None:
+@pytest.mark.parametrize(
+    ("after", "above", "told"), [(0.26, None, True), (0.24, None, False), (0.26, 0.04, False), (0.2, 0.06, True)]
+)
+def test_what_comes_back_is_told(second: Forgotten, after: float, above: float | None, told: bool) -> None:
+    """Above the target that it was brought to, or since the run began where there was none."""
     assert not second.came_back
-    risen = replace(second.record, earlier={"before": 0.2, "after": 0.26})
-    assert replace(second, record=risen).came_back
-    assert not replace(second, record=replace(risen, earlier={"before": 0.2, "after": 0.24})).came_back
+    record = replace(second.record, earlier={"before": 0.2, "after": after, "above": above})
+    assert replace(second, record=record).came_back is told
+
+
+@pytest.mark.parametrize(
+    ("target", "above", "queries"),
+    [(0.3, 0.3875, {0, 2, 3}), (0.5, 0.1875, {0, 2}), (0.75, -0.0625, {0}), (0.9, -0.2125, set[int]())],
+)
+def test_as_many_pairs_fall_again_as_it_takes(target: float, above: float, queries: set[int]) -> None:
+    """Those that stand highest, until it would be .15 below the target."""
+    pairs = np.array([[0, 5], [0, 6], [1, 5], [2, 5], [3, 7]])
+    stand = Stand(pairs, target, np.array([1.0, 0.25, 1.0, 0.5]))
+    assert stand.above == pytest.approx(above)
+    assert as_set(stand.risen) == {pair for pair in as_set(pairs) if pair[0] in queries}
+
+
+def test_a_large_request_is_held_nearer_to_its_target() -> None:
+    """The more queries, the less a run sways their mean."""
+    pairs = np.array([[query, 0] for query in range(400)])
+    stand = Stand(pairs, 0.5, np.repeat([1.0, 0.0], 200))
+    assert len(stand.risen) == pytest.approx(0.3 / 20 * 400, abs=1)
+
+
+@pytest.mark.parametrize(("goal", "rises"), [(OUT_OF_REACH, True), (1.0, False)])
+def test_what_has_risen_is_set_apart(
+    first: Path, once: Ranker, dense: Collection, parts: Partition, goal: float, rises: bool
+) -> None:
+    workshop = Workshop.open(once, dense, parts, "cpu")
+    runs = earlier_runs(dense, known_of(first) | {"target": goal})
+    apart = with_risen(runs, workshop, workshop.scorer(once))
+    assert as_set(apart.earlier) | as_set(apart.risen) == as_set(parts.earlier)
+    assert not as_set(apart.earlier) & as_set(apart.risen)
+    assert bool(len(apart.risen)) is rises
+
+
+def test_what_has_risen_is_brought_down(first: Path, once: Ranker, dense: Collection, later: Removal) -> None:
+    """A run whose record says that it went lower than it did is brought lower by the next one."""
+    known, method = known_of(first), replace(FAST, epochs=3)
+    held, lower = (
+        forget(once, dense, later, method=method, target=OUT_OF_REACH, known=known | {"target": target}).record.earlier
+        for target in (1.0, OUT_OF_REACH)
+    )
+    assert held is not None and lower is not None and held["after"] is not None
+    assert lower["after"] is not None and lower["after"] < held["after"]
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "retrain"])

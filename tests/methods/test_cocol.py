@@ -22,7 +22,7 @@ from unrank.errors import UnknownName, UnrankError
 from unrank.methods import make_method, settings_of
 from unrank.methods.cocol import ALL, LEAST_KNOWN, Cocol
 
-PUSHED, PARTNER, NEGATIVE, KEPT, KEPT_NEGATIVE = range(5)
+PUSHED, PARTNER, NEGATIVE, KEPT, KEPT_NEGATIVE, EARLIER = range(6)
 REMOVALS: dict[str, dict[str, list[int]]] = {
     "queries": {"queries": [0, 1, 2, 3]},
     "documents": {"documents": [1, 5, 9]},
@@ -306,15 +306,65 @@ def test_the_loss_of_a_forget_step_by_hand(shared: Collection) -> None:
     assert phase.loss(Scored(score, present, teacher, low, span)).item() == pytest.approx(0.5 + 0.1 + 0.2 + 0.3)
 
 
-def test_what_was_forgotten_before_is_held_too(shared: Collection) -> None:
-    """By the wide anchors, whatever the ablation leaves out."""
-    whole = forgetting(shared, queries=[0, 1, 2, 3])
-    now = np.isin(whole.forget[:, 0], [0, 1])
-    parts = replace(whole, forget=whole.forget[now], earlier=whole.forget[~now])
-    assert as_set(role(draws(plan(shared, parts, Cocol())[0]), KEPT)) & as_set(parts.earlier)
-    alone = plan(shared, parts, Cocol(without_entangled=True, without_disjoint=True))[0]
-    assert as_set(role(draws(alone), KEPT)) == as_set(parts.earlier)
-    assert not as_set(role(draws(alone), KEPT_NEGATIVE)) - negatives_of(shared, parts)
+def after_requests(collection: Collection, risen: list[int]) -> Partition:
+    """Queries 0 and 1 are to be forgotten, 2, 3 and 4 have been; the pairs of some of them have to fall again."""
+    whole = forgetting(collection, queries=[0, 1, 2, 3, 4])
+    now, again = (np.isin(whole.forget[:, 0], queries) for queries in ([0, 1], risen))
+    gone = {"earlier": whole.forget[~now & ~again], "risen": whole.forget[again]}
+    return replace(whole, forget=whole.forget[now], **gone)
+
+
+def places(samples: Samples, number: int) -> dict[str, Any]:
+    """Where the teacher and the lowest of the query are, for each pair of a role."""
+    assert samples.teacher is not None
+    return {name: getattr(samples.teacher, name)[:, number] for name in ("score", "low")}
+
+
+def test_what_was_forgotten_before_is_held_where_it_is(shared: Collection) -> None:
+    """Beside all other pairs and with a negative, in both phases, whatever the ablation leaves out."""
+    parts, ranker = after_requests(shared, risen=[]), random_table(shared, 0)
+    task = task_of(shared, parts, ranker)
+    for phase, earlier in zip(Cocol().plan(task), (EARLIER, 2), strict=True):
+        for samples in draws(phase, 3):
+            assert as_set(samples.pairs[:, earlier]) == as_set(parts.earlier)
+            assert samples.present[:, earlier].all() and samples.pairs.shape[1] == earlier + 2
+            place = places(samples, earlier)["score"]
+            assert place.tolist() == task.teacher.scores(samples.pairs[:, earlier]).tolist()
+        assert as_set(role(draws(phase), earlier + 1)) <= negatives_of(shared, parts)
+    drawn = draws(plan(shared, parts, Cocol())[0])
+    assert not as_set(role(drawn, KEPT)) & as_set(parts.earlier)
+    [alone] = plan(shared, parts, Cocol(without_entangled=True, without_disjoint=True))
+    assert len(role(draws(alone), KEPT)) == 0
+    assert as_set(role(draws(alone), EARLIER)) == as_set(parts.earlier)
+    for phase in plan(shared, parts, Cocol(anchors="paper")):
+        assert not as_set(draws(phase, 1)[0].pairs) & as_set(parts.earlier)
+
+
+def test_what_has_risen_falls_again(shared: Collection) -> None:
+    """As often as a pair that is forgotten now, and in the phase that forgets alone."""
+    parts = after_requests(shared, risen=[4])
+    forget, hold = plan(shared, parts, Cocol())
+    drawn, fell = draws(forget), 0
+    for samples in drawn:
+        risen = np.isin(samples.pairs[:, EARLIER, 0], parts.risen[:, 0])
+        place = places(samples, EARLIER)
+        assert (place["score"][risen] == place["low"][risen]).all()
+        assert (place["score"][~risen] > place["low"][~risen]).any()
+        fell += int(np.count_nonzero(risen))
+    assert as_set(role(drawn, EARLIER)) == as_set(parts.earlier) | as_set(parts.risen)
+    expected = min(0.5, len(parts.risen) / max(Cocol().least_steps, len(parts.forget)))
+    assert fell / sum(map(len, drawn)) == pytest.approx(expected, abs=0.05)
+    assert as_set(role(draws(hold), 2)) == as_set(parts.earlier)
+
+
+def test_all_that_was_forgotten_before_may_have_risen(shared: Collection) -> None:
+    parts = after_requests(shared, risen=[2, 3, 4])
+    forget, hold = plan(shared, parts, Cocol())
+    [samples] = draws(forget, 1)
+    assert as_set(samples.pairs[:, EARLIER]) == as_set(parts.risen)
+    place = places(samples, EARLIER)
+    assert (place["score"] == place["low"]).all()
+    assert draws(hold, 1)[0].pairs.shape[1] == 2
 
 
 def test_as_printed_every_disjoint_pair_is_held(shared: Collection) -> None:

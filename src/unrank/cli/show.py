@@ -108,7 +108,9 @@ def show_recovery(record: Record) -> None:
             line += f"; the reference's from {found['reference_before']:.3f} to {found['reference_after']:.3f}"
         say(line)
     if record.earlier is not None:
-        say(f"what was forgotten before: MRR {record.earlier['before']:.3f}, now {record.earlier['after']:.3f}")
+        from unrank.forgetting.earlier import in_words
+
+        say(in_words(record.earlier))
 
 
 def epochs_of(epochs: float) -> str:

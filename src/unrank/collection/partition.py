@@ -39,6 +39,8 @@ class Partition:
     documents: Rows = field(default_factory=lambda: NOTHING)
     earlier: Pairs = field(default_factory=lambda: np.empty((0, 2), np.int64))
     """Pairs that were forgotten before and must stay so: neither kept nor asked for now."""
+    risen: Pairs = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    """Other such pairs, which must fall again for all that was forgotten with them to be where it was brought to."""
 
     @cached_property
     def retain(self) -> Pairs:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unrank.audit.verdict import Verdict
-from unrank.forgetting.earlier import came_back
+from unrank.forgetting.earlier import came_back, in_words
 from unrank.forgetting.record import ANEW
 from unrank.forgetting.target import tolerance
 
@@ -48,9 +48,8 @@ def is_untouched(record: Mapping[str, Any]) -> bool:
     return not record["epochs"]
 
 
-def _earlier(mrrs: Mapping[str, float]) -> Gate:
-    words = f"the MRR of what was forgotten before was {mrrs['before']:.3f} and is {mrrs['after']:.3f}"
-    return Gate("earlier", not came_back(mrrs), words)
+def _earlier(mrrs: Mapping[str, float | None]) -> Gate:
+    return Gate("earlier", not came_back(mrrs), in_words(mrrs))
 
 
 def shares_kept(record: Mapping[str, Any]) -> dict[str, float]:

@@ -8,6 +8,7 @@ from typing import Any
 from unrank.audit.verdict import Verdict
 from unrank.desk.gates import UNTOUCHED, is_untouched
 from unrank.errors import count
+from unrank.forgetting.earlier import in_words
 from unrank.report.markup import Markup, element
 from unrank.report.page import Card, Page, Section, paragraph
 from unrank.report.table import Table, facts, figure, to_html, words
@@ -94,9 +95,7 @@ def _measured(run: Mapping[str, Any]) -> Section:
     )
     content: list[Markup] = [paragraph(told), to_html(Table("measured", "MRR before and after", head, rows))]
     if earlier := run["record"].get("earlier"):
-        content.append(
-            paragraph(f"What was forgotten before had an MRR of {earlier['before']:.3f}, now {earlier['after']:.3f}.")
-        )
+        content.append(paragraph(f"Besides, {in_words(earlier)}."))
     return Section("measured", "Measured", "What was measured", content)
 
 

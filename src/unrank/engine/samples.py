@@ -7,7 +7,7 @@ draws its samples anew each epoch and says what loss their scores have.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -44,6 +44,13 @@ class Samples:
         """Samples of the same roles, neither with a teacher."""
         assert self.teacher is None and other.teacher is None
         return Samples(np.concatenate([self.pairs, other.pairs]), np.concatenate([self.present, other.present]))
+
+    def sinking(self, rows: NDArray[np.bool_], role: int) -> Samples:
+        """The same samples; in these rows the place of a role is the lowest of its query."""
+        assert self.teacher is not None
+        score = self.teacher.score.copy()
+        score[rows, role] = self.teacher.low[rows, role]
+        return replace(self, teacher=self.teacher._replace(score=score))
 
     def take(self, rows: NDArray[np.int64]) -> Samples:
         teacher = None if self.teacher is None else View(*(values[rows] for values in self.teacher))

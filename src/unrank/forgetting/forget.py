@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from unrank.engine.runtime import Device, Progress
 from unrank.engine.unfinished import Unfinished
 from unrank.evaluation.scorecard import MOST_QUERIES, Scorecard
 from unrank.forgetting.clock import Clock
-from unrank.forgetting.earlier import all_of, came_back, earlier_mrrs, earlier_runs, is_fulfilled
+from unrank.forgetting.earlier import all_of, came_back, earlier_mrrs, earlier_runs, is_fulfilled, with_risen
 from unrank.forgetting.freezing import Freeze, check_freeze, encoded_sides, freeze_side, index_stays_valid, keep_frozen
 from unrank.forgetting.gauge import Gauge
 from unrank.forgetting.identity import identity, removal_hash, weights_hash
@@ -135,6 +135,7 @@ def forget(
     clock = Clock(workshop.runtime)
     with clock.on("teacher"):
         task = workshop.task(ranker, base, seed)
+        task = replace(task, parts=with_risen(runs, workshop, task.teacher.scores))
     with sharing_frozen_start(ranker, student) if method.start == "original" else nullcontext():
         with clock.on("teacher"):
             gauge = (
@@ -187,7 +188,7 @@ def forget(
         set_queries=workshop.judge.set_queries,
         removed=hashed(removal),
         removed_before=removed_before(known),
-        earlier=earlier_mrrs(ranker, student, workshop),
+        earlier=earlier_mrrs(runs, workshop, task.teacher.scores, workshop.scorer(student)),
         recovery=asdict(recovered) if recovered else None,
         history=outcome.history,
     )

@@ -121,7 +121,7 @@ class Task:
     def glancing(self, most: int) -> Task:
         """The same task with so many negatives of each query: a teacher that looks at no others is asked for less."""
         negatives = self.negatives.thinned(most)
-        relevant = np.concatenate([self.parts.forget, self.parts.retain, self.parts.earlier])
+        relevant = np.concatenate([self.parts.forget, self.parts.retain, self.parts.earlier, self.parts.risen])
 
         def lists(queries: Rows) -> Pairs:
             return np.concatenate([relevant[np.isin(relevant[:, 0], queries)], negatives.pairs(queries)])

@@ -25,7 +25,7 @@ from unrank.engine.samples import Phase, Samples, Scored
 from unrank.errors import UnrankError
 from unrank.methods.base import Drawn, Method, Task, all_present
 
-LEAST_KNOWN = 256
+LEAST_KNOWN = 1024
 """So many disjoint pairs are known to the teacher at least, however small the request."""
 ALL = 1_000_000
 
@@ -91,7 +91,8 @@ class Cocol(Method):
 
     def prepare(self, task: Task) -> None:
         task = self._narrowed(task)
-        task.teacher.learn(np.concatenate([task.parts.forget, self._held(task)])[:, 0])
+        earlier = [task.parts.earlier, task.parts.risen] if self.anchors == "wide" else []
+        task.teacher.learn(np.concatenate([task.parts.forget, self._held(task), *earlier])[:, 0])
 
     def plan(self, task: Task) -> Sequence[Phase]:
         task = self._narrowed(task)
@@ -105,7 +106,8 @@ class Cocol(Method):
 
     def _draw_forget(self, task: Task, generator: np.random.Generator) -> Samples:
         """Each forget pair x with a partner and, with wide anchors, a negative of its query, other kept pairs, and a
-        negative of the query of each. If it has several rows, it falls in the first and holds in all of them."""
+        negative of the query of each. If it has several rows, it falls in the first and holds in all of them. What was
+        forgotten before stands beside it, and falls where it has to."""
         rows = self._rows_of_each(task)
         forget = np.resize(task.parts.forget, (self._forgotten_now(task), 2)).repeat(rows, axis=0)
         partner, has_partner = task.parts.draw_partners(forget, generator)
@@ -117,7 +119,7 @@ class Cocol(Method):
             for kept, has_kept in draws:
                 negative, has_negative = task.negatives.draw(kept[:, 0], generator)
                 roles += [(kept, has_kept), (negative, has_kept & has_negative)]
-        return Samples.of(*roles, teacher=task.teacher)
+        return self._beside_earlier(task, roles, generator, falls=True)
 
     def _narrowed(self, task: Task) -> Task:
         return task.holding(max(LEAST_KNOWN, self.held_disjoint * len(task.parts.forget))).glancing(self.looked_at)
@@ -126,7 +128,6 @@ class Cocol(Method):
         sides = [
             *([] if self.without_entangled else [task.parts.entangled]),
             *([] if self.without_disjoint else [task.parts.disjoint]),
-            task.parts.earlier,  # held where forgetting left it
         ]
         return np.concatenate([np.empty((0, 2), np.int64), *sides])
 
@@ -137,10 +138,26 @@ class Cocol(Method):
         return all_present(kept[generator.integers(len(kept), size=size)])
 
     def _draw_hold(self, task: Task, generator: np.random.Generator) -> Samples:
-        """Some disjoint pairs, each with a negative of its query."""
+        """Some disjoint pairs, each with a negative of its query, and beside them what was forgotten before."""
         disjoint = task.parts.disjoint
         pairs = disjoint[generator.permutation(len(disjoint))[: self._held_now(task)]]
-        return Samples.of(all_present(pairs), task.negatives.draw(pairs[:, 0], generator), teacher=task.teacher)
+        roles = [all_present(pairs), task.negatives.draw(pairs[:, 0], generator)]
+        return self._beside_earlier(task, roles, generator, falls=False)
+
+    def _beside_earlier(self, task: Task, roles: list[Drawn], generator: np.random.Generator, falls: bool) -> Samples:
+        """Samples of these roles and, with wide anchors, of what was forgotten before: it stays where it is. What has
+        risen falls, each pair as often as one that is forgotten now, but never more of them than of the others."""
+        size, stays = len(roles[0][0]), task.parts.earlier
+        risen = task.parts.risen if falls else stays[:0]
+        if self.anchors == "paper" or not len(stays) + len(risen):
+            return Samples.of(*roles, teacher=task.teacher)
+        share = min(0.5, len(risen) / self._forgotten_now(task)) if len(stays) else 1.0
+        falling = generator.random(size) < share
+        pairs = np.empty((size, 2), np.int64)
+        for rows, some in ((falling, risen), (~falling, stays)):
+            pairs[rows] = np.resize(generator.permutation(some), (np.count_nonzero(rows), 2))
+        negative = task.negatives.draw(pairs[:, 0], generator)
+        return Samples.of(*roles, all_present(pairs), negative, teacher=task.teacher).sinking(falling, role=len(roles))
 
     def _forgotten_now(self, task: Task) -> int:
         """Each forget pair once; the few of a very small request again and again."""
