@@ -3,7 +3,7 @@
 Documents that hold a share of the training pairs are removed in so many requests, each from what the one before has
 made. After each, every request so far is measured against the target that it was brought to, and the kept sets against
 the original. Prints a row a request as it goes and, at the end, a Markdown table and whether the bar was held; writes
-one record a line.
+one record a line, and draws the curve.
 
     python runs/soak.py COLLECTION --out FOLDER [--base MODEL] [--rankers bi-encoder] [--requests 50] [--share 0.1]
         [--method cocol] [--set NAME=VALUE] [--target unseen]
@@ -12,7 +12,7 @@ one record a line.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shared import Lines, base_of, keep, markdown, parser, show
@@ -24,6 +24,12 @@ from unrank.evaluation.scorecard import Judge, Scorecard
 from unrank.forgetting.forget import KEPT
 from unrank.forgetting.workshop import Workshop
 from unrank.rankers.base import Ranker
+from unrank.report.figure.curve import Curve, Target, curves
+from unrank.report.figure.palette import Style
+from unrank.report.figure.panels import panels
+from unrank.report.figure.shape import Drawing
+from unrank.report.run_figures import SET_STYLES
+from unrank.report.write import write_figures
 
 ABOVE = 0.05
 """How far above its target a request may come back."""
@@ -55,15 +61,18 @@ class Moment:
     kept: dict[str, float]
     """What each kept set has left of the original's MRR."""
 
+    @property
+    def average(self) -> float:
+        return sum(self.above) / len(self.above)
+
     def row(self, number: int) -> list[str]:
         worst = max(range(len(self.above)), key=self.above.__getitem__)
         figures = [f"{self.target:.3f}", f"{self.forget:.3f}", f"{self.above[worst]:+.3f}", str(worst + 1)]
-        average = sum(self.above) / len(self.above)
         return [
             str(number),
             str(self.pairs),
             *figures,
-            f"{average:+.3f}",
+            f"{self.average:+.3f}",
             f"{self.epochs:.3g}",
             *(f"{self.kept[name]:.3f}" for name in KEPT),
         ]
@@ -138,6 +147,25 @@ def verdict(moments: Sequence[Moment]) -> str:
     )
 
 
+def drawn(kind: str, moments: Sequence[Moment]) -> Drawing:
+    """What the kept sets have lost, and where the requests so far are against their targets."""
+
+    def curve(name: str, style: Style, value: Callable[[Moment], float]) -> Curve:
+        return Curve(name, style, [(number, value(moment)) for number, moment in enumerate(moments, 1)])
+
+    kept = [curve(name, SET_STYLES[name], lambda moment, name=name: 1 - moment.kept[name]) for name in KEPT]  # type: ignore[misc]
+    above = [
+        curve("the highest", Style.of(0), lambda moment: max(moment.above)),
+        curve("on average", Style.of(4), lambda moment: moment.average),
+    ]
+    lost, risen = Target(1 - LEFT, name="bar"), Target(ABOVE, name="bar")
+    sides = [
+        curves("lost", "Kept sets: lost of the original's MRR", kept, [lost], "request", "share"),
+        curves("above", "Requests so far: above their targets", above, [risen], "request", "MRR"),
+    ]
+    return panels(f"soak-{kind}", f"Request after request, {kind}", sides)
+
+
 def main() -> None:
     made = parser(__doc__, ["bi-encoder"])
     made.add_argument("--requests", type=int, default=50)
@@ -155,6 +183,7 @@ def main() -> None:
             moments.append(moment)
             rows.append(moment.row(number))
             print(*(f"{name} {figure}" for name, figure in zip(HEAD, rows[-1], strict=True)), sep=", ", flush=True)
+        write_figures([drawn(kind, moments)], arguments.out / kind)
         lines += [f"{kind}: {verdict(moments)}", "", *markdown(HEAD, rows), ""]
     show(lines, arguments.out)
 

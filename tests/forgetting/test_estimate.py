@@ -50,6 +50,24 @@ def test_each_phase_is_timed_after_it_is_warm_and_nothing_moves(
         assert torch.equal(value, before[key])
 
 
+def test_the_steps_that_are_timed_are_those_of_the_run(
+    trained: Trained, dense: Collection, removal: Removal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many rows for each forget pair, though few samples are timed; and no teacher is asked for their sake."""
+    method, parts, timed = make_method("cocol"), partition(dense, removal), []
+
+    def seconds(pupil: Any, phase: Any, workshop: Any) -> float:
+        timed.append((phase.name, phase.size, phase.batch, phase.together))
+        return 1.0
+
+    monkeypatch.setattr(module, "_seconds_a_sample", seconds)
+    workshop = Workshop.open(trained.ranker, dense, parts, "cpu")
+    took = module._seconds_an_epoch(trained.ranker, trained.ranker, workshop, method, None)
+    plan = method.plan(workshop.task(trained.ranker))
+    assert timed == [(phase.name, phase.size, phase.batch, phase.together) for phase in plan]
+    assert took == sum(phase.size for phase in plan)
+
+
 def test_what_must_be_read_is_counted(
     trained: Trained, dense: Collection, removal: Removal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

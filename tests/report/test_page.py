@@ -11,6 +11,8 @@ import pytest
 
 from tests.report.made import record, write_bench, write_details, write_run
 from unrank.report.details import page_data, read_details
+from unrank.report.figure.curve import Curve, Target, curves
+from unrank.report.figure.palette import Style
 from unrank.report.figure.panels import TITLE, panels
 from unrank.report.figure.shape import Mark, Words
 from unrank.report.record import read_run
@@ -131,6 +133,19 @@ def test_the_epoch_that_met_the_target_is_marked(tmp_path: Path) -> None:
     assert drawn.description.endswith("target 0.600, met after epoch 3.")
     assert undrawn.description.endswith("target 0.600.")
     assert [shape.text for shape in drawn.shapes if isinstance(shape, Words) and "epoch 3" in shape.text] == ["epoch 3"]
+
+
+def test_a_curve_may_be_of_something_else_and_go_below_nothing() -> None:
+    """The line at 0 lies between what is above it and what is below."""
+    curve = Curve("highest", Style.of(0), [(1, -0.1), (2, 0.04)])
+    drawn = curves("above", "Above", [curve], [Target(0.05, name="bar")], "request", "MRR above a target")
+    assert drawn.description == "MRR above a target over requests: highest from -0.100 to 0.040; bar 0.050."
+    marks = [shape for shape in drawn.shapes if isinstance(shape, Mark) and shape.label]
+    assert [mark.label for mark in marks] == ["highest, request 1: -0.100", "highest, request 2: 0.040"]
+    words = [shape for shape in drawn.shapes if isinstance(shape, Words)]
+    [zero] = [shape.at[1] for shape in words if shape.text == "0" and shape.anchor == "end"]
+    assert marks[1].at[1] < zero < marks[0].at[1]
+    assert "bar 0.050" in [shape.text for shape in words]
 
 
 def test_panels_stand_side_by_side_and_lose_nothing(tmp_path: Path) -> None:

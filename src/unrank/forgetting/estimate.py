@@ -103,14 +103,10 @@ def _asked_of_the_teacher(ranker: Ranker, workshop: Workshop, method: Method, ba
 
 
 def _seconds_an_epoch(ranker: Ranker, pupil: Ranker, workshop: Workshop, method: Method, base: str | None) -> float:
-    """Some samples of each phase, scaled to all of them."""
-    parts, first = workshop.parts, slice(TIMED_SAMPLES[workshop.runtime.device.type])
-    few = replace(parts, forget=parts.forget[first], entangled=parts.entangled[first], disjoint=parts.disjoint[first])
-    whole, part = (method.plan(replace(workshop, parts=these).task(ranker, base)) for these in (parts, few))
-    return sum(
-        phase.size * _seconds_a_sample(pupil, replace(some, batch=phase.batch), workshop)
-        for phase, some in zip(whole, part, strict=True)
-    )
+    """Some samples of each phase, scaled to all of them. No teacher is asked: what it says costs no time in a step."""
+    silent = _Listening(ranker, workshop.collection, workshop.store, workshop.runtime)
+    task = replace(workshop.task(ranker, base), teacher=silent, untrained=lambda random: silent)
+    return sum(phase.size * _seconds_a_sample(pupil, phase, workshop) for phase in method.plan(task))
 
 
 def _seconds_a_sample(pupil: Ranker, phase: Phase, workshop: Workshop) -> float:

@@ -26,23 +26,34 @@ class Target:
 
     value: float
     met: float | None = None
+    name: str = "target"
 
 
-def curves(name: str, title: str, series: Sequence[Curve], targets: Sequence[Target]) -> Drawing:
+def curves(
+    name: str,
+    title: str,
+    series: Sequence[Curve],
+    targets: Sequence[Target],
+    over: str = "epoch",
+    measure: str = "MRR",
+) -> Drawing:
     values = [y for curve in series for _, y in curve.points] + [target.value for target in targets]
-    epochs = [x for curve in series for x, _ in curve.points]
-    top = min(1.0, max(values) * 1.05)
-    frame = Frame(Axis.over("epochs", [], 0.0, max(*epochs, 0.01)), Axis.over("MRR", [0.0, top], 0.0))
+    along = [x for curve in series for x, _ in curve.points]
+    top = max(*values, min(1.0, max(values) * 1.05))
+    upwards = Axis.over(measure, [*values, top], 0.0 if min(values) >= 0 else None)
+    frame = Frame(Axis.over(f"{over}s", [], 0.0, max(*along, 0.01)), upwards)
     shapes = frame.shapes()
     goals = sorted(set(targets), key=lambda target: target.value)
     for target in goals:
         shapes += _aimed(target, frame)
     for curve in series:
-        shapes += _drawn(curve, frame)
+        shapes += _drawn(curve, frame, over)
     names, height = legend([(curve.name, curve.style) for curve in series], HEIGHT)
     ends = [f"{c.name} from {c.points[0][1]:.3f} to {(c.landed or c.points[-1])[1]:.3f}" for c in series]
-    goal = f"; target {', '.join(map(_told, goals))}" if goals else ""
-    return Drawing(name, title, f"MRR over epochs: {'; '.join(ends)}{goal}.", WIDTH, HEIGHT + height, [*shapes, *names])
+    goal = f"; {goals[0].name} {', '.join(map(_told, goals))}" if goals else ""
+    return Drawing(
+        name, title, f"{measure} over {over}s: {'; '.join(ends)}{goal}.", WIDTH, HEIGHT + height, [*shapes, *names]
+    )
 
 
 def _told(target: Target) -> str:
@@ -53,7 +64,7 @@ def _told(target: Target) -> str:
 def _aimed(target: Target, frame: Frame) -> list[Shape]:
     start, end = frame.at(frame.x.low, target.value), frame.at(frame.x.high, target.value)
     drawn: list[Shape] = [Line([start, end], "ink", "4 4", 1.5)]
-    drawn.append(Words((start[0] + 5, start[1] - 6), f"target {target.value:.3f}", "ink", size=12))
+    drawn.append(Words((start[0] + 5, start[1] - 6), f"{target.name} {target.value:.3f}", "ink", size=12))
     if target.met is not None:
         foot, head = frame.at(target.met, frame.y.low), frame.at(target.met, target.value)
         drawn.append(Line([foot, head], "ink", "4 4", 1.5))
@@ -61,11 +72,11 @@ def _aimed(target: Target, frame: Frame) -> list[Shape]:
     return drawn
 
 
-def _drawn(curve: Curve, frame: Frame) -> list[Shape]:
+def _drawn(curve: Curve, frame: Frame, over: str) -> list[Shape]:
     style, points = curve.style, [frame.at(x, y) for x, y in curve.points]
     drawn: list[Shape] = [Line(points, style.role, style.dash, 2)]
     drawn += [
-        Mark(at, style.role, style.sign, 4, f"{curve.name}, epoch {x:.3g}: {y:.3f}")
+        Mark(at, style.role, style.sign, 4, f"{curve.name}, {over} {x:.3g}: {y:.3f}")
         for at, (x, y) in zip(points, curve.points, strict=True)
     ]
     if curve.landed is not None:
