@@ -14,27 +14,45 @@ from unrank.collection.collection import Collection
 ROOT = Path(__file__).parents[1]
 
 
+def done(script: str, collection: Collection, encoder: Path, out: Path, *more: str) -> list[str]:
+    """The lines of the table that a run writes."""
+    command = [sys.executable, f"runs/{script}.py", str(collection.folder), "--out", str(out), "--base", str(encoder)]
+    run = subprocess.run(
+        [*command, "--device", "cpu", *more], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    return (out / "table.md").read_text().splitlines()
+
+
 @pytest.mark.slow
 def test_a_soak_of_three_requests(dense: Collection, encoder: Path, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "runs/soak.py",
-        str(dense.folder),
-        "--out",
-        str(tmp_path / "out"),
-        "--base",
-        str(encoder),
-    ]
-    done = subprocess.run(
-        [*command, "--requests", "3", "--share", "0.2", "--target", "50%", "--device", "cpu", "--set", "held=2"],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    table = (tmp_path / "out" / "table.md").read_text().splitlines()
+    out, told = tmp_path / "out", ["--requests", "3", "--share", "0.2", "--target", "50%", "--set", "held=2"]
+    table = done("soak", dense, encoder, out, *told)
     assert table[0].startswith("bi-encoder: the bar was ")
     rows = [line.split(" | ") for line in table[4:7]]
     assert [row[0] for row in rows] == ["| 1", "| 2", "| 3"]
     assert all(len(row) == 11 for row in rows)
-    records = [json.loads(line) for line in (tmp_path / "out" / "records.jsonl").read_text().splitlines()]
+    records = [json.loads(line) for line in (out / "records.jsonl").read_text().splitlines()]
     assert {record["settings"]["held"] for record in records} == {2}
     assert [record["removed_before"] for record in records] == [0, 1, 2]
+    assert {path.suffix for path in (out / "bi-encoder").iterdir()} == {".svg", ".png"}
+
+
+@pytest.mark.slow
+def test_a_desk_of_two_batches(dense: Collection, encoder: Path, tmp_path: Path) -> None:
+    """It ends where a batch does not pass its gates, as a desk would."""
+    told = ["--rankers", "bi-encoder", "--batches", "2", "1", "--share", "0.05", "--keep-at-least", "0.1"]
+    head, _, *rows = done("desk_table", dense, encoder, tmp_path / "out", *told, "--target", "90%")
+    assert head.count("|") == rows[0].count("|")
+    batches = [row.split(" | ") for row in rows]
+    assert [batch[1] for batch in batches] == ["1", "2"][: len(batches)]
+    assert all(batch[12] == "passed" for batch in batches[:-1])
+
+
+@pytest.mark.slow
+def test_an_audit_that_hears_whom_it_knows(dense: Collection, encoder: Path, tmp_path: Path) -> None:
+    told = ["--rankers", "bi-encoder", "--targets", "destination-1", "--bottom", "0.2"]
+    table = done("audit_table", dense, encoder, tmp_path / "out", *told)
+    heard = [line.split(" | ")[2] for line in table if line.startswith("| bi-encoder")]
+    assert {"original", "retrained", "bottom"} <= set(heard)
+    assert "tests tell the original from a retrained ranker" in table[-1]
