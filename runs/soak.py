@@ -20,6 +20,7 @@ from shared import Lines, base_of, keep, markdown, parser, show
 import unrank
 from unrank.cli.option import read_settings
 from unrank.collection.partition import partition
+from unrank.engine.cache import Cache
 from unrank.evaluation.scorecard import Judge, Scorecard
 from unrank.forgetting.forget import KEPT
 from unrank.forgetting.workshop import Workshop
@@ -35,6 +36,8 @@ ABOVE = 0.05
 """How far above its target a request may come back."""
 LEFT = 0.9
 """How much of the original's MRR each kept set must have left."""
+MEASURED = 200
+"""So many queries of each kept set a run measures for itself; after each, all of them are measured here."""
 HEAD = [
     "request",
     "pairs",
@@ -109,7 +112,8 @@ class Soak:
 
 
 def soak(collection: unrank.Collection, kind: str, arguments: argparse.Namespace) -> Iterator[Moment]:
-    where = {"device": arguments.device, "progress": Lines()}
+    tokens = Cache(arguments.out / "cache", scores=False)
+    where = {"device": arguments.device, "progress": Lines(), "cache": tokens}
     trained = unrank.train(collection, kind, base_of(kind, arguments), seed=arguments.seed, **where)
     requests = in_parts(unrank.Removal.sample(collection, "documents", arguments.share), arguments.requests)
     watcher = Soak(collection, trained.ranker, requests, arguments.device)
@@ -122,6 +126,7 @@ def soak(collection: unrank.Collection, kind: str, arguments: argparse.Namespace
             method=unrank.make_method(arguments.method, read_settings(arguments.set), ranker=kind),
             target=arguments.target,
             known=record.to_json({}),
+            measure=MEASURED,
             seed=arguments.seed,
             **where,
         )
