@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import random
+import shutil
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -317,6 +318,27 @@ def test_who_hits_the_target_and_wrecks_the_rest_did_not_do_best(tmp_path: Path)
     assert "neggrad (0.000 away, 3" in page.lead
     alone, _ = read_page(write_bench(tmp_path / "ssd", ["retrain", "ssd"], ["one"], ["bi-encoder"], [0.25], [0]))
     assert alone.verdict == "No method with a target was run."
+
+
+@pytest.mark.parametrize(
+    ("kept", "told"),
+    [
+        ({"documents", "queries"}, "Also steered to a target: neggrad ("),
+        ({"documents"}, "Also steered to a target, in the 1 setting in which all were run: neggrad ("),
+        (set[str](), ""),
+    ],
+)
+def test_others_are_told_of_where_they_can_be_compared(tmp_path: Path, kept: set[str], told: str) -> None:
+    """NegGrad is run in some of the settings of the others; its figure and cocol's are over those."""
+    methods = ["retrain", "cocol", "neggrad"]
+    folder = write_bench(tmp_path / "bench", methods, ["one"], ["bi-encoder"], [0.25], [0])
+    for path in (folder / "cells").glob("*/cell.json"):
+        cell = json.loads(path.read_text())
+        if cell["method"] == "neggrad" and cell["removal"] not in kept:
+            shutil.rmtree(path.parent)
+    lead = read_page(folder)[0].lead
+    assert lead.startswith(told) and bool(lead) is bool(told)
+    assert ("There cocol: " in lead) is (len(kept) == 1)
 
 
 def test_cells_that_would_be_taken_for_one_are_refused(tmp_path: Path) -> None:

@@ -115,8 +115,23 @@ def _headline(bench: Bench) -> tuple[str, str, list[Card]]:
         cards.append(Card("Kept of the rest", f"{best.kept:.1%}", "of the lower of the original's and retrain's MRR"))
     if best.time is not None:
         cards.append(Card("Time", f"{best.time:.2f} ×", f"of what retraining takes, over {count(best.timed, 'cell')}"))
-    others = [f"{standing.name} ({standing})" for standing in steered if standing is not best]
-    return verdict, f"Also steered to a target: {'; '.join(others)}." if others else "", cards
+    return verdict, _beside(bench, best), cards
+
+
+def _beside(bench: Bench, best: Standing) -> str:
+    """The other methods: in the settings in which all were run, if there are any."""
+    shared = _standings(bench.shared)
+    others = [standing for standing in shared or _standings(bench) if standing.name != best.name]
+    if not others:
+        return ""
+    told = "; ".join(f"{standing.name} ({standing})" for standing in others)
+    if len(bench.shared.settings) == len(bench.settings):
+        return f"Also steered to a target: {told}."
+    if not shared:
+        return f"Also steered to a target, in other settings: {told}."
+    there = next(standing for standing in shared if standing.name == best.name)
+    over = count(there.settings, "setting")
+    return f"Also steered to a target, in the {over} in which all were run: {told}. There {best.name}: {there}."
 
 
 def _standings(bench: Bench) -> list[Standing]:
