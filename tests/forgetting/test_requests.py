@@ -18,9 +18,10 @@ from unrank.collection.partition import Partition, named, partition
 from unrank.collection.removal import Removal
 from unrank.errors import BadFile
 from unrank.evaluation.scorecard import Judge
-from unrank.forgetting.earlier import Stand, earlier_runs, with_risen
+from unrank.forgetting.earlier import earlier_runs
 from unrank.forgetting.forget import Forgotten, forget
 from unrank.forgetting.record import RECORD, hashed, read_record, recognised, removed_before
+from unrank.forgetting.stand import Stand, with_risen
 from unrank.forgetting.train import Trained, train
 from unrank.forgetting.workshop import Workshop
 from unrank.methods import METHODS

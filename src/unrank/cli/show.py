@@ -108,7 +108,7 @@ def show_recovery(record: Record) -> None:
             line += f"; the reference's from {found['reference_before']:.3f} to {found['reference_after']:.3f}"
         say(line)
     if record.earlier is not None:
-        from unrank.forgetting.earlier import in_words
+        from unrank.forgetting.stand import in_words
 
         say(in_words(record.earlier))
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from unrank.audit.verdict import Verdict
-from unrank.forgetting.earlier import came_back, in_words
 from unrank.forgetting.record import ANEW
+from unrank.forgetting.stand import came_back, in_words
 from unrank.forgetting.target import tolerance
 
 UNTOUCHED = "nothing had to be changed, and no weight was"

@@ -8,7 +8,7 @@ from typing import Any
 from unrank.audit.verdict import Verdict
 from unrank.desk.gates import UNTOUCHED, is_untouched
 from unrank.errors import count
-from unrank.forgetting.earlier import in_words
+from unrank.forgetting.stand import in_words
 from unrank.report.markup import Markup, element
 from unrank.report.page import Card, Page, Section, paragraph
 from unrank.report.table import Table, facts, figure, to_html, words

@@ -20,13 +20,14 @@ from unrank.engine.runtime import Device, Progress
 from unrank.engine.unfinished import Unfinished
 from unrank.evaluation.scorecard import MOST_QUERIES, Scorecard
 from unrank.forgetting.clock import Clock
-from unrank.forgetting.earlier import all_of, came_back, earlier_mrrs, earlier_runs, is_fulfilled, with_risen
+from unrank.forgetting.earlier import all_of, earlier_runs, is_fulfilled
 from unrank.forgetting.freezing import Freeze, check_freeze, encoded_sides, freeze_side, index_stays_valid, keep_frozen
 from unrank.forgetting.gauge import Gauge
 from unrank.forgetting.identity import identity, removal_hash, weights_hash
 from unrank.forgetting.record import Record, hashed, removed_before, save_ranker
 from unrank.forgetting.recovery import recovery
 from unrank.forgetting.run import Outcome, Pace, run_method
+from unrank.forgetting.stand import came_back, earlier_mrrs, with_risen
 from unrank.forgetting.start import check_request, find_base, make_student
 from unrank.forgetting.target import OF_REFERENCE, resolve_target
 from unrank.forgetting.train import estimate_learning_epoch
