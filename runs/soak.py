@@ -21,7 +21,7 @@ import unrank
 from unrank.cli.option import read_settings
 from unrank.collection.partition import partition
 from unrank.engine.cache import Cache
-from unrank.evaluation.scorecard import Judge, Scorecard
+from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.forget import KEPT
 from unrank.forgetting.workshop import Workshop
 from unrank.rankers.base import Ranker
@@ -87,19 +87,19 @@ class Soak:
     def __init__(
         self, collection: unrank.Collection, original: Ranker, requests: Sequence[unrank.Removal], device: str
     ) -> None:
-        self._collection, self._requests = collection, requests
         whole = unrank.Removal(documents=[id for request in requests for id in request.documents])
         self._workshop = Workshop.open(original, collection, partition(collection, whole), device)  # type: ignore[arg-type]
-        self._judges = [Judge(collection, partition(collection, request)) for request in requests]
+        self._forgotten = [partition(collection, request).forget for request in requests]
         self._before = self._scorecard(original)
 
     def moment(self, result: unrank.Forgotten, so_far: list[float]) -> Moment:
         """`so_far` are the targets of all requests until now."""
         scorer = self._workshop.scorer(result.ranker)
-        mrrs = [judge.forget_mrr(scorer) for judge in self._judges[: len(so_far)]]
+        each = self._workshop.judge.reciprocals_of_each(scorer, self._forgotten[: len(so_far)], forget=True)
+        mrrs = [float(reciprocals.mean()) for reciprocals in each]
         after = self._scorecard(result.ranker)
         return Moment(
-            pairs=len(self._judges[len(so_far) - 1].parts.forget),
+            pairs=len(self._forgotten[len(so_far) - 1]),
             target=so_far[-1],
             above=[mrr - target for mrr, target in zip(mrrs, so_far, strict=True)],
             forget=mrrs[-1],

@@ -253,6 +253,18 @@ def test_to_steer_no_other_right_answer_and_no_other_query_is_scored() -> None:
     assert sorted(ranker.asked) == [(0, 1), (0, 2), (1, 1), (1, 3)]
 
 
+def test_several_sets_are_measured_each_by_itself_and_no_pair_is_scored_twice() -> None:
+    """Two sets of one query: neither's documents stand in the other's list."""
+    collection = collection_of([Listed([0, 1], [2, 3]), Listed([1], [3]), Listed([4], [2])], 5)
+    ranker = random_table(collection, 0)
+    judge, score = Judge(collection, None), scorer_of(collection, ranker)
+    sets = [np.array(some, np.int64) for some in ([[0, 0], [2, 4]], [[0, 1], [1, 1]], [[0, 1]])]
+    alone = [judge.reciprocals(score, some, forget=True).tolist() for some in sets]
+    ranker.asked.clear()
+    assert [ranks.tolist() for ranks in judge.reciprocals_of_each(score, sets, forget=True)] == alone
+    assert len(set(ranker.asked)) == len(ranker.asked) == 8
+
+
 def test_a_large_set_is_measured_on_a_sample_and_the_forget_set_whole() -> None:
     lists = [Listed([row % 7], [7 + row % 5]) for row in range(60)]
     lists += [Listed([3], [8], test=True) for _ in range(20)]

@@ -21,7 +21,7 @@ from unrank.evaluation.scorecard import Judge
 from unrank.forgetting.earlier import earlier_runs
 from unrank.forgetting.forget import Forgotten, forget
 from unrank.forgetting.record import RECORD, hashed, read_record, recognised, removed_before
-from unrank.forgetting.stand import Stand, with_risen
+from unrank.forgetting.stand import Stand, Standing
 from unrank.forgetting.train import Trained, train
 from unrank.forgetting.workshop import Workshop
 from unrank.methods import METHODS
@@ -133,12 +133,15 @@ def test_they_are_reported_and_passed_along(
     second.save(tmp_path / "second")
     reloaded = load_ranker(tmp_path / "second")
     gone = dense.pairs[named(dense, removal)[0]]
-    now = judge.reciprocals(_scorer(reloaded, dense, parts), gone, forget=True)
+    (before, _), (after, now) = (
+        [ranks.mean() for ranks in judge.reciprocals_of_each(score, [parts.earlier, gone], forget=True)]
+        for score in (_scorer(ranker, dense, parts) for ranker in (once, reloaded))
+    )
     assert second.record.earlier is not None
     assert second.record.earlier == {
-        "before": pytest.approx(judge.earlier_mrr(_scorer(once, dense, parts)), abs=1e-6),
-        "after": pytest.approx(judge.earlier_mrr(_scorer(reloaded, dense, parts)), abs=1e-6),
-        "above": pytest.approx(now.mean() - known["target"], abs=1e-6),
+        "before": pytest.approx(before, abs=1e-6),
+        "after": pytest.approx(after, abs=1e-6),
+        "above": pytest.approx(now - known["target"], abs=1e-6),
     }
     third = forget(
         reloaded,
@@ -207,7 +210,7 @@ def test_what_has_risen_is_set_apart(
 ) -> None:
     workshop = Workshop.open(once, dense, parts, "cpu")
     runs = earlier_runs(dense, known_of(first) | {"target": goal})
-    apart = with_risen(runs, workshop, workshop.scorer(once))
+    apart = Standing.of(workshop.scorer(once), runs, workshop).with_risen(parts, dense)
     assert as_set(apart.earlier) | as_set(apart.risen) == as_set(parts.earlier)
     assert not as_set(apart.earlier) & as_set(apart.risen)
     assert bool(len(apart.risen)) is rises

@@ -7,7 +7,7 @@ documents. `forget_full` is the paper's figure, with the other relevant document
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -131,12 +131,6 @@ class Judge:
         forget = self.parts.forget[np.isin(self.parts.forget[:, 0], pairs[:, 0])]
         return reciprocal_ranks(*self._lists(ListScores(pairs, scores), forget, forget=True))
 
-    def earlier_mrr(self, score: Scorer) -> float | None:
-        """MRR of the pairs that were forgotten before, measured as forget pairs are."""
-        if not len(self.parts.earlier):
-            return None
-        return float(self.reciprocals(score, self.parts.earlier, forget=True).mean())
-
     def mrr(self, score: Scorer, pairs: Pairs) -> float:
         """MRR of kept pairs."""
         return float(self.reciprocals(score, pairs).mean())
@@ -144,6 +138,12 @@ class Judge:
     def reciprocals(self, score: Scorer, pairs: Pairs, forget: bool = False) -> Floats:
         """The reciprocal rank of each query that has one of these pairs, in the order of the queries' rows."""
         return reciprocal_ranks(*self.lists(score, pairs, forget))
+
+    def reciprocals_of_each(self, score: Scorer, sets: Sequence[Pairs], forget: bool = False) -> list[Floats]:
+        """The same of several sets of pairs, scoring each list once."""
+        pairs = np.unique(np.concatenate(sets), axis=0)
+        scored = self._score(score, np.unique(pairs[:, 0]), only=pairs)
+        return [reciprocal_ranks(*self._lists(scored, some, forget)) for some in sets]
 
     def lists(self, score: Scorer, pairs: Pairs, forget: bool = False) -> tuple[ScoredLists, bool]:
         """The lists in which these pairs are measured, and whether a tie is decided for the target."""

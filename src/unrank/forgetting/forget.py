@@ -27,7 +27,7 @@ from unrank.forgetting.identity import identity, removal_hash, weights_hash
 from unrank.forgetting.record import Record, hashed, removed_before, save_ranker
 from unrank.forgetting.recovery import recovery
 from unrank.forgetting.run import Outcome, Pace, run_method
-from unrank.forgetting.stand import came_back, earlier_mrrs, with_risen
+from unrank.forgetting.stand import Standing, came_back
 from unrank.forgetting.start import check_request, find_base, make_student
 from unrank.forgetting.target import OF_REFERENCE, resolve_target
 from unrank.forgetting.train import estimate_learning_epoch
@@ -136,7 +136,8 @@ def forget(
     clock = Clock(workshop.runtime)
     with clock.on("teacher"):
         task = workshop.task(ranker, base, seed)
-        task = replace(task, parts=with_risen(runs, workshop, task.teacher.scores))
+        standing = Standing.of(task.teacher.scores, runs, workshop)
+        task = replace(task, parts=standing.with_risen(parts, collection))
     with sharing_frozen_start(ranker, student) if method.start == "original" else nullcontext():
         with clock.on("teacher"):
             gauge = (
@@ -189,7 +190,7 @@ def forget(
         set_queries=workshop.judge.set_queries,
         removed=hashed(removal),
         removed_before=removed_before(known),
-        earlier=earlier_mrrs(runs, workshop, task.teacher.scores, workshop.scorer(student)),
+        earlier=standing.then(Standing.of(workshop.scorer(student), runs, workshop)),
         recovery=asdict(recovered) if recovered else None,
         history=outcome.history,
     )

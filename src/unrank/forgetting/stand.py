@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unrank.collection.collection import Pairs
+from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition, named
 from unrank.evaluation.measure import Floats
 from unrank.evaluation.scorecard import Scorer
@@ -45,22 +45,43 @@ class Stand:
         return self.pairs[np.isin(self.pairs[:, 0], falling)]
 
 
-def stands(runs: Iterable[EarlierRun], workshop: Workshop, score: Scorer) -> Iterator[Stand]:
-    """Where a ranker with these scores has what each run brought to its target, if not all of it is asked for now."""
-    collection, keys = workshop.collection, workshop.collection.pair_keys
-    for run in runs:
-        pairs = collection.pairs[named(collection, run.removal)[0]]
-        held = np.isin(keys(pairs), keys(workshop.parts.earlier)).any()
-        if held and run.facts.get("target") and run.facts.get("reached"):
-            yield Stand(pairs, run.facts["target"], workshop.judge.reciprocals(score, pairs, forget=True))
+@dataclass(frozen=True)
+class Standing:
+    """Where a ranker has all that was forgotten before."""
 
+    mrr: float | None
+    """Of all of it; None where nothing was."""
+    stands: Sequence[Stand]
+    """Of each run that brought some of it to a target."""
 
-def with_risen(runs: Iterable[EarlierRun], workshop: Workshop, score: Scorer) -> Partition:
-    """The partition, with what has to fall again apart from what was forgotten before and may stay."""
-    parts, keys = workshop.parts, workshop.collection.pair_keys
-    risen = [stand.risen for stand in stands(runs, workshop, score)]
-    falls = np.isin(keys(parts.earlier), keys(np.concatenate([parts.earlier[:0], *risen])))
-    return replace(parts, earlier=parts.earlier[~falls], risen=parts.earlier[falls])
+    @classmethod
+    def of(cls, score: Scorer, runs: Iterable[EarlierRun], workshop: Workshop) -> Standing:
+        """With these scores. What a run removed counts unless all of it is asked for now."""
+        collection, earlier = workshop.collection, workshop.parts.earlier
+        if not len(earlier):
+            return cls(None, [])
+        keys = collection.pair_keys
+        steered = [run for run in runs if run.facts.get("target") and run.facts.get("reached")]
+        removed = [(collection.pairs[named(collection, run.removal)[0]], run.facts["target"]) for run in steered]
+        held = [(pairs, target) for pairs, target in removed if np.isin(keys(pairs), keys(earlier)).any()]
+        whole, *each = workshop.judge.reciprocals_of_each(score, [earlier, *(pairs for pairs, _ in held)], forget=True)
+        return cls(float(whole.mean()), [Stand(*one, reciprocal) for one, reciprocal in zip(held, each, strict=True)])
+
+    @property
+    def above(self) -> float | None:
+        """How far the worst is above its target."""
+        return max((stand.above for stand in self.stands), default=None)
+
+    def with_risen(self, parts: Partition, collection: Collection) -> Partition:
+        """The partition, with what has to fall again apart from what was forgotten before and may stay."""
+        keys = collection.pair_keys
+        risen = np.concatenate([parts.earlier[:0], *(stand.risen for stand in self.stands)])
+        falls = np.isin(keys(parts.earlier), keys(risen))
+        return replace(parts, earlier=parts.earlier[~falls], risen=parts.earlier[falls])
+
+    def then(self, after: Standing) -> dict[str, float | None] | None:
+        """What a record tells: the MRR before and after a run, and how far the worst is above its target in the end."""
+        return None if self.mrr is None else {"before": self.mrr, "after": after.mrr, "above": after.above}
 
 
 def came_back(mrrs: Mapping[str, float | None]) -> bool:
@@ -75,13 +96,3 @@ def in_words(mrrs: Mapping[str, float | None]) -> str:
     told = f"what was forgotten before had an MRR of {mrrs['before']:.3f}, now {mrrs['after']:.3f}"
     above = mrrs.get("above")
     return told if above is None else f"{told} (against its target at most {above:+.3f})"
-
-
-def earlier_mrrs(
-    runs: Iterable[EarlierRun], workshop: Workshop, before: Scorer, after: Scorer
-) -> dict[str, float | None] | None:
-    """The MRR of what was forgotten before, before and after a run, and how far the worst is above its target."""
-    if not len(workshop.parts.earlier):
-        return None
-    mrrs = {when: workshop.judge.earlier_mrr(score) for when, score in (("before", before), ("after", after))}
-    return mrrs | {"above": max((stand.above for stand in stands(runs, workshop, after)), default=None)}
