@@ -367,6 +367,40 @@ def test_all_that_was_forgotten_before_may_have_risen(shared: Collection) -> Non
     assert draws(hold, 1)[0].pairs.shape[1] == 2
 
 
+@pytest.mark.parametrize(
+    ("again", "number", "free"),
+    [
+        (False, 0, {0: -1}),
+        (False, 1, {}),
+        (True, 0, {0: -1, 1: 1, 3: 1, 4: -1}),
+        (True, 1, {0: 1, 1: -1}),
+    ],
+)
+def test_after_an_earlier_request_what_is_kept_may_gain(
+    shared: Collection, again: bool, number: int, free: dict[int, int]
+) -> None:
+    """A kept pair may rise and its negative fall, at no cost; whatever else strays by 1 costs 1, of ranges of 1."""
+    parts = after_requests(shared, risen=[]) if again else forgetting(shared, queries=[0, 1])
+    phase = plan(shared, parts, Cocol())[number]
+    roles = draws(phase, 1)[0].pairs.shape[1]
+    place, present = torch.full((1, roles), 5.0), torch.ones(1, roles, dtype=torch.bool)
+    for role in range(roles):
+        for way in (-1, 1):
+            score = place + way * torch.eye(roles)[role]
+            cost = phase.loss(Scored(score, present, place, place, torch.ones(1, roles))).item()
+            assert cost == (0.0 if free.get(role) == way else 1.0), (role, way)
+
+
+def test_after_an_earlier_request_an_epoch_holds_more(shared: Collection) -> None:
+    """However small the request; as many as the teacher knows."""
+    first, again = forgetting(shared, queries=[0, 1]), after_requests(shared, risen=[])
+    once, later, printed = (
+        plan(shared, replace(parts, disjoint=np.resize(parts.disjoint, (3 * LEAST_KNOWN, 2))), method)[1].size
+        for parts, method in ((first, Cocol()), (again, Cocol()), (again, Cocol(anchors="paper")))
+    )
+    assert later == LEAST_KNOWN > once == printed
+
+
 def test_as_printed_every_disjoint_pair_is_held(shared: Collection) -> None:
     """Even where few are forgotten of many; in steps as large as those that forget."""
     parts = forgetting(shared, queries=[0])

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, repeat
 from types import MappingProxyType
 from typing import Literal
 
@@ -26,8 +27,13 @@ from unrank.errors import UnrankError
 from unrank.methods.base import Drawn, Method, Task, all_present
 
 LEAST_KNOWN = 1024
-"""So many disjoint pairs are known to the teacher at least, however small the request."""
+"""So many disjoint pairs are known to the teacher at least, however small the request. If the ranker has forgotten
+before, an epoch holds as many: what request after request loses adds up."""
 ALL = 1_000_000
+STAYS, MAY_RISE, MAY_FALL = 0, 1, -1
+"""What a score may do: stay in its place, or leave it on one side."""
+Ways = tuple[int, int]
+"""What a kept pair may do, and a negative of its query."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +103,12 @@ class Cocol(Method):
     def plan(self, task: Task) -> Sequence[Phase]:
         task = self._narrowed(task)
         draw_forget, draw_hold = partial(self._draw_forget, task), partial(self._draw_hold, task)
-        rows = self._rows_of_each(task)
+        rows, kept = self._rows_of_each(task), self._ways_of_kept(task)
         batch, size = rows * self._batch(task), rows * self._forgotten_now(task)
-        plan = [Phase("forget", size, draw_forget, self._forget_loss, batch, together=rows)]
+        plan = [Phase("forget", size, draw_forget, partial(self._forget_loss, kept), batch, together=rows)]
         if self.phases == "two" and not self.without_disjoint and len(task.parts.disjoint):
-            plan.append(Phase("hold", self._held_now(task), draw_hold, self._hold_loss, self.hold_factor * batch))
+            hold_loss = partial(self._hold_loss, kept)
+            plan.append(Phase("hold", self._held_now(task), draw_hold, hold_loss, self.hold_factor * batch))
         return plan
 
     def _draw_forget(self, task: Task, generator: np.random.Generator) -> Samples:
@@ -172,16 +179,34 @@ class Cocol(Method):
         return max(1, self.least_steps // self._batch(task))
 
     def _held_now(self, task: Task) -> int:
-        return min(len(task.parts.disjoint), self.held_an_epoch * self._rows_of_each(task) * self._forgotten_now(task))
+        held = self.held_an_epoch * self._rows_of_each(task) * self._forgotten_now(task)
+        return min(len(task.parts.disjoint), max(held, LEAST_KNOWN) if self._forgot_before(task) else held)
 
-    def _forget_loss(self, scored: Scored) -> Tensor:
-        """The forget pairs fall to the lowest of their query; the other roles stay where the teacher has them."""
+    def _forgot_before(self, task: Task) -> bool:
+        return self.anchors == "wide" and len(task.parts.earlier) + len(task.parts.risen) > 0
+
+    def _ways_of_kept(self, task: Task) -> Ways:
+        """If the ranker has forgotten before, they may part: what one request gains makes up for what another loses."""
+        return (MAY_RISE, MAY_FALL) if self._forgot_before(task) else (STAYS, STAYS)
+
+    def _forget_loss(self, kept: Ways, scored: Scored) -> Tensor:
+        """The forget pairs fall to the lowest of their query; the place of the other roles is where the teacher has
+        them."""
         wanted = torch.cat([scored.low[:, :1], scored.teacher[:, 1:]], dim=1)
-        gaps = self._gap(wanted, scored)
-        return _mean_of_each_role(torch.cat([gaps[:, :1].relu(), gaps[:, 1:].abs()], dim=1), scored)
+        return self._strayed(wanted, [MAY_FALL, kept[0], STAYS, *kept * self.held], scored)
 
-    def _hold_loss(self, scored: Scored) -> Tensor:
-        return _mean_of_each_role(self._gap(scored.teacher, scored).abs(), scored)
+    def _hold_loss(self, kept: Ways, scored: Scored) -> Tensor:
+        return self._strayed(scored.teacher, kept, scored)
+
+    def _strayed(self, wanted: Tensor, ways: Sequence[int], scored: Scored) -> Tensor:
+        """How far a score is from its place where it may not go, on average, summed over the roles. What was forgotten
+        before comes after the others, and stays."""
+        gaps = self._gap(wanted, scored).unbind(1)
+        strayed = [
+            gap.abs() if way == STAYS else (gap if way == MAY_FALL else -gap).relu()
+            for gap, way in zip(gaps, chain(ways, repeat(STAYS)), strict=False)
+        ]
+        return mean_where(torch.stack(strayed, dim=1), scored.present).sum()
 
     def _gap(self, wanted: Tensor, scored: Scored) -> Tensor:
         """How far above its place each score is. [batch, roles]"""
@@ -189,8 +214,3 @@ class Cocol(Method):
             return range_gap(scored.score, wanted, scored.span)
         # What a sample lacks must not divide by zero: its gradient would be NaN even where it is masked.
         return paper_gap(*(torch.where(scored.present, scores, 1.0) for scores in (scored.score, wanted)))
-
-
-def _mean_of_each_role(gaps: Tensor, scored: Scored) -> Tensor:
-    """Summed over the roles."""
-    return mean_where(gaps, scored.present).sum()
