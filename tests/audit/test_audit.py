@@ -22,7 +22,7 @@ from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import SETS
-from unrank.forgetting.record import hashed
+from unrank.forgetting.hashes import hashed
 from unrank.forgetting.train import train
 from unrank.methods.finetune import Finetune
 from unrank.methods.retrain import Retrain

@@ -33,7 +33,8 @@ from unrank.desk.run import Done, Orders, audit_folder, only_run, run_open
 from unrank.engine.cache import Cache
 from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
-from unrank.forgetting.record import hashed, read_record, recognised, removed_before
+from unrank.forgetting.hashes import hashed, recognised
+from unrank.forgetting.record import read_record, removed_before
 from unrank.forgetting.train import train
 from unrank.methods.retrain import Retrain
 from unrank.rankers import load_ranker

@@ -16,7 +16,8 @@ from unrank.collection.removal import Removal
 from unrank.disk import sha256
 from unrank.errors import UnrankError
 from unrank.forgetting.forget import Forgotten, forget
-from unrank.forgetting.record import hashed, read_record
+from unrank.forgetting.hashes import hashed
+from unrank.forgetting.record import read_record
 from unrank.forgetting.train import Trained, train
 from unrank.methods.cocol import Cocol
 from unrank.methods.retrain import Retrain

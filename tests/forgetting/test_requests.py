@@ -18,9 +18,11 @@ from unrank.collection.partition import Partition, named, partition
 from unrank.collection.removal import Removal
 from unrank.errors import BadFile
 from unrank.evaluation.scorecard import Judge
+from unrank.forgetting import hashes
 from unrank.forgetting.earlier import earlier_runs
 from unrank.forgetting.forget import Forgotten, forget
-from unrank.forgetting.record import RECORD, hashed, read_record, recognised, removed_before
+from unrank.forgetting.hashes import hashed, recognised, recognised_of_each
+from unrank.forgetting.record import RECORD, read_record, removed_before
 from unrank.forgetting.stand import Stand, Standing
 from unrank.forgetting.train import Trained, train
 from unrank.forgetting.workshop import Workshop
@@ -68,15 +70,23 @@ def parts(dense: Collection, removal: Removal, later: Removal) -> Partition:
     return partition(dense, later, earlier=removal)
 
 
+@pytest.mark.parametrize("at_once", [3, hashes.AT_ONCE])
 @pytest.mark.parametrize("kind", ["documents", "queries", "pairs"])
 def test_earlier_removals_are_recognised_by_their_hashes(
-    dense: Collection, golden: Collection, removals: dict[str, Removal], kind: str
+    dense: Collection,
+    golden: Collection,
+    removals: dict[str, Removal],
+    kind: str,
+    at_once: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(hashes, "AT_ONCE", at_once)
     removed = hashed(removals[kind])
     assert recognised(dense, [removed]) == removals[kind]
     assert recognised(golden, [removed]) == Removal()
     other = hashed(Removal(queries=["query20"]))
     assert recognised(dense, [removed, other]) == removals[kind] | Removal(queries=["query20"])
+    assert recognised_of_each(dense, [other, removed]) == [Removal(queries=["query20"]), removals[kind]]
     assert recognised(dense, []) == Removal()
 
 

@@ -27,7 +27,8 @@ from unrank.collection.inspect import dataset_table, describe, describe_removal
 from unrank.collection.partition import partition
 from unrank.collection.removal import Removal
 from unrank.collection.sources import read_source
-from unrank.forgetting.record import Record, hashed, read_record, recognised, removed_before, save_ranker
+from unrank.forgetting.hashes import hashed, recognised
+from unrank.forgetting.record import Record, read_record, removed_before, save_ranker
 from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.word_file import read_vectors
 from unrank.report.details import read_details

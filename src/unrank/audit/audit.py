@@ -33,7 +33,8 @@ from unrank.collection.removal import Removal
 from unrank.disk import new_folder, write_json
 from unrank.engine.runtime import Device, Progress
 from unrank.errors import UnrankError
-from unrank.forgetting.record import recognised, removed_before, versions
+from unrank.forgetting.hashes import recognised
+from unrank.forgetting.record import removed_before, versions
 from unrank.forgetting.target import check_measurable
 from unrank.rankers.base import Ranker
 

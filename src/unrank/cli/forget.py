@@ -108,7 +108,8 @@ def forget(
     from unrank.forgetting.earlier import check_references
     from unrank.forgetting.estimate import estimate
     from unrank.forgetting.forget import forget as forget_removal
-    from unrank.forgetting.record import read_record, recognised, removed_before
+    from unrank.forgetting.hashes import recognised
+    from unrank.forgetting.record import read_record, removed_before
     from unrank.forgetting.run import Pace
     from unrank.forgetting.start import check_request
     from unrank.forgetting.target import check_target

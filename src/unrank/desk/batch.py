@@ -23,7 +23,8 @@ from unrank.desk.item import KINDS, Item, items_of, removal_of
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import HONOURED, Request, State
-from unrank.forgetting.record import forgotten_before, recognised
+from unrank.forgetting.hashes import recognised
+from unrank.forgetting.record import forgotten_before
 
 
 @dataclass(frozen=True)

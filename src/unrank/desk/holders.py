@@ -18,7 +18,8 @@ from unrank.collection.collection import Collection, open_collection
 from unrank.collection.removal import Removal
 from unrank.desk.item import Item, items_of, normalised, removal_of
 from unrank.errors import UnrankError
-from unrank.forgetting.record import RECORD, forgotten_before, read_record, recognised
+from unrank.forgetting.hashes import recognised
+from unrank.forgetting.record import RECORD, forgotten_before, read_record
 
 NEEDLE = 200
 """Characters of a text that are looked for at most."""

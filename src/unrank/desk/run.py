@@ -32,7 +32,8 @@ from unrank.engine.runtime import Device, Progress, Runtime
 from unrank.errors import BadFile, UnrankError
 from unrank.forgetting.earlier import check_references, has_seen
 from unrank.forgetting.forget import forget
-from unrank.forgetting.record import RECORD, read_record, recognised
+from unrank.forgetting.hashes import recognised
+from unrank.forgetting.record import RECORD, read_record
 from unrank.forgetting.run import Pace
 from unrank.forgetting.start import check_request, find_base
 from unrank.forgetting.workshop import usual_measure

@@ -24,7 +24,7 @@ from unrank.collection.texts import Rows, Texts
 from unrank.disk import new_folder, write_json
 from unrank.engine.runtime import Device, Progress
 from unrank.forgetting.forget import Forgotten
-from unrank.forgetting.record import recognised
+from unrank.forgetting.hashes import recognised
 from unrank.forgetting.workshop import Workshop
 from unrank.rankers.base import Ranker
 

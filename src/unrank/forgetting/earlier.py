@@ -14,7 +14,8 @@ from unrank.collection.partition import Partition, named
 from unrank.collection.removal import Removal
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Measured
-from unrank.forgetting.record import ANEW, read_record, recognised, removed_before
+from unrank.forgetting.hashes import recognised_of_each
+from unrank.forgetting.record import ANEW, read_record, removed_before
 from unrank.forgetting.target import tolerance
 from unrank.methods.base import Method
 from unrank.methods.retrain import Retrain
@@ -35,7 +36,8 @@ class EarlierRun:
 
 def earlier_runs(collection: Collection, known: Mapping[str, Any]) -> list[EarlierRun]:
     """The runs that a ranker's record tells of, with what they removed of this collection."""
-    return [EarlierRun(recognised(collection, [facts]), facts) for facts in removed_before(known)]
+    facts = removed_before(known)
+    return [EarlierRun(*run) for run in zip(recognised_of_each(collection, facts), facts, strict=True)]
 
 
 def all_of(runs: Iterable[EarlierRun]) -> Removal:

@@ -23,8 +23,9 @@ from unrank.forgetting.clock import Clock
 from unrank.forgetting.earlier import all_of, earlier_runs, is_fulfilled
 from unrank.forgetting.freezing import Freeze, check_freeze, encoded_sides, freeze_side, index_stays_valid, keep_frozen
 from unrank.forgetting.gauge import Gauge
+from unrank.forgetting.hashes import hashed
 from unrank.forgetting.identity import identity, removal_hash, weights_hash
-from unrank.forgetting.record import Record, hashed, removed_before, save_ranker
+from unrank.forgetting.record import Record, removed_before, save_ranker
 from unrank.forgetting.recovery import recovery
 from unrank.forgetting.run import Outcome, Pace, run_method
 from unrank.forgetting.stand import Standing, came_back

@@ -6,22 +6,16 @@ only as salted hashes: whoever knows an id can check whether it is among them, a
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
-import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import unrank
-from unrank.collection.collection import Collection
-from unrank.collection.removal import Removal
 from unrank.disk import new_folder, read_json, sha256, write_json
 from unrank.errors import BadFile, UnrankError
 from unrank.rankers.base import Ranker
@@ -92,17 +86,6 @@ def versions() -> dict[str, str]:
     return ours | {name: version(name) for name in LIBRARIES}
 
 
-def hashed(removal: Removal) -> dict[str, Any]:
-    """A removal as counts and salted hashes of its ids."""
-    salt = secrets.token_hex(16)
-
-    def hashes(items: Iterable[object]) -> list[str]:
-        return sorted(_hash(salt, item) for item in items)
-
-    kinds = {"queries": removal.queries, "documents": removal.documents, "pairs": removal.pairs}
-    return {"salt": salt, **{name: {"count": len(items), "hashes": hashes(items)} for name, items in kinds.items()}}
-
-
 def removed_before(known: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What a ranker with this record has been made to forget, run by run: hashes, by which method, and down to which
     target. One that was trained anew saw nothing of what was removed before that."""
@@ -118,27 +101,6 @@ def removed_before(known: Mapping[str, Any]) -> list[dict[str, Any]]:
 def forgotten_before(known: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The same without the runs that fell short of their target: what they removed is not forgotten."""
     return [run for run in removed_before(known) if run.get("reached") is not False]
-
-
-def recognised(collection: Collection, removed: Sequence[Mapping[str, Any]]) -> Removal:
-    """Those of a collection's queries, documents and pairs whose hashes stand in the records of earlier runs."""
-    found = Removal()
-    for hashes in removed:
-        queries, documents, pairs = (set(hashes[kind]["hashes"]) for kind in ("queries", "documents", "pairs"))
-
-        def known(items: Sequence[Any], among: set[str], salt: str = hashes["salt"]) -> list[Any]:
-            return [item for item in items if _hash(salt, item) in among] if among else []
-
-        found |= Removal(
-            known(collection.queries.ids(np.arange(len(collection.queries))), queries),
-            known(collection.documents.ids(np.arange(len(collection.documents))), documents),
-            known(collection.pair_ids(collection.pairs), pairs) if pairs else [],
-        )
-    return found
-
-
-def _hash(salt: str, item: object) -> str:
-    return hashlib.sha256(f"{salt}:{json.dumps(item)}".encode()).hexdigest()[:32]
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:

@@ -19,8 +19,9 @@ from unrank.engine.runtime import Device, Progress
 from unrank.engine.unfinished import Unfinished
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.clock import Clock
+from unrank.forgetting.hashes import hashed
 from unrank.forgetting.identity import identity
-from unrank.forgetting.record import Record, hashed, save_ranker
+from unrank.forgetting.record import Record, save_ranker
 from unrank.forgetting.workshop import Workshop
 from unrank.methods import make_method
 from unrank.methods.ranking import learn
