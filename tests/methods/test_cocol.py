@@ -367,28 +367,41 @@ def test_all_that_was_forgotten_before_may_have_risen(shared: Collection) -> Non
     assert draws(hold, 1)[0].pairs.shape[1] == 2
 
 
+@pytest.mark.parametrize("risen", [[], [2, 3, 4]])
 @pytest.mark.parametrize(
-    ("again", "number", "free"),
+    ("settings", "free"),
     [
-        (False, 0, {0: -1}),
-        (False, 1, {}),
-        (True, 0, {0: -1, 1: 1, 3: 1, 4: -1}),
-        (True, 1, {0: 1, 1: -1}),
+        ({}, [{0: -1, 1: 1, 3: 1, 4: -1}, {0: 1, 1: -1}]),
+        ({"held": 2}, [{0: -1, 1: 1, 3: 1, 4: -1, 5: 1, 6: -1}, {0: 1, 1: -1}]),
+        ({"anchors": "paper"}, [{0: -1}, {}]),
     ],
 )
 def test_after_an_earlier_request_what_is_kept_may_gain(
-    shared: Collection, again: bool, number: int, free: dict[int, int]
+    shared: Collection, settings: dict[str, Any], free: list[dict[int, int]], risen: list[int]
 ) -> None:
-    """A kept pair may rise and its negative fall, at no cost; whatever else strays by 1 costs 1, of ranges of 1."""
-    parts = after_requests(shared, risen=[]) if again else forgetting(shared, queries=[0, 1])
-    phase = plan(shared, parts, Cocol())[number]
+    """A kept pair may rise and its negative fall; the first request lets forget pairs fall, and nothing else."""
+    first, again = forgetting(shared, queries=[0, 1]), after_requests(shared, risen)
+    method = Cocol(**settings)
+    assert [freedom(phase) for phase in plan(shared, first, method)] == [{0: -1}, {}]
+    assert [freedom(phase) for phase in plan(shared, again, method)] == free
+
+
+def test_by_the_papers_quotient_nothing_kept_may_move(shared: Collection) -> None:
+    """Where scores are negative, up is down to it."""
+    forget, hold = plan(shared, after_requests(shared, risen=[]), Cocol(scale="paper"))
+    assert (freedom(forget), freedom(hold)) == ({0: -1}, {})
+
+
+def freedom(phase: Phase) -> dict[int, int]:
+    """The roles that may leave their place at no cost, and which way."""
     roles = draws(phase, 1)[0].pairs.shape[1]
     place, present = torch.full((1, roles), 5.0), torch.ones(1, roles, dtype=torch.bool)
-    for role in range(roles):
-        for way in (-1, 1):
-            score = place + way * torch.eye(roles)[role]
-            cost = phase.loss(Scored(score, present, place, place, torch.ones(1, roles))).item()
-            assert cost == (0.0 if free.get(role) == way else 1.0), (role, way)
+
+    def cost(role: int, way: int) -> float:
+        score = place + way * torch.eye(roles)[role]
+        return phase.loss(Scored(score, present, place, place, torch.ones(1, roles))).item()
+
+    return {role: way for role in range(roles) for way in (-1, 1) if cost(role, way) == 0.0}
 
 
 def test_after_an_earlier_request_an_epoch_holds_more(shared: Collection) -> None:

@@ -176,17 +176,15 @@ class Judge:
 
     def _lists(self, scored: ListScores, pairs: Pairs, forget: bool, full: bool = False) -> tuple[ScoredLists, bool]:
         """The lists in which `pairs` are measured, and whether a tie is decided for the target."""
-        queries = np.unique(pairs[:, 0])
-        target = np.isin(self._collection.pair_keys(scored.pairs), self._collection.pair_keys(pairs))
-        relevant = np.isin(
-            self._collection.pair_keys(scored.pairs),
-            self._collection.pair_keys(self._collection.relevant.pairs(queries)),
-        )
-        keep = np.isin(scored.pairs[:, 0], queries) & (target | ~relevant | full)
+        queries, keys = np.unique(pairs[:, 0]), self._collection.pair_keys
+        theirs = np.isin(scored.pairs[:, 0], queries)
+        listed, scores = scored.pairs[theirs], scored.scores[theirs]
+        target = np.isin(keys(listed), keys(pairs))
+        keep = target | ~np.isin(keys(listed), keys(self._collection.relevant.pairs(queries))) | full
         if not forget:
-            keep &= ~np.isin(scored.pairs[:, 1], self.parts.documents)
-        owner = np.searchsorted(queries, scored.pairs[keep, 0])
-        return ScoredLists(owner, scored.scores[keep], target[keep], len(queries)), forget
+            keep &= ~np.isin(listed[:, 1], self.parts.documents)
+        owner = np.searchsorted(queries, listed[keep, 0])
+        return ScoredLists(owner, scores[keep], target[keep], len(queries)), forget
 
 
 def _first_queries(pairs: Pairs, order: Rows, most: int) -> Pairs:

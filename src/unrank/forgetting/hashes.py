@@ -21,9 +21,10 @@ AT_ONCE = 65_536
 def hashed(removal: Removal) -> dict[str, Any]:
     """A removal as counts and salted hashes of its ids."""
     salt = secrets.token_hex(16)
+    salted = _salted(salt)
 
     def hashes(items: Iterable[object]) -> list[str]:
-        return sorted(_hash(_salted(salt), _written(item)) for item in items)
+        return sorted(_hash(salted, _written(item)) for item in items)
 
     kinds = {"queries": removal.queries, "documents": removal.documents, "pairs": removal.pairs}
     return {"salt": salt, **{name: {"count": len(items), "hashes": hashes(items)} for name, items in kinds.items()}}

@@ -73,7 +73,7 @@ class Cocol(Method):
     held_disjoint: int = 4
     """The most disjoint pairs that are held for each forget pair."""
     held_an_epoch: int = 1
-    """So many of them an epoch holds, drawn anew each time."""
+    """So many of them an epoch holds, drawn anew each time; a thousand at least, if the ranker has forgotten before."""
     looked_at: int = 8
     """How many negatives of a query the teacher looks at, and may be held in place."""
     phases: Literal["two", "joint"] = "two"
@@ -183,11 +183,13 @@ class Cocol(Method):
         return min(len(task.parts.disjoint), max(held, LEAST_KNOWN) if self._forgot_before(task) else held)
 
     def _forgot_before(self, task: Task) -> bool:
+        """Whether there is something to hold that is neither kept nor asked for now."""
         return self.anchors == "wide" and len(task.parts.earlier) + len(task.parts.risen) > 0
 
     def _ways_of_kept(self, task: Task) -> Ways:
-        """If the ranker has forgotten before, they may part: what one request gains makes up for what another loses."""
-        return (MAY_RISE, MAY_FALL) if self._forgot_before(task) else (STAYS, STAYS)
+        """If the ranker has forgotten before, they may part: what one request gains makes up for what another loses.
+        Not by the paper's quotient, which cannot tell up from down where scores are negative."""
+        return (MAY_RISE, MAY_FALL) if self._forgot_before(task) and self.scale == "range" else (STAYS, STAYS)
 
     def _forget_loss(self, kept: Ways, scored: Scored) -> Tensor:
         """The forget pairs fall to the lowest of their query; the place of the other roles is where the teacher has
@@ -200,7 +202,7 @@ class Cocol(Method):
 
     def _strayed(self, wanted: Tensor, ways: Sequence[int], scored: Scored) -> Tensor:
         """How far a score is from its place where it may not go, on average, summed over the roles. What was forgotten
-        before comes after the others, and stays."""
+        before comes after the others, and stays in its place; that of what has risen is the lowest."""
         gaps = self._gap(wanted, scored).unbind(1)
         strayed = [
             gap.abs() if way == STAYS else (gap if way == MAY_FALL else -gap).relu()
