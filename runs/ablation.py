@@ -20,12 +20,12 @@ from dataclasses import replace
 
 from shared import Shown, experiment
 
+from unrank.evaluation.sets import SETS
 from unrank.report.bench_figures import method_curves
 from unrank.report.bench_tables import detail_tables
 from unrank.report.cell import Bench, Setting
 from unrank.report.figure.panels import panels
 from unrank.report.figure.shape import Drawing
-from unrank.report.record import SETS
 from unrank.report.wording import file_name
 
 

@@ -17,8 +17,8 @@ from typing import Any
 from shared import Lines, base_of, keep, markdown, parser, show
 
 import unrank
-from unrank.audit.audit import TESTS
-from unrank.audit.verdict import OF_FORGETTING, Finding, Verdict
+from unrank.audit.audit import OF_MEMORY, TESTS
+from unrank.audit.verdict import Finding, Verdict
 from unrank.forgetting.run import Pace
 from unrank.forgetting.train import Trained
 
@@ -121,15 +121,14 @@ def summary(audits: dict[Key, unrank.Audit]) -> list[str]:
     lines = markdown(HEAD, rows)
     for kind, removal, _ in [key for key in audits if key[2] == "original"]:
         original, retrained, bottom = (audits[kind, removal, who].findings for who in ("original", "retrained", BOTTOM))
-        tests = [name for name in TESTS if original[name].verdict in OF_FORGETTING]
         told = [
             name
-            for name in tests
+            for name in OF_MEMORY
             if original[name].verdict is Verdict.REMEMBERED and retrained[name].verdict is Verdict.INDISTINGUISHABLE
         ]
-        caught = [name for name in tests if bottom[name].verdict is Verdict.SUPPRESSED]
+        caught = [name for name in OF_MEMORY if bottom[name].verdict is Verdict.SUPPRESSED]
         lines.append(
-            f"\n{kind}, {removal}: {len(told)} of {len(tests)} tests tell the original from a retrained ranker "
+            f"\n{kind}, {removal}: {len(told)} of {len(OF_MEMORY)} tests tell the original from a retrained ranker "
             f"({', '.join(told) or 'none'}); the bottom is found out by {', '.join(caught) or 'none'}"
         )
     return lines

@@ -5,7 +5,7 @@ that was asked for so far (the reference), let the desk forget the batch, close 
 table.
 
     python runs/desk_table.py COLLECTION --out FOLDER [--base MODEL] [--rankers cross-encoder bi-encoder]
-        [--batches 7 7 6] [--share 0.002] [--target unseen] [--keep-at-least 0.95]
+        [--batches 7 7 6] [--share 0.002] [--target TARGET] [--keep-at-least 0.95]
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from shared import base_of, markdown, parser, show
 import unrank
 from unrank.cli.main import run
 from unrank.cli.option import NOT_REACHED
+from unrank.desk.gates import kept_of
+from unrank.evaluation.sets import KEPT
 
 HEAD = [
     "ranker", "batch", "requests", "pairs", "forget before", "forget after", "target", "entangled kept",
@@ -100,10 +102,8 @@ def row(kind: str, batch: int, size: int, out: Path, status: int, retraining: fl
     record: dict[str, Any] = json.loads((out / "unrank.json").read_text())
     audit = json.loads((out.with_name(f"{out.name}-audit") / "audit.json").read_text())
     before, after = record["before"], record["after"]
-    kept = [
-        f"{after[name]['mrr'] / before[name]['mrr']:.3f}" if before[name] else "none"
-        for name in ("entangled", "disjoint", "test")
-    ]
+    shares = kept_of(record)
+    kept = [f"{shares[name]:.3f}" if name in shares else "none" for name in KEPT]
     earlier = record["earlier"]
     return [
         kind, str(batch), str(size), str(audit["sets"]["forget"]["pairs"]), f"{before['forget']['mrr']:.3f}",

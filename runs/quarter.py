@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 from shared import Shown, experiment
 
+from unrank.evaluation.sets import KEPT
 from unrank.report.bench_tables import summary_table
 from unrank.report.cell import Bench, Cell
 from unrank.report.compare import mean
-from unrank.report.record import KEPT
 from unrank.report.table import Table, Value, figure, words
 from unrank.report.wording import file_name
 

@@ -12,13 +12,15 @@ from typing import Any
 from unrank.bench.choice import read_choice
 from unrank.bench.grid import Part, read_grid
 from unrank.cli.main import run
-from unrank.cli.option import NOT_REACHED, read_settings
+from unrank.cli.option import NOT_REACHED
 from unrank.disk import check_free
 from unrank.engine.runtime import Silence
 from unrank.errors import UnrankError, count
 from unrank.forgetting.record import Record
+from unrank.methods import read_settings
 from unrank.methods.retrain import Retrain
 from unrank.rankers import ranker_kind
+from unrank.rankers.origin import reads_words
 from unrank.report.bench_folder import read_bench
 from unrank.report.cell import YARDSTICK, Bench, Cell
 from unrank.report.figure.png import check_png
@@ -28,7 +30,6 @@ from unrank.report.write import write_figures, write_tables
 
 GRIDS = Path(__file__).parents[1] / "grids"
 Shown = tuple[Sequence[Drawing], Sequence[Table]]
-WORD_RANKERS = ("duet", "match-pyramid")
 
 
 def experiment(description: str | None, grid: str, show: Callable[[Bench], Shown]) -> None:
@@ -59,7 +60,7 @@ def _experiment(arguments: argparse.Namespace, grid: Path, instead: list[str], s
         status = run(["bench", str(grid), "--out", str(bench), "--device", arguments.device, *options])
         if status not in (0, NOT_REACHED):
             return status
-    found = cells_of(read_bench(bench), read_grid(grid, read_settings(instead)))
+    found = cells_of(read_bench(bench), read_grid(grid, read_settings(instead or ())))
     if not found.cells:
         raise UnrankError(f"{bench} holds no cell of {grid.name}: give this run a collection in its place")
     print(f"{count(len(found.cells), 'cell')} of {grid.name} in {bench}")
@@ -149,5 +150,5 @@ def parser(description: str | None, rankers: Sequence[str]) -> argparse.Argument
 
 
 def base_of(kind: str, arguments: argparse.Namespace) -> str | None:
-    base: str | None = arguments.words if kind in WORD_RANKERS else arguments.base
+    base: str | None = arguments.words if reads_words(kind) else arguments.base
     return base

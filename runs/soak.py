@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from shared import Lines, base_of, keep, markdown, parser, show
 
 import unrank
-from unrank.cli.option import read_settings
 from unrank.collection.partition import partition
 from unrank.engine.cache import Cache
 from unrank.evaluation.scorecard import Scorecard
-from unrank.forgetting.forget import KEPT
+from unrank.evaluation.sets import KEPT, shares_kept
 from unrank.forgetting.workshop import Workshop
+from unrank.methods import read_settings
 from unrank.rankers.base import Ranker
 from unrank.report.figure.curve import Curve, Target, curves
 from unrank.report.figure.palette import Style
@@ -104,7 +104,7 @@ class Soak:
             above=[mrr - target for mrr, target in zip(mrrs, so_far, strict=True)],
             forget=mrrs[-1],
             epochs=result.record.epochs,
-            kept={name: getattr(after, name).mean / getattr(self._before, name).mean for name in KEPT},
+            kept=shares_kept(self._before.mrrs, after.mrrs),
         )
 
     def _scorecard(self, ranker: Ranker) -> Scorecard:
@@ -123,7 +123,7 @@ def soak(collection: unrank.Collection, kind: str, arguments: argparse.Namespace
             ranker,
             collection,
             request,
-            method=unrank.make_method(arguments.method, read_settings(arguments.set), ranker=kind),
+            method=unrank.make_method(arguments.method, read_settings(arguments.set or ()), ranker=kind),
             target=arguments.target,
             known=record.to_json({}),
             measure=MEASURED,

@@ -16,7 +16,7 @@ HOUSE = Path(unrank.__file__).parent
 
 FLOORS = [
     {"errors"},
-    {"disk"},
+    {"disk", "formats"},
     {"collection"},
     {"rankers"},
     {"engine"},

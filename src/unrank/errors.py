@@ -7,7 +7,9 @@ it and exits with 2; nothing has been written by then.
 from __future__ import annotations
 
 import difflib
+import os
 import re
+import traceback
 from collections.abc import Iterable, Sequence
 
 LONGEST_LINE = 800
@@ -54,6 +56,17 @@ class UnknownIds(UnrankError):
 
 class NotFinite(UnrankError):
     """A ranker gave a score that is no number."""
+
+
+def told(error: Exception) -> str:
+    """Whatever went wrong, in words; of a bug of ours UNRANK_DEBUG shows the traceback to whoever mends it."""
+    if isinstance(error, UnrankError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{error.filename or 'the disk'}: {error.strerror or error}"
+    if os.environ.get("UNRANK_DEBUG"):
+        traceback.print_exception(error)
+    return f"a bug in unrank: {type(error).__name__}: {error} (UNRANK_DEBUG=1 shows where)"
 
 
 class Stopped(BaseException):

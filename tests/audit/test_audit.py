@@ -16,12 +16,12 @@ import unrank
 from tests.audit.conftest import THOROUGHNESS
 from tests.table import TableRanker
 from tests.tiny import make_collection
-from unrank.audit.audit import AUDIT, TESTS, Audit, audit_ranker
+from unrank.audit.audit import AUDIT, OF_MEMORY, TESTS, Audit, audit_ranker
 from unrank.audit.verdict import Verdict
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.errors import UnrankError
-from unrank.evaluation.scorecard import SETS
+from unrank.evaluation.sets import SETS
 from unrank.forgetting.hashes import hashed
 from unrank.forgetting.train import train
 from unrank.methods.finetune import Finetune
@@ -32,7 +32,6 @@ BY_HEART = Retrain(learning_rate=3e-3, epochs=30, enough=0.98, negatives=2, batc
 BRIEF = replace(
     THOROUGHNESS, recovery=Finetune(learning_rate=3e-4, epochs=1, negatives=1, batch=60), relearning_rate=3e-4
 )
-OF_FORGETTING = [name for name in TESTS if name != "retention"]
 
 
 @dataclass(frozen=True)
@@ -73,16 +72,14 @@ def encoded(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Encoded:
 def test_what_was_learned_by_heart_is_still_remembered(encoded: Encoded) -> None:
     found = encoded.audit(encoded.original)
     assert found.verdict is Verdict.REMEMBERED
-    assert {name: found.findings[name].verdict for name in OF_FORGETTING} == dict.fromkeys(
-        OF_FORGETTING, Verdict.REMEMBERED
-    )
+    assert {name: found.findings[name].verdict for name in OF_MEMORY} == dict.fromkeys(OF_MEMORY, Verdict.REMEMBERED)
 
 
 def test_a_retrained_ranker_passes(encoded: Encoded) -> None:
     found = encoded.audit(encoded.retrained[0])
     assert found.verdict is Verdict.INDISTINGUISHABLE
-    assert {name: found.findings[name].verdict for name in OF_FORGETTING} == dict.fromkeys(
-        OF_FORGETTING, Verdict.INDISTINGUISHABLE
+    assert {name: found.findings[name].verdict for name in OF_MEMORY} == dict.fromkeys(
+        OF_MEMORY, Verdict.INDISTINGUISHABLE
     )
 
 
@@ -152,7 +149,17 @@ def test_alone_it_says_what_cannot_be_known(world: Collection, removal: Removal,
     alone = table_audit(world, removal, retrained, None, [])
     assert alone.verdict is Verdict.UNKNOWN
     assert all(found.verdict is Verdict.UNKNOWN for found in alone.findings.values())
-    assert all(found.figure is not None for name, found in alone.findings.items() if name in OF_FORGETTING)
+    assert all(found.figure is not None for name, found in alone.findings.items() if name in OF_MEMORY)
+
+
+def test_what_is_kept_does_not_decide_what_is_remembered(
+    world: Collection, removal: Removal, original: TableRanker, retrained: TableRanker, references: list[TableRanker]
+) -> None:
+    found = table_audit(world, removal, retrained, original, references)
+    assert found.verdict is Verdict.INDISTINGUISHABLE
+    for said in (Verdict.UNKNOWN, Verdict.LOST):
+        retention = replace(found.findings["retention"], verdict=said)
+        assert replace(found, findings=found.findings | {"retention": retention}).verdict is Verdict.INDISTINGUISHABLE
 
 
 def test_large_sets_are_sampled_and_it_says_so(

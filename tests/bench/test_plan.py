@@ -234,7 +234,7 @@ def test_two_spellings_of_a_method_are_one_row_of_a_table(grid: Grid) -> None:
         UnrankError, match=r"^'cocol' and 'cocol,held=1' are the same method, settings and all: call it"
     ):
         cells_of(grid(parts.format("cocol", "cocol,held=01")))
-    with pytest.raises(UnrankError, match=r"^held is given twice in 'held=2,held=3': take one out"):
+    with pytest.raises(UnrankError, match=r"^held is given twice: take one out"):
         cells_of(grid('methods = ["cocol,held=2,held=3"]'))
 
 

@@ -270,6 +270,7 @@ def test_a_target_that_is_no_number(
         (("--method", ""), "unknown method ''"),
         (("--set", "learning-rat=1"), "unknown setting of cocol 'learning_rat': did you mean 'learning_rate'"),
         (("--set", "epochs"), "expected NAME=VALUE"),
+        (("--set", "epochs=3", "--set", "epochs=4"), "epochs is given twice: take one out"),
         (("--set", "epochs=many"), "epochs takes a whole number, not 'many'"),
         (("--set", "epochs=0"), "epochs must be more than 0"),
         (("--set", "learning_rate=nan"), "learning_rate must be more than 0"),
@@ -334,6 +335,15 @@ def test_a_reference_of_another_kind(
     for more in ((), ("--dry-run",)):
         said = refused(*command, "--reference", tmp_path / "other", "--target", "destination-1", *more)
         assert said == "the reference is a cross-encoder, the ranker a bi-encoder: they cannot be compared"
+
+
+def test_a_dry_run_refuses_what_a_run_would(
+    refused: Refused, spoilt_ranker: Path, collection: Path, removal: Path, tmp_path: Path
+) -> None:
+    (spoilt_ranker / "unrank.json").unlink()
+    command = ("forget", spoilt_ranker, collection, "--removal", removal, "--method", "retrain", "--quiet")
+    said = [refused(*command, *more) for more in (("--out", tmp_path / "out"), ("--dry-run",))]
+    assert said == ["retrain needs the model that the ranker was trained from: name it with --base"] * 2
 
 
 @pytest.mark.parametrize("content", ["[]", '{"removed": {"salt": 1}}', "{"])

@@ -27,7 +27,7 @@ def grid(collection: Path, encoder: Path, tmp_path: Path) -> Path:
         ('methods = ["cocl"]', "unknown method 'cocl': did you mean 'cocol'?"),
         ('methods = ["cocol:papr"]', "unknown preset of cocol 'papr': did you mean 'paper'?"),
         ('methods = ["cocol,helt=4"]', "unknown setting of cocol 'helt': did you mean 'held'?"),
-        ('methods = ["cocol,held"]', "'held' is no setting: expected name=value"),
+        ('methods = ["cocol,held"]', "'held' is no setting: expected NAME=VALUE"),
         ('methods = ["cocol,held=few"]', "held takes a whole number, not 'few'"),
         ('methods = ["retrain,epochs=3"]', "retrain is the original's training over again"),
         ('method = ["cocol"]', "'method': did you mean 'methods'?"),
@@ -67,7 +67,7 @@ def test_a_grid_that_cannot_be(refused: Refused, grid: Path, tmp_path: Path, mor
         ("shares=a quarter", "shares=a quarter: expected a value as a grid writes it, such as 3 or [3, 4]"),
         ("shares=[0.25", "shares=[0.25: expected a value as a grid writes it"),
         ("watch=0.5", "'watch' takes a whole number, not 0.5"),
-        ("seeds", "--set seeds: expected NAME=VALUE"),
+        ("seeds", "'seeds' is no setting: expected NAME=VALUE"),
     ],
 )
 def test_a_value_in_place_of_the_grids_that_cannot_be(

@@ -9,6 +9,7 @@ import pytest
 
 from unrank.collection.find import Found, find_texts
 from unrank.collection.texts import Texts
+from unrank.errors import UnrankError
 
 TEXTS = ["Jane Doe opened a shop", "The shop of John Doe", "a heap", "JANE DOE moved (again)", "doe a deer"]
 
@@ -43,9 +44,16 @@ def test_at_most_so_many() -> None:
     assert found("DOE", exact=True, most=3) == ["d0", "d1", "d3"]
 
 
-@pytest.mark.parametrize("words", ["", "the", "zebra", "???"])
+@pytest.mark.parametrize("words", ["the", "zebra", "???"])
 def test_words_that_no_text_shares(words: str) -> None:
     assert found(words) == []
+
+
+@pytest.mark.parametrize("words", ["", " \n"])
+def test_no_words_find_nothing_and_are_refused(words: str) -> None:
+    for exact in (False, True):
+        with pytest.raises(UnrankError, match="nothing to look for"):
+            found(words, exact)
 
 
 def test_texts_without_a_word_and_no_texts() -> None:

@@ -161,7 +161,6 @@ def test_partners_and_draws_of_them(case: tuple[set[Pair], set[int], set[int], s
     parts = split_pairs(array, np.array([tuple(x) in sets.forget for x in array.tolist()]))
     for x in sets.forget:
         expected = {y for y in sets.entangled if share(x, y)}
-        assert as_set(parts.partners(*x)) == expected
         # With at most 10 partners, 400 draws miss one of them with a chance below 1e-17.
         drawn, has = parts.draw_partners(np.array([x] * 400, np.int64), np.random.default_rng(seed))
         assert has.tolist() == [bool(expected)] * 400
@@ -173,7 +172,7 @@ def test_each_pair_of_a_batch_draws_a_partner_of_its_own(golden: Collection) -> 
     drawn, has = parts.draw_partners(parts.forget, np.random.default_rng(0))
     assert drawn.shape == parts.forget.shape
     for (query, document), partner, found in zip(parts.forget.tolist(), drawn.tolist(), has.tolist(), strict=True):
-        partners = parts.partners(query, document).tolist()
+        partners = [pair for pair in parts.entangled.tolist() if share(pair, (query, document))]
         assert found == bool(partners)
         assert not found or partner in partners
 
@@ -190,7 +189,6 @@ def test_all_partners_are_equally_likely() -> None:
 
 def test_without_entangled_pairs_nobody_has_a_partner() -> None:
     parts = split_pairs(np.array([[0, 0], [1, 1]]), np.array([True, False]))
-    assert parts.partners(0, 0).shape == (0, 2)
     assert parts.draw_partners(parts.forget, np.random.default_rng(0))[1].tolist() == [False]
 
 

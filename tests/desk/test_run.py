@@ -26,10 +26,11 @@ from unrank.desk.holders import Holder, holders, holds, without_names
 from unrank.desk.item import Item, items_of, removal_of
 from unrank.desk.key import Key, key_file
 from unrank.desk.ledger import Ledger
+from unrank.desk.orders import Orders
 from unrank.desk.page import certificate_page
 from unrank.desk.plan import queries_that_notice
 from unrank.desk.request import State
-from unrank.desk.run import Done, Orders, audit_folder, only_run, run_open
+from unrank.desk.run import Done, audit_folder, only_run, run_open
 from unrank.engine.cache import Cache
 from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
@@ -76,7 +77,7 @@ def test_all_that_is_open_goes_in_one_run(
     assert recognised(dense, [record["removed"]]) == Removal(["query1"], ["doc1"])
     assert [ledger.request(id).run for id in (1, 2)] == [1, 1]
     assert run_open(ledger, key_file(path), orders) is None, "what is fulfilled is not done twice"
-    value = certificate(ledger, key, 1)
+    value = certificate(ledger, 1)
     assert value["run"]["requests"] == 2
     for epochs in (0, 2):
         value["run"]["record"]["epochs"] = epochs
@@ -226,7 +227,7 @@ def test_what_a_run_measured_cannot_be_changed_unseen(
     with pytest.raises(UnrankError, match=r"run 1 is not as its history says in entry 3 \(run passed"):
         ledger.verify()
     with pytest.raises(UnrankError, match="was changed after it was recorded"):
-        certificate(ledger, key, 1)
+        certificate(ledger, 1)
 
 
 def test_one_run_at_a_time(ledger: Ledger, path: Path, tmp_path: Path) -> None:
@@ -261,6 +262,11 @@ def test_a_run_goes_on_from_another_working_directory(
     assert done is not None and done.run == 1 and done.out == tmp_path / "new"
     assert {holder["path"] for holder in done.result["holders"]} >= {orders.ranker}
     ledger.verify()
+
+
+def test_what_a_ranker_from_a_hub_becomes_lies_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert desk_run._beside("somebody/model", 2) == tmp_path / "model-run2"
 
 
 def test_a_request_fits_where_its_ids_have_its_texts(dense: Collection) -> None:
@@ -374,8 +380,9 @@ def test_a_run_forgets_to_where_a_ranker_is_that_never_saw_it(
     class Enough(Exception):
         pass
 
-    def forget(*arguments: Any) -> None:
-        seen.extend(argument.target for argument in arguments if isinstance(argument, Orders))
+    def forget(work: desk_run.Work, *_: Any) -> None:
+        seen.append(work.target)
+        assert work.orders.target == work.target, "the ledger is told of it"
         raise Enough
 
     monkeypatch.setattr(desk_run, "_forget", forget)

@@ -20,12 +20,14 @@ from unrank.errors import BadFile
 from unrank.evaluation.scorecard import Judge
 from unrank.forgetting import hashes
 from unrank.forgetting.earlier import earlier_runs
+from unrank.forgetting.evaluate import evaluate
 from unrank.forgetting.forget import Forgotten, forget
 from unrank.forgetting.hashes import hashed, recognised, recognised_of_each
-from unrank.forgetting.record import RECORD, read_record, removed_before
+from unrank.forgetting.record import measured_epoch, read_record, removed_before
 from unrank.forgetting.stand import Stand, Standing
 from unrank.forgetting.train import Trained, train
 from unrank.forgetting.workshop import Workshop
+from unrank.formats import RECORD
 from unrank.methods import METHODS
 from unrank.methods.base import Negatives
 from unrank.rankers import load_ranker
@@ -173,6 +175,15 @@ def test_they_are_reported_and_passed_along(
 
 def _scorer(ranker: Ranker, collection: Collection, parts: Partition) -> Any:
     return Workshop.open(ranker, collection, parts, "cpu").scorer(ranker)
+
+
+def test_to_evaluate_the_ranker_measures_what_its_record_says(
+    second: Forgotten, dense: Collection, later: Removal, tmp_path: Path
+) -> None:
+    second.save(tmp_path / "second")
+    again = evaluate(load_ranker(tmp_path / "second"), dense, later, known=known_of(tmp_path / "second"))
+    assert again.to_json() == second.record.after
+    assert evaluate(second.ranker, dense, later).to_json() != second.record.after, "without its record it cannot know"
 
 
 def test_no_id_is_in_any_file(second: Forgotten, removal: Removal, later: Removal, tmp_path: Path) -> None:
@@ -350,3 +361,12 @@ def test_a_damaged_record(record: Any, tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="damaged, so what the ranker has forgotten is not known"):
         read_record(tmp_path)
     assert read_record(tmp_path / "nowhere") is None
+
+
+def test_an_epoch_is_known_where_it_was_measured() -> None:
+    epoch = {"seconds": 2.0, "how": "measured", "device": "a"}
+    known = {"collection": {"fingerprint": "f"}, "learning_epoch": epoch}
+    assert measured_epoch(known, "f", "a") == epoch
+    for record, fingerprint, device in ((known, "g", "a"), (known, "f", "b"), ({}, "f", "a")):
+        assert measured_epoch(record, fingerprint, device) is None
+    assert measured_epoch({"collection": None, "learning_epoch": None}, "f", "a") is None

@@ -60,6 +60,21 @@ def test_a_cell_is_measured_by_the_retrained_ranker_of_its_own_setting_and_seed(
         assert cell.time == cell.run.seconds / twin.run.seconds
 
 
+def test_the_original_is_a_mean_over_seeds_however_much_was_done_to_each(tmp_path: Path) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol", "finetune"], ["other"], ["bi-encoder"], [0.25])
+    for cell in sorted((folder / "cells").iterdir()):
+        told, made = (json.loads((cell / name).read_text()) for name in ("cell.json", "unrank.json"))
+        made["before"]["forget"]["mrr"] = 0.9 if told["seed"] else 0.8
+        (cell / "unrank.json").write_text(json.dumps(made))
+        if told["seed"] and told["method"] != "retrain":
+            shutil.rmtree(cell)
+    bench = read_bench(folder)
+    assert [cell.seed for cell in bench.originals(bench.settings[0])] == [0, 1]
+    assert len(bench.originals()) == 2 * len(bench.settings)
+    row = next(row for table in detail_tables(bench) for row in table.rows if row[2].text == "original")
+    assert row[4].text == "0.850"
+
+
 def test_the_best_is_marked_and_retrain_is_no_rival(bench: Bench) -> None:
     table = summary_table(bench)
     assert [row[0].text for row in table.rows] == ["retrain", "cocol", "finetune", "ssd"]

@@ -6,7 +6,6 @@ and what was only hidden; without one it says what cannot be known. Its file nam
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +13,6 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-import torch
 
 from unrank.audit.case import Case, Thoroughness, open_case
 from unrank.audit.displacement import displacement
@@ -31,6 +29,7 @@ from unrank.collection.collection import Collection
 from unrank.collection.partition import partition
 from unrank.collection.removal import Removal
 from unrank.disk import new_folder, write_json
+from unrank.engine.checkpoint import digest
 from unrank.engine.runtime import Device, Progress
 from unrank.errors import UnrankError
 from unrank.forgetting.hashes import recognised
@@ -50,6 +49,8 @@ TESTS: dict[str, Callable[[Case], Finding]] = {
     "displacement": displacement,
     "rewording": rewording,
 }
+OF_MEMORY = tuple(name for name in TESTS if name != "retention")
+"""The tests of what is remembered, which the verdict goes by."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Audit:
 
     @property
     def verdict(self) -> Verdict:
-        return worst(found.verdict for name, found in self.findings.items() if name in TESTS)
+        return worst(self.findings[name].verdict for name in OF_MEMORY)
 
     def to_json(self) -> dict[str, Any]:
         tests = {name: found.to_json() for name, found in self.findings.items()}
@@ -108,7 +109,7 @@ def audit_ranker(
     about = {
         "collection": {"name": collection.name, "fingerprint": collection.fingerprint},
         "rankers": asdict(described),
-        "removed": {"queries": len(removal.queries), "documents": len(removal.documents), "pairs": len(removal.pairs)},
+        "removed": removal.counts,
         "sets": _counts(case),
         "thoroughness": asdict(thoroughness),
         "seed": seed,
@@ -142,11 +143,7 @@ def _check_apart(described: Each[dict[str, str]]) -> None:
 
 def _described(ranker: Ranker) -> dict[str, str]:
     """What a ranker is, and a hash of its weights by which it can be known again."""
-    digest = hashlib.sha256()
-    for name, weight in sorted(ranker.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(weight.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
-    return {"kind": ranker.kind, "weights": digest.hexdigest()}
+    return {"kind": ranker.kind, "weights": digest(ranker.state_dict())}
 
 
 def _counts(case: Case) -> dict[str, dict[str, int]]:

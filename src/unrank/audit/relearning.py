@@ -18,9 +18,8 @@ from unrank.collection.collection import Pairs
 from unrank.engine.loop import Schedule, fit
 from unrank.evaluation.measure import Floats
 from unrank.forgetting.recovery import pupil_of
-from unrank.methods import make_method
+from unrank.forgetting.train import recipe_of
 from unrank.methods.ranking import learn
-from unrank.methods.retrain import Retrain
 
 MEASURES = "the forget MRR while a few forgotten pairs are learned again"
 
@@ -52,8 +51,7 @@ def _split(case: Case) -> tuple[Pairs, Pairs]:
 
 def _curve(case: Case, subject: Subject, shown: Pairs, others: Pairs) -> Sequence[Floats]:
     """The reciprocal ranks of the others before the first step, and after each number of steps."""
-    recipe, workshop = make_method("retrain", ranker=subject.ranker.kind), subject.workshop
-    assert isinstance(recipe, Retrain)
+    recipe, workshop = recipe_of(subject.ranker.kind), subject.workshop
     steps = case.thoroughness.relearning_steps
     rate = case.thoroughness.relearning_rate or recipe.learning_rate
     pupil = pupil_of(subject.ranker, workshop)

@@ -10,14 +10,14 @@ from unrank.audit.case import Case
 from unrank.audit.readings import FEWEST, Readings
 from unrank.audit.verdict import Finding, Verdict, unknown
 from unrank.evaluation.reading import Reading
+from unrank.evaluation.sets import KEPT
 
-KEPT_SETS = ("entangled", "disjoint", "test")
 MEASURES = "the change in MRR of the kept set that lost most"
 ALONE = "neither the original nor a retrained ranker is here to compare with"
 
 
 def retention(case: Case) -> Finding:
-    sets = {name: _readings(case, name) for name in KEPT_SETS if len(case.sets[name])}
+    sets = {name: _readings(case, name) for name in KEPT if len(case.sets[name])}
     changes = {name: change for name, read in sets.items() if read.enough and (change := _change(read))}
     lost = {name: change for name, change in changes.items() if change.high < -sets[name].threshold}
     details = {name: read.to_json() for name, read in sets.items()}

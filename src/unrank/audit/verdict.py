@@ -37,7 +37,6 @@ class Verdict(StrEnum):
 
 
 BESIDE = ("original", "references", "gap", "noise_floor", "power")
-OF_FORGETTING = (Verdict.REMEMBERED, Verdict.SUPPRESSED, Verdict.UNKNOWN, Verdict.INDISTINGUISHABLE)
 
 
 @dataclass(frozen=True)
@@ -70,12 +69,12 @@ class Hiding:
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """What all tests of forgetting come to: no better than the worst of them.
+    """What tests come to together: no better than the worst of them.
 
-    >>> worst([Verdict.KEPT, Verdict.INDISTINGUISHABLE, Verdict.SUPPRESSED]).value
+    >>> worst([Verdict.INDISTINGUISHABLE, Verdict.SUPPRESSED]).value
     'suppressed'
     """
-    return min((verdict for verdict in verdicts if verdict in OF_FORGETTING), key=OF_FORGETTING.index)
+    return min(verdicts, key=list(Verdict).index)
 
 
 def find(

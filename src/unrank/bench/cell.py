@@ -18,11 +18,11 @@ from unrank.collection.removal import Kind
 from unrank.forgetting.freezing import Freeze
 from unrank.forgetting.run import Pace
 from unrank.forgetting.target import OF_REFERENCE
+from unrank.formats import CELL_FORMAT
 from unrank.methods.base import Method
 from unrank.methods.retrain import Retrain
 from unrank.rankers.layers import Layers
 
-FORMAT = 1
 NAME_LENGTH = 20
 UNWATCHED = Pace(watch=0)
 """The pace of a method that is not steered."""
@@ -44,7 +44,7 @@ class Original:
 
     def identity(self) -> dict[str, Any]:
         return {
-            "format": FORMAT,
+            "format": CELL_FORMAT,
             "unrank": unrank.__version__,
             "fingerprint": self.fingerprint,
             "ranker": self.ranker,

@@ -11,7 +11,7 @@ from typing import cast
 
 from unrank.errors import UnrankError
 from unrank.forgetting.freezing import Freeze, check_freeze
-from unrank.methods import make_method
+from unrank.methods import make_method, read_settings
 from unrank.methods.base import Method
 from unrank.methods.retrain import Retrain
 from unrank.rankers import RANKERS
@@ -33,7 +33,7 @@ def read_choice(text: str, ranker: str, training: Retrain, epochs: int | None) -
     """What a word of the grid means for a ranker. `epochs` bounds every method that is steered."""
     called, _, rest = text.partition(",")
     name, _, preset = (word.strip() for word in called.partition(":"))
-    given = read_settings(rest)
+    given = read_settings(listed_settings(rest))
     named, freeze = given.pop("train_layers", None), cast(Freeze | None, given.pop("freeze", None))
     layers = read_layers(named) if named is not None else None
     method = make_method(name, given, ranker, preset or None)
@@ -66,18 +66,9 @@ def _shown(value: object) -> str:
     return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
-def read_settings(text: str) -> dict[str, str]:
+def listed_settings(text: str) -> list[str]:
     """
-    >>> read_settings("epochs=3, scale=paper"), read_settings("")
-    ({'epochs': '3', 'scale': 'paper'}, {})
+    >>> listed_settings("epochs=3, scale=paper"), listed_settings("")
+    (['epochs=3', 'scale=paper'], [])
     """
-    settings: dict[str, str] = {}
-    for item in filter(None, (item.strip() for item in text.split(","))):
-        name, equals, value = item.partition("=")
-        if not equals:
-            raise UnrankError(f"{item!r} is no setting: expected name=value, such as epochs=10")
-        name = name.strip().replace("-", "_")
-        if name in settings:
-            raise UnrankError(f"{name} is given twice in {text!r}: take one out")
-        settings[name] = value.strip()
-    return settings
+    return [item for part in text.split(",") if (item := part.strip())]

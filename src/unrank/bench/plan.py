@@ -10,13 +10,14 @@ from typing import cast
 
 from unrank.bench.cell import UNWATCHED, Cell, Original
 from unrank.bench.check import check_cells
-from unrank.bench.choice import read_choice, read_settings
+from unrank.bench.choice import listed_settings, read_choice
 from unrank.bench.grid import Part
 from unrank.collection.collection import Collection, open_collection
 from unrank.collection.removal import Kind
 from unrank.errors import UnrankError
 from unrank.forgetting.run import Pace
-from unrank.methods import make_method
+from unrank.forgetting.train import recipe_of
+from unrank.methods import read_settings
 from unrank.methods.retrain import Retrain
 from unrank.rankers import public_name, ranker_kind
 from unrank.rankers.origin import base_hash, reads_words
@@ -113,8 +114,7 @@ def _cells(part: Part, opened: Opened, hashed: Hashed) -> Iterator[Cell]:
 
 def _original(part: Part, collection: Collection, kind: str, seed: int, hashed: Hashed) -> Original:
     base = part.words if reads_words(kind) else part.base
-    training = make_method("retrain", read_settings(part.training), kind)
-    assert isinstance(training, Retrain)
+    training = recipe_of(kind, read_settings(listed_settings(part.training)))
     return Original(
         collection.folder,
         collection.name,

@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from unrank.bench.cell import FORMAT, Cell, Original
+from unrank.bench.cell import Cell, Original
 from unrank.disk import fits, new_folder, read_json, write_json
 from unrank.engine.cache import PARTIAL, Cache
 from unrank.errors import BadFile
-from unrank.evaluation.scorecard import SETS, Measured, Scorecard
+from unrank.evaluation.scorecard import Measured, Scorecard
+from unrank.evaluation.sets import SETS
 from unrank.forgetting.forget import Forgotten
-from unrank.forgetting.record import HISTORY, RECORD, Record, read_record
+from unrank.forgetting.record import Record, read_record
+from unrank.formats import CELL, CELL_FORMAT, HISTORY, RANKS, RECORD
 from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
 
-CELL = "cell.json"
-RANKS = "ranks.json"
 TIMED = {"ranker": str, "fingerprint": str, "method": str, "took": float, "original": {"seconds": float}}
 """What a finished cell tells of the time that its likes will take."""
 TRAINED = {"history": [{"learned": float}], "epochs": float, "seconds": float}
@@ -71,10 +71,10 @@ class Shelf:
         found = {folder.name: read_json(folder / CELL) for folder in sorted(self.cells.glob("[!.]*"))}
         for name, described in found.items():
             version = described.get("format") if isinstance(described, dict) else None
-            if version != FORMAT:
+            if version != CELL_FORMAT:
                 raise BadFile(
                     self.cells / name,
-                    f"a cell of format {version}, where this unrank writes {FORMAT}: choose another --out",
+                    f"a cell of format {version}, where this unrank writes {CELL_FORMAT}: choose another --out",
                 )
             if not fits(described, TIMED):
                 raise BadFile(self.cells / name, "a damaged cell; remove its folder, and it is run again")

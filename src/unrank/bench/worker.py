@@ -10,7 +10,6 @@ import multiprocessing
 import os
 import signal
 import threading
-import traceback
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -20,7 +19,7 @@ import torch
 
 from unrank.bench.job import Bench, Task
 from unrank.bench.schedule import original_of
-from unrank.errors import Stopped, UnrankError
+from unrank.errors import Stopped, told
 
 
 @dataclass(frozen=True)
@@ -38,14 +37,8 @@ def attempt(bench: Bench, task: Task) -> Result:
     started = perf_counter()
     try:
         said, failed = bench.work(task), False
-    except UnrankError as error:
-        said, failed = str(error), True
-    except OSError as error:
-        said, failed = f"{error.filename or 'the disk'}: {error.strerror or error}", True
     except Exception as error:
-        if os.environ.get("UNRANK_DEBUG"):
-            traceback.print_exc()
-        said, failed = f"a bug in unrank: {type(error).__name__}: {error} (UNRANK_DEBUG=1 shows where)", True
+        said, failed = told(error), True
     return Result(task, perf_counter() - started, said, failed)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,8 +9,10 @@ import typer
 from rich.table import Table
 
 from unrank.cli.option import (
+    AUDITED,
     NOT_REACHED,
     AsJson,
+    AuditQueries,
     CollectionFolder,
     DeviceName,
     DeviceOption,
@@ -20,7 +21,7 @@ from unrank.cli.option import (
     RankerName,
     Seed,
 )
-from unrank.cli.show import console, duration, say
+from unrank.cli.show import console, duration, say, say_json
 from unrank.disk import check_free
 from unrank.errors import count
 
@@ -39,7 +40,7 @@ def audit(
         list[str] | None,
         typer.Option(help="A ranker retrained without what is removed; give two to measure what chance makes of it."),
     ] = None,
-    queries: Annotated[int, typer.Option(help="Queries of each set to look at, at most.", min=1)] = 1_000,
+    queries: AuditQueries = AUDITED,
     as_json: AsJson = False,
     seed: Seed = 0,
     device: DeviceOption = DeviceName.auto,
@@ -79,7 +80,7 @@ def audit(
         )
     result.save(out)
     if as_json:
-        print(json.dumps(result.to_json()))
+        say_json(result.to_json())
     else:
         show_audit(result, out)
     if result.verdict is Verdict.REMEMBERED:

@@ -16,7 +16,6 @@ from unrank.cli.option import (
     DeviceOption,
     Quiet,
     Resume,
-    read_settings,
 )
 from unrank.cli.show import duration, say
 from unrank.disk import several_processes
@@ -56,8 +55,9 @@ def bench(
     from unrank.bench.plan import plan_cells
     from unrank.bench.run import Survey, at_work, run_grid
     from unrank.cli.progress import progress
+    from unrank.methods import read_settings
 
-    cells = plan_cells(read_grid(grid, read_settings(instead)))
+    cells = plan_cells(read_grid(grid, read_settings(instead or ())))
     survey = Survey.of(cells, out)
     if keep_rankers and (bare := survey.without_rankers):
         say(f"{count(len(bare), 'finished cell')} without a ranker: --keep-rankers keeps what is run from now on alone")

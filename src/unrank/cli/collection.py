@@ -9,7 +9,7 @@ import typer
 
 from unrank.cli.option import AsJson, CollectionFolder, Out, RemovalFile, Seed, Side
 from unrank.cli.show import say, say_json, show_counts, show_partition
-from unrank.errors import LONGEST_LINE, UnrankError, one_line
+from unrank.errors import LONGEST_LINE, one_line
 
 KEEP = (
     "Keep only queries-with-several-documents, to forget documents among them, or queries-sharing-documents, to forget "
@@ -102,8 +102,6 @@ def find(
     from unrank.collection.collection import open_collection
     from unrank.collection.find import find_texts
 
-    if not words.strip():
-        raise UnrankError("nothing to look for: give some words of the text")
     opened = open_collection(collection)
     sides = {"queries": opened.queries, "documents": opened.documents}
     wanted = [name for name, asked in (("queries", queries), ("documents", documents)) if asked] or list(sides)

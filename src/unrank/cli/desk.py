@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -108,7 +107,7 @@ def list_(
         _tell_if_broken(desk, requests)
     today = date.today()
     if as_json:
-        print(json.dumps([_told(request, today) for request in requests]))
+        say_json([_told(request, today) for request in requests])
         return
     table = Table("request", "state", "received", "due", "basis", box=None)
     for request in requests:
@@ -182,8 +181,6 @@ def _chosen(collection: Collection, words: str, choose: str | None) -> Removal |
     from unrank.collection.find import find_texts
     from unrank.collection.removal import Removal
 
-    if not words.strip():
-        raise UnrankError("nothing to look for: give some words of the text")
     sides = {"query": collection.queries, "document": collection.documents}
     hits = [(kind, hit) for kind, texts in sides.items() for hit in find_texts(texts, words, most=FOUND)]
     if choose is None:

@@ -17,6 +17,7 @@ from unrank.cli.option import (
     DeviceName,
     DeviceOption,
     Frozen,
+    KeepAtLeast,
     Quiet,
     RankerName,
     RemovalFile,
@@ -24,9 +25,17 @@ from unrank.cli.option import (
     Seed,
     Settings,
     open_cache,
-    read_settings,
 )
-from unrank.cli.show import duration, epochs_of, say, show_change, show_partition, show_recovery, show_sampled
+from unrank.cli.show import (
+    duration,
+    epochs_of,
+    say,
+    show_change,
+    show_earlier,
+    show_partition,
+    show_recovery,
+    show_sampled,
+)
 from unrank.disk import check_free, check_result
 from unrank.errors import UnrankError
 
@@ -62,9 +71,7 @@ def forget(
     reference: Annotated[
         str | None, typer.Option(help="A ranker that was retrained without what is removed, to compare with.")
     ] = None,
-    keep_at_least: Annotated[
-        float | None, typer.Option(help="The least share of its MRR that each kept set must keep; else exit 3.")
-    ] = None,
+    keep_at_least: KeepAtLeast = None,
     base: Annotated[
         str | None, typer.Option(help="The encoder, or the word vectors, that the ranker was trained from.")
     ] = None,
@@ -94,8 +101,6 @@ def forget(
     from unrank.collection.partition import partition
 
     check_folders(out, details, dry_run)
-    if keep_at_least is not None and not 0 < keep_at_least <= 1:
-        raise UnrankError(f"--keep-at-least {keep_at_least:g} is outside (0, 1]")
     cached = open_cache(cache, out)
     removed = read_removal(removal, queries, documents)
     opened = open_collection(collection)
@@ -111,14 +116,14 @@ def forget(
     from unrank.forgetting.hashes import recognised
     from unrank.forgetting.record import read_record, removed_before
     from unrank.forgetting.run import Pace
-    from unrank.forgetting.start import check_request
+    from unrank.forgetting.start import check_request, find_base
     from unrank.forgetting.target import check_target
     from unrank.forgetting.workshop import usual_measure
-    from unrank.methods import make_method
+    from unrank.methods import make_method, read_settings
     from unrank.rankers import load_ranker
     from unrank.rankers.layers import read_layers
 
-    given = read_settings(settings)
+    given = read_settings(settings or ())
     make_method(method, given, preset=preset)  # what cannot be is refused before anything is loaded
     pace, layers = Pace(check_every, minutes, watch), read_layers(train_layers) if train_layers else None
     check_target(target, opened, parts, reference is not None)
@@ -131,10 +136,11 @@ def forget(
     compared = load_ranker(reference) if reference else None
     if dry_run:
         check_request(loaded, compared, chosen, target, pace, opened, parts)
+        base = find_base(loaded, chosen, base, known)
         parts = partition(opened, removed, earlier=recognised(opened, removed_before(known)))
         show_partition(parts)
         seconds = estimate(
-            *(loaded, opened, parts, chosen, base or known.get("base"), device.value),
+            *(loaded, opened, parts, chosen, base, device.value),
             freeze=frozen,
             train_layers=layers,
             measure=measured,
@@ -197,10 +203,7 @@ def read_removal(removal: Path | None, queries: Path | None, documents: Path | N
     ]
     if not given:
         raise UnrankError("nothing to forget was named: give --removal, --queries or --documents")
-    whole = Removal()
-    for part in given:
-        whole |= part
-    return whole
+    return Removal.union(given)
 
 
 def report(result: Forgotten, out: Path, keep_at_least: float | None) -> None:
@@ -208,6 +211,7 @@ def report(result: Forgotten, out: Path, keep_at_least: float | None) -> None:
     show_change(result)
     show_sampled(result)
     show_recovery(result.record)
+    show_earlier(result.record)
     say(_in_words(result, out))
     if result.record.epochs and result.record.index_valid:
         say("document vectors that were stored with the old ranker stay valid: only the query side has moved")

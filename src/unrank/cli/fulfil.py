@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unrank.cli.option import (
+    AUDITED,
     NOT_REACHED,
+    AuditQueries,
     CollectionFolder,
     DeviceName,
     DeviceOption,
+    KeepAtLeast,
     KeyFile,
     LedgerFile,
     Quiet,
     RankerName,
     Seed,
     Settings,
-    read_settings,
 )
 from unrank.cli.show import duration, say, show_partition
 from unrank.desk.key import key_file
@@ -65,7 +67,7 @@ def plan(
         if not batch.requests:
             _nothing([request.id for request in batch.elsewhere])
             return
-        batch.parts(opened)
+        batch.parts(opened)  # what cannot be is refused before anything is loaded
         places = [place for place in (Path(ranker), collection) if place.exists()]
         made = make_plan(load_ranker(ranker), opened, batch, known, [*places, *(look or ())], base, device.value)
         show_plan(made)
@@ -82,13 +84,11 @@ def run(
     settings: Settings = None,
     target: Annotated[str | None, typer.Option(help=TARGET)] = None,
     reference: Annotated[list[str] | None, typer.Option(help=REFERENCE)] = None,
-    keep_at_least: Annotated[
-        float | None, typer.Option(help="The least share of its MRR that each kept set must keep.")
-    ] = None,
+    keep_at_least: KeepAtLeast = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="The audit must find no difference from a retrained ranker, and no loss.")
     ] = False,
-    queries: Annotated[int, typer.Option(help="Queries of each set that the audit looks at.", min=1)] = 1_000,
+    queries: AuditQueries = AUDITED,
     look: Look = None,
     base: Base = None,
     seed: Seed = 0,
@@ -98,8 +98,6 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Forget all that is open in one go, audit it, and record it; exit 3 where a gate is not passed."""
-    if keep_at_least is not None and not 0 < keep_at_least <= 1:
-        raise UnrankError(f"--keep-at-least {keep_at_least:g} is outside (0, 1]")
     if several_processes():
         raise UnrankError("a run keeps a ledger, and one process does that: start it without torchrun or accelerate")
     if not yes:
@@ -111,13 +109,15 @@ def run(
         desk.key(key or key_file(ledger))
 
         from unrank.cli.progress import progress
-        from unrank.desk.run import Orders, run_open
+        from unrank.desk.orders import Orders
+        from unrank.desk.run import run_open
+        from unrank.methods import read_settings
 
         orders = Orders(
             ranker,
             collection,
             method,
-            read_settings(settings),
+            read_settings(settings or ()),
             target,
             base,
             tuple(reference or ()),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ import typer
 
 from unrank.cli import audit, bench, collection, demo, desk, filter, forget, names, ranker, report
 from unrank.disk import follows
-from unrank.errors import LONGEST_LINE, Stopped, UnrankError, one_line
+from unrank.errors import LONGEST_LINE, Stopped, UnrankError, one_line, told
 
 # What the command line raises at a wrong word; typer names only its children.
 MISUSE: type[Any] = typer.BadParameter.__mro__[2]
@@ -57,18 +56,12 @@ def run(arguments: Sequence[str]) -> int:
         return status if isinstance(status, int) else 0
     except Stopped as stop:
         return _fail(str(stop), STOPPED)
-    except UnrankError as error:
-        return _fail(str(error), 2)
     except MISUSE as error:
         return _fail(error.format_message(), 2)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("stopped; nothing was left half written", STOPPED)
-    except OSError as error:
-        return _fail(f"{error.filename or 'the disk'}: {error.strerror or error}", 2)
-    except Exception as error:  # a bug of ours: say so in a line, and keep the traceback for whoever mends it
-        if os.environ.get("UNRANK_DEBUG"):
-            traceback.print_exc()
-        return _fail(f"a bug in unrank: {type(error).__name__}: {error} (UNRANK_DEBUG=1 shows where)", 1)
+    except Exception as error:
+        return _fail(told(error), 2 if isinstance(error, UnrankError | OSError) else 1)
 
 
 def _fail(message: str, status: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -33,6 +32,12 @@ class Frozen(StrEnum):
     documents = "documents"
 
 
+def _check_share(share: float | None) -> float | None:
+    if share is not None and not 0 < share <= 1:
+        raise UnrankError(f"--keep-at-least {share:g} is outside (0, 1]")
+    return share
+
+
 CollectionFolder = Annotated[Path, typer.Argument(metavar="COLLECTION", help="A folder that 'unrank import' wrote.")]
 RankerName = Annotated[str, typer.Argument(metavar="RANKER", help="A model folder or a hub id.")]
 Out = Annotated[Path, typer.Option("--out", help="The folder to write; it must not exist.")]
@@ -47,6 +52,12 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; 'unrank list methods' names them."),
 ]
+KeepAtLeast = Annotated[
+    float | None,
+    typer.Option(help="The least share of its MRR that each kept set must keep; else exit 3.", callback=_check_share),
+]
+AuditQueries = Annotated[int, typer.Option("--queries", help="Queries of each set to look at, at most.", min=1)]
+AUDITED = 1_000
 Measure = Annotated[
     int, typer.Option("--measure", min=0, help="Queries of each kept set to measure at most, drawn by lot; 0 for all.")
 ]
@@ -83,14 +94,3 @@ def open_cache(folder: Path | None, out: Path | None) -> Cache | None:
     except OSError as error:
         raise UnrankError(f"--cache {folder} cannot be made: {error.strerror or error}") from error
     return cache
-
-
-def read_settings(given: Sequence[str] | None) -> dict[str, str]:
-    """`["scale=paper"]` as a mapping."""
-    settings = {}
-    for item in given or ():
-        name, equals, value = item.partition("=")
-        if not equals:
-            raise UnrankError(f"--set {item}: expected NAME=VALUE, such as --set epochs=10")
-        settings[name.strip().replace("-", "_")] = value.strip()
-    return settings

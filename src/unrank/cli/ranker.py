@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -26,9 +26,8 @@ from unrank.cli.option import (
     Seed,
     Settings,
     open_cache,
-    read_settings,
 )
-from unrank.cli.show import duration, say, show_scorecard
+from unrank.cli.show import duration, say, say_json, show_scorecard
 from unrank.disk import check_result
 
 BASE = (
@@ -65,12 +64,11 @@ def train(
     from unrank.cli.progress import progress
     from unrank.engine.determinism import deterministic
     from unrank.engine.unfinished import unfinished
+    from unrank.forgetting.train import recipe_of
     from unrank.forgetting.train import train as train_ranker
-    from unrank.methods import make_method
-    from unrank.methods.retrain import Retrain
+    from unrank.methods import read_settings
 
-    method = make_method("retrain", read_settings(settings), kind)
-    assert isinstance(method, Retrain)
+    method = recipe_of(kind, read_settings(settings or ()))
     cached = open_cache(cache, out)
     checkpoints = unfinished(out, every=checkpoint_every, resume=resume)
     with deterministic(same_bits), checkpoints as kept, progress(quiet) as listener:
@@ -110,6 +108,7 @@ def evaluate(
     from unrank.cli.progress import progress
     from unrank.forgetting.evaluate import evaluate as evaluate_ranker
     from unrank.forgetting.evaluate import evaluate_bm25
+    from unrank.forgetting.record import read_record
     from unrank.rankers import load_ranker
 
     if ranker == "bm25":
@@ -117,9 +116,15 @@ def evaluate(
     else:
         with progress(quiet or as_json) as listener:
             scorecard = evaluate_ranker(
-                load_ranker(ranker), opened, removed, measure=measure, device=device.value, progress=listener
+                load_ranker(ranker),
+                opened,
+                removed,
+                known=read_record(Path(ranker)),
+                measure=measure,
+                device=device.value,
+                progress=listener,
             )
     if as_json:
-        print(json.dumps(scorecard.to_json()))
+        say_json(scorecard.to_json())
     else:
         show_scorecard(scorecard)

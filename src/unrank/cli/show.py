@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from unrank.errors import LONGEST_LINE, STEERING, count, one_line, printable
+from unrank.evaluation.sets import SETS
 from unrank.report.wording import duration as duration
 
 if TYPE_CHECKING:
@@ -79,14 +80,14 @@ def show_scorecard(scorecard: Scorecard) -> None:
 def show_change(result: Forgotten) -> None:
     """The four MRRs before and after."""
     table = Table("set", "before", "after", "change (95 %)", "kept", "queries", box=None)
-    for name in ("forget", "entangled", "disjoint", "test"):
+    for name in SETS:
         before: Measured | None = getattr(result.before, name)
         after: Measured | None = getattr(result.after, name)
         if before is None or after is None:
             table.add_row(name, "none", "none", "", "", "0")
             continue
         change = _interval(*after.change_since(before), sign=True)
-        kept = f"{after.mean / before.mean:.3f}" if name != "forget" and before.mean else ""
+        kept = f"{result.kept[name]:.3f}" if name in result.kept else ""
         table.add_row(name, f"{before.mean:.3f}", f"{after.mean:.3f}", change, kept, f"{len(after.queries):,}")
     console().print(table)
 
@@ -100,13 +101,17 @@ def show_sampled(result: Forgotten) -> None:
 
 
 def show_recovery(record: Record) -> None:
-    """What one epoch on kept data brought back, and whether what was forgotten before stayed so."""
+    """What one epoch on kept data brought back."""
     if record.recovery is not None:
         found = record.recovery
         line = f"after one epoch on kept data the forget MRR goes from {found['before']:.3f} to {found['after']:.3f}"
         if found["reference_after"] is not None:
             line += f"; the reference's from {found['reference_before']:.3f} to {found['reference_after']:.3f}"
         say(line)
+
+
+def show_earlier(record: Record) -> None:
+    """Whether what was forgotten before stayed so."""
     if record.earlier is not None:
         from unrank.forgetting.stand import in_words
 

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from unrank.collection.candidates import Bm25
 from unrank.collection.texts import Rows, Texts
+from unrank.errors import UnrankError
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Found:
 
 def find_texts(texts: Texts, words: str, exact: bool = False, most: int = 10) -> list[Found]:
     """Texts that match these words best; with `exact`, those that contain them as they stand, in any letter case."""
+    if not words.strip():
+        raise UnrankError("nothing to look for: give some words of the text")
     rows = _containing(texts, words) if exact else next(Bm25.over(texts).best([words], most))[0]
     rows = rows[:most]
     return [Found(id, text) for id, text in zip(texts.ids(rows), texts.texts(rows), strict=True)]

@@ -8,8 +8,6 @@
 >>> parts = split_pairs(pairs, np.isin(pairs[:, 0], [1, 2]))  # remove queries 1 and 2
 >>> parts.entangled.tolist(), parts.disjoint.tolist()
 ([[3, 2], [4, 3]], [[4, 4], [5, 5]])
->>> parts.partners(1, 2).tolist()
-[[3, 2]]
 """
 
 from __future__ import annotations
@@ -46,13 +44,9 @@ class Partition:
     def retain(self) -> Pairs:
         return np.concatenate([self.entangled, self.disjoint])
 
-    def partners(self, query: int, document: int) -> Pairs:
-        """The entangled pairs that share the query or the document."""
-        shares: NDArray[np.bool_] = (self.entangled[:, 0] == query) | (self.entangled[:, 1] == document)
-        return self.entangled[shares]
-
     def draw_partners(self, forget: Pairs, generator: np.random.Generator) -> tuple[Pairs, NDArray[np.bool_]]:
-        """For each forget pair one random partner, and whether it has any."""
+        """For each forget pair one random partner, an entangled pair that shares its query or its document, and whether
+        it has any."""
         starts, counts = zip(*(self._range(side, forget[:, side]) for side in (0, 1)), strict=True)
         total = counts[0] + counts[1]
         pick = np.floor(generator.random(len(forget)) * total).astype(np.int64)

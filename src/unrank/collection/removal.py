@@ -6,7 +6,7 @@ It speaks of ids, so that it can be written down before any collection is opened
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -46,6 +46,17 @@ class Removal:
         return Removal(
             [*self.queries, *other.queries], [*self.documents, *other.documents], [*self.pairs, *other.pairs]
         )
+
+    @classmethod
+    def union(cls, parts: Iterable[Removal]) -> Removal:
+        whole = cls()
+        for part in parts:
+            whole |= part
+        return whole
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {"queries": len(self.queries), "documents": len(self.documents), "pairs": len(self.pairs)}
 
     @classmethod
     def load(cls, path: str | Path) -> Removal:

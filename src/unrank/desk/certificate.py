@@ -42,14 +42,14 @@ def write_certificate(ledger: Ledger, key: Key, id: int, out: Path) -> dict[str,
     """Write the certificate of a fulfilled request as a folder, and say so in the history."""
     check_free(out)
     ledger.verify()
-    value = certificate(ledger, key, id)
+    value = certificate(ledger, id)
     write_sealed(out, value, page_html(certificate_page(value, key.public)), key)
     with ledger.transaction():
         ledger.write("certificate", id, content=_hash(value))
     return value
 
 
-def certificate(ledger: Ledger, key: Key, id: int) -> dict[str, Any]:
+def certificate(ledger: Ledger, id: int) -> dict[str, Any]:
     request = ledger.request(id)
     if request.state not in HONOURED:
         raise UnrankError(f"request {id} is {request.state}: only a fulfilled one has a certificate")

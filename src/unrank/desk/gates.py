@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from unrank.audit.verdict import Verdict
+from unrank.evaluation.sets import shares_kept
 from unrank.forgetting.record import ANEW
 from unrank.forgetting.stand import came_back, in_words
 from unrank.forgetting.target import tolerance
 
 UNTOUCHED = "nothing had to be changed, and no weight was"
-KEPT = ("entangled", "disjoint", "test")
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ def _earlier(mrrs: Mapping[str, float | None]) -> Gate:
     return Gate("earlier", not came_back(mrrs), in_words(mrrs))
 
 
-def shares_kept(record: Mapping[str, Any]) -> dict[str, float]:
+def kept_of(record: Mapping[str, Any]) -> dict[str, float]:
     """What each kept set has left of its MRR."""
-    sets = {name: (record["before"].get(name), record["after"].get(name)) for name in KEPT}
-    return {name: now["mrr"] / was["mrr"] for name, (was, now) in sets.items() if was and now and was["mrr"] > 0}
+    before, after = ({name: of["mrr"] for name, of in record[side].items() if of} for side in ("before", "after"))
+    return shares_kept(before, after)
 
 
 def _kept(record: Mapping[str, Any], least: float) -> Gate:
-    shares = shares_kept(record)
+    shares = kept_of(record)
     words = ", ".join(f"{name} {share:.3f}" for name, share in shares.items()) or "there is no kept set to measure"
     return Gate("kept", all(share >= least for share in shares.values()), f"{words}; at least {least:g} was asked for")
 

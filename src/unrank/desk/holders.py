@@ -19,7 +19,8 @@ from unrank.collection.removal import Removal
 from unrank.desk.item import Item, items_of, normalised, removal_of
 from unrank.errors import UnrankError
 from unrank.forgetting.hashes import recognised
-from unrank.forgetting.record import RECORD, forgotten_before, read_record
+from unrank.forgetting.record import forgotten_before, read_record
+from unrank.formats import RECORD
 
 NEEDLE = 200
 """Characters of a text that are looked for at most."""

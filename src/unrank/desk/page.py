@@ -8,6 +8,7 @@ from typing import Any
 from unrank.audit.verdict import Verdict
 from unrank.desk.gates import UNTOUCHED, is_untouched
 from unrank.errors import count
+from unrank.evaluation.sets import SETS
 from unrank.forgetting.stand import in_words
 from unrank.report.markup import Markup, element
 from unrank.report.page import Card, Page, Section, paragraph
@@ -15,7 +16,6 @@ from unrank.report.table import Table, facts, figure, to_html, words
 from unrank.report.wording import duration
 
 ONE = {"queries": "query", "documents": "document", "pairs": "pair"}
-SETS = ("forget", "entangled", "disjoint", "test")
 
 
 def certificate_page(value: Mapping[str, Any], public_key: str) -> Page:

@@ -15,6 +15,7 @@ from unrank.desk.batch import Batch
 from unrank.desk.holders import Holder, holders
 from unrank.engine.runtime import Device, Runtime
 from unrank.forgetting.estimate import estimate
+from unrank.forgetting.record import measured_epoch
 from unrank.forgetting.train import recipe_of
 from unrank.forgetting.workshop import usual_measure
 from unrank.methods import make_method
@@ -83,9 +84,8 @@ def _retraining(
 ) -> float:
     """From the epoch that was measured when the ranker was trained here, else from a few steps."""
     recipe = recipe_of(ranker.kind)
-    measured = known.get("learning_epoch") or {}
-    same = (known.get("collection") or {}).get("fingerprint") == collection.fingerprint
-    if same and measured.get("device") == Runtime.on(device).name:
+    measured = measured_epoch(known, collection.fingerprint, Runtime.on(device).name)
+    if measured:
         epochs = known["epochs"] if known.get("method") == recipe.name else recipe.epochs
         return float(epochs * measured["seconds"])
     return estimate(ranker, collection, parts, recipe, None, device)

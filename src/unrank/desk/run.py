@@ -14,7 +14,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,72 +23,29 @@ from unrank.audit.case import Thoroughness
 from unrank.collection.collection import Collection, open_collection
 from unrank.desk.batch import Batch, open_batch
 from unrank.desk.closing import scrub
-from unrank.desk.gates import Gate, gates, shares_kept
+from unrank.desk.gates import Gate, gates, kept_of
 from unrank.desk.holders import holders, without_names
 from unrank.desk.ledger import Ledger
+from unrank.desk.orders import Orders, folder_hash, whole_path
 from unrank.desk.request import State
-from unrank.disk import check_free, exists, read_json, sha256, sole_user
-from unrank.engine.runtime import Device, Progress, Runtime
+from unrank.disk import check_free, read_json, sha256, sole_user
+from unrank.engine.runtime import Progress, Runtime
 from unrank.errors import BadFile, UnrankError
 from unrank.forgetting.earlier import check_references, has_seen
 from unrank.forgetting.forget import forget
 from unrank.forgetting.hashes import recognised
-from unrank.forgetting.record import RECORD, read_record
+from unrank.forgetting.record import read_record
 from unrank.forgetting.run import Pace
 from unrank.forgetting.start import check_request, find_base
 from unrank.forgetting.workshop import usual_measure
+from unrank.formats import RECORD
 from unrank.methods import make_method
+from unrank.methods.base import Method
 from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
 
 SECRET_PARTS = ("removed", "removed_before", "history")
 """Of a ranker's record the ledger keeps all but these: hashes of what was removed, and the line a check."""
-
-
-@dataclass(frozen=True)
-class Orders:
-    """How a run is to forget, and what it must show."""
-
-    ranker: str
-    collection: Path
-    method: str = "cocol"
-    settings: Mapping[str, str] = field(default_factory=dict)
-    target: str | None = None
-    """By default where the first reference is, if its record says that it never saw what is removed; else `unseen`."""
-    base: str | None = None
-    references: tuple[str, ...] = ()
-    keep_at_least: float | None = None
-    strict: bool = False
-    audit_queries: int = 1_000
-    seed: int = 0
-    device: Device = "auto"
-    look: tuple[Path, ...] = ()
-
-    def from_anywhere(self) -> Orders:
-        """The same with whole paths, which mean the same in every working directory."""
-        return replace(
-            self,
-            ranker=_named(self.ranker),
-            collection=_whole(self.collection),
-            base=self.base and _named(self.base),
-            references=tuple(map(_named, self.references)),
-            look=tuple(map(_whole, self.look)),
-        )
-
-    def asked(self, batch: Batch, collection: Collection) -> dict[str, Any]:
-        """All that the result follows from, by which an interrupted run is known again."""
-        told = asdict(self) | {"collection": str(self.collection)}
-        del told["look"]  # where copies were looked for, which may be named like what is removed
-        requests = [request.id for request in batch.requests]
-        removed = {"queries": len(batch.removal.queries), "documents": len(batch.removal.documents)}
-        return {
-            **told,
-            "references": list(self.references),
-            "ranker_files": folder_hash(Path(self.ranker)),
-            "collection_fingerprint": collection.fingerprint,
-            "requests": requests,
-            "removed": {**removed, "pairs": len(batch.removal.pairs)},
-        }
 
 
 @dataclass(frozen=True)
@@ -106,12 +63,30 @@ class Done:
         return all(gate.passed for gate in self.gates)
 
 
+@dataclass(frozen=True)
+class Work:
+    """All that a run goes by."""
+
+    orders: Orders
+    target: str
+    collection: Collection
+    batch: Batch
+    original: Ranker
+    known: Mapping[str, Any]
+    """The original's record."""
+    references: list[Ranker]
+
+    @property
+    def method(self) -> Method:
+        return make_method(self.orders.method, self.orders.settings, self.original.kind)
+
+
 def run_open(
     ledger: Ledger, key_place: Path, orders: Orders, out: Path | None = None, progress: Progress | None = None
 ) -> Done | None:
     """Fulfil all that is open on a collection; None where nothing is."""
     key = ledger.key(key_place)
-    orders, out = orders.from_anywhere(), out and _whole(out)
+    orders, out = orders.from_anywhere(), out and whole_path(out)
     with only_run(ledger.path):
         ledger.verify()
         scrub(ledger)
@@ -121,29 +96,27 @@ def run_open(
         if not batch.requests:
             return None
         check_references(orders.references, collection, batch.removal)
-        orders = replace(orders, target=orders.target or _usual_target(orders, batch, collection))
-        original = load_ranker(orders.ranker)
-        _check(original, known, collection, batch, orders)
-        asked = orders.asked(batch, collection)
-        run, place = _begun(ledger, asked, out)
+        target = orders.target or _usual_target(orders, batch, collection)
+        original, references = load_ranker(orders.ranker), [load_ranker(name) for name in orders.references]
+        work = Work(replace(orders, target=target), target, collection, batch, original, known, references)
+        _check(work)
+        run, place = _begun(ledger, work.orders.asked(batch, collection), out)
         for folder in (place, audit_folder(place)):
             for partial in place.parent.glob(f".{glob.escape(folder.name)}.partial-*"):
                 shutil.rmtree(partial)
-        _forget(original, known, collection, batch, orders, place, progress)
-        _audit(original, collection, batch, orders, place, progress)
-        return _finish(ledger, run, place, orders, batch, collection)
+        _forget(work, place, progress)
+        _audit(work, place, progress)
+        return _finish(ledger, run, place, work)
 
 
-def _check(original: Ranker, known: Mapping[str, Any], collection: Collection, batch: Batch, orders: Orders) -> None:
+def _check(work: Work) -> None:
     """Refuse what cannot be, before the ledger is told of a run."""
-    Runtime.on(orders.device)
-    method = make_method(orders.method, orders.settings, original.kind)
-    parts, target = batch.parts(collection), orders.target or "unseen"
-    for reference in map(load_ranker, orders.references):
-        check_request(original, reference, method, target, Pace(), collection, parts)
-    if not orders.references:
-        check_request(original, None, method, target, Pace(), collection, parts)
-    find_base(original, method, orders.base, known)
+    Runtime.on(work.orders.device)
+    parts = work.batch.parts(work.collection)
+    compared: list[Ranker | None] = [*work.references]
+    for reference in compared or [None]:
+        check_request(work.original, reference, work.method, work.target, Pace(), work.collection, parts)
+    find_base(work.original, work.method, work.orders.base, work.known)
 
 
 def _usual_target(orders: Orders, batch: Batch, collection: Collection) -> str:
@@ -158,25 +131,6 @@ def only_run(ledger: Path) -> AbstractContextManager[None]:
     return sole_user(
         place.with_name(f".{place.name}.run"), "another run is under way on this ledger: wait until it has ended"
     )
-
-
-def _whole(path: Path) -> Path:
-    """From the root, without `..`; a link keeps its name."""
-    return path.parent.resolve() / path.name
-
-
-def _named(name: str) -> str:
-    """A folder by its whole path, a hub id as it is."""
-    return str(_whole(Path(name))) if exists(Path(name)) else name
-
-
-def folder_hash(folder: Path) -> str | None:
-    """One hash for all files of a ranker's folder; None for a hub id."""
-    if not folder.is_dir():
-        return None
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    told = [[str(path.relative_to(folder)), sha256(path)] for path in files]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
 def audit_folder(out: Path) -> Path:
@@ -204,65 +158,55 @@ def _begun(ledger: Ledger, asked: dict[str, Any], out: Path | None) -> tuple[int
 def _beside(ranker: str, run: int) -> Path:
     old = Path(ranker)
     folder = old.parent if old.is_dir() else Path()
-    return folder / f"{re.sub(r'-run[0-9]+$', '', old.name)}-run{run}"
+    return whole_path(folder / f"{re.sub(r'-run[0-9]+$', '', old.name)}-run{run}")
 
 
-def _forget(
-    original: Ranker,
-    known: Mapping[str, Any],
-    collection: Collection,
-    batch: Batch,
-    orders: Orders,
-    out: Path,
-    progress: Progress | None,
-) -> None:
+def _forget(work: Work, out: Path, progress: Progress | None) -> None:
     if out.exists():
         removed = (read_record(out) or {}).get("removed")
-        if removed is None or recognised(collection, [removed]) != batch.removal:
+        if removed is None or recognised(work.collection, [removed]) != work.batch.removal:
             raise UnrankError(
                 f"{out} exists and is not what this run would have written: remove it, or name another --out"
             )
         return
-    reference = load_ranker(orders.references[0]) if orders.references else None
     result = forget(
-        original,
-        collection,
-        batch.removal,
-        method=make_method(orders.method, orders.settings, original.kind),
-        target=orders.target or "unseen",
-        base=orders.base,
-        reference=reference,
-        known=known,
-        measure=usual_measure(original, orders.device),
-        seed=orders.seed,
-        device=orders.device,
+        work.original,
+        work.collection,
+        work.batch.removal,
+        method=work.method,
+        target=work.target,
+        base=work.orders.base,
+        reference=next(iter(work.references), None),
+        known=work.known,
+        measure=usual_measure(work.original, work.orders.device),
+        seed=work.orders.seed,
+        device=work.orders.device,
         progress=progress,
     )
     result.save(out)
 
 
-def _audit(
-    original: Ranker, collection: Collection, batch: Batch, orders: Orders, out: Path, progress: Progress | None
-) -> None:
+def _audit(work: Work, out: Path, progress: Progress | None) -> None:
     if audit_folder(out).exists():
         return
     found = audit_ranker(
         load_ranker(out),
-        collection,
-        batch.removal,
-        original=original,
-        references=[load_ranker(name) for name in orders.references],
+        work.collection,
+        work.batch.removal,
+        original=work.original,
+        references=work.references,
         known=read_record(out),
-        thoroughness=Thoroughness(queries=orders.audit_queries),
-        seed=orders.seed,
-        device=orders.device,
+        thoroughness=Thoroughness(queries=work.orders.audit_queries),
+        seed=work.orders.seed,
+        device=work.orders.device,
         progress=progress,
     )
     found.save(audit_folder(out))
 
 
-def _finish(ledger: Ledger, run: int, out: Path, orders: Orders, batch: Batch, collection: Collection) -> Done:
+def _finish(ledger: Ledger, run: int, out: Path, work: Work) -> Done:
     """Tell the ledger what came of it, all at once."""
+    orders, batch = work.orders, work.batch
     record, audit_file = read_record(out), audit_folder(out) / AUDIT
     if record is None:
         raise BadFile(out / RECORD, "missing, though this run wrote it")
@@ -270,10 +214,10 @@ def _finish(ledger: Ledger, run: int, out: Path, orders: Orders, batch: Batch, c
     passed = gates(record, audit, orders.keep_at_least, orders.strict)
     old = [Path(place) for (place,) in ledger.ask("SELECT out FROM run WHERE id < ?", [run])]
     look = [Path(orders.ranker), orders.collection, *old, *orders.look]
-    held = holders([place for place in look if place.exists()], batch.all_items, collection)
+    held = holders([place for place in look if place.exists()], batch.all_items, work.collection)
     result = {
         "record": {name: value for name, value in record.items() if name not in SECRET_PARTS},
-        "kept": shares_kept(record),
+        "kept": kept_of(record),
         "audit": audit,
         "gates": [asdict(gate) for gate in passed],
         "holders": [asdict(holder) for holder in without_names(held, batch.all_items)],

@@ -41,10 +41,10 @@ def interval(values: Floats, seed: int = 0) -> tuple[float, float]:
     return percentiles(resampled_means(values, seed))
 
 
-def paired_interval(before: Floats, after: Floats, seed: int = 0) -> tuple[float, float]:
+def paired_interval(before: Floats, after: Floats) -> tuple[float, float]:
     """The interval of the mean change of the same queries.
 
     >>> paired_interval(np.array([0.5, 1.0]), np.array([0.25, 0.75]))
     (-0.25, -0.25)
     """
-    return interval(after - before, seed)
+    return interval(after - before)

@@ -20,8 +20,7 @@ from unrank.collection.partition import Partition
 from unrank.collection.texts import Rows
 from unrank.evaluation.interval import interval, paired_interval
 from unrank.evaluation.measure import Floats, ScoredLists, ndcg, reciprocal_ranks
-
-SETS = ("forget", "entangled", "disjoint", "test")
+from unrank.evaluation.sets import SETS
 
 MOST_QUERIES = 3_000
 """How many queries of a kept set are measured at most; 0 stands for all. What is to be forgotten is measured whole."""
@@ -64,6 +63,11 @@ class Scorecard:
     disjoint: Measured | None
     test: Measured | None
     forget_full: Measured | None
+
+    @property
+    def mrrs(self) -> dict[str, float]:
+        """Of the four sets, as far as they have a query."""
+        return {name: measured.mean for name in SETS if (measured := getattr(self, name)) is not None}
 
     def to_json(self) -> dict[str, Any]:
         sets = {name: getattr(self, name) for name in (*SETS, "forget_full")}

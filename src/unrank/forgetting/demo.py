@@ -13,7 +13,6 @@ from unrank.collection.order import hashed_order
 from unrank.collection.removal import Removal
 from unrank.methods.cocol import Cocol
 
-HEADING = "optparse / OptionParser"
 WHOLE = ("optparse", "calendar")
 PARTLY = "zipfile"
 SHARE = 0.06

@@ -26,9 +26,9 @@ from unrank.engine.runtime import Device, Progress
 from unrank.forgetting.forget import Forgotten
 from unrank.forgetting.hashes import recognised
 from unrank.forgetting.workshop import Workshop
+from unrank.formats import DETAILS, DETAILS_VERSION
 from unrank.rankers.base import Ranker
 
-DETAILS_VERSION = 2
 MOST_QUERIES = 10_000
 SHOWN = 10
 TEXT_CUT = 400
@@ -72,7 +72,7 @@ def save_details(
         "scores": histograms(lists),
     }
     with new_folder(out) as folder:
-        write_json(folder / "details.json", header)
+        write_json(folder / DETAILS, header)
         (folder / "README.txt").write_text(NOTE, encoding="utf-8")
         gone = removed_texts(collection, parts)
         _write_lines(folder / "queries.jsonl", query_lines(lists, members, collection, parts, gone))

@@ -41,10 +41,7 @@ def earlier_runs(collection: Collection, known: Mapping[str, Any]) -> list[Earli
 
 
 def all_of(runs: Iterable[EarlierRun]) -> Removal:
-    whole = Removal()
-    for run in runs:
-        whole |= run.removal
-    return whole
+    return Removal.union(run.removal for run in runs)
 
 
 def has_seen(collection: Collection, known: Mapping[str, Any] | None, removal: Removal) -> bool | None:

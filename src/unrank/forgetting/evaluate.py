@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,6 +14,8 @@ from unrank.collection.partition import partition
 from unrank.collection.removal import Removal
 from unrank.engine.runtime import Device, Progress
 from unrank.evaluation.scorecard import MOST_QUERIES, Judge, Scorecard
+from unrank.forgetting.hashes import recognised
+from unrank.forgetting.record import removed_before
 from unrank.forgetting.workshop import Workshop
 from unrank.rankers.base import Ranker
 
@@ -20,15 +25,19 @@ def evaluate(
     collection: Collection,
     removal: Removal | None = None,
     *,
+    known: Mapping[str, Any] | None = None,
     measure: int = MOST_QUERIES,
     device: Device = "auto",
     progress: Progress | None = None,
 ) -> Scorecard:
     """The scorecard of a ranker; without a removal all training pairs are disjoint.
 
-    `measure` is how many queries of each kept set are measured at most, 0 for all.
+    `known` is the ranker's record, if unrank made it: what it forgot before is not kept, nor in the lists that are
+    measured; `measure` is how many queries of each kept set are measured at most, 0 for all.
     """
-    parts = partition(collection, removal) if removal is not None else None
+    parts = None
+    if removal is not None:
+        parts = partition(collection, removal, earlier=recognised(collection, removed_before(known or {})))
     workshop = Workshop.open(ranker, collection, parts, device, progress, measure)
     return workshop.judge.scorecard(workshop.scorer(ranker))
 

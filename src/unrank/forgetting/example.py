@@ -14,6 +14,7 @@ from unrank.forgetting.forget import Forgotten
 from unrank.forgetting.workshop import Workshop
 from unrank.rankers.base import Ranker
 
+QUERIES = 2
 SHOWN = 3
 
 
@@ -41,13 +42,12 @@ def examples(
     result: Forgotten,
     collection: Collection,
     parts: Partition,
-    most: int = 2,
     device: Device = "auto",
 ) -> list[Example]:
     """The queries whose forgotten documents fell the furthest from the top."""
     assert result.before.forget is not None and result.after.forget is not None
     fall = result.before.forget.reciprocal - result.after.forget.reciprocal
-    chosen = result.before.forget.queries[np.argsort(-fall, kind="stable")[:most]]
+    chosen = result.before.forget.queries[np.argsort(-fall, kind="stable")[:QUERIES]]
     workshop = Workshop.open(original, collection, parts, device)
     return [_example(int(query), original, result.ranker, workshop) for query in chosen]
 

@@ -19,13 +19,14 @@ from unrank.engine.cache import Cache
 from unrank.engine.runtime import Device, Progress
 from unrank.engine.unfinished import Unfinished
 from unrank.evaluation.scorecard import MOST_QUERIES, Scorecard
+from unrank.evaluation.sets import shares_kept
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.earlier import all_of, earlier_runs, is_fulfilled
 from unrank.forgetting.freezing import Freeze, check_freeze, encoded_sides, freeze_side, index_stays_valid, keep_frozen
 from unrank.forgetting.gauge import Gauge
 from unrank.forgetting.hashes import hashed
 from unrank.forgetting.identity import identity, removal_hash, weights_hash
-from unrank.forgetting.record import Record, removed_before, save_ranker
+from unrank.forgetting.record import Record, measured_epoch, removed_before, save_ranker
 from unrank.forgetting.recovery import recovery
 from unrank.forgetting.run import Outcome, Pace, run_method
 from unrank.forgetting.stand import Standing, came_back
@@ -40,8 +41,6 @@ from unrank.rankers import public_name
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import Layers, release, sharing_frozen_start, train_layers_of
 from unrank.rankers.origin import base_hash
-
-KEPT = ("entangled", "disjoint", "test")
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,7 @@ class Forgotten:
     @property
     def kept(self) -> dict[str, float]:
         """What the entangled, disjoint and test sets have left of their MRR before."""
-        sets = {name: (getattr(self.before, name), getattr(self.after, name)) for name in KEPT}
-        return {name: after.mean / before.mean for name, (before, after) in sets.items() if before and before.mean > 0}
+        return shares_kept(self.before.mrrs, self.after.mrrs)
 
     @property
     def came_back(self) -> bool:
@@ -132,7 +130,8 @@ def forget(
         train_layers_of(student, train_layers)
     workshop = Workshop.open(ranker, collection, parts, device, progress, measure, cache)
     student.to(workshop.runtime.device)
-    an_epoch = _learning_epoch(known, ranker, workshop)
+    an_epoch = measured_epoch(known, collection.fingerprint, workshop.runtime.name)
+    an_epoch = an_epoch or estimate_learning_epoch(ranker, workshop)
     keep_frozen(workshop.store, ranker, student, freeze)
     clock = Clock(workshop.runtime)
     with clock.on("teacher"):
@@ -160,6 +159,7 @@ def forget(
                 method, task, gauge, student, workshop, goal, before.forget.mean, pace, seed, clock, run
             )
         after = workshop.judge.scorecard(workshop.scorer(student)) if outcome.history else before
+        stands = Standing.of(workshop.scorer(student), runs, workshop) if outcome.history else standing
         outcome = outcome.confirmed(goal, after)
     release(student, ranker)
     task.teacher.save()
@@ -191,20 +191,11 @@ def forget(
         set_queries=workshop.judge.set_queries,
         removed=hashed(removal),
         removed_before=removed_before(known),
-        earlier=standing.then(Standing.of(workshop.scorer(student), runs, workshop)),
+        earlier=standing.then(stands),
         recovery=asdict(recovered) if recovered else None,
         history=outcome.history,
     )
     return Forgotten(student, before, after, goal, outcome.reached is not False, record, fulfilled)
-
-
-def _learning_epoch(known: Mapping[str, Any], ranker: Ranker, workshop: Workshop) -> dict[str, Any]:
-    """What an epoch of training takes: as it was measured on this collection and device, or timed anew."""
-    measured: dict[str, Any] = known.get("learning_epoch") or {}
-    same = known.get("collection", {}).get("fingerprint") == workshop.collection.fingerprint
-    if same and measured.get("device") == workshop.runtime.name:
-        return measured
-    return estimate_learning_epoch(ranker, workshop)
 
 
 def _scorecard(ranker: Ranker | None, workshop: Workshop) -> Scorecard:

@@ -32,10 +32,7 @@ def hashed(removal: Removal) -> dict[str, Any]:
 
 def recognised(collection: Collection, removed: Sequence[Mapping[str, Any]]) -> Removal:
     """Those of a collection's queries, documents and pairs whose hashes stand in the records of earlier runs."""
-    whole = Removal()
-    for removal in recognised_of_each(collection, removed):
-        whole |= removal
-    return whole
+    return Removal.union(recognised_of_each(collection, removed))
 
 
 def recognised_of_each(collection: Collection, removed: Sequence[Mapping[str, Any]]) -> list[Removal]:

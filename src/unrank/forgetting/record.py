@@ -18,11 +18,9 @@ from typing import Any
 import unrank
 from unrank.disk import new_folder, read_json, sha256, write_json
 from unrank.errors import BadFile, UnrankError
+from unrank.formats import HISTORY, RECORD, RECORD_VERSION
 from unrank.rankers.base import Ranker
 
-RECORD = "unrank.json"
-HISTORY = "history.jsonl"
-RECORD_VERSION = 1
 ANEW = "retrain"
 """The method after which a ranker never saw what was removed."""
 LIBRARIES = ("torch", "transformers", "sentence-transformers", "accelerate", "numpy")
@@ -58,7 +56,7 @@ class Record:
     removed_before: list[dict[str, Any]] = field(default_factory=list)
     """What earlier runs removed, in their order: it must stay forgotten."""
     earlier: dict[str, float | None] | None = None
-    """The MRR of what was removed before, before and after this run."""
+    """The MRR of what was removed before, before and after this run, and how far its highest is above its target."""
     recovery: dict[str, float | None] | None = None
     deterministic: bool = False
     """Whether a run on the same machine would have given the same bits; on a processor it always does."""
@@ -101,6 +99,13 @@ def removed_before(known: Mapping[str, Any]) -> list[dict[str, Any]]:
 def forgotten_before(known: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The same without the runs that fell short of their target: what they removed is not forgotten."""
     return [run for run in removed_before(known) if run.get("reached") is not False]
+
+
+def measured_epoch(known: Mapping[str, Any], fingerprint: str, device: str) -> dict[str, Any] | None:
+    """What an epoch of training took, if that was measured on this collection and device."""
+    epoch: dict[str, Any] = known.get("learning_epoch") or {}
+    same = (known.get("collection") or {}).get("fingerprint") == fingerprint
+    return epoch if same and epoch.get("device") == device else None
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ def train(
 ) -> Trained:
     """Train a ranker on a collection; with a removal, on the kept pairs alone. A `run` is kept as it goes on; `cache`
     holds what earlier jobs have read, and will hold what this one does."""
-    method = method or recipe_of(kind)
+    method = method or recipe_of(ranker_kind(kind))
     parts = partition(collection, removal) if removal is not None else None
     ranker = create_ranker(kind, base, seed)
     run = run or Unfinished()
@@ -94,9 +95,9 @@ def train(
     return Trained(ranker, after, record)
 
 
-def recipe_of(kind: str) -> Retrain:
-    """How a ranker of this kind is trained where nothing else is asked for."""
-    method = make_method("retrain", ranker=ranker_kind(kind))
+def recipe_of(kind: str, settings: Mapping[str, str] | None = None) -> Retrain:
+    """How a ranker of this kind is trained, but for these settings."""
+    method = make_method("retrain", settings, kind)
     assert isinstance(method, Retrain)
     return method
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints
 
@@ -45,6 +45,24 @@ METHODS: dict[str, MethodEntry] = {
     "ssd": MethodEntry("ssd", "SelectiveDampening", "dampens, once, the weights that matter most to the forgotten"),
     "bad-teacher": MethodEntry("bad_teacher", "BadTeacher", "an untrained ranker teaches the forgotten", "badt"),
 }
+
+
+def read_settings(given: Iterable[str]) -> dict[str, str]:
+    """Settings as users write them.
+
+    >>> read_settings(["epochs=3", "learning-rate = 1e-5"])
+    {'epochs': '3', 'learning_rate': '1e-5'}
+    """
+    settings: dict[str, str] = {}
+    for item in given:
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise UnrankError(f"{item!r} is no setting: expected NAME=VALUE, such as epochs=10")
+        name = name.strip().replace("-", "_")
+        if name in settings:
+            raise UnrankError(f"{name} is given twice: take one out")
+        settings[name] = value.strip()
+    return settings
 
 
 def make_method(

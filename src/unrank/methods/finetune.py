@@ -6,24 +6,11 @@ Differs: in nothing. A ranker that has learned its data has little left to learn
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from unrank.engine.samples import Phase
-from unrank.methods.base import Method, Task
-from unrank.methods.ranking import learn
+from unrank.methods.ranking import Learning
 
 
 @dataclass(frozen=True)
-class Finetune(Method):
+class Finetune(Learning):
     name = "finetune"
-
-    batch: int = 256
-    """Triples a step."""
-    negatives: int = 8
-    """Negatives a positive and epoch."""
-    together: int = 4
-    """How many of them are in the same step, where their positive is then scored once."""
-
-    def plan(self, task: Task) -> Sequence[Phase]:
-        return [learn(task, task.parts.retain, self.negatives, self.batch, self.together)]

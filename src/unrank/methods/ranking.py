@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 from torch import Tensor
 from torch.nn.functional import softplus
@@ -9,7 +12,7 @@ from torch.nn.functional import softplus
 from unrank.collection.collection import Pairs
 from unrank.engine.losses import margin_loss
 from unrank.engine.samples import Phase, Samples, Scored
-from unrank.methods.base import Task, all_present
+from unrank.methods.base import Method, Task, all_present
 
 
 def learn(task: Task, pairs: Pairs, negatives: int, batch: int, together: int = 1) -> Phase:
@@ -19,6 +22,21 @@ def learn(task: Task, pairs: Pairs, negatives: int, batch: int, together: int = 
         return triples(task, pairs, negatives, generator)
 
     return Phase("learn", negatives * len(pairs), draw, ranking_loss, batch, together)
+
+
+@dataclass(frozen=True)
+class Learning(Method):
+    """A method that learns what is kept, as training does."""
+
+    batch: int = 256
+    """Triples a step."""
+    negatives: int = 8
+    """Negatives a positive and epoch."""
+    together: int = 4
+    """How many of them are in the same step, where their positive is then scored once."""
+
+    def plan(self, task: Task) -> Sequence[Phase]:
+        return [learn(task, task.parts.retain, self.negatives, self.batch, self.together)]
 
 
 def triples(task: Task, pairs: Pairs, negatives: int, generator: np.random.Generator, swapped: bool = False) -> Samples:

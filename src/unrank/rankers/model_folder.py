@@ -14,6 +14,7 @@ from typing import Any
 
 from unrank.disk import exists, fits, inside, read_json, sha256
 from unrank.errors import BadFile, listed
+from unrank.formats import RECORD
 
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 OPENED = ("pytorch_model", "model", "adapter_model")
@@ -23,7 +24,6 @@ CONVERT = (
     "pickled weights, which can run code and are never opened; load the model once where you trust it and write it "
     "again with save_pretrained(..., safe_serialization=True)"
 )
-RECORD = "unrank.json"
 
 MODULES = {
     "Transformer", "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout", "WeightedLayerPooling", "Router", "Asym",

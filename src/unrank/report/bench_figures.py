@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from unrank.evaluation.sets import SETS
 from unrank.report.cell import Bench, Cell, Ranks, Setting
 from unrank.report.compare import mean, retention
 from unrank.report.figure.bars import MRR, Bars, grouped_bars, lying_bars
@@ -14,7 +15,7 @@ from unrank.report.figure.places import places
 from unrank.report.figure.shape import Drawing
 from unrank.report.figure.tradeoff import Trade, tradeoff
 from unrank.report.path import path_of
-from unrank.report.record import SETS, Measure
+from unrank.report.record import Measure
 from unrank.report.wording import file_name
 
 ORIGINAL = Style("muted", "bar", "")
@@ -51,8 +52,7 @@ def rank_changes(bench: Bench) -> Drawing:
     """Where forgotten documents stood for the original, and where they stand for each method: over the settings that
     the methods share; where there are none, each over its own."""
     shown = bench.shared if bench.shared.cells else bench
-    originals = {(cell.setting, cell.seed): _forgotten(cell).before for cell in shown.cells}
-    before = [rank for ranks in originals.values() for rank in ranks]
+    before = [rank for cell in shown.originals() for rank in _forgotten(cell).before]
     series: list[tuple[str, Style, list[int]]] = [("original", ORIGINAL, before)]
     for name in bench.series:
         after = [rank for cell in shown.of(name) for rank in _forgotten(cell).after]
@@ -66,13 +66,13 @@ def _forgotten(cell: Cell) -> Ranks:
 
 def set_bars(bench: Bench, setting: Setting) -> Drawing:
     """The four MRRs of the original and of every method in one setting, means over seeds."""
-    everyone = [cell for cell in bench.cells if cell.setting == setting]
-    sets = [name for name in SETS if name in everyone[0].run.after]
+    originals = bench.originals(setting)
+    sets = [name for name in SETS if name in originals[0].run.after]
 
     def bars(name: str, style: Style, sides: Sequence[Mapping[str, Measure]]) -> Bars:
         return Bars(name, style, [fmean(side[of].mrr for side in sides) for of in sets])
 
-    series = [bars("original", ORIGINAL, [cell.run.before for cell in everyone])]
+    series = [bars("original", ORIGINAL, [cell.run.before for cell in originals])]
     for name in bench.series:
         if cells := bench.of(name, setting):
             series.append(bars(name, style_of(bench, name), [cell.run.after for cell in cells]))

@@ -10,10 +10,11 @@ from typing import Any
 
 from unrank.disk import fits, read_json
 from unrank.errors import BadFile, UnrankError
+from unrank.evaluation.sets import SETS
+from unrank.formats import CELL, CELL_FORMAT, RANKS
 from unrank.report.cell import REMOVALS, Bench, Cell, Ranks, Setting
-from unrank.report.record import SETS, read_run
+from unrank.report.record import read_run
 
-CELL_FORMAT = 1
 TWIN = ("fingerprint", "ranker", "base_sha256", "training", "removal", "share", "removal_seed", "seed")
 """What a cell has in common with the retrained ranker that it is measured by."""
 FORM = {
@@ -23,10 +24,10 @@ MOST_PLACES = 10**9
 
 
 def read_bench(folder: Path) -> Bench:
-    paths = sorted(path.parent for path in (folder / "cells").glob("[!.]*/cell.json"))
+    paths = sorted(path.parent for path in (folder / "cells").glob(f"[!.]*/{CELL}"))
     if not paths:
         raise UnrankError(f"{folder / 'cells'} holds no finished cell: run 'unrank bench' first")
-    told = {path: _description(path / "cell.json") for path in paths}
+    told = {path: _description(path / CELL) for path in paths}
     read = {path: _cell(path, value) for path, value in told.items()}
     yardsticks = {_twin(told[path]): cell for path, cell in read.items() if cell.is_yardstick}
     cells = [_beside(cell, yardsticks.get(_twin(told[path]))) for path, cell in read.items()]
@@ -49,7 +50,7 @@ def _cell(folder: Path, told: Mapping[str, Any]) -> Cell:
         raise BadFile(folder, "damaged cell: something in cell.json is missing or of the wrong kind")
     setting = Setting(told["collection"], told["ranker"], told["removal"], float(told["share"]))
     try:
-        ranks = read_json(folder / "ranks.json")
+        ranks = read_json(folder / RANKS)
         found = {name: _ranks(ranks[name]) for name in SETS if ranks.get(name)}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadFile(folder, f"damaged cell: {type(error).__name__} {error}") from error

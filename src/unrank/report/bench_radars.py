@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from unrank.evaluation.sets import SETS
 from unrank.report.bench_figures import style_of
 from unrank.report.cell import REMOVALS, Bench, Cell
 from unrank.report.compare import mean
 from unrank.report.figure.radar import Polygon, radar
 from unrank.report.figure.shape import Drawing
 from unrank.report.paper import the_paper
-from unrank.report.record import SETS
 from unrank.report.wording import file_name, percent
 
 CORNERS = [(name, removal) for name in SETS for removal in REMOVALS]

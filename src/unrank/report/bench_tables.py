@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unrank.errors import count
+from unrank.evaluation.sets import KEPT, SETS
 from unrank.report.cell import Bench, Cell, Setting
 from unrank.report.compare import ENOUGH, Floor, differs, least_kept, mean, noise, retrained_twice, rivals
 from unrank.report.paper import the_paper
-from unrank.report.record import KEPT, SETS
 from unrank.report.table import ABOUT, DAGGER, Better, Table, Value, figure, mark_best, words
 from unrank.report.wording import file_name, listing, percent
 
@@ -153,13 +153,12 @@ def detail_note(bench: Bench) -> str:
 def _setting_rows(bench: Bench, setting: Setting) -> list[list[Value]]:
     """A row a method, means over seeds, the best of each column marked."""
     floor = Floor(noise(bench))
-    originals = [cell for name in bench.series for cell in bench.of(name, setting)]
     rows = {
         name: _method_row(setting, name, cells, floor) for name in bench.series if (cells := bench.of(name, setting))
     }
     for column, better in DETAIL_BEST.items():
         rows = _marked(rows, rivals(bench, setting), column, better)
-    before = [figure(mean(_mrr(cell, name, "before") for cell in originals)) for name in SETS]
+    before = [figure(mean(_mrr(cell, name, "before") for cell in bench.originals(setting))) for name in SETS]
     blank = [words("")] * 8
     start = [words(setting.ranker), words(percent(setting.share)), words("original"), words(""), *before, *blank]
     return [start, *rows.values()]

@@ -155,6 +155,11 @@ class Bench:
         everyone = set().union(*run.values())
         return [cell for cell in cells if run[cell.setting] == everyone]
 
+    def originals(self, setting: Setting | None = None) -> list[Cell]:
+        """Of one setting or of all, one cell for each trained ranker, whatever was done to it: its `before`."""
+        cells = [cell for cell in self.cells if setting in (None, cell.setting)]
+        return list({(cell.setting, cell.seed): cell for cell in cells}.values())
+
     def of(self, series: str, setting: Setting | None = None) -> list[Cell]:
         """The cells of a method: of one setting (one a seed), or of all."""
         return [c for c in self.cells if self.name_of(c) == series and setting in (None, c.setting)]

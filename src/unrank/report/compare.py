@@ -11,8 +11,8 @@ from statistics import fmean
 import numpy as np
 
 from unrank.evaluation.interval import paired_interval
+from unrank.evaluation.sets import KEPT, SETS
 from unrank.report.cell import DESTINATION, Bench, Cell, Setting
-from unrank.report.record import KEPT, SETS
 
 ENOUGH = 50
 """Queries from which on a set of one cell says something by itself."""

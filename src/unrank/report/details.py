@@ -14,9 +14,10 @@ from typing import Any
 
 from unrank.disk import Form, fits, read_json
 from unrank.errors import BadFile, UnrankError, count
-from unrank.report.record import SETS, Run
+from unrank.evaluation.sets import SETS
+from unrank.formats import DETAILS, DETAILS_VERSION
+from unrank.report.record import Run
 
-DETAILS_VERSION = 2
 COUNTS = dict.fromkeys(SETS, int)
 DRAWN = {kind: {"before": [int], "after": [int]} for kind in ("forgotten", "kept", "other")}
 HEADER = {"run": str, "queries": COUNTS, "measured": COUNTS, "scores": {"edges": [float], **DRAWN}}
@@ -52,11 +53,11 @@ class Details:
 
 def read_details(folder: Path, run: Run) -> Details:
     """The details of this run; those of another are refused."""
-    header = read_json(folder / "details.json")
+    header = read_json(folder / DETAILS)
     if not isinstance(header, dict) or header.get("details_version") != DETAILS_VERSION:
-        raise BadFile(folder / "details.json", f"not details of version {DETAILS_VERSION}")
+        raise BadFile(folder / DETAILS, f"not details of version {DETAILS_VERSION}")
     if not fits(header, HEADER) or not _is_drawable(header["scores"]):
-        raise BadFile(folder / "details.json", "damaged details: something in it is missing or of the wrong kind")
+        raise BadFile(folder / DETAILS, "damaged details: something in it is missing or of the wrong kind")
     if header["run"] != run.record["removed"].get("salt"):
         raise UnrankError(f"the details in {folder} are of another run; name those that were written with this ranker")
     documents = {line["id"]: line for line in _lines(folder / "documents.jsonl", DOCUMENT)}

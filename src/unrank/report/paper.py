@@ -13,8 +13,8 @@ from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 
+from unrank.evaluation.sets import KEPT, SETS
 from unrank.report.cell import DESTINATION, YARDSTICK, Cell, Setting
-from unrank.report.record import KEPT, SETS
 
 FAMILIES = {"msmarco": ("msmarco-passage",), "trec-car": ("trec-car", "car/")}
 """How the names of collections begin that were made of the paper's two."""

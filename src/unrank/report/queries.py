@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from unrank.errors import count
+from unrank.evaluation.sets import SETS
 from unrank.report.details import Details, page_data
 from unrank.report.markup import Markup, element, script_data
 from unrank.report.page import Section, paragraph
-from unrank.report.record import SETS
 
 COLUMNS = (
     "query", "sets", "forgotten: place before", "forgotten: place after", "kept: place before", "kept: place after",

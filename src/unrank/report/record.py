@@ -9,11 +9,8 @@ from typing import Any
 
 from unrank.disk import fits, read_json
 from unrank.errors import BadFile
-
-RECORD = "unrank.json"
-RECORD_VERSION = 1
-SETS = ("forget", "entangled", "disjoint", "test")
-KEPT = SETS[1:]
+from unrank.evaluation.sets import SETS, shares_kept
+from unrank.formats import RECORD, RECORD_VERSION
 
 
 def _is_line(value: Any) -> bool:
@@ -78,11 +75,8 @@ class Run:
     @property
     def kept(self) -> dict[str, float]:
         """What the other sets have left of their MRR before."""
-        return {
-            name: self.after[name].mrr / self.before[name].mrr
-            for name in KEPT
-            if name in self.before and self.before[name].mrr > 0
-        }
+        before, after = ({name: of.mrr for name, of in side.items()} for side in (self.before, self.after))
+        return shares_kept(before, after)
 
     @property
     def met(self) -> float | None:

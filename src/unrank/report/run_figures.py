@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from unrank.evaluation.sets import KEPT, SETS
 from unrank.report.details import Details
 from unrank.report.figure.bars import lying_bars
 from unrank.report.figure.curve import Curve, Target, curves
@@ -13,7 +14,7 @@ from unrank.report.figure.radar import Polygon, radar
 from unrank.report.figure.shape import Drawing
 from unrank.report.figure.tradeoff import Trade, tradeoff
 from unrank.report.path import path_of
-from unrank.report.record import KEPT, SETS, Run
+from unrank.report.record import Run
 
 BEFORE, AFTER = Style("muted", "circle", "7 3"), Style("series-0", "square", "")
 SET_STYLES = {name: Style.of(number) for number, name in enumerate(SETS, 1)}

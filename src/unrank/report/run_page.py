@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from unrank.errors import count
+from unrank.evaluation.sets import SETS
 from unrank.report.details import Details
 from unrank.report.figure.shape import Drawing
 from unrank.report.page import Card, Mood, Page, Section, figure, paragraph, side_by_side
 from unrank.report.queries import queries_section
-from unrank.report.record import SETS, Run
+from unrank.report.record import Run
 from unrank.report.run_figures import (
     change_intervals,
     place_changes,
