@@ -36,9 +36,14 @@ def follows() -> bool:
 
 
 def check_free(out: Path) -> None:
-    """Refuse a folder that exists, before any work is done for it."""
+    """Refuse what exists, or cannot be made, before any work is done for it."""
     if out.exists() or out.is_symlink():
         raise UnrankError(f"{out} exists already: choose another --out, or remove it first")
+    parent = next(folder for folder in out.absolute().parents if folder.exists())
+    if not parent.is_dir():
+        raise UnrankError(f"cannot write to {out}: {parent} is no folder")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise UnrankError(f"cannot write to {parent}: it may only be read")
 
 
 def check_result(out: Path) -> None:
@@ -48,6 +53,11 @@ def check_result(out: Path) -> None:
         with sole_user(left, f"another job is at work on {out}: wait for it, or stop it"):
             clear_checkpoints(left)
     check_free(out)
+
+
+def whole_path(path: Path) -> Path:
+    """From the root, without `..`; a link keeps its name."""
+    return path.parent.resolve() / path.name if path.name not in ("", "..") else path.resolve()
 
 
 def beside(out: Path) -> Path:

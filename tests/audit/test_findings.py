@@ -218,7 +218,7 @@ def test_retention_goes_by_the_lower_of_the_two(
     worse[tuple(torch.from_numpy(parts.disjoint.T.copy()))] -= LEARNED
     found = retention(open_world(TableRanker(worse)))
     assert found.verdict is Verdict.LOST
-    assert found.words.startswith("disjoint changed most for the worse: -0.")
+    assert found.words.startswith("disjoint lost most: -0.")
     assert set(found.details) == {"entangled", "disjoint", "test"}
 
 

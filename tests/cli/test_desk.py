@@ -88,14 +88,14 @@ def test_the_whole_walk(
     said = refused("desk", "plan", "ranker", "collection", "--look", "nowhere")
     assert said == "--look nowhere: no such file or folder, so nothing there could be found"
     for said in (desk("plan", "ranker", "collection", "--look", "beir"), desk("run", "ranker", "collection")):
-        assert "requests 2, 1, 3 can go together in one run" in said
+        assert "requests 1, 2, 3 can be fulfilled together in one run" in said
         assert "that stay will notice" in said and "with cocol it takes about" in said and "with retrain it" in said
         assert "ranker: was trained on this collection and has not forgotten all of it" in said
         assert "collection: holds 4 of 4 named" in said
     assert not Path("ranker-run1").exists()
 
     # the run, the next request, and a run that keeps what was forgotten before
-    assert "requests 2, 1, 3 fulfilled by run 1; the new ranker is in ranker-run1" in desk(
+    assert "requests 1, 2, 3 fulfilled by run 1; the new ranker is in ranker-run1" in desk(
         "run", "ranker", "collection", "--yes", "--keep-at-least", "0.1", *SETTINGS
     )
     assert "nothing is open" in desk("run", "ranker", "collection", "--yes", *SETTINGS)
@@ -167,6 +167,9 @@ def check_page(certificate: Path) -> None:
         ([], "a request must name something"),
         (["--document", "doc1", "--due", "tomorrow"], "--due 'tomorrow' is no date"),
         (["--document", "doc1", "--received", "2026-02-30"], "'2026-02-30' is no date"),
+        (["--document", "doc1", "--received", "2026-W10-1"], "'2026-W10-1' is no date"),
+        (["--document", "doc1", "--received", "2906-02-03"], "received on 2906-02-03, which is yet to come"),
+        (["--find", "qqqqqq", "--choose", "1"], "--choose 1: nothing was found to choose from"),
         (["--document", "doc1", "--received", "2026-02-03", "--due", "2026-02-01"], "before it was received"),
         (["--document", "nothing"], "not in the collection: 'nothing'"),
         (["--document", "\udcff"], r"not in the collection: '\udcff'"),
@@ -200,7 +203,11 @@ def test_what_stands_in_no_pair_is_said_and_filtered(
     ledger = str(tmp_path / "l")
     assert run(["desk", "add", str(collection), "--document", "doc1", "--document", "more1", "--ledger", ledger]) == 0
     assert "in no training pair, so that no run changes it" in (said := capsys.readouterr().out)
-    assert said.splitlines()[1].endswith(": 'more1'")
+    assert (
+        said.splitlines()[1]
+        == f"the ledger is new; keep a copy of its key, {ledger}.key, elsewhere: nothing replaces it"
+    )
+    assert said.splitlines()[2].endswith(": 'more1'")
     assert run(["filter", f"beir:{beir}", "--ledger", ledger, "--out", str(tmp_path / "out")]) == 0
     kept = {json.loads(line)["_id"] for line in (tmp_path / "out" / "corpus.jsonl").read_text().splitlines()}
     assert "doc2" in kept and not kept & {"doc1", "more1"}
@@ -290,4 +297,38 @@ def test_a_request_of_another_collection_waits(
     ledger = str(tmp_path / "l")
     assert run(["desk", "add", str(golden_folder), "--document", "d3", "--ledger", ledger]) == 0
     assert run(["desk", "plan", str(ranker), str(collection), "--ledger", ledger]) == 0
-    assert "request 1 open, but not in this collection" in capsys.readouterr().out
+    assert "still open, but not in this collection as it was named: request 1" in capsys.readouterr().out
+
+
+def test_the_desk_alone_says_what_it_can_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["desk"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert any(line.split()[:1] == ["certificate"] for line in said)
+
+
+def test_what_another_request_names_too_is_not_said_to_be_gone(
+    collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger = str(tmp_path / "l")
+    for document in (["doc1", "doc2"], ["doc2"], ["doc10"]):
+        named = [word for id in document for word in ("--document", id)]
+        assert run(["desk", "add", str(collection), *named, "--ledger", ledger]) == 0
+    for request, said in ((1, ", but for what request 2 may name too\n"), (2, f"no longer in {ledger}\n")):
+        capsys.readouterr()
+        assert run(["desk", "close", str(request), "--as", "withdrawn", "--ledger", ledger]) == 0
+        assert capsys.readouterr().out.endswith(said)
+
+
+def test_where_nothing_can_be_written_no_run_begins(
+    refused: Refused, ranker: Path, collection: Path, tmp_path: Path
+) -> None:
+    ledger = tmp_path / "l"
+    assert run(["desk", "add", str(collection), "--document", "doc1", "--ledger", str(ledger)]) == 0
+    (tmp_path / "file").touch()
+    command = ("desk", "run", ranker, collection, "--yes", "--ledger", ledger)
+    assert refused(*command, "--out", tmp_path / "file" / "new").endswith(f"{tmp_path / 'file'} is no folder")
+    assert "nowhere" in refused(*command, "--base", "nowhere")
+    with Ledger.open(ledger) as desk:
+        assert desk.ask("SELECT count(*) FROM run") == [(0,)]
+    made = ("audit", ranker, collection, "--removal", tmp_path / "nothing.json")
+    assert refused(*made, "--out", tmp_path / "file" / "new").endswith(f"{tmp_path / 'file'} is no folder")

@@ -214,7 +214,7 @@ def test_an_older_ledger_is_brought_up_to_date(path: Path, version: int) -> None
     connection.executescript(f"PRAGMA user_version = {version}; PRAGMA application_id = {APPLICATION};")
     entry = Entry.after(0, START, 1, "2026", "added", {"received": "2026-01-01", "due": "2026-02-01", "basis": "other"})
     connection.executescript(f"""
-        INSERT INTO about VALUES ('key', '{key.fingerprint}'), ('unscrubbed', '0');
+        INSERT INTO about VALUES ('key', '{key.fingerprint}'), ('public_key', '{key.public}'), ('unscrubbed', '0');
         INSERT INTO request VALUES (1, '2026-01-01', '2026-02-01', 'other', 'open', NULL);
         INSERT INTO named VALUES (1, NULL, 'd1', NULL, 'a text');
     """)
@@ -229,6 +229,31 @@ def test_an_older_ledger_is_brought_up_to_date(path: Path, version: int) -> None
         take_in(ledger, key)
         assert close(ledger, 1, State.WITHDRAWN) is State.WITHDRAWN
         ledger.verify()
+
+
+@pytest.mark.parametrize("name", ["key", "public_key"])
+def test_a_key_that_was_exchanged_is_seen(ledger: Ledger, key: Key, name: str) -> None:
+    take_in(ledger, key)
+    ledger.verify()
+    ledger.ask("UPDATE about SET value = 'another' WHERE name = ?", [name])
+    with pytest.raises(UnrankError, match=f"its {name} is not as entry 1 of the history says"):
+        ledger.verify()
+    ledger.ask("DELETE FROM about")
+    with pytest.raises(UnrankError, match=f"its {name} is missing" if name == "key" else "is missing"):
+        ledger.verify()
+
+
+def test_a_lost_ledger_is_not_begun_anew(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unrank.desk.ledger.MAKING", 0.1)
+    Ledger.open(path, make_with=key_file(path)).__exit__(None, None, None)
+    path.unlink()
+    with pytest.raises(BadFile, match=r"gone, though its key .* is there: bring the ledger back from a backup"):
+        Ledger.open(path, make_with=key_file(path))
+    assert not path.exists()
+    with pytest.raises(BadFile, match="a folder, not a ledger"):
+        Ledger.open(path.parent)
+    with pytest.raises(BadFile, match=r"there is no folder .*nowhere: make it first"):
+        Ledger.open(path.parent / "nowhere" / "l", make_with=path.parent / "nowhere" / "l.key")
 
 
 def test_what_is_no_ledger(path: Path, tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ from unrank.forgetting.train import train
 from unrank.methods.retrain import Retrain
 from unrank.rankers import load_ranker
 
+NOWHERE = Path("/nowhere/desk.ledger")
+
 
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,10 +291,27 @@ def test_what_holds_it_is_found(dense: Collection, golden: Collection, encoder: 
         store = TokenStore(bi_encoder, collection, Cache(tmp_path / cache))
         store.get(np.arange(2), "document")
         store.save(print)
-    found = {(holder.kind, Path(holder.path).name) for holder in holders([tmp_path], items, dense)}
+    found = {(holder.kind, Path(holder.path).name) for holder in holders([tmp_path], items, dense, NOWHERE)}
     [cached] = (tmp_path / "cache").iterdir()
     files = {("file", "notes.txt"), ("file", "rows.jsonl")}
     assert found == files | {("collection", "collection"), ("ranker", "ranker"), ("cache", cached.name)}
+
+
+def test_the_ledger_is_not_among_what_must_be_deleted(
+    ledger: Ledger, key: Key, path: Path, dense: Collection, tmp_path: Path
+) -> None:
+    ask(ledger, key, dense, documents=["doc1"])
+    items = items_of(Removal(documents=["doc1"]), dense)
+    assert any(holder.path.startswith(str(path)) for holder in holders([tmp_path], items, dense, NOWHERE))
+    assert holders([tmp_path], items, dense, path.parent / ".." / path.parent.name / path.name) == []
+
+
+def test_nothing_is_found_twice(dense: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "copy.txt").write_text(dense.documents.texts(dense.documents.rows(["doc1"]))[0])
+    monkeypatch.chdir(tmp_path)
+    places = [Path(), Path("copy.txt"), tmp_path]
+    [found] = holders(places, items_of(Removal(documents=["doc1"]), dense), dense, NOWHERE)
+    assert found.path == str(tmp_path / "copy.txt")
 
 
 def test_a_text_whose_title_is_kept_apart_is_found(dense: Collection, tmp_path: Path) -> None:
@@ -303,7 +322,7 @@ def test_a_text_whose_title_is_kept_apart_is_found(dense: Collection, tmp_path: 
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"title": title, "text": text}))
         (tmp_path / f"{name}.csv").write_text('"{}","{}"'.format(*(part.replace('"', '""') for part in (title, text))))
         items = [Item(document="d", document_text=f"{title} {text}")]
-        found = {Path(holder.path).name for holder in holders([tmp_path], items, dense)}
+        found = {Path(holder.path).name for holder in holders([tmp_path], items, dense, NOWHERE)}
         assert found == {f"{name}.jsonl", f"{name}.csv"}
 
 
@@ -316,7 +335,7 @@ def test_a_ranker_of_a_renamed_collection_is_found(orders: Orders, dense: Collec
         ({}, True),  # nobody knows
     ):
         (Path(orders.ranker) / "unrank.json").write_text(json.dumps({"collection": trained_on}))
-        assert bool(holders([Path(orders.ranker)], items, dense)) is found
+        assert bool(holders([Path(orders.ranker)], items, dense, NOWHERE)) is found
 
 
 def test_a_damaged_collection_does_not_tell_its_path_twice(dense: Collection, tmp_path: Path) -> None:
@@ -324,7 +343,7 @@ def test_a_damaged_collection_does_not_tell_its_path_twice(dense: Collection, tm
     damaged.mkdir(parents=True)
     (damaged / "collection.json").write_text("{")
     items = [Item(document="doc1234")]
-    [told] = without_names(holders([tmp_path], items, dense), items)
+    [told] = without_names(holders([tmp_path], items, dense, NOWHERE), items)
     assert told.kind == "collection" and "doc1234" not in told.path + told.why
 
 
@@ -340,11 +359,11 @@ def test_caches_are_found_wherever_they_lie(dense: Collection, encoder: Path, tm
     half.parent.mkdir()
     half.write_bytes(b"half")
     items = items_of(Removal(documents=["doc1"]), dense)
-    assert {holder.path for holder in holders([tmp_path], items, dense) if holder.kind == "cache"} == {
+    assert {holder.path for holder in holders([tmp_path], items, dense, NOWHERE) if holder.kind == "cache"} == {
         str(cached),
         str(half),
     }
-    assert [holder.kind for holder in holders([cached], items, dense)] == ["cache"]
+    assert [holder.kind for holder in holders([cached], items, dense, NOWHERE)] == ["cache"]
 
 
 @pytest.mark.parametrize(
@@ -407,7 +426,7 @@ def test_a_ranker_that_fell_short_still_holds_it(
     items = items_of(Removal(documents=["doc1"]), dense)
     for reached in (True, False):
         (fallen / "unrank.json").write_text(json.dumps(record | {"reached": reached}))
-        found = {holder.path for holder in holders([tmp_path / "srv"], items, dense)}
+        found = {holder.path for holder in holders([tmp_path / "srv"], items, dense, NOWHERE)}
         assert (str(fallen) in found) is not reached
         batch = open_batch(ledger, key, dense, read_record(fallen) or {})
         assert ("doc1" in batch.earlier.documents) is reached
@@ -432,9 +451,11 @@ def test_a_path_does_not_tell_what_was_removed() -> None:
 def test_who_notices(golden: Collection) -> None:
     from unrank.collection.partition import partition
 
-    parts = partition(golden, Removal(queries=["q1"]))
-    noticing = golden.queries.ids(queries_that_notice(golden, parts))
+    removal = Removal(queries=["q1"])
+    noticing = golden.queries.ids(queries_that_notice(golden, partition(golden, removal), removal))
     assert "q1" not in noticing and "q3" in noticing
+    later = partition(golden, removal, earlier=Removal(documents=["d3"]))
+    assert golden.queries.ids(queries_that_notice(golden, later, removal)) == noticing, "d3 was missed before"
 
 
 def test_gates() -> None:

@@ -26,9 +26,8 @@ def retention(case: Case) -> Finding:
     if not changes:
         return unknown(MEASURES, f"{ALONE if len(few) < len(sets) else 'no set is large enough'}{left_out}")
     name, change = min((lost or changes).items(), key=lambda item: item[1].value)
-    words = (
-        f"{name} changed most for the worse: {change.value:+.3f} ({change.low:+.3f} to {change.high:+.3f}){left_out}"
-    )
+    how = "lost most" if change.value < 0 else "gained least"
+    words = f"{name} {how}: {change.value:+.3f} ({change.low:+.3f} to {change.high:+.3f}){left_out}"
     return Finding(MEASURES, Verdict.LOST if lost else Verdict.KEPT, words, change, sets[name].threshold, None, details)
 
 

@@ -107,7 +107,7 @@ def _verdict(now: Readings, before: Readings, hiding: Hiding | None) -> Verdict:
 def _words(verdict: Verdict, now: Readings, hiding: Hiding | None) -> str:
     """Why the verdict is what it is."""
     if not now.enough:
-        return f"{count(now.ranker.queries, 'query')} tell nothing: it takes {FEWEST}"
+        return f"{count(now.ranker.queries, 'query')} cannot tell: it takes {FEWEST}"
     if now.gap is None:
         if verdict is Verdict.UNKNOWN:
             return "without a retrained ranker nobody knows what one that never saw it would show"

@@ -16,10 +16,10 @@ from rich.table import Table
 from unrank.cli import certificate, fulfil
 from unrank.cli.option import AsJson, CollectionFolder, KeyFile, LedgerFile, RemovalFile, RequestNumber
 from unrank.cli.pairs import WithPairs, read_pairs
-from unrank.cli.show import console, say, say_json
+from unrank.cli.show import console, numbered, say, say_json
 from unrank.desk.chain import BrokenChain
+from unrank.desk.closing import also_named_by, scrub
 from unrank.desk.closing import close as close_request
-from unrank.desk.closing import scrub
 from unrank.desk.item import Item
 from unrank.desk.key import key_file
 from unrank.desk.ledger import Ledger
@@ -59,9 +59,10 @@ def add(
     key: KeyFile = None,
 ) -> None:
     """Take a request in: by ids, by a removal.json, or by words to find and choose from."""
-    came = date.today() if received is None else read_date(received, "--received")
+    today = date.today()
+    came = today if received is None else read_date(received, "--received")
     until = month_after(came) if due is None else read_date(due, "--due")
-    check_dates(came, until)
+    check_dates(came, until, today)
     if not (query or document or pair or removal or find):
         raise UnrankError("a request must name something: give --query, --document, --pair, --removal or --find")
     if choose is not None and find is None:
@@ -81,12 +82,15 @@ def add(
             return
         named |= chosen
     parts = partition(opened, named, "the request")
+    is_new = not ledger.exists()
     with Ledger.open(ledger, make_with=key or key_file(ledger)) as desk:
         secret = desk.key(key or key_file(ledger))
         desk.verify()
         scrub(desk)
         request = desk.add(items_of(named, opened), came, until, basis.value, secret)
     say(f"request {request.id}, due {request.due}; written to {ledger}")
+    if is_new:
+        say(f"the ledger is new; keep a copy of its key, {key or key_file(ledger)}, elsewhere: nothing replaces it")
     _tell_of_untrained(opened, parts)
     if removal is not None:
         say(f"{removal} names what is to be forgotten: delete it when the request is closed")
@@ -131,7 +135,8 @@ def show(request: RequestNumber, as_json: AsJson = False, ledger: LedgerFile = P
         say_json({**told, "history": [asdict(entry) for entry in entries]})
         return
     for name, value in _told(found, today).items():
-        say(f"{name:<10}{value}")
+        if value not in (None, False):
+            say(f"{name:<10}{'yes' if value is True else value}")
     for item in items:
         say(f"names     {_in_words(item)}")
     if not items:
@@ -154,8 +159,10 @@ def close(
     with Ledger.open(ledger) as desk:
         desk.key(key or key_file(ledger))  # without it the hashes that stay would be of no use
         desk.verify()
+        others = also_named_by(desk, request)
         ended = close_request(desk, request, State(instead.value) if instead else None)
-    say(f"request {request} is {ended}; what it named is no longer in {ledger}")
+    left = f", but for what {numbered(others)} may name too" if others else ""
+    say(f"request {request} is {ended}; what it named is no longer in {ledger}{left}")
 
 
 def _tell_of_untrained(collection: Collection, parts: Partition) -> None:
@@ -196,7 +203,8 @@ def _chosen(collection: Collection, words: str, choose: str | None) -> Removal |
             raise ValueError(f"{min(numbers)} is no place in a list")
         chosen = [hits[number - 1] for number in numbers]
     except (ValueError, IndexError) as error:
-        raise UnrankError(f"--choose {choose}: give numbers from 1 to {len(hits)}, parted by commas") from error
+        some = f"give numbers from 1 to {len(hits)}, parted by commas" if hits else "nothing was found to choose from"
+        raise UnrankError(f"--choose {choose}: {some}") from error
     queries, documents = ([hit.id for kind, hit in chosen if kind == side] for side in sides)
     return Removal(queries, documents)
 
@@ -211,7 +219,15 @@ def _in_words(item: Item) -> str:
     return " with ".join(f"{side} {id}: {(text or '')[:160]}" for side, id, text in sides if id is not None)
 
 
-app = typer.Typer(help=DESK, rich_markup_mode=None, no_args_is_help=True)
+app = typer.Typer(help=DESK, rich_markup_mode=None, invoke_without_command=True)
+
+
+@app.callback()
+def desk(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
 app.command("add", cls=WithPairs)(add)
 app.command("list")(list_)
 app.command("show")(show)

@@ -23,9 +23,10 @@ from unrank.cli.option import (
     Seed,
     Settings,
 )
-from unrank.cli.show import duration, say, show_partition
+from unrank.cli.show import duration, numbered, say, show_partition
 from unrank.desk.key import key_file
 from unrank.desk.ledger import Ledger
+from unrank.desk.request import State
 from unrank.disk import several_processes
 from unrank.errors import UnrankError, count
 
@@ -69,7 +70,8 @@ def plan(
             return
         batch.parts(opened)  # what cannot be is refused before anything is loaded
         places = [place for place in (Path(ranker), collection) if place.exists()]
-        made = make_plan(load_ranker(ranker), opened, batch, known, [*places, *(look or ())], base, device.value)
+        look_at = [*places, *(look or ())]
+        made = make_plan(load_ranker(ranker), opened, batch, known, look_at, ledger, base, device.value)
         show_plan(made)
 
 
@@ -130,10 +132,13 @@ def run(
         )
         with progress(quiet) as listener:
             done = run_open(desk, key or key_file(ledger), orders, out, listener)
+        elsewhere = [request.id for request in desk.requests([State.OPEN])]
     if done is None:
-        say("nothing is open on this collection: nothing was done")
+        _nothing(elsewhere)
         return
     show_done(done)
+    if done.passed:
+        _tell_of(elsewhere)
     if not done.passed:
         raise typer.Exit(NOT_REACHED)
 
@@ -146,11 +151,11 @@ def _check_places(look: Sequence[Path]) -> None:
 
 def show_plan(made: Plan) -> None:
     batch = made.batch
-    say(f"{_numbers([request.id for request in batch.requests])} can go together in one run")
+    together = " together" if len(batch.requests) > 1 else ""
+    say(f"{numbered([request.id for request in batch.requests])} can be fulfilled{together} in one run")
     for one, other, pairs in made.overlaps:
         say(f"  {one} and {other} name {count(pairs, 'pair')} alike")
-    if batch.elsewhere:
-        say(f"{_numbers([request.id for request in batch.elsewhere])} cannot: not in this collection as it was named")
+    _tell_of([request.id for request in batch.elsewhere])
     if batch.again:
         say("this ranker has not forgotten all that was asked for before: that is forgotten again with it")
     show_partition(made.parts)
@@ -167,7 +172,7 @@ def show_plan(made: Plan) -> None:
 def show_done(done: Done) -> None:
     for gate in done.gates:
         say(f"{gate.name}: {'passed' if gate.passed else 'NOT passed'}; {gate.words}")
-    numbers = _numbers(done.requests)
+    numbers = numbered(done.requests)
     out = done.out.relative_to(Path.cwd()) if done.out.is_relative_to(Path.cwd()) else done.out
     if done.passed:
         say(f"{numbers} fulfilled by run {done.run}; the new ranker is in {out}, its audit in {out}-audit")
@@ -175,17 +180,14 @@ def show_done(done: Done) -> None:
             say(f"  still to delete: {holder['kind']} {holder['path']}: {holder['why']}")
     else:
         say(f"{numbers} still open: run {done.run} did not pass; its ranker is in {out} to look at, not to use")
+        say("another --target, more epochs (--set epochs=40) or --method retrain may pass")
 
 
 def _nothing(elsewhere: list[int]) -> None:
-    say("nothing is open on this collection")
+    say("nothing is open on this collection: nothing was done")
+    _tell_of(elsewhere)
+
+
+def _tell_of(elsewhere: list[int]) -> None:
     if elsewhere:
-        say(f"{_numbers(elsewhere)} open, but not in this collection as it was named")
-
-
-def _numbers(requests: list[int]) -> str:
-    """
-    >>> _numbers([4]), _numbers([1, 2])
-    ('request 4', 'requests 1, 2')
-    """
-    return f"request{'s' if len(requests) > 1 else ''} {', '.join(map(str, requests))}"
+        say(f"still open, but not in this collection as it was named: {numbered(elsewhere)}")

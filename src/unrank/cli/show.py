@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -56,8 +56,8 @@ def show_partition(parts: Partition) -> None:
     queries, documents = (len({*parts.forget[:, side].tolist()}) for side in (0, 1))
     say("the removal would")
     say(f"  forget {count(len(parts.forget), 'pair')}, of {count(queries, 'query')} and {count(documents, 'document')}")
-    say(f"  touch  {count(len(parts.entangled), 'kept pair')} that share a query or a document with those (entangled)")
-    say(f"  leave  {count(len(parts.disjoint), 'kept pair')} that share nothing with them (disjoint)")
+    say(f"  touch  {count(len(parts.entangled), 'kept pair')} sharing a query or a document with those (entangled)")
+    say(f"  leave  {count(len(parts.disjoint), 'kept pair')} sharing nothing with them (disjoint)")
 
 
 def show_scorecard(scorecard: Scorecard) -> None:
@@ -116,6 +116,15 @@ def show_earlier(record: Record) -> None:
         from unrank.forgetting.stand import in_words
 
         say(in_words(record.earlier))
+
+
+def numbered(requests: Iterable[int]) -> str:
+    """
+    >>> numbered([4]), numbered([2, 1])
+    ('request 4', 'requests 1, 2')
+    """
+    ids = sorted(requests)
+    return f"request{'s' if len(ids) > 1 else ''} {', '.join(map(str, ids))}"
 
 
 def epochs_of(epochs: float) -> str:

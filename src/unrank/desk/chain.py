@@ -15,6 +15,7 @@ from typing import Any
 from unrank.errors import UnrankError
 
 START = "0" * 64
+RESTORE = "bring the ledger back from a backup"
 
 
 class BrokenChain(UnrankError):
@@ -57,7 +58,7 @@ def check_chain(entries: Iterable[Entry], name: str) -> str:
     before = START
     for number, entry in enumerate(entries, 1):
         if entry.number != number:
-            raise BrokenChain(f"{name}: the history is broken at entry {number}, which is missing")
+            raise BrokenChain(f"{name}: the history is broken at entry {number}, which is missing: {RESTORE}")
         check_entry(entry, name, before)
         before = entry.hash
     return before
@@ -66,7 +67,7 @@ def check_chain(entries: Iterable[Entry], name: str) -> str:
 def check_entry(entry: Entry, name: str, before: str | None = None) -> None:
     """One entry, and that it follows one with this hash, where that is known."""
     if before not in (None, entry.before) or not entry.holds:
-        raise BrokenChain(f"{name}: the history is broken at {entry}: it was changed after it was written")
+        raise BrokenChain(f"{name}: the history is broken at {entry}: it was changed after it was written; {RESTORE}")
 
 
 def _hash(*parts: object) -> str:

@@ -37,6 +37,15 @@ def close(ledger: Ledger, id: int, instead: State | None = None) -> State:
     return ended
 
 
+def also_named_by(ledger: Ledger, id: int) -> list[int]:
+    """Other requests that name something of what this one names."""
+    query = """
+        SELECT DISTINCT other.request FROM named AS mine JOIN named AS other ON other.request != mine.request
+        AND (other.query = mine.query OR other.document = mine.document) WHERE mine.request = ? ORDER BY other.request
+    """
+    return [request for (request,) in ledger.ask(query, [id])]
+
+
 def scrub(ledger: Ledger) -> None:
     """Write the file anew without what was deleted, and empty its log, if that is due."""
     due = ledger.about("unscrubbed")

@@ -55,7 +55,8 @@ def told(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OverflowError) as error:
-        raise BadFile(path, f"the ledger cannot be used: {error}") from error
+        hint = "; even to be read it needs write access, to its folder too" if "readonly" in str(error) else ""
+        raise BadFile(path, f"the ledger cannot be used: {error}{hint}") from error
 
 
 def _connect(path: Path) -> sqlite3.Connection:

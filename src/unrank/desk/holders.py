@@ -17,6 +17,7 @@ from typing import Literal
 from unrank.collection.collection import Collection, open_collection
 from unrank.collection.removal import Removal
 from unrank.desk.item import Item, items_of, normalised, removal_of
+from unrank.disk import whole_path
 from unrank.errors import UnrankError
 from unrank.forgetting.hashes import recognised
 from unrank.forgetting.record import forgotten_before, read_record
@@ -26,6 +27,8 @@ NEEDLE = 200
 """Characters of a text that are looked for at most."""
 LEAST_HALF = 20
 """Characters of half a text that still tell it from others."""
+OF_LEDGER = ("", "-wal", "-shm")
+"""How the names of its files end: closing a request takes what it names out of them."""
 WEIGHTS = (".safetensors", ".bin", ".pt", ".onnx")
 
 
@@ -38,13 +41,15 @@ class Holder:
     why: str
 
 
-def holders(places: Sequence[Path], items: Sequence[Item], collection: Collection) -> list[Holder]:
-    """All below these places that still holds any of the items."""
+def holders(places: Sequence[Path], items: Sequence[Item], collection: Collection, ledger: Path) -> list[Holder]:
+    """All below these places that still holds any of the items, but for the ledger itself."""
     needles = _needles(items)
+    own = {str(whole_path(ledger)) + end for end in OF_LEDGER}
     found: dict[str, Holder] = {}
     for place in places:
-        for holder in _below(place, list(items), needles, collection):
-            found.setdefault(holder.path, holder)
+        for holder in _below(whole_path(place), list(items), needles, collection):
+            if holder.path not in own:
+                found.setdefault(holder.path, holder)
     return [found[path] for path in sorted(found)]
 
 

@@ -52,7 +52,7 @@ class Key:
 
         return Ed25519PrivateKey.from_private_bytes(self._derived("signatures"))
 
-    @property
+    @cached_property
     def public(self) -> str:
         return self.signing.public_key().public_bytes_raw().hex()
 

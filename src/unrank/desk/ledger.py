@@ -17,10 +17,11 @@ from datetime import UTC, date, datetime
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from time import monotonic, sleep
 from types import TracebackType
 from typing import Any, Self
 
-from unrank.desk.chain import START, BrokenChain, Entry, check_chain, check_entry
+from unrank.desk.chain import RESTORE, START, BrokenChain, Entry, check_chain, check_entry
 from unrank.desk.file import make_file, open_file, told
 from unrank.desk.item import HashKind, Item, counts_of
 from unrank.desk.key import Key, make_key, read_key
@@ -38,6 +39,8 @@ COVERED = (
 """What the history covers of requests."""
 RUN = "SELECT id, state, out, asked, result FROM run"
 SALT_BYTES = 16
+MAKING = 2.0
+"""Seconds that another process may take to make a ledger once its key is there."""
 LARGEST = 2**63 - 1
 """The largest number that SQLite knows."""
 
@@ -52,8 +55,11 @@ class Ledger:
     @classmethod
     def open(cls, path: Path, make_with: Path | None = None) -> Self:
         """Open a ledger; with a place for its key, make one where there is none."""
-        if not path.exists() and make_with is not None:
+        if make_with is not None and not path.exists():
+            _check_new(path, make_with)
             make_file(path, make_key(make_with))
+        if path.is_dir():
+            raise BadFile(path, "a folder, not a ledger: name a file")
         if not path.is_file():
             raise BadFile(path, "no such ledger; 'unrank desk add' makes one")
         return cls(path, open_file(path))
@@ -100,7 +106,10 @@ class Ledger:
         return key
 
     def about(self, name: str) -> str:
-        return str(self.ask("SELECT value FROM about WHERE name = ?", [name])[0][0])
+        found = self.ask("SELECT value FROM about WHERE name = ?", [name])
+        if not found:
+            raise BrokenChain(f"{self.path}: its {name} is missing, which every ledger has: it was changed; {RESTORE}")
+        return str(found[0][0])
 
     def write(self, event: str, request: int | None = None, **details: Any) -> Entry:
         """Add an entry to the history, within the transaction whose change it tells of."""
@@ -129,6 +138,7 @@ class Ledger:
                 for kind, hashed in key.hashes(item):
                     self.ask("INSERT OR IGNORE INTO keyed_hash VALUES (?, ?, ?)", [hashed, id, kind])
             told = dict(zip(("received", "due", "basis"), values, strict=True))
+            told |= {"key": key.fingerprint, "public_key": key.public}
             self.write("added", id, **told, names=counts_of(items), covers=self._cover(id))
         return Request(id, received, due, basis, State.OPEN)
 
@@ -181,6 +191,10 @@ class Ledger:
         with self.reading():
             entries = (Entry(*row) for row in self._connection.execute("SELECT * FROM history ORDER BY number"))
             head = check_chain(story.follow(entries), str(self.path))
+            for name, (value, number) in story.keys.items():
+                if value != self.about(name):
+                    where = f"{self.path}: its {name} is not as entry {number} of the history says"
+                    raise BrokenChain(f"{where}: it was changed beside it; {RESTORE}")
             there = set()
             for request, covered in self._covered():
                 self._compare(f"request {request[0]}", story.requests.get(request[0]), covered, request[1:5])
@@ -222,7 +236,20 @@ class Ledger:
         if told is not None:
             [row] = self.ask("SELECT * FROM history WHERE number = ?", [told.number])
             where = f" in {Entry(*row)}"
-        raise BrokenChain(f"{self.path}: {what} is not as its history says{where}: it was changed beside it")
+        raise BrokenChain(f"{self.path}: {what} is not as its history says{where}: it was changed beside it; {RESTORE}")
+
+
+def _check_new(path: Path, key: Path) -> None:
+    """Refuse to begin anew where a ledger was lost: its key is still there, and no other process is making one now."""
+    if not path.parent.is_dir():
+        raise BadFile(path, f"there is no folder {path.parent}: make it first")
+    until = monotonic() + MAKING
+    while key.exists() and not path.exists():
+        if monotonic() > until:
+            raise BadFile(
+                path, f"gone, though its key {key} is there: {RESTORE}; or move the key away to begin a new ledger"
+            )
+        sleep(0.05)
 
 
 def _request(row: tuple[Any, ...]) -> Request:

@@ -12,7 +12,7 @@ from typing import Any
 from unrank.audit.case import Thoroughness
 from unrank.collection.collection import Collection
 from unrank.desk.batch import Batch
-from unrank.disk import exists, sha256
+from unrank.disk import exists, sha256, whole_path
 from unrank.engine.runtime import Device
 
 
@@ -58,11 +58,6 @@ class Orders:
             "requests": [request.id for request in batch.requests],
             "removed": batch.removal.counts,
         }
-
-
-def whole_path(path: Path) -> Path:
-    """From the root, without `..`; a link keeps its name."""
-    return path.parent.resolve() / path.name
 
 
 def _named(name: str) -> str:

@@ -18,6 +18,10 @@ from unrank.report.wording import duration
 ONE = {"queries": "query", "documents": "document", "pairs": "pair"}
 
 
+def _is_late(request: Mapping[str, Any]) -> bool:
+    return bool(request["fulfilled"][:10] > request["due"])
+
+
 def certificate_page(value: Mapping[str, Any], public_key: str) -> Page:
     request, run = value["request"], value["run"]
     record = run["record"]
@@ -26,7 +30,7 @@ def certificate_page(value: Mapping[str, Any], public_key: str) -> Page:
         Card("Named", named),
         Card("Forget MRR", f"{_mrr(record, 'before')} → {_mrr(record, 'after')}", f"target {record['target']:.3f}"),
         Card("Audit, in all", Verdict(run["audit"]["verdict"]).short),
-        Card("Fulfilled", request["fulfilled"][:10], f"due {request['due']}"),
+        Card("Fulfilled", request["fulfilled"][:10], f"{'late: ' * _is_late(request)}due {request['due']}"),
     ]
     together = "It was fulfilled by a run of its own."
     if run["requests"] > 1:

@@ -11,6 +11,8 @@ import numpy as np
 
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition
+from unrank.collection.removal import Removal
+from unrank.collection.texts import Rows
 from unrank.desk.batch import Batch
 from unrank.desk.holders import Holder, holders
 from unrank.engine.runtime import Device, Runtime
@@ -45,11 +47,12 @@ def make_plan(
     batch: Batch,
     known: Mapping[str, Any],
     look: Sequence[Path],
+    ledger: Path,
     base: str | None = None,
     device: Device = "auto",
 ) -> Plan:
     parts = batch.parts(collection)
-    noticing = queries_that_notice(collection, parts)
+    noticing = queries_that_notice(collection, parts, batch.removal)
     cocol = make_method("cocol", ranker=ranker.kind)
     seconds = {
         "cocol": estimate(
@@ -64,14 +67,15 @@ def make_plan(
         batch.overlaps(collection),
         len(noticing),
         collection.queries.texts(noticing[:SHOWN]),
-        holders(look, batch.all_items, collection),
+        holders(look, batch.all_items, collection, ledger),
         seconds,
     )
 
 
-def queries_that_notice(collection: Collection, parts: Partition) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Queries that stay, and whose lists lose a document or hold one that is forgotten for another query."""
-    gone = np.union1d(parts.documents, np.unique(parts.forget[:, 1]))
+def queries_that_notice(collection: Collection, parts: Partition, removal: Removal) -> Rows:
+    """Queries that stay, and whose lists lose a document or hold one that is forgotten for another query. What was
+    forgotten before this removal has left them already."""
+    gone = np.union1d(collection.documents.rows(removal.documents), parts.forget[:, 1])
     noticing = []
     for lists in (collection.relevant, collection.negatives):
         rows = np.repeat(np.arange(len(lists.counts)), lists.counts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import calendar
 from dataclasses import dataclass
-from datetime import MAXYEAR, date
+from datetime import MAXYEAR, date, datetime
 from enum import StrEnum
 
 from unrank.errors import UnrankError
@@ -65,11 +65,13 @@ def month_after(day: date) -> date:
 
 def read_date(text: str, option: str) -> date:
     try:
-        return date.fromisoformat(text)
+        return datetime.strptime(text, "%Y-%m-%d").date()
     except ValueError as error:
         raise UnrankError(f"{option} {text!r} is no date: write it as 2026-03-31") from error
 
 
-def check_dates(received: date, due: date) -> None:
+def check_dates(received: date, due: date, today: date) -> None:
+    if received > today:
+        raise UnrankError(f"received on {received}, which is yet to come: check --received")
     if due < received:
         raise UnrankError(f"due on {due}, before it was received on {received}: check --received and --due")

@@ -26,9 +26,9 @@ from unrank.desk.closing import scrub
 from unrank.desk.gates import Gate, gates, kept_of
 from unrank.desk.holders import holders, without_names
 from unrank.desk.ledger import Ledger
-from unrank.desk.orders import Orders, folder_hash, whole_path
+from unrank.desk.orders import Orders, folder_hash
 from unrank.desk.request import State
-from unrank.disk import check_free, read_json, sha256, sole_user
+from unrank.disk import check_free, read_json, sha256, sole_user, whole_path
 from unrank.engine.runtime import Progress, Runtime
 from unrank.errors import BadFile, UnrankError
 from unrank.forgetting.earlier import check_references, has_seen
@@ -214,7 +214,7 @@ def _finish(ledger: Ledger, run: int, out: Path, work: Work) -> Done:
     passed = gates(record, audit, orders.keep_at_least, orders.strict)
     old = [Path(place) for (place,) in ledger.ask("SELECT out FROM run WHERE id < ?", [run])]
     look = [Path(orders.ranker), orders.collection, *old, *orders.look]
-    held = holders([place for place in look if place.exists()], batch.all_items, work.collection)
+    held = holders([place for place in look if place.exists()], batch.all_items, work.collection, ledger.path)
     result = {
         "record": {name: value for name, value in record.items() if name not in SECRET_PARTS},
         "kept": kept_of(record),

@@ -16,6 +16,7 @@ from unrank.desk.chain import Entry
 from unrank.desk.request import State
 
 STATES = {*State}
+KEYS = ("key", "public_key")
 RUN = "run "
 """How the events of runs begin."""
 
@@ -34,6 +35,8 @@ class Told(NamedTuple):
 class Story:
     requests: dict[int, Told] = field(default_factory=dict)
     runs: dict[int, Told] = field(default_factory=dict)
+    keys: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """What the ledger's key was last said to be, and in which entry."""
 
     def follow(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """The same entries; each is believed when the next is asked for."""
@@ -50,6 +53,7 @@ class Story:
             told = entry.told
             facts = (told.get("received"), told.get("due"), told.get("basis"), State.OPEN)
             self.requests[entry.request] = Told(entry.number, told.get("covers"), facts)
+            self.keys.update((name, (told[name], entry.number)) for name in KEYS if name in told)
         elif entry.event in STATES:
             first = self.requests.get(entry.request, Told(0, None))
             self.requests[entry.request] = Told(

@@ -35,8 +35,11 @@ def check_request(
 
 def find_base(ranker: Ranker, method: Method, given: str | None, known: Mapping[str, Any]) -> str | None:
     """What the ranker was trained from: as it was given, or else as its record names it."""
-    if given or not method.needs_base:
-        return given or known.get("base")
+    if given:
+        create_ranker(ranker.kind, given, 0)  # refuses what is none
+        return given
+    if not method.needs_base:
+        return known.get("base")
     needed = f"{method.name} needs the model that the ranker was trained from"
     if not (recorded := known.get("base")):
         raise UnrankError(f"{needed}: name it with --base")

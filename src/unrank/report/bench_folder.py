@@ -55,7 +55,11 @@ def _cell(folder: Path, told: Mapping[str, Any]) -> Cell:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadFile(folder, f"damaged cell: {type(error).__name__} {error}") from error
     alone = told.get("jobs", 1) == 1
-    return Cell(folder.name, setting, told["label"], told["target"], told["seed"], read_run(folder), found, alone)
+    try:
+        run = read_run(folder)
+    except BadFile as error:
+        raise UnrankError(f"{error}; remove {folder}, and 'unrank bench' makes that cell again") from error
+    return Cell(folder.name, setting, told["label"], told["target"], told["seed"], run, found, alone)
 
 
 def _beside(cell: Cell, twin: Cell | None) -> Cell:

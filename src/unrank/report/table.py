@@ -31,6 +31,10 @@ LATEX = {
 Better = Literal["least", "most"]
 
 
+FIGURE = re.compile(r"$|[+−<-]?[0-9]")
+"""How what is a number begins; nothing at all is as good as one."""
+
+
 @dataclass(frozen=True)
 class Value:
     """What stands in a cell."""
@@ -115,7 +119,9 @@ def _html_cell(value: Value, place: int, table: Table) -> Markup:
 
 
 def _side(table: Table, place: int) -> str | None:
-    return "number" if place >= table.labels else None
+    """To the right where a column holds figures."""
+    is_figures = place >= table.labels and all(FIGURE.match(row[place].text) for row in table.rows)
+    return "number" if is_figures else None
 
 
 def to_markdown(table: Table) -> str:

@@ -37,11 +37,11 @@ def write_report(
     if figures is not None:
         check_png()
     page, made = read_page(folder, details, texts)
-    write_new(out, page_html(page))
     if figures is not None:
         write_figures(page.drawings, figures)
     if tables is not None:
         write_tables(made, tables)
+    write_new(out, page_html(page))
     return page
 
 

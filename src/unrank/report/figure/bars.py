@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unrank.report.figure.axes import HEIGHT, WIDTH, Axis, Frame, legend
 from unrank.report.figure.palette import Style
@@ -39,8 +39,8 @@ def grouped_bars(
     most = max(value for bars in series for value in bars.values)
     names = dict(enumerate(classes))
     x = Axis(label, -0.5, len(classes) - 0.5, range(len(classes)), lambda value: names[round(value)])
-    ticks = Axis.over("", [0.0, most]).ticks
-    frame = Frame(x, Axis(scale.label, 0.0, most * 1.1 or 1.0, ticks, lambda v: format(v, scale.tick)))
+    ends = Axis.over(scale.label, [], 0.0, most * 1.1 or 1.0)
+    frame = Frame(x, replace(ends, form=lambda value: format(value, scale.tick)))
     shapes: list[Shape] = [shape for shape in frame.shapes() if not _is_upright(shape)]
     breadth = 0.76 / len(series)
     for number, bars in enumerate(series):

@@ -10,10 +10,10 @@ from unrank.report.figure.axes import legend
 from unrank.report.figure.palette import Style
 from unrank.report.figure.shape import Anchor, Area, Drawing, Line, Mark, Point, Shape, Words
 
-WIDTH, HEIGHT = 480.0, 300.0
+WIDTH, HEIGHT = 560.0, 300.0
 MOST_FILLED = 2
 """Polygons that are filled: of more, one could not see through."""
-CENTRE, RADIUS = (240.0, 150.0), 104.0
+CENTRE, RADIUS = (WIDTH / 2, 150.0), 104.0
 RINGS = (0.25, 0.5, 0.75, 1.0)
 
 
