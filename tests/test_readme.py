@@ -14,6 +14,7 @@ import pytest
 import unrank
 from tests.tiny import make_learnable_beir
 from unrank.cli.main import run
+from unrank.forgetting.record import Record
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -129,3 +130,8 @@ def test_every_path_that_the_readme_names_is_there() -> None:
     named = re.findall(r"^(\w[\w./-]*/)\s", README, flags=re.MULTILINE)
     assert {"src/unrank/", "tests/", "docs/"} <= set(named)
     assert [path for path in [*named, "CITATION.cff", "constraints.txt"] if not (ROOT / path).exists()] == []
+
+
+def test_every_key_of_a_record_is_explained() -> None:
+    told = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
+    assert [name for name in Record.__dataclass_fields__ if f"`{name}`" not in told] == []
