@@ -335,6 +335,19 @@ def test_who_hits_the_target_and_wrecks_the_rest_did_not_do_best(tmp_path: Path)
     assert alone.verdict == "No method with a target was run."
 
 
+def test_of_two_that_did_alike_the_faster_did_best(tmp_path: Path) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol", "finetune"], ["one"], ["bi-encoder"], [0.25], [0])
+    for path in (folder / "cells").glob("*/unrank.json"):
+        record = json.loads(path.read_text())
+        if record["method"] != "retrain":
+            for name in SETS:
+                record["after"][name]["mrr"] = record["target"] if name == "forget" else record["before"][name]["mrr"]
+            record["seconds"] = {"cocol": 9.0, "finetune": 8.0}[record["method"]]
+            path.write_text(json.dumps(record))
+    page, _ = read_page(folder)
+    assert page.verdict.startswith("finetune did best: ")
+
+
 @pytest.mark.parametrize(
     ("kept", "told"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -65,7 +66,7 @@ def _kind(bench: Bench) -> str:
 
 
 @dataclass(frozen=True)
-class Standing:
+class Means:
     """What a method that was steered to a target came to, on average over its cells."""
 
     name: str
@@ -79,7 +80,7 @@ class Standing:
     """Of how many cells that is the mean."""
 
     @classmethod
-    def of(cls, bench: Bench, name: str) -> Standing | None:
+    def of(cls, bench: Bench, name: str) -> Means | None:
         cells = [cell for cell in bench.of(name) if cell.target is not None]
         gap = mean(cell.run.gap for cell in cells)
         if gap is None:
@@ -99,14 +100,14 @@ class Standing:
 
 def _headline(bench: Bench) -> tuple[str, str, list[Card]]:
     """What the method that did best has to show: best where all were run, or else of those that were run in the most
-    settings."""
-    steered = _standings(bench)
+    settings; of two that did alike, the faster."""
+    steered = _means_of(bench)
     if not steered:
         return "No method with a target was run.", "", []
-    tried = max(standing.settings for standing in steered)
-    compared = _standings(bench.shared) or [standing for standing in steered if standing.settings == tried]
-    first = min(compared, key=lambda standing: standing.lost)
-    best = next(standing for standing in steered if standing.name == first.name)
+    tried = max(means.settings for means in steered)
+    compared = _means_of(bench.shared) or [means for means in steered if means.settings == tried]
+    first = min(compared, key=lambda means: (round(means.lost, 3), math.inf if means.time is None else means.time))
+    best = next(means for means in steered if means.name == first.name)
     verdict = f"{best.name} did best: {best.gap:.3f} from its targets on average"
     verdict += f", with {best.kept:.1%} of the rest kept." if best.kept is not None else "."
     over = f"{best.name}, on average over {count(best.cells, 'cell')}"
@@ -118,24 +119,24 @@ def _headline(bench: Bench) -> tuple[str, str, list[Card]]:
     return verdict, _beside(bench, best), cards
 
 
-def _beside(bench: Bench, best: Standing) -> str:
+def _beside(bench: Bench, best: Means) -> str:
     """The other methods: in the settings in which all were run, if there are any."""
-    shared = _standings(bench.shared)
-    others = [standing for standing in shared or _standings(bench) if standing.name != best.name]
+    shared = _means_of(bench.shared)
+    others = [means for means in shared or _means_of(bench) if means.name != best.name]
     if not others:
         return ""
-    told = "; ".join(f"{standing.name} ({standing})" for standing in others)
+    told = "; ".join(f"{means.name} ({means})" for means in others)
     if len(bench.shared.settings) == len(bench.settings):
         return f"Also steered to a target: {told}."
     if not shared:
         return f"Also steered to a target, in other settings: {told}."
-    there = next(standing for standing in shared if standing.name == best.name)
+    there = next(means for means in shared if means.name == best.name)
     over = count(there.settings, "setting")
     return f"Also steered to a target, in the {over} in which all were run: {told}. There {best.name}: {there}."
 
 
-def _standings(bench: Bench) -> list[Standing]:
-    return [standing for name in bench.series if (standing := Standing.of(bench, name))]
+def _means_of(bench: Bench) -> list[Means]:
+    return [means for name in bench.series if (means := Means.of(bench, name))]
 
 
 def _summary(bench: Bench, tables: Sequence[Table], drawings: Sequence[Drawing | None]) -> Section:
