@@ -410,6 +410,10 @@ def test_request_after_request(
     assert kept[0] > kept[1]
     _, said = ran(*more, "--target", 0.001, "--out", twice, *FAST, "--set", "epochs=1")
     assert "what was forgotten before had an MRR of" in said
+    queries = json.dumps({"queries": ["query1"]})
+    (tmp_path / "queries.json").write_text(queries)
+    found = json.loads(done("evaluate", twice, collection, "--removal", tmp_path / "queries.json", "--json"))
+    assert found == record_of(twice)["after"]
     (before_that,) = record_of(twice)["removed_before"]
     assert before_that == record_of(once)["removed"] | {
         "by": "cocol",

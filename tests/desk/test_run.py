@@ -304,6 +304,10 @@ def test_the_ledger_is_not_among_what_must_be_deleted(
     items = items_of(Removal(documents=["doc1"]), dense)
     assert any(holder.path.startswith(str(path)) for holder in holders([tmp_path], items, dense, NOWHERE))
     assert holders([tmp_path], items, dense, path.parent / ".." / path.parent.name / path.name) == []
+    (tmp_path / "away").mkdir()
+    (tmp_path / "away" / "link").symlink_to(path.parent)
+    (tmp_path / "away" / "desk").symlink_to(path)
+    assert holders([tmp_path / "away" / "link", path.parent], items, dense, tmp_path / "away" / "desk") == []
 
 
 def test_nothing_is_found_twice(dense: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -37,7 +38,8 @@ def faults(job: Job, work: Path, seed: int) -> Iterator[Fault]:
 
 
 def overflow(job: Job, work: Path) -> Fault:
-    wild = Job("overflow", [*job.command, "--set", "learning_rate=1e30"])
+    wild = Job("overflow", [re.sub(r"^learning_rate=.*", "learning_rate=1e30", word) for word in job.command])
+    assert wild.command != job.command
     return _refused(wild, work / "fault" / "out", "a learning rate that overflows", "finite")
 
 

@@ -159,7 +159,7 @@ def close(
     with Ledger.open(ledger) as desk:
         desk.key(key or key_file(ledger))  # without it the hashes that stay would be of no use
         desk.verify()
-        others = also_named_by(desk, request)
+        others = also_named_by(desk, desk.request(request).id)
         ended = close_request(desk, request, State(instead.value) if instead else None)
     left = f", but for what {numbered(others)} may name too" if others else ""
     say(f"request {request} is {ended}; what it named is no longer in {ledger}{left}")

@@ -116,7 +116,7 @@ def forget(
     from unrank.forgetting.hashes import recognised
     from unrank.forgetting.record import read_record, removed_before
     from unrank.forgetting.run import Pace
-    from unrank.forgetting.start import check_request, find_base
+    from unrank.forgetting.start import check_base, check_request, find_base
     from unrank.forgetting.target import check_target
     from unrank.forgetting.workshop import usual_measure
     from unrank.methods import make_method, read_settings
@@ -133,6 +133,7 @@ def forget(
     frozen: Freeze | None = freeze.value if freeze else None
     measured = usual_measure(loaded, device.value) if measure is None else measure
     check_references([reference] if reference else [], opened, removed)
+    check_base(loaded.kind, base)
     compared = load_ranker(reference) if reference else None
     if dry_run:
         check_request(loaded, compared, chosen, target, pace, opened, parts)

@@ -132,13 +132,11 @@ def run(
         )
         with progress(quiet) as listener:
             done = run_open(desk, key or key_file(ledger), orders, out, listener)
-        elsewhere = [request.id for request in desk.requests([State.OPEN])]
-    if done is None:
-        _nothing(elsewhere)
-        return
+        if done is None:
+            _nothing([request.id for request in desk.requests([State.OPEN])])
+            return
     show_done(done)
-    if done.passed:
-        _tell_of(elsewhere)
+    _tell_of(done.elsewhere)
     if not done.passed:
         raise typer.Exit(NOT_REACHED)
 

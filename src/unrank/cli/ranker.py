@@ -119,7 +119,7 @@ def evaluate(
                 load_ranker(ranker),
                 opened,
                 removed,
-                known=read_record(Path(ranker)),
+                known=read_record(Path(ranker)) if removed is not None else None,
                 measure=measure,
                 device=device.value,
                 progress=listener,

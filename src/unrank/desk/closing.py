@@ -6,7 +6,7 @@ ledger remembers that the second is due, so that it is made up for where a proce
 
 from __future__ import annotations
 
-from unrank.desk.ledger import Ledger
+from unrank.desk.ledger import ITEM, Ledger
 from unrank.desk.request import HONOURED, State
 from unrank.errors import UnrankError
 
@@ -38,11 +38,9 @@ def close(ledger: Ledger, id: int, instead: State | None = None) -> State:
 
 
 def also_named_by(ledger: Ledger, id: int) -> list[int]:
-    """Other requests that name something of what this one names."""
-    query = """
-        SELECT DISTINCT other.request FROM named AS mine JOIN named AS other ON other.request != mine.request
-        AND (other.query = mine.query OR other.document = mine.document) WHERE mine.request = ? ORDER BY other.request
-    """
+    """Other requests that name something of what this one names, by its id or by its text."""
+    alike = " OR ".join(f"{part} IN (SELECT {part} FROM named WHERE request = ?1)" for part in ITEM.split(", "))
+    query = f"SELECT DISTINCT request FROM named WHERE request != ?1 AND ({alike}) ORDER BY request"
     return [request for (request,) in ledger.ask(query, [id])]
 
 

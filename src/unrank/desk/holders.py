@@ -44,11 +44,11 @@ class Holder:
 def holders(places: Sequence[Path], items: Sequence[Item], collection: Collection, ledger: Path) -> list[Holder]:
     """All below these places that still holds any of the items, but for the ledger itself."""
     needles = _needles(items)
-    own = {str(whole_path(ledger)) + end for end in OF_LEDGER}
+    own = {str(ledger.resolve()) + end for end in OF_LEDGER}
     found: dict[str, Holder] = {}
     for place in places:
         for holder in _below(whole_path(place), list(items), needles, collection):
-            if holder.path not in own:
+            if str(Path(holder.path).resolve()) not in own:
                 found.setdefault(holder.path, holder)
     return [found[path] for path in sorted(found)]
 

@@ -27,6 +27,7 @@ from unrank.desk.item import HashKind, Item, counts_of
 from unrank.desk.key import Key, make_key, read_key
 from unrank.desk.request import PENDING, Request, State
 from unrank.desk.story import Story, Told, cover
+from unrank.disk import check_free
 from unrank.errors import BadFile, UnrankError
 
 COLUMNS = "id, received, due, basis, state, run"
@@ -39,7 +40,7 @@ COVERED = (
 """What the history covers of requests."""
 RUN = "SELECT id, state, out, asked, result FROM run"
 SALT_BYTES = 16
-MAKING = 2.0
+MAKING = 10.0
 """Seconds that another process may take to make a ledger once its key is there."""
 LARGEST = 2**63 - 1
 """The largest number that SQLite knows."""
@@ -243,12 +244,12 @@ def _check_new(path: Path, key: Path) -> None:
     """Refuse to begin anew where a ledger was lost: its key is still there, and no other process is making one now."""
     if not path.parent.is_dir():
         raise BadFile(path, f"there is no folder {path.parent}: make it first")
+    check_free(path)
     until = monotonic() + MAKING
     while key.exists() and not path.exists():
         if monotonic() > until:
-            raise BadFile(
-                path, f"gone, though its key {key} is there: {RESTORE}; or move the key away to begin a new ledger"
-            )
+            lost = f"there is no such ledger, and the key {key} of one"
+            raise BadFile(path, f"{lost}: {RESTORE}, or move the key away to begin anew")
         sleep(0.05)
 
 

@@ -36,7 +36,7 @@ from unrank.forgetting.forget import forget
 from unrank.forgetting.hashes import recognised
 from unrank.forgetting.record import read_record
 from unrank.forgetting.run import Pace
-from unrank.forgetting.start import check_request, find_base
+from unrank.forgetting.start import check_base, check_request, find_base
 from unrank.forgetting.workshop import usual_measure
 from unrank.formats import RECORD
 from unrank.methods import make_method
@@ -57,6 +57,8 @@ class Done:
     requests: list[int]
     gates: list[Gate]
     result: dict[str, Any]
+    elsewhere: list[int]
+    """Requests that are open and could not be fulfilled on this collection."""
 
     @property
     def passed(self) -> bool:
@@ -116,6 +118,7 @@ def _check(work: Work) -> None:
     compared: list[Ranker | None] = [*work.references]
     for reference in compared or [None]:
         check_request(work.original, reference, work.method, work.target, Pace(), work.collection, parts)
+    check_base(work.original.kind, work.orders.base)
     find_base(work.original, work.method, work.orders.base, work.known)
 
 
@@ -227,7 +230,8 @@ def _finish(ledger: Ledger, run: int, out: Path, work: Work) -> Done:
             AUDIT: sha256(audit_file),
         },
     }
-    done = Done(run, out, [request.id for request in batch.requests], passed, result)
+    requests, elsewhere = ([request.id for request in some] for some in (batch.requests, batch.elsewhere))
+    done = Done(run, out, requests, passed, result, elsewhere)
     _record(ledger, done)
     return done
 

@@ -43,7 +43,7 @@ def evaluate(
 
 
 def evaluate_bm25(collection: Collection, removal: Removal | None = None, measure: int = MOST_QUERIES) -> Scorecard:
-    """The scorecard of BM25 on the same lists."""
+    """The scorecard of BM25, which has forgotten nothing before, on the same lists."""
     collection.check_candidates()
     index = Bm25.over(collection.documents)
 

@@ -33,13 +33,16 @@ def check_request(
         raise UnrankError(f"{method.name} has no target to be steered to: it takes no --check-every and no --minutes")
 
 
+def check_base(kind: str, given: str | None) -> None:
+    """Refuse a model to start from that is none, whether the method needs it or only the record tells of it."""
+    if given is not None:
+        create_ranker(kind, given, 0)
+
+
 def find_base(ranker: Ranker, method: Method, given: str | None, known: Mapping[str, Any]) -> str | None:
     """What the ranker was trained from: as it was given, or else as its record names it."""
-    if given:
-        create_ranker(ranker.kind, given, 0)  # refuses what is none
-        return given
-    if not method.needs_base:
-        return known.get("base")
+    if given or not method.needs_base:
+        return given or known.get("base")
     needed = f"{method.name} needs the model that the ranker was trained from"
     if not (recorded := known.get("base")):
         raise UnrankError(f"{needed}: name it with --base")

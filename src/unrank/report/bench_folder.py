@@ -13,7 +13,7 @@ from unrank.errors import BadFile, UnrankError
 from unrank.evaluation.sets import SETS
 from unrank.formats import CELL, CELL_FORMAT, RANKS
 from unrank.report.cell import REMOVALS, Bench, Cell, Ranks, Setting
-from unrank.report.record import read_run
+from unrank.report.record import OtherVersion, read_run
 
 TWIN = ("fingerprint", "ranker", "base_sha256", "training", "removal", "share", "removal_seed", "seed")
 """What a cell has in common with the retrained ranker that it is measured by."""
@@ -57,6 +57,8 @@ def _cell(folder: Path, told: Mapping[str, Any]) -> Cell:
     alone = told.get("jobs", 1) == 1
     try:
         run = read_run(folder)
+    except OtherVersion:
+        raise
     except BadFile as error:
         raise UnrankError(f"{error}; remove {folder}, and 'unrank bench' makes that cell again") from error
     return Cell(folder.name, setting, told["label"], told["target"], told["seed"], run, found, alone)

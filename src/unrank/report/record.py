@@ -33,6 +33,10 @@ MORE = {
 """What may be there besides."""
 
 
+class OtherVersion(BadFile):
+    """A record that is whole, and of another unrank."""
+
+
 @dataclass(frozen=True)
 class Measure:
     """A set's MRR with its 95 % interval."""
@@ -102,7 +106,7 @@ def read_run(folder: Path) -> Run:
     if not isinstance(record, dict) or "record_version" not in record:
         raise BadFile(path, "not a record of unrank's")
     if record["record_version"] != RECORD_VERSION:
-        raise BadFile(path, f"record version {record['record_version']}, this unrank reads {RECORD_VERSION}")
+        raise OtherVersion(path, f"record version {record['record_version']}, this unrank reads {RECORD_VERSION}")
     if record.get("before") is None or record.get("removed") is None:
         raise BadFile(path, "a record of training: nothing was forgotten in it; name what 'unrank forget' wrote")
     besides = all(fits(record.get(key), form) for key, form in MORE.items())
