@@ -60,7 +60,7 @@ def _experiment(arguments: argparse.Namespace, grid: Path, instead: list[str], s
         status = run(["bench", str(grid), "--out", str(bench), "--device", arguments.device, *options])
         if status not in (0, NOT_REACHED):
             return status
-    found = cells_of(read_bench(bench), read_grid(grid, read_settings(instead or ())))
+    found = cells_of(read_bench(bench), read_grid(grid, read_settings(instead)))
     if not found.cells:
         raise UnrankError(f"{bench} holds no cell of {grid.name}: give this run a collection in its place")
     print(f"{count(len(found.cells), 'cell')} of {grid.name} in {bench}")

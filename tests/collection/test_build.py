@@ -205,7 +205,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "made"
 
 
-def refused(folder: Path, message: str) -> None:
+def assert_refused(folder: Path, message: str) -> None:
     with pytest.raises(BadFile, match=message) as caught:
         open_collection(folder)
     assert str(caught.value).startswith(str(folder))
@@ -217,11 +217,11 @@ def test_a_damaged_file(folder: Path, name: str) -> None:
     path = folder / name
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    refused(folder, f"{name}: missing or cut short")
+    assert_refused(folder, f"{name}: missing or cut short")
     path.write_bytes(b"x" * len(whole))
-    refused(folder, f"{name}: changed since the collection was written")
+    assert_refused(folder, f"{name}: changed since the collection was written")
     path.unlink()
-    refused(folder, f"{name}: missing")
+    assert_refused(folder, f"{name}: missing")
 
 
 def test_a_file_that_is_another(folder: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_file_that_is_another(folder: Path) -> None:
     description["seal"] = seal(description)
     (folder / "collection.json").write_text(json.dumps(description))
     (folder / "candidates.arrow").write_bytes((folder / "queries.arrow").read_bytes())
-    refused(folder, "its columns are not relevant, negatives")
+    assert_refused(folder, "its columns are not relevant, negatives")
 
 
 @pytest.mark.parametrize(
@@ -253,15 +253,15 @@ def test_a_damaged_description(folder: Path, change: dict[str, Any], message: st
     path = folder / "collection.json"
     description = {**json.loads(path.read_text()), **change}
     path.write_text(json.dumps({key: value for key, value in description.items() if value is not ...}))
-    refused(folder, message)
+    assert_refused(folder, message)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"name": "made"', "12"])
 def test_a_description_that_is_none(folder: Path, text: str) -> None:
     (folder / "collection.json").write_text(text)
-    refused(folder, "collection.json")
+    assert_refused(folder, "collection.json")
 
 
 def test_a_folder_that_is_no_collection(tmp_path: Path) -> None:
-    refused(tmp_path, "holds no collection.json; make one with 'unrank import'")
-    refused(tmp_path / "nowhere", "no such collection folder")
+    assert_refused(tmp_path, "holds no collection.json; make one with 'unrank import'")
+    assert_refused(tmp_path / "nowhere", "no such collection folder")

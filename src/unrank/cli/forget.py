@@ -40,6 +40,7 @@ from unrank.disk import check_free, check_result
 from unrank.errors import UnrankError
 
 if TYPE_CHECKING:
+    from unrank.collection.partition import Partition
     from unrank.collection.removal import Removal
     from unrank.forgetting.forget import Forgotten
     from unrank.forgetting.freezing import Freeze
@@ -139,14 +140,8 @@ def forget(
         check_request(loaded, compared, chosen, target, pace, opened, parts)
         base = find_base(loaded, chosen, base, known)
         parts = partition(opened, removed, earlier=recognised(opened, removed_before(known)))
-        show_partition(parts)
-        seconds = estimate(
-            *(loaded, opened, parts, chosen, base, device.value),
-            freeze=frozen,
-            train_layers=layers,
-            measure=measured,
-        )
-        say(f"with {chosen.name} that takes about {duration(seconds)} here; nothing was done")
+        seconds = estimate(loaded, opened, parts, chosen, base, device.value, frozen, layers, measured)
+        tell_plan(parts, chosen.name, seconds)
         return
     assert out is not None
     checkpoints = unfinished(out, every=checkpoint_every, resume=resume)
@@ -175,10 +170,22 @@ def forget(
     if details is not None:
         with progress(quiet) as listener:
             save_details(loaded, result, opened, removed, details, device.value, listener)
+    tell_what_remembers(details, cache)
+    report(result, out, keep_at_least)
+
+
+def tell_plan(parts: Partition, method: str, seconds: float) -> None:
+    """What would be done, and how long it would take."""
+    show_partition(parts)
+    say(f"with {method} that takes about {duration(seconds)} here; nothing was done")
+
+
+def tell_what_remembers(details: Path | None, cache: Path | None) -> None:
+    """What was written beside the ranker and still holds what it forgot."""
+    if details is not None:
         say(f"{details} still holds what was removed: delete it when you have looked at it")
     if cache is not None:
         say(f"{cache} still holds what the old ranker gave for what was removed: delete it when you need it no more")
-    report(result, out, keep_at_least)
 
 
 def check_folders(out: Path | None, details: Path | None, dry_run: bool) -> None:
