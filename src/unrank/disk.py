@@ -39,6 +39,11 @@ def check_free(out: Path) -> None:
     """Refuse what exists, or cannot be made, before any work is done for it."""
     if out.exists() or out.is_symlink():
         raise UnrankError(f"{out} exists already: choose another --out, or remove it first")
+    check_writable(out)
+
+
+def check_writable(out: Path) -> None:
+    """Refuse what could not be made where it is to be."""
     parent = next(folder for folder in out.absolute().parents if folder.exists())
     if not parent.is_dir():
         raise UnrankError(f"cannot write to {out}: {parent} is no folder")

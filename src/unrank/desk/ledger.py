@@ -27,7 +27,7 @@ from unrank.desk.item import HashKind, Item, counts_of
 from unrank.desk.key import Key, make_key, read_key
 from unrank.desk.request import PENDING, Request, State
 from unrank.desk.story import Story, Told, cover
-from unrank.disk import check_free
+from unrank.disk import check_writable
 from unrank.errors import BadFile, UnrankError
 
 COLUMNS = "id, received, due, basis, state, run"
@@ -244,7 +244,7 @@ def _check_new(path: Path, key: Path) -> None:
     """Refuse to begin anew where a ledger was lost: its key is still there, and no other process is making one now."""
     if not path.parent.is_dir():
         raise BadFile(path, f"there is no folder {path.parent}: make it first")
-    check_free(path)
+    check_writable(path)
     until = monotonic() + MAKING
     while key.exists() and not path.exists():
         if monotonic() > until:
