@@ -35,13 +35,6 @@ def follows() -> bool:
     return os.environ.get("RANK", "0") != "0"
 
 
-def check_free(out: Path) -> None:
-    """Refuse what exists, or cannot be made, before any work is done for it."""
-    if out.exists() or out.is_symlink():
-        raise UnrankError(f"{out} exists already: choose another --out, or remove it first")
-    check_writable(out)
-
-
 def check_writable(out: Path) -> None:
     """Refuse what could not be made where it is to be."""
     parent = next(folder for folder in out.absolute().parents if folder.exists())
@@ -49,6 +42,13 @@ def check_writable(out: Path) -> None:
         raise UnrankError(f"cannot write to {out}: {parent} is no folder")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise UnrankError(f"cannot write to {parent}: it may only be read")
+
+
+def check_free(out: Path) -> None:
+    """Refuse what exists, or cannot be made, before any work is done for it."""
+    if out.exists() or out.is_symlink():
+        raise UnrankError(f"{out} exists already: choose another --out, or remove it first")
+    check_writable(out)
 
 
 def check_result(out: Path) -> None:
