@@ -120,7 +120,8 @@ def test_records_of_another_format(refused: Refused, grid: Path, tmp_path: Path,
 def test_a_damaged_cell(refused: Refused, grid: Path, tmp_path: Path) -> None:
     cell = tmp_path / "out" / "cells" / "abc"
     cell.mkdir(parents=True)
-    assert "no such file" in refused("bench", grid, "--out", tmp_path / "out")
+    said = refused("bench", grid, "--out", tmp_path / "out")
+    assert said.startswith(f"{cell}: a cell without its cell.json; remove its folder")
     (cell / "cell.json").write_text("{")
     assert "not JSON" in refused("bench", grid, "--out", tmp_path / "out")
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from unrank.bench.cell import Cell, Original
-from unrank.disk import fits, new_folder, read_json, write_json
+from unrank.disk import exists, fits, new_folder, read_json, write_json
 from unrank.engine.cache import PARTIAL, Cache
 from unrank.errors import BadFile
 from unrank.evaluation.scorecard import Measured, Scorecard
@@ -68,7 +68,11 @@ class Shelf:
 
     def finished(self) -> dict[str, dict[str, Any]]:
         """What `cell.json` says, for each cell that is there."""
-        found = {folder.name: read_json(folder / CELL) for folder in sorted(self.cells.glob("[!.]*"))}
+        folders = sorted(self.cells.glob("[!.]*"))
+        for folder in folders:
+            if not exists(folder / CELL):
+                raise BadFile(folder, f"a cell without its {CELL}; remove its folder, and it is run again")
+        found = {folder.name: read_json(folder / CELL) for folder in folders}
         for name, described in found.items():
             version = described.get("format") if isinstance(described, dict) else None
             if version != CELL_FORMAT:
