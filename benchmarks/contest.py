@@ -12,7 +12,7 @@ from arithmetic import PEAK, WITH_GRADIENTS, operations
 from plain import BATCH, LEARNING_RATE, SCORING_BATCH, PlainLoop, TextPair
 from stopwatch import PeakMemory, Rate, seconds, until
 
-from unrank import Collection, Removal, partition
+from unrank import Collection, Removal, make_partition
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
 from unrank.engine.loop import Schedule, fit
@@ -20,7 +20,7 @@ from unrank.engine.runtime import Device
 from unrank.engine.samples import Phase, Samples
 from unrank.engine.scoring import scores_of
 from unrank.engine.teacher import Teacher, View
-from unrank.forgetting.workshop import Workshop
+from unrank.forgetting.workspace import Workspace
 from unrank.methods.base import Task
 from unrank.methods.cocol import Cocol
 from unrank.methods.ranking import learn
@@ -84,12 +84,12 @@ class Contest:
     ) -> None:
         self.kind, self.folder, self.collection, self.limit, self.lists = kind, folder, collection, limit, lists
         self.ranker = create_ranker(kind, str(folder), 0)
-        parts = partition(collection, Removal.sample(collection, "documents", REMOVED))
-        self.workshop = Workshop.open(self.ranker, collection, parts, device)
-        self.runtime, self.store = self.workshop.runtime, self.workshop.store
+        partition = make_partition(collection, Removal.sample(collection, "documents", REMOVED))
+        self.workspace = Workspace.open(self.ranker, collection, partition, device)
+        self.runtime, self.store = self.workspace.runtime, self.workspace.store
         self.samples = samples or SAMPLES[self.runtime.device.type]
         teacher = PairTeacher(self.ranker, collection, self.store, self.runtime)
-        self.task: Task = replace(self.workshop.task(self.ranker), teacher=teacher)
+        self.task: Task = replace(self.workspace.task(self.ranker), teacher=teacher)
 
     def figures(self, what: str, batches: Sequence[int]) -> Iterator[Figure]:
         if what == "score":
@@ -102,18 +102,18 @@ class Contest:
             yield Figure(self.kind, what, batch, plain, self._ours(sized), self._limit_of_steps(sized))
 
     def _training(self) -> list[Phase]:
-        pairs = np.random.default_rng(0).permutation(self.task.parts.retain)[: self.samples]
+        pairs = np.random.default_rng(0).permutation(self.task.partition.retain)[: self.samples]
         return [self._fixed(learn(self.task, pairs, -(-self.samples // len(pairs)), BATCH, 1), self.samples)]
 
     def _unlearning(self) -> list[Phase]:
         forgotten = round(FORGET_SHARE * self.samples)
-        parts, order = self.task.parts, np.random.default_rng(0)
+        partition, order = self.task.partition, np.random.default_rng(0)
         few = replace(
-            parts,
-            forget=order.permutation(parts.forget)[: 2 * forgotten],
-            disjoint=order.permutation(parts.disjoint)[: self.samples],
+            partition,
+            forget=order.permutation(partition.forget)[: 2 * forgotten],
+            disjoint=order.permutation(partition.disjoint)[: self.samples],
         )
-        forget, hold = Cocol(anchors="paper").plan(replace(self.task, parts=few))
+        forget, hold = Cocol(anchors="paper").plan(replace(self.task, partition=few))
         return [self._fixed(forget, forgotten), self._fixed(hold, self.samples - forgotten)]
 
     def _fixed(self, phase: Phase, most: int) -> Phase:

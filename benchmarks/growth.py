@@ -28,10 +28,10 @@ from size import made_up_words, peak_gibibytes
 from synthetic import RELEVANT, Size, make_collection
 from torch import Tensor, nn
 
-from unrank import Removal, open_collection, partition
+from unrank import Removal, make_partition, open_collection
 from unrank.engine.loop import Schedule, fit
 from unrank.forgetting.train import estimate_learning_epoch
-from unrank.forgetting.workshop import Workshop
+from unrank.forgetting.workspace import Workspace
 from unrank.methods.cocol import Cocol
 from unrank.rankers import RANKERS, RankerEntry
 from unrank.rankers.base import Role
@@ -80,24 +80,26 @@ def one_job(folder: Path) -> dict[str, Any]:
         collection = open_collection(folder)
     removed = min(REMOVED, len(collection.judged) // (2 * RELEVANT))
     with steps.on("partition"):
-        parts = partition(collection, Removal(documents=[f"d{RELEVANT * number}" for number in range(removed)]))
+        partition = make_partition(
+            collection, Removal(documents=[f"d{RELEVANT * number}" for number in range(removed)])
+        )
     with steps.on("workshop"):
-        workshop = Workshop.open(ranker, collection, parts, "cpu")
-        task = workshop.task(ranker)
+        workspace = Workspace.open(ranker, collection, partition, "cpu")
+        task = workspace.task(ranker)
     with steps.on("time an epoch"):
-        estimate_learning_epoch(ranker, workshop)
+        estimate_learning_epoch(ranker, workspace)
     with steps.on("teacher"):
-        workshop.judge.scorecard(task.teacher.scores)
+        workspace.evaluator.scorecard(task.teacher.scores)
     plan = Cocol().plan(task)
     with steps.on("draw"):
         for phase in plan:
             phase.draw(np.random.default_rng(0))
     with steps.on("steps"):
-        next(fit(ranker, plan, Schedule(1, 1e-3), workshop.store, workshop.runtime))
+        next(fit(ranker, plan, Schedule(1, 1e-3), workspace.store, workspace.runtime))
     with steps.on("check"):
-        workshop.judge.forget_mrr(workshop.scorer(ranker))
+        workspace.evaluator.forget_mrr(workspace.scorer(ranker))
     with steps.on("scorecard"):
-        workshop.judge.scorecard(workshop.scorer(ranker))
+        workspace.evaluator.scorecard(workspace.scorer(ranker))
     return {"seconds": steps.seconds, "gibibytes": peak_gibibytes()}
 
 

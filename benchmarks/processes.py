@@ -24,7 +24,7 @@ from stopwatch import seconds
 
 from unrank import open_collection
 from unrank.disk import follows
-from unrank.forgetting.workshop import Workshop
+from unrank.forgetting.workspace import Workspace
 from unrank.rankers import create_ranker
 
 FOUND = "UNRANK_BENCHMARK_FOUND"
@@ -35,10 +35,10 @@ def score(arguments: argparse.Namespace, kind: str, found: Path) -> None:
     """Score lists after a few to warm up; the first process writes what it took and what they scored."""
     collection = open_collection(arguments.collection)
     ranker = create_ranker(kind, arguments.base, 0)
-    workshop = Workshop.open(ranker, collection, None, arguments.device)
-    scorer, device = workshop.scorer(ranker), workshop.runtime.device
+    workspace = Workspace.open(ranker, collection, None, arguments.device)
+    scorer, device = workspace.scorer(ranker), workspace.runtime.device
     pairs = collection.list_pairs(collection.test_queries[: arguments.lists])
-    workshop.store.read(pairs)
+    workspace.store.read(pairs)
     scorer(pairs[: len(pairs) // 10])
     started = seconds(device)
     scores = scorer(pairs)

@@ -119,14 +119,14 @@ def step_import(folder: Path) -> Figures:
 
 
 def step_use(folder: Path) -> Figures:
-    from unrank import Removal, open_collection, partition
+    from unrank import Removal, make_partition, open_collection
 
     marks = [perf_counter()]
     collection = open_collection(folder / "collection")
     marks.append(perf_counter())
     removal = Removal.sample(collection, "documents", SHARE)
     marks.append(perf_counter())
-    parts = partition(collection, removal)
+    partition = make_partition(collection, removal)
     marks.append(perf_counter())
     opened, sampled, split = (later - sooner for sooner, later in pairwise(marks))
     return {
@@ -134,9 +134,9 @@ def step_use(folder: Path) -> Figures:
         "sample_seconds": sampled,
         "partition_seconds": split,
         "open_gibibytes": peak_gibibytes(),
-        "forget_pairs": len(parts.forget),
-        "entangled_pairs": len(parts.entangled),
-        "disjoint_pairs": len(parts.disjoint),
+        "forget_pairs": len(partition.forget),
+        "entangled_pairs": len(partition.entangled),
+        "disjoint_pairs": len(partition.disjoint),
     }
 
 

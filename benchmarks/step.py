@@ -21,7 +21,7 @@ from torch.profiler import ProfilerActivity, profile
 from unrank import Collection, open_collection
 from unrank.engine.loop import batches_of, make_optimizer, step
 from unrank.engine.runtime import Device
-from unrank.forgetting.workshop import Workshop
+from unrank.forgetting.workspace import Workspace
 from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker
 
@@ -34,20 +34,20 @@ class Steps:
 
     def __init__(self, kind: str, base: str | None, collection: Collection, device: Device) -> None:
         self.kind, self.ranker = kind, create_ranker(kind, base, 0)
-        self.workshop = Workshop.open(self.ranker, collection, None, device)
-        (self._phase,) = Retrain().plan(self.workshop.task(self.ranker))
+        self.workspace = Workspace.open(self.ranker, collection, None, device)
+        (self._phase,) = Retrain().plan(self.workspace.task(self.ranker))
         self._drawn = self._phase.draw(np.random.default_rng(0))
         self._order = np.concatenate(batches_of(self._phase, len(self._drawn), np.random.default_rng(0)))
         pairs = self._drawn.pairs.reshape(-1, 2)
-        self.workshop.store.read(pairs)
-        self._optimizer = make_optimizer(self.ranker, 5e-5, self.workshop.runtime)
+        self.workspace.store.read(pairs)
+        self._optimizer = make_optimizer(self.ranker, 5e-5, self.workspace.runtime)
 
     def run(self, batch: int) -> Iterator[None]:
         """Step after step, over all samples again and again."""
         starts = range(0, max(1, len(self._order) - batch + 1), batch)
         for start in chain.from_iterable(repeat(starts)):
             samples = self._drawn.take(self._order[start : start + batch])
-            step(self.ranker, self._phase, samples, self._optimizer, self.workshop.store, self.workshop.runtime)
+            step(self.ranker, self._phase, samples, self._optimizer, self.workspace.store, self.workspace.runtime)
             yield
 
 
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def show(steps: Steps, batch: int, count: int, kernels: int) -> None:
-    device, run = steps.workshop.runtime.device, steps.run(batch)
+    device, run = steps.workspace.runtime.device, steps.run(batch)
     _do(run, WARM_UP)
     started = seconds(device)
     _do(run, count)
@@ -79,7 +79,7 @@ def show(steps: Steps, batch: int, count: int, kernels: int) -> None:
     if device.type == "cuda":
         with profile(activities=[ProfilerActivity.CUDA]) as profiled:
             _do(run, PROFILED)
-            steps.workshop.runtime.wait()
+            steps.workspace.runtime.wait()
         events = [event for event in profiled.key_averages() if event.self_device_time_total > 0]
         events.sort(key=lambda event: -event.self_device_time_total)
         busy, launched = sum(event.self_device_time_total for event in events), sum(event.count for event in events)

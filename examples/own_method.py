@@ -19,10 +19,10 @@ class Demote(Method):
 
     def plan(self, task: Task) -> list[Phase]:
         def draw(generator: Generator) -> Samples:
-            kept = generator.choice(task.parts.retain, len(task.parts.forget))
-            return Samples.of(all_present(task.parts.forget), all_present(kept), teacher=task.teacher)
+            kept = generator.choice(task.partition.retain, len(task.partition.forget))
+            return Samples.of(all_present(task.partition.forget), all_present(kept), teacher=task.teacher)
 
-        return [Phase("demote", len(task.parts.forget), draw, self._loss, batch=16)]
+        return [Phase("demote", len(task.partition.forget), draw, self._loss, batch=16)]
 
     def _loss(self, scored: Scored) -> Tensor:
         height, drift = (scored.score - scored.low) / scored.span, (scored.score - scored.teacher) / scored.span

@@ -10,7 +10,7 @@ from __future__ import annotations
 from shared import Lines, base_of, keep, markdown, parser, show
 
 import unrank
-from unrank.evaluation.scorecard import Measured, Scorecard
+from unrank.evaluation.scorecard import Scorecard, SetMetrics
 from unrank.forgetting.evaluate import evaluate_bm25
 from unrank.forgetting.record import Record
 from unrank.rankers import RANKERS
@@ -24,7 +24,7 @@ def row(name: str, card: Scorecard, bm25: Scorecard, record: Record | None = Non
     return [name, shown(card.disjoint), shown(card.test), f"{card.test.mean / bm25.test.mean:.2f}", *took]
 
 
-def shown(measured: Measured) -> str:
+def shown(measured: SetMetrics) -> str:
     return f"{measured.mean:.3f} ({measured.low:.3f}–{measured.high:.3f})"
 
 

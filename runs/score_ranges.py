@@ -22,7 +22,7 @@ from shared import Lines, answer, base_of, check_out, parser, write
 
 import unrank
 from unrank.forgetting.record import read_record
-from unrank.forgetting.workshop import Workshop
+from unrank.forgetting.workspace import Workspace
 from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.base import Ranker
 from unrank.report.figure.histogram import histograms
@@ -36,11 +36,11 @@ PERCENTILES = {"least": 0, "5 %": 5, "middle": 50, "95 %": 95, "most": 100}
 
 def scores_of(ranker: Ranker, collection: unrank.Collection, device: Any) -> dict[str, Any]:
     """On the lists of a thousand training queries, of relevant documents and of the others."""
-    workshop = Workshop.open(ranker, collection, None, device, Lines())
-    queries = np.unique(workshop.fixed_pairs()[:, 0])
+    workspace = Workspace.open(ranker, collection, None, device, Lines())
+    queries = np.unique(workspace.fixed_pairs()[:, 0])
     pairs = collection.list_pairs(queries)
     relevant = np.isin(collection.pair_keys(pairs), collection.pair_keys(collection.relevant.pairs(queries)))
-    scores = workshop.scorer(ranker)(pairs)
+    scores = workspace.scorer(ranker)(pairs)
     return {"relevant": scores[relevant], "other": scores[~relevant]}
 
 

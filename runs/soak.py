@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from shared import Lines, base_of, keep, markdown, parser, show
 
 import unrank
-from unrank.collection.partition import partition
+from unrank.collection.partition import make_partition
 from unrank.engine.cache import Cache
 from unrank.evaluation.scorecard import Scorecard
 from unrank.evaluation.sets import KEPT, shares_kept
-from unrank.forgetting.workshop import Workshop
+from unrank.forgetting.workspace import Workspace
 from unrank.methods import read_settings
 from unrank.rankers.base import Ranker
 from unrank.report.figure.curve import Curve, Target, curves
@@ -88,14 +88,14 @@ class Soak:
         self, collection: unrank.Collection, original: Ranker, requests: Sequence[unrank.Removal], device: str
     ) -> None:
         whole = unrank.Removal(documents=[id for request in requests for id in request.documents])
-        self._workshop = Workshop.open(original, collection, partition(collection, whole), device)  # type: ignore[arg-type]
-        self._forgotten = [partition(collection, request).forget for request in requests]
+        self._workshop = Workspace.open(original, collection, make_partition(collection, whole), device)  # type: ignore[arg-type]
+        self._forgotten = [make_partition(collection, request).forget for request in requests]
         self._before = self._scorecard(original)
 
     def moment(self, result: unrank.Forgotten, so_far: list[float]) -> Moment:
         """`so_far` are the targets of all requests until now."""
         scorer = self._workshop.scorer(result.ranker)
-        each = self._workshop.judge.reciprocals_of_each(scorer, self._forgotten[: len(so_far)], forget=True)
+        each = self._workshop.evaluator.reciprocals_of_each(scorer, self._forgotten[: len(so_far)], forget=True)
         mrrs = [float(reciprocals.mean()) for reciprocals in each]
         after = self._scorecard(result.ranker)
         return Moment(
@@ -108,7 +108,7 @@ class Soak:
         )
 
     def _scorecard(self, ranker: Ranker) -> Scorecard:
-        return self._workshop.judge.scorecard(self._workshop.scorer(ranker))
+        return self._workshop.evaluator.scorecard(self._workshop.scorer(ranker))
 
 
 def soak(collection: unrank.Collection, kind: str, arguments: argparse.Namespace) -> Iterator[Moment]:
@@ -136,9 +136,9 @@ def soak(collection: unrank.Collection, kind: str, arguments: argparse.Namespace
         yield watcher.moment(result, targets)
 
 
-def in_parts(removal: unrank.Removal, parts: int) -> list[unrank.Removal]:
+def in_parts(removal: unrank.Removal, partition: int) -> list[unrank.Removal]:
     """As many requests of about the same size."""
-    return [unrank.Removal(documents=removal.documents[first::parts]) for first in range(parts)]
+    return [unrank.Removal(documents=removal.documents[first::partition]) for first in range(partition)]
 
 
 def verdict(moments: Sequence[Moment]) -> str:

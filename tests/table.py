@@ -110,10 +110,10 @@ def random_table(collection: Collection, seed: int, values: int = 1_000) -> Tabl
     return TableRanker(generator.integers(values, size=(len(collection.queries), len(collection.documents))))
 
 
-def task_of(collection: Collection, parts: Partition, ranker: Ranker) -> Task:
+def task_of(collection: Collection, partition: Partition, ranker: Ranker) -> Task:
     """What a method may know, with this ranker as the teacher."""
     teacher = Teacher(ranker, collection, TokenStore(ranker, collection), Runtime.on("cpu"))
-    return Task(parts, Negatives(collection, parts.documents), teacher)
+    return Task(partition, Negatives(collection, partition.documents), teacher)
 
 
 def as_set(pairs: Pairs) -> set[tuple[int, int]]:

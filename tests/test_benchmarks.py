@@ -22,7 +22,7 @@ from unrank.collection.collection import Collection, open_collection
 from unrank.engine.runtime import Runtime
 from unrank.engine.scoring import scores_of
 from unrank.engine.tokens import TokenStore
-from unrank.evaluation.scorecard import Judge
+from unrank.evaluation.scorecard import Evaluator
 from unrank.rankers import create_ranker
 from unrank.rankers.colbert import ColbertRanker
 
@@ -56,9 +56,9 @@ def test_plain_and_ours_give_the_same_scores(kind: str, encoder: Path, dense: Co
     pairs = dense.list_pairs(np.arange(6))
     assert np.allclose(plainly(pairs), scores_of(ranker, store, pairs, runtime), rtol=1e-5, atol=1e-5)
     fixed = dense.pairs[:30]
-    judge = Judge(dense, None)
-    ours = judge.mrr(lambda pairs: scores_of(ranker, store, pairs, runtime), fixed)
-    assert judge.mrr(plainly, fixed) == pytest.approx(ours, abs=0.005)
+    evaluator = Evaluator(dense, None)
+    ours = evaluator.mrr(lambda pairs: scores_of(ranker, store, pairs, runtime), fixed)
+    assert evaluator.mrr(plainly, fixed) == pytest.approx(ours, abs=0.005)
 
 
 @pytest.mark.parametrize("kind", PLAIN)

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from unrank.audit.audit import Audit, audit_ranker
     from unrank.collection.build import ImportOptions, import_collection
     from unrank.collection.collection import Collection, open_collection
-    from unrank.collection.partition import Partition, partition
+    from unrank.collection.partition import Partition
+    from unrank.collection.partition import make_partition as partition
     from unrank.collection.removal import Removal
     from unrank.errors import UnrankError
     from unrank.evaluation.scorecard import Scorecard
@@ -48,6 +49,8 @@ _HOMES = {
     "train": "forgetting.train",
 }
 
+_RENAMED = {"partition": "make_partition"}
+
 __all__ = [
     "METHODS",
     "RANKERS",
@@ -76,4 +79,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'unrank' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"unrank.{_HOMES[name]}"), name)
+    home = importlib.import_module(f"unrank.{_HOMES[name]}")
+    return getattr(home, _RENAMED.get(name, name))
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -12,7 +12,7 @@ from tests.table import Listed, TableRanker, collection_of
 from unrank.audit.case import Case, Thoroughness, open_case
 from unrank.audit.readings import Each
 from unrank.collection.collection import Collection, Pairs
-from unrank.collection.partition import Partition, partition
+from unrank.collection.partition import Partition, make_partition
 from unrank.collection.removal import Removal
 from unrank.methods.finetune import Finetune
 from unrank.rankers.base import Ranker
@@ -45,8 +45,8 @@ def removal() -> Removal:
 
 
 @pytest.fixture(scope="session")
-def parts(world: Collection, removal: Removal) -> Partition:
-    return partition(world, removal)
+def partition(world: Collection, removal: Removal) -> Partition:
+    return make_partition(world, removal)
 
 
 def learned(world: Collection, pairs: Pairs, seed: int, height: float = LEARNED) -> TableRanker:
@@ -62,28 +62,28 @@ def original(world: Collection) -> TableRanker:
 
 
 @pytest.fixture(scope="session")
-def references(world: Collection, parts: Partition) -> list[TableRanker]:
-    return [learned(world, parts.retain, seed) for seed in (1, 2)]
+def references(world: Collection, partition: Partition) -> list[TableRanker]:
+    return [learned(world, partition.retain, seed) for seed in (1, 2)]
 
 
 @pytest.fixture(scope="session")
-def retrained(world: Collection, parts: Partition) -> TableRanker:
+def retrained(world: Collection, partition: Partition) -> TableRanker:
     """A third one, that takes the stand."""
-    return learned(world, parts.retain, seed=3)
+    return learned(world, partition.retain, seed=3)
 
 
 @pytest.fixture(scope="session")
-def blocked(world: Collection, parts: Partition, original: TableRanker) -> TableRanker:
+def blocked(world: Collection, partition: Partition, original: TableRanker) -> TableRanker:
     """The original with forgotten documents at the end of every list, and nothing else done."""
     table = original.table.detach().clone()
-    table[:, parts.documents] -= 1_000
+    table[:, partition.documents] -= 1_000
     return TableRanker(table)
 
 
 @pytest.fixture(scope="session")
-def open_world(world: Collection, parts: Partition, original: TableRanker, references: list[TableRanker]) -> Open:
+def open_world(world: Collection, partition: Partition, original: TableRanker, references: list[TableRanker]) -> Open:
     def opened(ranker: Ranker, thoroughness: Thoroughness = THOROUGHNESS, with_references: int = 2) -> Case:
         rankers: Each[Ranker] = Each(ranker, original, tuple(references[:with_references]))
-        return open_case(rankers, world, parts, thoroughness, 0, "cpu", None)
+        return open_case(rankers, world, partition, thoroughness, 0, "cpu", None)
 
     return opened

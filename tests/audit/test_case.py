@@ -18,40 +18,41 @@ from unrank.evaluation.sets import SETS
 from unrank.rankers.base import Ranker
 
 
-def test_small_sets_are_taken_whole(open_world: Open, retrained: TableRanker, parts: Partition) -> None:
+def test_small_sets_are_taken_whole(open_world: Open, retrained: TableRanker, partition: Partition) -> None:
     sets = open_world(retrained).sets
     assert list(sets) == list(SETS)
-    assert as_set(sets["forget"]) == as_set(parts.forget)
-    assert as_set(sets["disjoint"]) == as_set(parts.disjoint)
-    assert not np.isin(sets["test"][:, 1], parts.documents).any()
+    assert as_set(sets["forget"]) == as_set(partition.forget)
+    assert as_set(sets["disjoint"]) == as_set(partition.disjoint)
+    assert not np.isin(sets["test"][:, 1], partition.documents).any()
 
 
-def test_large_sets_are_cut_to_whole_queries(open_world: Open, retrained: TableRanker, parts: Partition) -> None:
+def test_large_sets_are_cut_to_whole_queries(open_world: Open, retrained: TableRanker, partition: Partition) -> None:
     case = open_world(retrained, replace(THOROUGHNESS, queries=7))
     for name, pairs in case.sets.items():
         assert len(np.unique(pairs[:, 0])) == 7, name
     queries = np.unique(case.sets["forget"][:, 0])
-    assert as_set(case.sets["forget"]) == as_set(parts.forget[np.isin(parts.forget[:, 0], queries)])
+    assert as_set(case.sets["forget"]) == as_set(partition.forget[np.isin(partition.forget[:, 0], queries)])
 
 
-def test_samples_follow_from_the_seed(world: Collection, parts: Partition, retrained: TableRanker) -> None:
+def test_samples_follow_from_the_seed(world: Collection, partition: Partition, retrained: TableRanker) -> None:
     def sets(seed: int) -> list[set[tuple[int, int]]]:
         rankers: Each[Ranker] = Each(retrained, None, ())
         thoroughness = replace(THOROUGHNESS, queries=7)
         return [
-            as_set(pairs) for pairs in open_case(rankers, world, parts, thoroughness, seed, "cpu", None).sets.values()
+            as_set(pairs)
+            for pairs in open_case(rankers, world, partition, thoroughness, seed, "cpu", None).sets.values()
         ]
 
     assert sets(0) == sets(0)
     assert sets(0) != sets(1)
 
 
-def test_a_list_is_scored_once(open_world: Open, world: Collection, parts: Partition) -> None:
+def test_a_list_is_scored_once(open_world: Open, world: Collection, partition: Partition) -> None:
     ranker = TableRanker(np.random.default_rng(4).normal(size=(len(world.queries), len(world.documents))))
     subject = open_world(ranker).subjects.ranker
-    subject.reciprocals(parts.forget)
+    subject.reciprocals(partition.forget)
     asked = len(ranker.asked)
-    subject.reciprocals(parts.forget[:5])
+    subject.reciprocals(partition.forget[:5])
     assert asked == len(ranker.asked) == len(set(ranker.asked))
 
 

@@ -86,15 +86,15 @@ def test_what_comes_back_was_hidden(open_world: Open, gated: GatedRanker, name: 
     assert gated.gate.item() == 0
 
 
-def test_membership_by_hand(open_world: Open, world: Collection, parts: Partition, original: TableRanker) -> None:
+def test_membership_by_hand(open_world: Open, world: Collection, partition: Partition, original: TableRanker) -> None:
     case = open_world(original)
-    table, gone = original.table.detach().double().numpy(), {*parts.documents.tolist()}
+    table, gone = original.table.detach().double().numpy(), {*partition.documents.tolist()}
 
     def signal(query: int, document: int) -> float:
         negatives = [row for row in world.negatives[query].tolist() if row not in gone]
         return float(table[query, document] - math.log(sum(math.exp(table[query, row]) for row in negatives)))
 
-    members = [signal(*pair) for pair in as_set(parts.forget)]
+    members = [signal(*pair) for pair in as_set(partition.forget)]
     strangers = [signal(*pair) for pair in as_set(world.test_pairs) if pair[1] not in gone]
     wins = np.mean([member > stranger for member in members for stranger in strangers])
     found = membership(case).to_json()
@@ -107,9 +107,11 @@ def test_membership_by_hand(open_world: Open, world: Collection, parts: Partitio
     assert found["details"]["found_at_1_percent"]["figure"] == pytest.approx(above)
 
 
-def test_displacement_by_hand(open_world: Open, world: Collection, parts: Partition, retrained: TableRanker) -> None:
+def test_displacement_by_hand(
+    open_world: Open, world: Collection, partition: Partition, retrained: TableRanker
+) -> None:
     table, by_query = retrained.table.detach().numpy(), dict[int, list[int]]()
-    for query, document in as_set(parts.forget):
+    for query, document in as_set(partition.forget):
         by_query.setdefault(query, []).append(document)
     heights = []
     for query, forgotten in by_query.items():
@@ -126,11 +128,11 @@ def test_the_end_of_a_list() -> None:
 
 
 def test_some_at_the_end_and_the_others_higher_is_hiding_too(
-    open_world: Open, world: Collection, parts: Partition, references: list[TableRanker]
+    open_world: Open, world: Collection, partition: Partition, references: list[TableRanker]
 ) -> None:
     """The mean is a retrained ranker's; the ends tell."""
     table = np.mean([one.table.detach().numpy() for one in references], axis=0)
-    forget = parts.forget[np.random.default_rng(0).permutation(len(parts.forget))]
+    forget = partition.forget[np.random.default_rng(0).permutation(len(partition.forget))]
     lifted, sunk = np.split(forget, [len(forget) // 3])
     table[tuple(lifted.T)] += 10
     table[tuple(sunk.T)] -= 10
@@ -155,17 +157,17 @@ def test_lists_beside_those_of_others(open_world: Open, original: TableRanker, r
     assert set(bare) == {"ranker_original"}
 
 
-def test_reworded_by_hand(open_world: Open, world: Collection, parts: Partition, original: TableRanker) -> None:
+def test_reworded_by_hand(open_world: Open, world: Collection, partition: Partition, original: TableRanker) -> None:
     """A table ranker reads a query's text as its row: a reworded query asks for another row."""
-    case, queries = open_world(original), np.unique(parts.forget[:, 0])
+    case, queries = open_world(original), np.unique(partition.forget[:, 0])
     details = rewording(case).details
     for name in REWORDINGS:
         rows = dict(zip(queries.tolist(), map(int, reworded(world, queries, name, case.seed)), strict=True))
         moved = original.table.detach().numpy().copy()
         moved[list(rows)] = moved[list(rows.values())]
-        values = case.subjects.ranker.workshop.judge.reciprocals(
+        values = case.subjects.ranker.workspace.evaluator.reciprocals(
             lambda pairs, moved=moved: moved[pairs[:, 0], pairs[:, 1]],  # type: ignore[misc]
-            parts.forget,
+            partition.forget,
             forget=True,
         )
         assert details[name]["figure"] == pytest.approx(values.mean())
@@ -186,22 +188,24 @@ def test_rewordings_follow_from_the_seed(golden: Collection) -> None:
     assert asked["reordered"] != plain
 
 
-def test_relearning_measures_what_it_does_not_show(open_world: Open, original: TableRanker, parts: Partition) -> None:
+def test_relearning_measures_what_it_does_not_show(
+    open_world: Open, original: TableRanker, partition: Partition
+) -> None:
     found = relearning(open_world(original))
-    assert found.details["shown_pairs"] == round(0.05 * len(parts.forget))
+    assert found.details["shown_pairs"] == round(0.05 * len(partition.forget))
     assert list(found.details["steps"]) == ["1", "5"]
     everything = relearning(open_world(original, replace(THOROUGHNESS, relearning_share=1.0)))
     assert everything.verdict is Verdict.UNKNOWN
     assert "too few forgotten pairs" in everything.words
 
 
-def test_recovery_shows_no_more_than_it_may(parts: Partition) -> None:
-    some = kept_sample(parts, 20, seed=0)
+def test_recovery_shows_no_more_than_it_may(partition: Partition) -> None:
+    some = kept_sample(partition, 20, seed=0)
     assert len(some.retain) == 20
-    assert as_set(some.entangled) < as_set(parts.entangled)
-    assert as_set(some.disjoint) < as_set(parts.disjoint)
-    assert as_set(kept_sample(parts, 20, seed=1).retain) != as_set(some.retain)
-    assert as_set(kept_sample(parts, 10_000, seed=0).retain) == as_set(parts.retain)
+    assert as_set(some.entangled) < as_set(partition.entangled)
+    assert as_set(some.disjoint) < as_set(partition.disjoint)
+    assert as_set(kept_sample(partition, 20, seed=1).retain) != as_set(some.retain)
+    assert as_set(kept_sample(partition, 10_000, seed=0).retain) == as_set(partition.retain)
 
 
 def test_recovery_leaves_the_rankers_alone(open_world: Open, original: TableRanker) -> None:
@@ -211,11 +215,11 @@ def test_recovery_leaves_the_rankers_alone(open_world: Open, original: TableRank
 
 
 def test_retention_goes_by_the_lower_of_the_two(
-    open_world: Open, world: Collection, parts: Partition, original: TableRanker, retrained: TableRanker
+    open_world: Open, world: Collection, partition: Partition, original: TableRanker, retrained: TableRanker
 ) -> None:
     assert retention(open_world(retrained)).verdict is Verdict.KEPT
     worse = original.table.detach().clone()
-    worse[tuple(torch.from_numpy(parts.disjoint.T.copy()))] -= LEARNED
+    worse[tuple(torch.from_numpy(partition.disjoint.T.copy()))] -= LEARNED
     found = retention(open_world(TableRanker(worse)))
     assert found.verdict is Verdict.LOST
     assert found.words.startswith("disjoint lost most: -0.")

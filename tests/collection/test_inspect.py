@@ -6,7 +6,7 @@ from tests.table import Listed, collection_of
 
 from unrank.collection.collection import Collection
 from unrank.collection.inspect import dataset_table, describe, describe_removal, pair_ids
-from unrank.collection.partition import partition
+from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 
 
@@ -73,9 +73,9 @@ def test_the_rows_of_the_papers_table() -> None:
 
 
 def test_a_removal_as_ids(golden: Collection) -> None:
-    parts = partition(golden, Removal(documents=["d2", "d3"]))
-    described = describe_removal(golden, parts)
+    partition = make_partition(golden, Removal(documents=["d2", "d3"]))
+    described = describe_removal(golden, partition)
     assert sorted(described["forget"]) == [["q1", "d2"], ["q2", "d3"], ["q3", "d2"], ["q4", "d3"]]
     assert sorted(described["entangled"]) == [["q1", "d1"], ["q4", "d4"]]
     assert described["disjoint"] == [["q5", "d5"]]
-    assert pair_ids(golden, parts.forget[:0]) == []
+    assert pair_ids(golden, partition.forget[:0]) == []

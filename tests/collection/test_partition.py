@@ -16,7 +16,7 @@ from tests.tiny import GOLDEN, make_collection
 
 from unrank.collection.collection import Collection
 from unrank.collection.inspect import describe_removal
-from unrank.collection.partition import partition, split_pairs
+from unrank.collection.partition import make_partition, split_pairs
 from unrank.collection.removal import Removal
 from unrank.errors import UnknownIds, UnrankError
 
@@ -56,7 +56,7 @@ def collection_with(pairs: Set[Pair]) -> Collection:
 
 
 def sets_by_id(collection: Collection, removal: Removal) -> dict[str, set[tuple[str, ...]]]:
-    described = describe_removal(collection, partition(collection, removal))
+    described = describe_removal(collection, make_partition(collection, removal))
     return {name: {tuple(ids) for ids in pairs} for name, pairs in described.items()}
 
 
@@ -107,10 +107,10 @@ def test_the_golden_example(golden: Collection, name: str) -> None:
 
 
 def test_what_was_named_is_kept_as_rows(golden: Collection) -> None:
-    parts = partition(golden, Removal(queries=["q2"], documents=["d3", "d2"], pairs=[("q4", "d4")]))
-    assert golden.queries.ids(parts.queries) == ["q2"]
-    assert sorted(golden.documents.ids(parts.documents)) == ["d2", "d3"]
-    alone = partition(golden, Removal(pairs=[("q4", "d4")]))
+    partition = make_partition(golden, Removal(queries=["q2"], documents=["d3", "d2"], pairs=[("q4", "d4")]))
+    assert golden.queries.ids(partition.queries) == ["q2"]
+    assert sorted(golden.documents.ids(partition.documents)) == ["d2", "d3"]
+    alone = make_partition(golden, Removal(pairs=[("q4", "d4")]))
     assert len(alone.queries) == len(alone.documents) == 0
 
 
@@ -132,12 +132,12 @@ def test_any_removal_partitions_any_pairs(case: tuple[set[Pair], set[int], set[i
     )
     if not expected.forget or expected.forget == pairs:
         with pytest.raises(UnrankError):
-            partition(collection_with(pairs), removal)
+            make_partition(collection_with(pairs), removal)
         return
-    parts = partition(collection_with(pairs), removal)
-    assert len(parts.forget) + len(parts.entangled) + len(parts.disjoint) == len(pairs)
-    assert Sets(as_set(parts.forget), as_set(parts.entangled), as_set(parts.disjoint)) == expected
-    assert as_set(parts.retain) == pairs - expected.forget
+    partition = make_partition(collection_with(pairs), removal)
+    assert len(partition.forget) + len(partition.entangled) + len(partition.disjoint) == len(pairs)
+    assert Sets(as_set(partition.forget), as_set(partition.entangled), as_set(partition.disjoint)) == expected
+    assert as_set(partition.retain) == pairs - expected.forget
 
 
 @settings(deadline=None, max_examples=150)
@@ -148,9 +148,9 @@ def test_any_marked_pairs_in_any_order(marked: list[tuple[Pair, bool]], generato
     expected = slow_partition(pairs, set(), set(), forget)
     for order in (marked, generator.sample(marked, len(marked))):
         array = np.array([x for x, _ in order], np.int64).reshape(-1, 2)
-        parts = split_pairs(array, np.array([gone for _, gone in order], bool))
-        assert Sets(as_set(parts.forget), as_set(parts.entangled), as_set(parts.disjoint)) == expected
-        assert len(parts.forget) + len(parts.entangled) + len(parts.disjoint) == len(pairs)
+        partition = split_pairs(array, np.array([gone for _, gone in order], bool))
+        assert Sets(as_set(partition.forget), as_set(partition.entangled), as_set(partition.disjoint)) == expected
+        assert len(partition.forget) + len(partition.entangled) + len(partition.disjoint) == len(pairs)
 
 
 @settings(deadline=None, max_examples=100)
@@ -158,29 +158,29 @@ def test_any_marked_pairs_in_any_order(marked: list[tuple[Pair, bool]], generato
 def test_partners_and_draws_of_them(case: tuple[set[Pair], set[int], set[int], set[Pair]], seed: int) -> None:
     sets = slow_partition(*case)
     array = np.array(sorted(case[0]), np.int64)
-    parts = split_pairs(array, np.array([tuple(x) in sets.forget for x in array.tolist()]))
+    partition = split_pairs(array, np.array([tuple(x) in sets.forget for x in array.tolist()]))
     for x in sets.forget:
         expected = {y for y in sets.entangled if share(x, y)}
         # With at most 10 partners, 400 draws miss one of them with a chance below 1e-17.
-        drawn, has = parts.draw_partners(np.array([x] * 400, np.int64), np.random.default_rng(seed))
+        drawn, has = partition.draw_partners(np.array([x] * 400, np.int64), np.random.default_rng(seed))
         assert has.tolist() == [bool(expected)] * 400
         assert as_set(drawn[has]) == expected
 
 
 def test_each_pair_of_a_batch_draws_a_partner_of_its_own(golden: Collection) -> None:
-    parts = partition(golden, Removal(documents=["d2", "d3"]))
-    drawn, has = parts.draw_partners(parts.forget, np.random.default_rng(0))
-    assert drawn.shape == parts.forget.shape
-    for (query, document), partner, found in zip(parts.forget.tolist(), drawn.tolist(), has.tolist(), strict=True):
-        partners = [pair for pair in parts.entangled.tolist() if share(pair, (query, document))]
+    partition = make_partition(golden, Removal(documents=["d2", "d3"]))
+    drawn, has = partition.draw_partners(partition.forget, np.random.default_rng(0))
+    assert drawn.shape == partition.forget.shape
+    for (query, document), partner, found in zip(partition.forget.tolist(), drawn.tolist(), has.tolist(), strict=True):
+        partners = [pair for pair in partition.entangled.tolist() if share(pair, (query, document))]
         assert found == bool(partners)
         assert not found or partner in partners
 
 
 def test_all_partners_are_equally_likely() -> None:
     pairs = np.array([[0, 0], [0, 1], [1, 0], [2, 0], [3, 0]])  # one shares the query, three the document
-    parts = split_pairs(pairs, np.array([True, False, False, False, False]))
-    drawn, has = parts.draw_partners(np.repeat(parts.forget, 4_000, axis=0), np.random.default_rng(0))
+    partition = split_pairs(pairs, np.array([True, False, False, False, False]))
+    drawn, has = partition.draw_partners(np.repeat(partition.forget, 4_000, axis=0), np.random.default_rng(0))
     assert has.all()
     _, counts = np.unique(drawn, axis=0, return_counts=True)
     assert len(counts) == 4
@@ -188,8 +188,8 @@ def test_all_partners_are_equally_likely() -> None:
 
 
 def test_without_entangled_pairs_nobody_has_a_partner() -> None:
-    parts = split_pairs(np.array([[0, 0], [1, 1]]), np.array([True, False]))
-    assert parts.draw_partners(parts.forget, np.random.default_rng(0))[1].tolist() == [False]
+    partition = split_pairs(np.array([[0, 0], [1, 1]]), np.array([True, False]))
+    assert partition.draw_partners(partition.forget, np.random.default_rng(0))[1].tolist() == [False]
 
 
 @pytest.mark.parametrize(
@@ -209,26 +209,26 @@ def test_without_entangled_pairs_nobody_has_a_partner() -> None:
 )
 def test_a_removal_that_cannot_be(golden: Collection, removal: Removal, message: str) -> None:
     with pytest.raises(UnrankError, match=f"^my.json: {message}") as caught:
-        partition(golden, removal, "my.json")
+        make_partition(golden, removal, "my.json")
     assert "\n" not in str(caught.value)
 
 
 def test_unknown_ids_have_their_own_error(golden: Collection) -> None:
     with pytest.raises(UnknownIds, match="unrank find"):
-        partition(golden, Removal(queries=["nobody"]))
+        make_partition(golden, Removal(queries=["nobody"]))
 
 
 def test_test_queries_are_nobodys_to_forget(dense: Collection) -> None:
     with pytest.raises(UnrankError, match=r"names test queries.*'test0', 'test3'; take them out"):
-        partition(dense, Removal(queries=["query1", "test3", "test0"]))
+        make_partition(dense, Removal(queries=["query1", "test3", "test0"]))
     document = dense.documents.id(int(dense.relevant[int(dense.test_queries[0])][0]))
     with pytest.raises(UnrankError, match="1 pair not among the relevant training pairs"):
-        partition(dense, Removal(pairs=[("test0", document)]))
+        make_partition(dense, Removal(pairs=[("test0", document)]))
 
 
 def test_documents_that_are_relevant_to_nothing(dense: Collection) -> None:
     with pytest.raises(UnrankError, match="nothing that it names is a relevant training pair"):
-        partition(dense, Removal(documents=["n1", "n2"]))
+        make_partition(dense, Removal(documents=["n1", "n2"]))
     named = dense.documents.id(int(dense.pairs[0, 1]))
-    parts = partition(dense, Removal(documents=["n1", named]))
-    assert sorted(dense.documents.ids(parts.documents)) == sorted(["n1", named])
+    partition = make_partition(dense, Removal(documents=["n1", named]))
+    assert sorted(dense.documents.ids(partition.documents)) == sorted(["n1", named])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.tiny import GOLDEN, make_collection
 
 from unrank.collection.collection import Collection
-from unrank.collection.partition import partition
+from unrank.collection.partition import make_partition
 from unrank.collection.removal import Kind, Removal
 from unrank.errors import BadFile, UnrankError
 
@@ -147,18 +147,18 @@ def test_a_sample_holds_about_the_share_and_never_everything(
     except UnrankError as error:
         assert "too small" in str(error)
         return
-    parts = partition(dense, removal)
-    assert len(parts.retain) > 0
+    partition = make_partition(dense, removal)
+    assert len(partition.retain) > 0
     column = 0 if kind == "queries" else 1
     largest = np.unique(dense.pairs[:, column], return_counts=True)[1].max()
-    assert abs(len(parts.forget) - share * len(dense.pairs)) <= largest
+    assert abs(len(partition.forget) - share * len(dense.pairs)) <= largest
     assert not (removal.documents if kind == "queries" else removal.queries)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("share", [0.05, 0.15, 0.25])
 def test_the_papers_shares(dense: Collection, kind: Kind, share: float) -> None:
-    forget = len(partition(dense, Removal.sample(dense, kind, share)).forget)
+    forget = len(make_partition(dense, Removal.sample(dense, kind, share)).forget)
     assert abs(forget / len(dense.pairs) - share) < 0.03
 
 

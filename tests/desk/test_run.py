@@ -176,7 +176,7 @@ def test_a_request_that_fits_another_collection_does_not_hold_up_the_others(
         ask(ledger, key, dense, **named)
     batch = open_batch(ledger, key, dense, {})
     assert [request.id for request in batch.elsewhere] == [1, 2]
-    assert len(batch.parts(dense).forget)
+    assert len(batch.partition(dense).forget)
 
 
 def test_an_older_ranker_forgets_again_what_was_asked_for_before(
@@ -453,12 +453,12 @@ def test_a_path_does_not_tell_what_was_removed() -> None:
 
 
 def test_who_notices(golden: Collection) -> None:
-    from unrank.collection.partition import partition
+    from unrank.collection.partition import make_partition
 
     removal = Removal(queries=["q1"])
-    noticing = golden.queries.ids(queries_that_notice(golden, partition(golden, removal), removal))
+    noticing = golden.queries.ids(queries_that_notice(golden, make_partition(golden, removal), removal))
     assert "q1" not in noticing and "q3" in noticing
-    later = partition(golden, removal, earlier=Removal(documents=["d3"]))
+    later = make_partition(golden, removal, earlier=Removal(documents=["d3"]))
     assert golden.queries.ids(queries_that_notice(golden, later, removal)) == noticing, "d3 was missed before"
 
 

@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 import unrank
 from unrank.disk import follows
-from unrank.forgetting.workshop import Workshop
+from unrank.forgetting.workspace import Workspace
 from unrank.methods.cocol import Cocol
 from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker
 
 
 def results(kind: str, collection: unrank.Collection, encoder: str) -> dict[str, NDArray[np.float64]]:
-    workshop = Workshop.open(create_ranker(kind, encoder, 0), collection, None, "cpu")
+    workspace = Workspace.open(create_ranker(kind, encoder, 0), collection, None, "cpu")
     pairs = collection.list_pairs(collection.training_queries)
-    scores = workshop.scorer(create_ranker(kind, encoder, 0))(pairs)
+    scores = workspace.scorer(create_ranker(kind, encoder, 0))(pairs)
     training = Retrain(learning_rate=1e-3, epochs=2, batch=48, negatives=4)
     trained = unrank.train(collection, kind, encoder, method=training, device="cpu")
     removal = unrank.Removal.sample(collection, "documents", 0.2)
@@ -27,9 +27,9 @@ def results(kind: str, collection: unrank.Collection, encoder: str) -> dict[str,
     after = unrank.forget(trained.ranker, collection, removal, method=method, target="70%", device="cpu").after
     mrrs = [card.mean for card in (after.forget, after.entangled, after.disjoint, after.test) if card]
     found = {
-        "processes": workshop.runtime.team.size,
+        "processes": workspace.runtime.team.size,
         "scores": scores,
-        "trained": workshop.scorer(trained.ranker)(pairs),
+        "trained": workspace.scorer(trained.ranker)(pairs),
         "mrrs": mrrs,
     }
     return {f"{kind} {name}": np.asarray(value, np.float64) for name, value in found.items()}

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tests.table import TableRanker, collection_of, forgetting, random_lists, random_table, task_of
 from unrank.collection.collection import Collection
-from unrank.collection.partition import partition
+from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.engine.loop import Schedule, fit
 from unrank.engine.runtime import Runtime
@@ -40,9 +40,9 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 def unlearned(original: Ranker, collection: Collection, seed: int) -> dict[str, Tensor]:
     """The weights after two epochs of CoCoL."""
-    parts = partition(collection, Removal(queries=["q1", "q2"]))
+    partition = make_partition(collection, Removal(queries=["q1", "q2"]))
     student = copy.deepcopy(original)
-    plan = Cocol(batch=2).plan(task_of(collection, parts, original))
+    plan = Cocol(batch=2).plan(task_of(collection, partition, original))
     store = TokenStore(student, collection)
     list(fit(student, plan, Schedule(2, 1e-3, seed), store, Runtime.on("cpu")))
     return weights_of(student)
@@ -140,11 +140,11 @@ def test_the_optimiser_lives_through_all_epochs() -> None:
 
 def test_weights_that_need_no_gradient_stay() -> None:
     collection = collection_of(random_lists(0), 14)
-    parts = forgetting(collection, queries=[0, 1])
+    partition = forgetting(collection, queries=[0, 1])
     ranker = random_table(collection, 0)
     ranker.register_parameter("frozen", torch.nn.Parameter(torch.ones(3), requires_grad=False))
     student = copy.deepcopy(ranker)
-    plan = Cocol().plan(task_of(collection, parts, ranker))
+    plan = Cocol().plan(task_of(collection, partition, ranker))
     list(fit(student, plan, Schedule(1, 0.1), TokenStore(student, collection), Runtime.on("cpu")))
     assert student.get_parameter("frozen").tolist() == [1, 1, 1]
     assert not torch.equal(student.table, ranker.table)
@@ -173,10 +173,10 @@ def test_a_phase_without_samples_is_no_step() -> None:
 def test_pauses_within_an_epoch(every: int, epochs: list[float]) -> None:
     """Two phases of three and two steps; an epoch's end is a pause too, and what is learned is the same."""
     collection = collection_of(random_lists(4), 14)
-    parts = forgetting(collection, queries=[0, 1])
+    partition = forgetting(collection, queries=[0, 1])
     original = random_table(collection, 0)
-    sizes = [-(-len(pairs) // steps) for pairs, steps in ((parts.forget, 3), (parts.disjoint, 2))]
-    forget, hold = Cocol(least_steps=1, held_an_epoch=100).plan(task_of(collection, parts, original))
+    sizes = [-(-len(pairs) // steps) for pairs, steps in ((partition.forget, 3), (partition.disjoint, 2))]
+    forget, hold = Cocol(least_steps=1, held_an_epoch=100).plan(task_of(collection, partition, original))
     plan = [replace(forget, batch=sizes[0]), replace(hold, batch=sizes[1])]
     students = [copy.deepcopy(original) for _ in range(2)]
     (whole, paused) = (

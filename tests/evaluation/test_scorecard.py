@@ -22,7 +22,7 @@ from unrank.engine.runtime import Runtime
 from unrank.engine.scoring import scores_of
 from unrank.engine.tokens import TokenStore
 from unrank.errors import NotFinite
-from unrank.evaluation.scorecard import MOST_QUERIES, Judge, Measured, Scorecard, Scorer
+from unrank.evaluation.scorecard import MOST_QUERIES, Evaluator, Scorecard, Scorer, SetMetrics
 
 Pair = tuple[int, int]
 
@@ -76,11 +76,11 @@ def scorer_of(collection: Collection, ranker: TableRanker) -> Scorer:
     return lambda pairs: scores_of(ranker, store, pairs, runtime)
 
 
-def card_of(collection: Collection, parts: Partition | None, ranker: TableRanker) -> Scorecard:
-    return Judge(collection, parts).scorecard(scorer_of(collection, ranker))
+def card_of(collection: Collection, partition: Partition | None, ranker: TableRanker) -> Scorecard:
+    return Evaluator(collection, partition).scorecard(scorer_of(collection, ranker))
 
 
-def check(measured: Measured | None, expected: Slow) -> None:
+def check(measured: SetMetrics | None, expected: Slow) -> None:
     if not expected.reciprocal:
         assert measured is None
         return
@@ -104,19 +104,19 @@ def test_as_written_slowly(seed: int, kind: str, values: int) -> None:
     pairs = collection.pairs
     marked = np.isin(pairs[:, 0], list(queries)) | np.isin(pairs[:, 1], list(documents))
     marked |= np.array([tuple(x) in single for x in pairs.tolist()])
-    parts = split_pairs(pairs, marked, np.array(sorted(queries), np.int64), np.array(sorted(documents), np.int64))
+    partition = split_pairs(pairs, marked, np.array(sorted(queries), np.int64), np.array(sorted(documents), np.int64))
     scores = ranker.table.detach().long().tolist()
     expected = slow_scorecard(lists, scores, queries, documents, single)
-    judge, score = Judge(collection, parts), scorer_of(collection, ranker)
-    card = judge.scorecard(score)
+    evaluator, score = Evaluator(collection, partition), scorer_of(collection, ranker)
+    card = evaluator.scorecard(score)
     for name, slow in expected.items():
         check(getattr(card, name), slow)
     if card.forget is not None:
-        assert judge.forget_mrr(score) == card.forget.mean
+        assert evaluator.forget_mrr(score) == card.forget.mean
     for name in ("entangled", "disjoint"):
         if (measured := getattr(card, name)) is not None:
-            assert judge.mrr(score, getattr(parts, name)) == measured.mean
-    watched = judge.watch(score, 100)
+            assert evaluator.mrr(score, getattr(partition, name)) == measured.mean
+    watched = evaluator.watch(score, 100)
     assert watched == {name: getattr(card, name).mean for name in watched}
     assert set(watched) == {name for name in ("entangled", "disjoint", "test") if getattr(card, name) is not None}
 
@@ -125,9 +125,9 @@ def test_as_written_slowly(seed: int, kind: str, values: int) -> None:
 def test_a_ranker_that_scores_all_alike_gets_the_worst_of_everything(gone: str) -> None:
     lists = random_lists(1)
     collection = collection_of(lists, 14)
-    parts = forgetting(collection, **{gone: [1, 2, 3]})
-    removed = set(parts.documents.tolist())
-    card = card_of(collection, parts, TableRanker(torch.zeros(len(lists), 14)))
+    partition = forgetting(collection, **{gone: [1, 2, 3]})
+    removed = set(partition.documents.tolist())
+    card = card_of(collection, partition, TableRanker(torch.zeros(len(lists), 14)))
     assert card.forget is not None
     assert card.forget_full is not None
     assert card.forget.mean == card.forget_full.mean == card.forget.low == card.forget.high == 1.0
@@ -151,8 +151,8 @@ def test_the_papers_example() -> None:
 def test_other_right_answers_neither_help_nor_stand_in_the_way() -> None:
     collection = collection_of([Listed([0, 1, 2], [3]), Listed([2], [3])], 4)
     ranker = TableRanker([[9, 1, 8, 5], [1, 0, 7, 5]])
-    parts = split_pairs(collection.pairs, np.array([False, True, False, False]))  # the pair (q0, d1) alone
-    card = card_of(collection, parts, ranker)
+    partition = split_pairs(collection.pairs, np.array([False, True, False, False]))  # the pair (q0, d1) alone
+    card = card_of(collection, partition, ranker)
     assert card.forget is not None
     assert card.entangled is not None
     assert card.disjoint is not None
@@ -189,16 +189,18 @@ def test_removed_documents_leave_the_lists_of_what_is_kept() -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_a_score_that_is_no_number_is_an_error(value: float) -> None:
     collection = collection_of([Listed([0], [1]), Listed([1], [2]), Listed([2], [3], test=True)], 4)
-    parts = forgetting(collection, queries=[0])
+    partition = forgetting(collection, queries=[0])
     table = np.zeros((3, 4))
     table[2, 3] = value
     ranker = TableRanker(table)
     with pytest.raises(NotFinite, match="1 of 6 scores"):
-        card_of(collection, parts, ranker)
-    assert Judge(collection, parts).forget_mrr(scorer_of(collection, ranker)) == 1.0  # does not look at the test query
+        card_of(collection, partition, ranker)
+    assert (
+        Evaluator(collection, partition).forget_mrr(scorer_of(collection, ranker)) == 1.0
+    )  # does not look at the test query
     table[0, 1] = value
     with pytest.raises(NotFinite):
-        Judge(collection, parts).forget_mrr(scorer_of(collection, TableRanker(table)))
+        Evaluator(collection, partition).forget_mrr(scorer_of(collection, TableRanker(table)))
 
 
 def test_a_set_without_a_query_is_none() -> None:
@@ -227,14 +229,14 @@ def test_with_nothing_removed_all_is_disjoint() -> None:
 
 def test_a_change_is_measured_query_by_query() -> None:
     collection = collection_of(random_lists(2), 14)
-    parts = forgetting(collection, queries=[0, 1, 2, 3])
+    partition = forgetting(collection, queries=[0, 1, 2, 3])
     ranker = random_table(collection, 0)
-    before = card_of(collection, parts, ranker)
-    after = card_of(collection, parts, TableRanker(ranker.table.detach() * 2 + 1))  # the same order everywhere
+    before = card_of(collection, partition, ranker)
+    after = card_of(collection, partition, TableRanker(ranker.table.detach() * 2 + 1))  # the same order everywhere
     assert before.disjoint is not None
     assert after.disjoint is not None
     assert after.disjoint.change_since(before.disjoint) == (0.0, 0.0)
-    other = card_of(collection, parts, random_table(collection, 1)).disjoint
+    other = card_of(collection, partition, random_table(collection, 1)).disjoint
     assert other is not None
     low, high = other.change_since(before.disjoint)
     assert low <= other.mean - before.disjoint.mean <= high
@@ -242,14 +244,14 @@ def test_a_change_is_measured_query_by_query() -> None:
 
 def test_the_same_ranker_gets_the_same_card() -> None:
     collection = collection_of(random_lists(2), 14)
-    parts, ranker = forgetting(collection, documents=[1, 5]), random_table(collection, 0, values=4)
-    assert card_of(collection, parts, ranker).to_json() == card_of(collection, parts, ranker).to_json()
+    partition, ranker = forgetting(collection, documents=[1, 5]), random_table(collection, 0, values=4)
+    assert card_of(collection, partition, ranker).to_json() == card_of(collection, partition, ranker).to_json()
 
 
 def test_to_steer_no_other_right_answer_and_no_other_query_is_scored() -> None:
     collection = collection_of([Listed([0, 1], [2]), Listed([1], [3]), Listed([4], [2])], 5)
     ranker = random_table(collection, 0)
-    Judge(collection, forgetting(collection, documents=[1])).forget_mrr(scorer_of(collection, ranker))
+    Evaluator(collection, forgetting(collection, documents=[1])).forget_mrr(scorer_of(collection, ranker))
     assert sorted(ranker.asked) == [(0, 1), (0, 2), (1, 1), (1, 3)]
 
 
@@ -257,11 +259,11 @@ def test_several_sets_are_measured_each_by_itself_and_no_pair_is_scored_twice() 
     """Two sets of one query: neither's documents stand in the other's list."""
     collection = collection_of([Listed([0, 1], [2, 3]), Listed([1], [3]), Listed([4], [2])], 5)
     ranker = random_table(collection, 0)
-    judge, score = Judge(collection, None), scorer_of(collection, ranker)
+    evaluator, score = Evaluator(collection, None), scorer_of(collection, ranker)
     sets = [np.array(some, np.int64) for some in ([[0, 0], [2, 4]], [[0, 1], [1, 1]], [[0, 1]])]
-    alone = [judge.reciprocals(score, some, forget=True).tolist() for some in sets]
+    alone = [evaluator.reciprocals(score, some, forget=True).tolist() for some in sets]
     ranker.asked.clear()
-    assert [ranks.tolist() for ranks in judge.reciprocals_of_each(score, sets, forget=True)] == alone
+    assert [ranks.tolist() for ranks in evaluator.reciprocals_of_each(score, sets, forget=True)] == alone
     assert len(set(ranker.asked)) == len(ranker.asked) == 8
 
 
@@ -269,10 +271,10 @@ def test_a_large_set_is_measured_on_a_sample_and_the_forget_set_whole() -> None:
     lists = [Listed([row % 7], [7 + row % 5]) for row in range(60)]
     lists += [Listed([3], [8], test=True) for _ in range(20)]
     collection = collection_of(lists, 14)
-    parts = forgetting(collection, queries=list(range(9)))
+    partition = forgetting(collection, queries=list(range(9)))
     ranker = random_table(collection, 0)
-    judge, whole = Judge(collection, parts, 5), card_of(collection, parts, ranker)
-    card = judge.scorecard(scorer_of(collection, ranker))
+    evaluator, whole = Evaluator(collection, partition, 5), card_of(collection, partition, ranker)
+    card = evaluator.scorecard(scorer_of(collection, ranker))
     assert card.forget is not None
     assert card.forget.queries.tolist() == list(range(9))
     for name in ("entangled", "disjoint", "test"):
@@ -280,11 +282,11 @@ def test_a_large_set_is_measured_on_a_sample_and_the_forget_set_whole() -> None:
         if full is None:
             continue
         assert len(sampled.queries) == min(5, len(full.queries))
-        assert judge.set_queries[name] == len(full.queries)
+        assert evaluator.set_queries[name] == len(full.queries)
         place = np.searchsorted(full.queries, sampled.queries)
         assert (full.queries[place] == sampled.queries).all()
         assert (full.reciprocal[place] == sampled.reciprocal).all()
-    again = Judge(collection, forgetting(collection, queries=[9]), 5).scorecard(scorer_of(collection, ranker))
+    again = Evaluator(collection, forgetting(collection, queries=[9]), 5).scorecard(scorer_of(collection, ranker))
     assert card.test is not None
     assert again.test is not None
     assert card.test.queries.tolist() == again.test.queries.tolist()  # whatever is removed
@@ -293,7 +295,7 @@ def test_a_large_set_is_measured_on_a_sample_and_the_forget_set_whole() -> None:
 def test_zero_stands_for_all_and_the_door_says_the_same_number() -> None:
     collection = collection_of([Listed([0], [1]), Listed([1], [2]), Listed([2], [0])], 3)
     ranker = random_table(collection, 0)
-    card = Judge(collection, forgetting(collection, queries=[0]), 0).scorecard(scorer_of(collection, ranker))
+    card = Evaluator(collection, forgetting(collection, queries=[0]), 0).scorecard(scorer_of(collection, ranker))
     assert card.disjoint is not None
     assert len(card.disjoint.queries) == 2
     assert MEASURED == MOST_QUERIES

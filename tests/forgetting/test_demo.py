@@ -11,7 +11,7 @@ import pytest
 from unrank.cli.main import run
 from unrank.collection.build import ImportOptions, import_collection
 from unrank.collection.collection import Collection
-from unrank.collection.partition import partition
+from unrank.collection.partition import make_partition
 from unrank.collection.sources.pydocs import demo_location
 from unrank.forgetting.demo import CANDIDATES, METHOD, demo_removal
 
@@ -24,13 +24,13 @@ def pydocs(tmp_path_factory: pytest.TempPathFactory) -> Collection:
 
 def test_the_demo_removes_enough_with_all_of_its_heading(pydocs: Collection) -> None:
     removal = demo_removal(pydocs)
-    parts = partition(pydocs, removal)
+    partition = make_partition(pydocs, removal)
     assert len(removal.documents) == pytest.approx(0.06 * len(pydocs.documents), abs=1)
-    assert len(np.unique(parts.forget[:, 0])) >= 60
-    assert len(parts.entangled) > 0
+    assert len(np.unique(partition.forget[:, 0])) >= 60
+    assert len(partition.entangled) > 0
     assert len(pydocs.test_queries) >= 60
     heading = pydocs.queries.texts(np.arange(len(pydocs.queries))).index("optparse / OptionParser")
-    assert not np.isin(parts.retain[:, 0], heading).any()
+    assert not np.isin(partition.retain[:, 0], heading).any()
 
 
 def test_the_demo_runs_through(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from unrank.collection.collection import Collection
-from unrank.collection.partition import partition
+from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.forgetting import details
 from unrank.forgetting.details import save_details, sets_of
@@ -35,7 +35,7 @@ def test_every_measured_query_is_there_with_its_sets(
 ) -> None:
     queries, header = lines(saved / "queries.jsonl"), json.loads((saved / "details.json").read_text())
     assert header["run"] == (forgotten.record.removed or {})["salt"]
-    for name, rows in sets_of(dense, partition(dense, removal)).items():
+    for name, rows in sets_of(dense, make_partition(dense, removal)).items():
         assert {query["id"] for query in queries if name in query["sets"]} == set(dense.queries.ids(rows))
         measured = getattr(forgotten.after, name)
         assert header["queries"][name] == header["measured"][name] == len(measured.queries)
@@ -43,12 +43,12 @@ def test_every_measured_query_is_there_with_its_sets(
 
 def test_who_says_what_a_removed_text_says_is_marked(dense: Collection, removal: Removal) -> None:
     """Whether or not the removed one stands in any list."""
-    parts = partition(dense, removal)
-    gone = details.removed_texts(dense, parts)
+    partition = make_partition(dense, removal)
+    gone = details.removed_texts(dense, partition)
     assert gone == set(dense.documents.texts(dense.documents.rows(removal.documents)))
-    kept = np.setdiff1d(np.arange(len(dense.documents)), parts.documents)
+    kept = np.setdiff1d(np.arange(len(dense.documents)), partition.documents)
     twin = dense.documents.text(int(kept[0]))
-    marked = list(details.text_lines(dense.documents, kept, parts.documents, gone | {twin}))
+    marked = list(details.text_lines(dense.documents, kept, partition.documents, gone | {twin}))
     assert not any(line["removed"] for line in marked)
     assert {line["text"] for line in marked if line["says_removed"]} == {twin}
 
@@ -87,10 +87,10 @@ def test_the_test_mrr_follows_from_places(saved: Path, forgotten: Forgotten) -> 
 
 def test_every_score_is_in_one_bin(saved: Path, dense: Collection, removal: Removal) -> None:
     scores = json.loads((saved / "details.json").read_text())["scores"]
-    parts = partition(dense, removal)
+    partition = make_partition(dense, removal)
     for when in ("before", "after"):
-        assert sum(scores["forgotten"][when]) == len(parts.forget)
-    assert sum(scores["kept"]["before"]) == sum(scores["kept"]["after"]) > len(parts.retain)
+        assert sum(scores["forgotten"][when]) == len(partition.forget)
+    assert sum(scores["kept"]["before"]) == sum(scores["kept"]["after"]) > len(partition.retain)
 
 
 def test_of_too_many_queries_the_forgotten_come_first(
@@ -101,7 +101,7 @@ def test_of_too_many_queries_the_forgotten_come_first(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    count = len(np.unique(partition(dense, removal).forget[:, 0])) + 2
+    count = len(np.unique(make_partition(dense, removal).forget[:, 0])) + 2
     monkeypatch.setattr(details, "MOST_QUERIES", count)
     save_details(trained.ranker, forgotten, dense, removal, tmp_path / "few")
     header = json.loads((tmp_path / "few" / "details.json").read_text())

@@ -12,14 +12,14 @@ import torch
 
 from tests.tiny import make_word_vectors
 from unrank.collection.collection import Collection
-from unrank.collection.partition import partition
+from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.engine.loop import step as usual
 from unrank.evaluation.scorecard import MOST_QUERIES
 from unrank.forgetting import estimate as module
 from unrank.forgetting.estimate import estimate
 from unrank.forgetting.train import Trained
-from unrank.forgetting.workshop import FEW_QUERIES, Workshop, usual_measure
+from unrank.forgetting.workspace import FEW_QUERIES, Workspace, usual_measure
 from unrank.methods import make_method
 from unrank.rankers import create_ranker
 
@@ -32,7 +32,7 @@ def test_each_phase_is_timed_after_it_is_warm_and_nothing_moves(
 ) -> None:
     before = copy.deepcopy(trained.ranker.state_dict())
     steps = {"least_steps": "1"} if name == "cocol" else {}
-    method, parts, sizes = make_method(name, steps, ranker=trained.ranker.kind), partition(dense, removal), []
+    method, partition, sizes = make_method(name, steps, ranker=trained.ranker.kind), make_partition(dense, removal), []
 
     def step(ranker: Any, phase: Any, samples: Any, *more: Any) -> Any:
         assert ranker is not trained.ranker
@@ -43,7 +43,7 @@ def test_each_phase_is_timed_after_it_is_warm_and_nothing_moves(
     monkeypatch.setattr(module, "WARM_UP", {"cpu": 2})
     monkeypatch.setattr(module, "TIMED_STEPS", {"cpu": 3})
     monkeypatch.setattr(module, "TIMED_SAMPLES", {"cpu": 4})
-    assert estimate(trained.ranker, dense, parts, method, device="cpu") > 0
+    assert estimate(trained.ranker, dense, partition, method, device="cpu") > 0
     assert {sizes.count(timed) for timed in sizes} == {5}
     assert {size for _, size in sizes} == {4}
     for key, value in trained.ranker.state_dict().items():
@@ -54,16 +54,16 @@ def test_the_steps_that_are_timed_are_those_of_the_run(
     trained: Trained, dense: Collection, removal: Removal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many rows for each forget pair, though few samples are timed; and no teacher is asked for their sake."""
-    method, parts, timed = make_method("cocol"), partition(dense, removal), []
+    method, partition, timed = make_method("cocol"), make_partition(dense, removal), []
 
-    def seconds(pupil: Any, phase: Any, workshop: Any) -> float:
+    def seconds(pupil: Any, phase: Any, workspace: Any) -> float:
         timed.append((phase.name, phase.size, phase.batch, phase.together))
         return 1.0
 
     monkeypatch.setattr(module, "_seconds_a_sample", seconds)
-    workshop = Workshop.open(trained.ranker, dense, parts, "cpu")
-    took = module._seconds_an_epoch(trained.ranker, trained.ranker, workshop, method, None)
-    plan = method.plan(workshop.task(trained.ranker))
+    workspace = Workspace.open(trained.ranker, dense, partition, "cpu")
+    took = module._seconds_an_epoch(trained.ranker, trained.ranker, workspace, method, None)
+    plan = method.plan(workspace.task(trained.ranker))
     assert timed == [(phase.name, phase.size, phase.batch, phase.together) for phase in plan]
     assert took == sum(phase.size for phase in plan)
 
@@ -74,27 +74,29 @@ def test_what_must_be_read_is_counted(
     """A second a text and none for steps."""
     monkeypatch.setattr(module, "_seconds_a_text", lambda *_: 1.0)
     monkeypatch.setattr(module, "_seconds_an_epoch", lambda *_: 0.0)
-    method, parts = make_method("cocol", {"looked_at": "2"}), partition(dense, removal)
+    method, partition = make_method("cocol", {"looked_at": "2"}), make_partition(dense, removal)
 
     def texts(pairs: Any) -> int:
         return sum(len(set(pairs[:, side].tolist())) for side in (0, 1))
 
-    one, everything = (estimate(trained.ranker, dense, parts, method, device="cpu", measure=most) for most in (1, 0))
-    workshop = Workshop.open(trained.ranker, dense, parts, "cpu", measure=0)
-    asked, forget_lists = dense.list_pairs(workshop.judge.queries), workshop.judge.forget_lists()
+    one, everything = (
+        estimate(trained.ranker, dense, partition, method, device="cpu", measure=most) for most in (1, 0)
+    )
+    workspace = Workspace.open(trained.ranker, dense, partition, "cpu", measure=0)
+    asked, forget_lists = dense.list_pairs(workspace.evaluator.queries), workspace.evaluator.forget_lists()
     assert everything == 2 * texts(asked) + 7 * texts(forget_lists)
-    few = Workshop.open(trained.ranker, dense, parts, "cpu", measure=1)
-    measured = dense.list_pairs(few.judge.queries)
+    few = Workspace.open(trained.ranker, dense, partition, "cpu", measure=1)
+    measured = dense.list_pairs(few.evaluator.queries)
     assert texts(measured) < texts(asked)
     assert one - 7 * texts(forget_lists) - texts(measured) > texts(measured), "the teacher is asked for more"
     assert one < everything
 
 
 def test_a_teacher_is_asked_for_what_was_foretold(trained: Trained, dense: Collection, removal: Removal) -> None:
-    method, parts = make_method("cocol", {"looked_at": "2"}), partition(dense, removal)
-    workshop = Workshop.open(trained.ranker, dense, parts, "cpu")
-    foretold = module._asked_of_the_teacher(trained.ranker, workshop, method, None)
-    task = workshop.task(trained.ranker)
+    method, partition = make_method("cocol", {"looked_at": "2"}), make_partition(dense, removal)
+    workspace = Workspace.open(trained.ranker, dense, partition, "cpu")
+    foretold = module._asked_of_the_teacher(trained.ranker, workspace, method, None)
+    task = workspace.task(trained.ranker)
     method.prepare(task)
     assert len(np.unique(foretold, axis=0)) == len(task.teacher._scores)
     assert task.teacher._scores.knows(dense.pair_keys(foretold)).all()

@@ -181,7 +181,7 @@ def test_the_best_model_need_not_be_the_last(
         seen.append(weights_of(student))
         return seen[-1]
 
-    monkeypatch.setattr("unrank.forgetting.gauge.Gauge.estimate", lambda *_: next(said))
+    monkeypatch.setattr("unrank.forgetting.mrr_estimator.MrrEstimator.estimate", lambda *_: next(said))
     monkeypatch.setattr("unrank.forgetting.run.weights_of", noted)
     monkeypatch.setattr("unrank.forgetting.steering.weights_of", noted)
     result = forget(trained.ranker, dense, removal, method=replace(FAST, epochs=4), target=0.01)
@@ -337,7 +337,7 @@ def test_what_was_reached_is_what_is_measured_in_full(
 ) -> None:
     """A gauge that sees every ranker on the target does not make it so."""
     for ask in ("estimate", "measure", "measure_again"):
-        monkeypatch.setattr(f"unrank.forgetting.gauge.Gauge.{ask}", lambda *_: 0.1)
+        monkeypatch.setattr(f"unrank.forgetting.mrr_estimator.MrrEstimator.{ask}", lambda *_: 0.1)
     result = forget(trained.ranker, dense, removal, method=replace(FAST, epochs=1), target=0.1)
     assert result.after.forget is not None and result.after.forget.mean > 0.2
     assert result.record.landing is not None or result.record.history[-1]["forget"] == 0.1
@@ -358,7 +358,7 @@ def test_a_landing_that_scored_a_part_came_to_what_all_of_it_measures(
         return rescore(lists, asked)
 
     for name, value in {"FEW": 1, "WORTH": 0.9, "NEAREST": 2, "SPREAD": 1}.items():
-        monkeypatch.setattr(f"unrank.forgetting.gauge.{name}", value)
+        monkeypatch.setattr(f"unrank.forgetting.mrr_estimator.{name}", value)
     monkeypatch.setattr("unrank.forgetting.rescoring.NEAREST", 2)
     monkeypatch.setattr("unrank.forgetting.rescoring.SPREAD", 1)
     monkeypatch.setattr("unrank.forgetting.forget.encoded_sides", lambda *_: ())  # as if pairs were read together

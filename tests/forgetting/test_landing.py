@@ -192,10 +192,10 @@ def test_estimates_that_are_off_by_the_same_everywhere_cost_two_measurements() -
         def estimate(self) -> float:
             return self.value() + self.apart
 
-    gauge = Biased()
-    landing = land(ranker, above, Ends(falling(0), falling(1), measured=True), 0.5, NEAR, gauge)
+    estimator = Biased()
+    landing = land(ranker, above, Ends(falling(0), falling(1), measured=True), 0.5, NEAR, estimator)
     assert abs(landing.forget - 0.5) <= NEAR
-    assert gauge.measured == landing.evaluations == 2
+    assert estimator.measured == landing.evaluations == 2
 
 
 class Misled:
@@ -319,7 +319,7 @@ def test_the_search_goes_on_from_what_the_start_measured() -> None:
 def steered(bias: float, epochs: int = 10) -> tuple[OneWeight, Steering, Landing | None]:
     """Ten epochs from 2 to 4, in which the MRR falls from .9 to .2; .5 is asked for, by estimates that mislead."""
     ranker = OneWeight(START)
-    workshop = SimpleNamespace(runtime=SimpleNamespace(progress=Silence(), team=Team(), wait=lambda: None))
+    workspace = SimpleNamespace(runtime=SimpleNamespace(progress=Silence(), team=Team(), wait=lambda: None))
 
     def run() -> Iterator[Stretch]:
         for epoch in range(1, epochs + 1):
@@ -329,11 +329,11 @@ def steered(bias: float, epochs: int = 10) -> tuple[OneWeight, Steering, Landing
 
     steering = Steering(
         ranker,
-        workshop,  # type: ignore[arg-type]
+        workspace,  # type: ignore[arg-type]
         Misled(ranker, falling, bias),  # type: ignore[arg-type]
         target=0.5,
         near=NEAR,
-        clock=Clock(workshop.runtime),
+        clock=Clock(workspace.runtime),
         watched=0,
         minutes=None,
         begin=(falling(0), weights_of(ranker)),
@@ -348,7 +348,7 @@ def test_a_run_that_was_below_the_target_before_its_estimates_said_so_is_brought
     _, steering, landing = steered(bias=0.3)
     assert falling((float(steering.above[1]["weight"]) - START) / (END - START)) < 0.5 - NEAR  # it was too late
     assert landing is not None and abs(steering.forget - 0.5) <= NEAR
-    assert steering.gauge.went_far  # type: ignore[attr-defined]  # so that all is measured again
+    assert steering.estimator.went_far  # type: ignore[attr-defined]  # so that all is measured again
 
 
 def test_a_run_that_never_saw_itself_below_the_target_is_brought_back_too() -> None:
@@ -356,7 +356,7 @@ def test_a_run_that_never_saw_itself_below_the_target_is_brought_back_too() -> N
     _, steering, landing = steered(bias=0.4)
     assert min(line["forget"] for line in steering.history) > 0.5
     assert landing is not None and abs(steering.forget - 0.5) <= NEAR
-    assert steering.gauge.went_far  # type: ignore[attr-defined]
+    assert steering.estimator.went_far  # type: ignore[attr-defined]
 
 
 def test_a_landing_that_failed_is_remembered_as_the_best() -> None:
@@ -369,5 +369,5 @@ def test_a_landing_that_failed_is_remembered_as_the_best() -> None:
 def test_a_run_that_its_estimates_saw_below_the_target_too_soon_goes_on() -> None:
     _, steering, landing = steered(bias=-0.5)
     assert steering.history[3]["forget"] < 0.5 - NEAR and falling(0.4) > 0.5 + NEAR  # it was too soon
-    assert not steering.gauge.went_far  # type: ignore[attr-defined]
+    assert not steering.estimator.went_far  # type: ignore[attr-defined]
     assert landing is not None and abs(steering.forget - 0.5) <= NEAR

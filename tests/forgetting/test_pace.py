@@ -14,20 +14,20 @@ from tests.forgetting.conftest import FAST
 from tests.forgetting.test_forget import HARD, ONE_EPOCH, same, weights
 from tests.table import Listed, TableRanker, collection_of, random_lists, random_table
 from unrank.collection.collection import Collection, Pairs
-from unrank.collection.partition import partition
+from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.engine.loop import Schedule, fit
 from unrank.engine.runtime import Runtime
 from unrank.engine.samples import Phase
 from unrank.errors import UnrankError
-from unrank.evaluation.scorecard import Judge
+from unrank.evaluation.scorecard import Evaluator
 from unrank.forgetting.evaluate import evaluate
 from unrank.forgetting.forget import Forgotten, forget
 from unrank.forgetting.recovery import RECIPE, recovery
 from unrank.forgetting.run import Pace
 from unrank.forgetting.target import OF_REFERENCE, check_target, tolerance
 from unrank.forgetting.train import Trained, train
-from unrank.forgetting.workshop import Workshop
+from unrank.forgetting.workspace import Workspace
 from unrank.methods.finetune import Finetune
 from unrank.methods.neggrad import NegGrad
 from unrank.methods.retrain import Retrain
@@ -69,13 +69,13 @@ def test_a_run_stops_at_a_check_within_an_epoch(trained: Trained, dense: Collect
 
 
 def _phases(collection: Collection, removal: Removal) -> list[Pairs]:
-    parts = partition(collection, removal)
-    return [parts.forget, parts.disjoint]
+    partition = make_partition(collection, removal)
+    return [partition.forget, partition.disjoint]
 
 
 def _plan(trained: Trained, collection: Collection, removal: Removal) -> Sequence[Phase]:
-    workshop = Workshop.open(trained.ranker, collection, partition(collection, removal), "cpu")
-    return FAST.plan(workshop.task(trained.ranker))
+    workspace = Workspace.open(trained.ranker, collection, make_partition(collection, removal), "cpu")
+    return FAST.plan(workspace.task(trained.ranker))
 
 
 def test_a_budget_in_minutes_ends_with_the_best_model(trained: Trained, dense: Collection, removal: Removal) -> None:
@@ -150,13 +150,13 @@ def test_a_reference_of_another_kind(trained: Trained, dense: Collection, remova
 def test_a_target_that_no_check_can_measure() -> None:
     collection = collection_of([Listed([0]), Listed([1], [2]), Listed([2], [1], test=True)], 3)
     removal = Removal(queries=["q0"])
-    parts = partition(collection, removal)
+    partition = make_partition(collection, removal)
     for target in ("unseen", "50%", 0.5):
         with pytest.raises(UnrankError, match="no forget query has a candidate beside its relevant documents"):
-            check_target(target, collection, parts)
+            check_target(target, collection, partition)
     with pytest.raises(UnrankError, match="no forget query has a candidate"):
         forget(random_table(collection, 0), collection, removal, method=FAST)
-    check_target("unseen", collection, partition(collection, Removal(queries=["q1"])))
+    check_target("unseen", collection, make_partition(collection, Removal(queries=["q1"])))
 
 
 def test_recovery_is_measured_on_copies(
@@ -190,9 +190,9 @@ def test_recovery_is_measured_on_copies(
 def by_hand(ranker: Ranker, collection: Collection, removal: Removal) -> float:
     """The forget MRR after an epoch of fine-tuning on what is kept."""
     pupil = copy.deepcopy(ranker)
-    workshop = Workshop.open(pupil, collection, partition(collection, removal), "cpu")
+    workspace = Workspace.open(pupil, collection, make_partition(collection, removal), "cpu")
     recipe = Finetune(learning_rate=3e-5, epochs=1, negatives=1, batch=256)
-    list(fit(pupil, recipe.plan(workshop.task(pupil)), Schedule(1, 3e-5), workshop.store, workshop.runtime))
+    list(fit(pupil, recipe.plan(workspace.task(pupil)), Schedule(1, 3e-5), workspace.store, workspace.runtime))
     card = evaluate(pupil, collection, removal)
     assert card.forget is not None
     return card.forget.mean
@@ -205,18 +205,18 @@ def test_the_recipe_of_recovery() -> None:
 def test_what_is_gone_for_good_does_not_come_back() -> None:
     """The scores of removed queries are weights of their own: an epoch on others cannot touch them."""
     collection = collection_of(random_lists(4), 14)
-    parts = partition(collection, Removal(queries=["q0", "q1"]))
+    partition = make_partition(collection, Removal(queries=["q0", "q1"]))
     ranker, reference = random_table(collection, 0, values=3), random_table(collection, 1, values=3)
-    workshop = Workshop.open(ranker, collection, parts, "cpu")
+    workspace = Workspace.open(ranker, collection, partition, "cpu")
     for weight in ranker.parameters():
         weight.requires_grad_(False)  # as a run with frozen layers leaves it
-    mrr = workshop.judge.forget_mrr(workshop.scorer(ranker))
-    found = recovery(ranker, mrr, reference, workshop, seed=0)
-    judge = Judge(collection, parts)
-    mrr, of_reference = (judge.forget_mrr(workshop.scorer(one)) for one in (ranker, reference))
+    mrr = workspace.evaluator.forget_mrr(workspace.scorer(ranker))
+    found = recovery(ranker, mrr, reference, workspace, seed=0)
+    evaluator = Evaluator(collection, partition)
+    mrr, of_reference = (evaluator.forget_mrr(workspace.scorer(one)) for one in (ranker, reference))
     assert (found.before, found.after) == (mrr, mrr)
     assert (found.reference_before, found.reference_after) == (of_reference, of_reference)
-    alone = recovery(ranker, mrr, None, workshop, seed=0)
+    alone = recovery(ranker, mrr, None, workspace, seed=0)
     assert (alone.reference_before, alone.reference_after) == (None, None)
     assert torch.equal(ranker.table, random_table(collection, 0, values=3).table)
 
@@ -241,8 +241,8 @@ def test_a_ranker_without_a_head(encoder: Path, dense: Collection, removal: Remo
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
-    parts = [Transformer(str(encoder)), Pooling(32, "mean")]
-    SentenceTransformer(modules=parts).save(str(tmp_path / "plain"))
+    partition = [Transformer(str(encoder)), Pooling(32, "mean")]
+    SentenceTransformer(modules=partition).save(str(tmp_path / "plain"))
     ranker = load_ranker(tmp_path / "plain")
     assert isinstance(ranker, BiEncoderRanker)
     with pytest.raises(UnrankError, match="this bi-encoder has no head: nothing stands after the layers"):

@@ -14,10 +14,10 @@ from tests.forgetting.conftest import FAST
 from tests.forgetting.test_forget import ONE_EPOCH, same, weights
 from tests.table import as_set
 from unrank.collection.collection import Collection, Pairs
-from unrank.collection.partition import Partition, named, partition
+from unrank.collection.partition import Partition, make_partition, named
 from unrank.collection.removal import Removal
 from unrank.errors import BadFile
-from unrank.evaluation.scorecard import Judge
+from unrank.evaluation.scorecard import Evaluator
 from unrank.forgetting import hashes
 from unrank.forgetting.earlier import earlier_runs
 from unrank.forgetting.evaluate import evaluate
@@ -26,7 +26,7 @@ from unrank.forgetting.hashes import hashed, recognised, recognised_of_each
 from unrank.forgetting.record import measured_epoch, read_record, removed_before
 from unrank.forgetting.stand import Stand, Standing
 from unrank.forgetting.train import Trained, train
-from unrank.forgetting.workshop import Workshop
+from unrank.forgetting.workspace import Workspace
 from unrank.formats import RECORD
 from unrank.methods import METHODS
 from unrank.methods.base import Negatives
@@ -67,9 +67,9 @@ def second(first: Path, once: Ranker, dense: Collection, later: Removal) -> Forg
 
 
 @pytest.fixture(scope="module")
-def parts(dense: Collection, removal: Removal, later: Removal) -> Partition:
+def partition(dense: Collection, removal: Removal, later: Removal) -> Partition:
     """What the second request comes to."""
-    return partition(dense, later, earlier=removal)
+    return make_partition(dense, later, earlier=removal)
 
 
 @pytest.mark.parametrize("at_once", [3, hashes.AT_ONCE])
@@ -92,24 +92,26 @@ def test_earlier_removals_are_recognised_by_their_hashes(
     assert recognised(dense, []) == Removal()
 
 
-def test_they_are_neither_kept_nor_asked_for(dense: Collection, removal: Removal, parts: Partition) -> None:
-    gone = as_set(partition(dense, removal).forget)
-    assert as_set(parts.earlier) == gone - as_set(parts.forget)
-    assert as_set(parts.earlier)
-    assert not gone & as_set(parts.retain)
-    assert as_set(parts.forget) | as_set(parts.retain) | as_set(parts.earlier) == as_set(dense.pairs)
-    assert set(dense.documents.rows(removal.documents, "")) <= set(parts.documents.tolist())
+def test_they_are_neither_kept_nor_asked_for(dense: Collection, removal: Removal, partition: Partition) -> None:
+    gone = as_set(make_partition(dense, removal).forget)
+    assert as_set(partition.earlier) == gone - as_set(partition.forget)
+    assert as_set(partition.earlier)
+    assert not gone & as_set(partition.retain)
+    assert as_set(partition.forget) | as_set(partition.retain) | as_set(partition.earlier) == as_set(dense.pairs)
+    assert set(dense.documents.rows(removal.documents, "")) <= set(partition.documents.tolist())
 
 
-def test_they_are_no_negatives(dense: Collection, removal: Removal, parts: Partition) -> None:
+def test_they_are_no_negatives(dense: Collection, removal: Removal, partition: Partition) -> None:
     removed = dense.documents.rows(removal.documents, "")
-    negatives = Negatives(dense, parts.documents)
+    negatives = Negatives(dense, partition.documents)
     queries = np.repeat(dense.training_queries, 50)
     drawn, has = negatives.draw(queries, np.random.default_rng(0))
     assert not np.isin(drawn[has, 1], removed).any()
 
 
-def test_they_are_in_no_list_that_measures_what_is_kept(dense: Collection, removal: Removal, parts: Partition) -> None:
+def test_they_are_in_no_list_that_measures_what_is_kept(
+    dense: Collection, removal: Removal, partition: Partition
+) -> None:
     """However high an earlier document scores, nothing kept falls behind it."""
     removed = dense.documents.rows(removal.documents, "")
 
@@ -119,11 +121,11 @@ def test_they_are_in_no_list_that_measures_what_is_kept(dense: Collection, remov
     def loud(pairs: Pairs) -> Any:
         return score(pairs) + 1000 * np.isin(pairs[:, 1], removed)
 
-    plain, shouting = (Judge(dense, parts).scorecard(scorer) for scorer in (score, loud))
+    plain, shouting = (Evaluator(dense, partition).scorecard(scorer) for scorer in (score, loud))
     for name in ("entangled", "disjoint", "test"):
         assert getattr(plain, name).reciprocal.tolist() == getattr(shouting, name).reciprocal.tolist()
-    alone = partition(dense, Removal(queries=["query10", "query11"]))
-    without = Judge(dense, alone).scorecard(loud)
+    alone = make_partition(dense, Removal(queries=["query10", "query11"]))
+    without = Evaluator(dense, alone).scorecard(loud)
     assert without.test is not None and shouting.test is not None
     assert without.test.mean != shouting.test.mean
 
@@ -134,20 +136,20 @@ def test_they_are_reported_and_passed_along(
     once: Ranker,
     dense: Collection,
     removal: Removal,
-    parts: Partition,
+    partition: Partition,
     tmp_path: Path,
 ) -> None:
     known = known_of(first)
     assert known["removed_before"] == []
     told = {name: known[name] for name in ("target", "target_name")} | {"by": "cocol", "reached": True}
     assert second.record.removed_before == [known["removed"] | told]
-    judge = Judge(dense, parts)
+    evaluator = Evaluator(dense, partition)
     second.save(tmp_path / "second")
     reloaded = load_ranker(tmp_path / "second")
     gone = dense.pairs[named(dense, removal)[0]]
     (before, _), (after, now) = (
-        [ranks.mean() for ranks in judge.reciprocals_of_each(score, [parts.earlier, gone], forget=True)]
-        for score in (_scorer(ranker, dense, parts) for ranker in (once, reloaded))
+        [ranks.mean() for ranks in evaluator.reciprocals_of_each(score, [partition.earlier, gone], forget=True)]
+        for score in (_scorer(ranker, dense, partition) for ranker in (once, reloaded))
     )
     assert second.record.earlier is not None
     assert second.record.earlier == {
@@ -173,8 +175,8 @@ def test_they_are_reported_and_passed_along(
     assert everything.queries == ("query10", "query11", "query20")
 
 
-def _scorer(ranker: Ranker, collection: Collection, parts: Partition) -> Any:
-    return Workshop.open(ranker, collection, parts, "cpu").scorer(ranker)
+def _scorer(ranker: Ranker, collection: Collection, partition: Partition) -> Any:
+    return Workspace.open(ranker, collection, partition, "cpu").scorer(ranker)
 
 
 def test_to_evaluate_the_ranker_measures_what_its_record_says(
@@ -227,12 +229,12 @@ def test_a_large_request_is_held_nearer_to_its_target() -> None:
 
 @pytest.mark.parametrize(("goal", "rises"), [(OUT_OF_REACH, True), (1.0, False)])
 def test_what_has_risen_is_set_apart(
-    first: Path, once: Ranker, dense: Collection, parts: Partition, goal: float, rises: bool
+    first: Path, once: Ranker, dense: Collection, partition: Partition, goal: float, rises: bool
 ) -> None:
-    workshop = Workshop.open(once, dense, parts, "cpu")
+    workspace = Workspace.open(once, dense, partition, "cpu")
     runs = earlier_runs(dense, known_of(first) | {"target": goal})
-    apart = Standing.of(workshop.scorer(once), runs, workshop).with_risen(parts, dense)
-    assert as_set(apart.earlier) | as_set(apart.risen) == as_set(parts.earlier)
+    apart = Standing.of(workspace.scorer(once), runs, workspace).with_risen(partition, dense)
+    assert as_set(apart.earlier) | as_set(apart.risen) == as_set(partition.earlier)
     assert not as_set(apart.earlier) & as_set(apart.risen)
     assert bool(len(apart.risen)) is rises
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from unrank.collection.collection import Collection
-from unrank.collection.partition import partition
+from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.errors import UnknownName, UnrankError
-from unrank.evaluation.scorecard import Measured, Scorecard
+from unrank.evaluation.scorecard import Scorecard, SetMetrics
 from unrank.forgetting.target import check_target, resolve_target, tolerance
 
 
-def measured(mean: float) -> Measured:
-    return Measured(np.arange(2), np.full(2, mean), mean, mean, mean, mean)
+def measured(mean: float) -> SetMetrics:
+    return SetMetrics(np.arange(2), np.full(2, mean), mean, mean, mean, mean)
 
 
 def scorecard(test_mrr: float | None) -> Scorecard:
@@ -27,7 +27,7 @@ def scorecard(test_mrr: float | None) -> Scorecard:
 
 @pytest.mark.parametrize("target", ["unseen", "half-unseen", 0.45, "0.45", 1, "1", 1e-6, "50%", "0.1%", "100%"])
 def test_what_can_be_a_target(target: str | float, dense: Collection) -> None:
-    check_target(target, dense, partition(dense, Removal(queries=["query1"])))
+    check_target(target, dense, make_partition(dense, Removal(queries=["query1"])))
     assert 0 < resolve_target(target, scorecard(0.5)) <= 1
 
 
@@ -36,18 +36,18 @@ def test_what_can_be_a_target(target: str | float, dense: Collection) -> None:
 )
 def test_numbers_that_cannot(target: str | float, dense: Collection) -> None:
     with pytest.raises(UnrankError, match=r"outside \(0, 1\]"):
-        check_target(target, dense, partition(dense, Removal(queries=["query1"])))
+        check_target(target, dense, make_partition(dense, Removal(queries=["query1"])))
 
 
 @pytest.mark.parametrize("target", ["abc", "", "0,5", "UNSEEN", "unseen ", "%", "half%", "50%%"])
 def test_words_that_cannot(target: str, dense: Collection) -> None:
     with pytest.raises(UnknownName, match=r"unknown target .*known are unseen, half-unseen, .* a number in \(0, 1\]"):
-        check_target(target, dense, partition(dense, Removal(queries=["query1"])))
+        check_target(target, dense, make_partition(dense, Removal(queries=["query1"])))
 
 
 def test_the_nearest_name_is_offered(dense: Collection) -> None:
     with pytest.raises(UnknownName, match="did you mean 'half-unseen'"):
-        check_target("half_unseen", dense, partition(dense, Removal(queries=["query1"])))
+        check_target("half_unseen", dense, make_partition(dense, Removal(queries=["query1"])))
 
 
 def test_unseen_is_what_the_ranker_reaches_on_test_queries() -> None:
@@ -58,18 +58,18 @@ def test_unseen_is_what_the_ranker_reaches_on_test_queries() -> None:
 
 
 def test_unseen_needs_test_queries_and_a_number_does_not(golden: Collection) -> None:
-    parts = partition(golden, Removal(queries=["q1"]))
+    partition = make_partition(golden, Removal(queries=["q1"]))
     with pytest.raises(UnrankError, match="MRR on test queries, and none is there or none is left: give a number"):
-        check_target("unseen", golden, parts)
-    check_target(0.3, golden, parts)
+        check_target("unseen", golden, partition)
+    check_target(0.3, golden, partition)
     assert resolve_target(0.3, scorecard(None)) == 0.3
 
 
 def test_unseen_needs_test_queries_that_are_left(dense: Collection) -> None:
     tested = dense.documents.ids(np.unique(dense.test_pairs[:, 1]))
-    parts = partition(dense, Removal(documents=tested))
+    partition = make_partition(dense, Removal(documents=tested))
     with pytest.raises(UnrankError, match="none is left"):
-        check_target("half-unseen", dense, parts)
+        check_target("half-unseen", dense, partition)
 
 
 def test_a_share_is_of_what_the_forget_pairs_had() -> None:

@@ -24,7 +24,7 @@ from unrank.collection.build import ImportOptions, import_collection
 from unrank.collection.collection import open_collection
 from unrank.collection.find import find_texts
 from unrank.collection.inspect import dataset_table, describe, describe_removal
-from unrank.collection.partition import partition
+from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.collection.sources import read_source
 from unrank.forgetting.hashes import hashed, recognised
@@ -140,10 +140,12 @@ def _removals(folder: Path, collection: Path) -> list[Specimen]:
     (folder / "lists" / "ids.txt").write_text("query1\nquery2\n query3 \n\n")
 
     def read(path: Path) -> Any:
-        return describe_removal(opened, partition(opened, Removal.load(path / "removal.json"), "removal.json"))
+        return describe_removal(opened, make_partition(opened, Removal.load(path / "removal.json"), "removal.json"))
 
     def read_ids(path: Path) -> Any:
-        return describe_removal(opened, partition(opened, Removal.load_ids(path / "ids.txt", "queries"), "ids.txt"))
+        return describe_removal(
+            opened, make_partition(opened, Removal.load_ids(path / "ids.txt", "queries"), "ids.txt")
+        )
 
     return [
         Specimen("removal.json", folder / "json", read),
@@ -182,7 +184,7 @@ def read_collection(folder: Path, verify: bool | None = None) -> Any:
         opened.name, describe(opened), dataset_table(opened), opened.list_pairs(queries).tolist(),
         opened.queries.ids(queries), opened.queries.texts(queries), opened.documents.ids(documents),
         opened.documents.texts(documents), opened.judged.tolist(), opened.grades.tolist(), opened.is_test.tolist(),
-        describe_removal(opened, partition(opened, removal)), find_texts(opened.documents, WORDS[0], exact=True),
+        describe_removal(opened, make_partition(opened, removal)), find_texts(opened.documents, WORDS[0], exact=True),
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from unrank.engine.runtime import Runtime
 from unrank.engine.samples import Samples, Scored
 from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
-from unrank.forgetting.workshop import Workshop, randomised
+from unrank.forgetting.workspace import Workspace, randomised
 from unrank.methods import make_method
 from unrank.methods.bad_teacher import BadTeacher
 from unrank.methods.base import Task
@@ -32,16 +32,16 @@ def shared() -> Collection:
 
 
 @pytest.fixture(params=[{"queries": [0, 1, 2]}, {"documents": [1, 5]}], ids=["queries", "documents"])
-def parts(request: pytest.FixtureRequest, shared: Collection) -> Partition:
+def partition(request: pytest.FixtureRequest, shared: Collection) -> Partition:
     return forgetting(shared, **request.param)
 
 
-def taught(collection: Collection, parts: Partition, original: TableRanker, untrained: TableRanker) -> Task:
+def taught(collection: Collection, partition: Partition, original: TableRanker, untrained: TableRanker) -> Task:
     """A task whose untrained teacher is this table, and whose random one is all zeros."""
-    task = task_of(collection, parts, original)
+    task = task_of(collection, partition, original)
     zeros = TableRanker(np.zeros_like(untrained.table.detach()))
     asked = {False: untrained, True: zeros}
-    return replace(task, untrained=lambda random: task_of(collection, parts, asked[random]).teacher)
+    return replace(task, untrained=lambda random: task_of(collection, partition, asked[random]).teacher)
 
 
 def view(samples: Samples) -> tuple[Any, Any]:
@@ -51,24 +51,24 @@ def view(samples: Samples) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("who", ["initial", "random", "disobey"])
-def test_who_teaches_what(shared: Collection, parts: Partition, who: Any) -> None:
+def test_who_teaches_what(shared: Collection, partition: Partition, who: Any) -> None:
     trained, untrained = random_table(shared, 0), random_table(shared, 1)
-    unlearn, keep = BadTeacher(teacher=who).plan(taught(shared, parts, trained, untrained))
-    assert (unlearn.size, keep.size) == (len(parts.forget), len(parts.retain))
+    unlearn, keep = BadTeacher(teacher=who).plan(taught(shared, partition, trained, untrained))
+    assert (unlearn.size, keep.size) == (len(partition.forget), len(partition.retain))
     for phase, expected, pairs in (
         (unlearn, {"initial": untrained.table, "random": 0 * trained.table, "disobey": trained.table}[who], "forget"),
         (keep, trained.table, "retain"),
     ):
         samples = phase.draw(np.random.default_rng(0))
         listed, scores = view(samples)
-        assert samples.pairs[:, 0].tolist() == getattr(parts, pairs).tolist()
+        assert samples.pairs[:, 0].tolist() == getattr(partition, pairs).tolist()
         assert scores.tolist() == expected.detach()[listed[:, 0], listed[:, 1]].tolist()
 
 
-def test_a_list_is_one_relevant_document_and_negatives_of_its_query(shared: Collection, parts: Partition) -> None:
-    unlearn, keep = BadTeacher(teacher="disobey", negatives=3).plan(task_of(shared, parts, random_table(shared, 0)))
+def test_a_list_is_one_relevant_document_and_negatives_of_its_query(shared: Collection, partition: Partition) -> None:
+    unlearn, keep = BadTeacher(teacher="disobey", negatives=3).plan(task_of(shared, partition, random_table(shared, 0)))
     negatives = {
-        pair for pair in as_set(shared.negatives.pairs(shared.training_queries)) if pair[1] not in parts.documents
+        pair for pair in as_set(shared.negatives.pairs(shared.training_queries)) if pair[1] not in partition.documents
     }
     for phase in (unlearn, keep):
         samples = phase.draw(np.random.default_rng(0))
@@ -77,7 +77,7 @@ def test_a_list_is_one_relevant_document_and_negatives_of_its_query(shared: Coll
         assert samples.present[:, 0].all()
         assert as_set(samples.pairs[:, 1:][samples.present[:, 1:]]) <= negatives
     kept = keep.draw(np.random.default_rng(0))
-    assert not as_set(kept.pairs[kept.present]) & as_set(parts.forget)
+    assert not as_set(kept.pairs[kept.present]) & as_set(partition.forget)
 
 
 def run(collection: Collection, task: Task, student: TableRanker, method: BadTeacher, epochs: int) -> list[float]:
@@ -88,10 +88,10 @@ def run(collection: Collection, task: Task, student: TableRanker, method: BadTea
 
 
 def test_the_student_comes_to_rank_forget_pairs_as_the_untrained_do(shared: Collection) -> None:
-    parts = forgetting(shared, queries=[0, 1, 2])
+    partition = forgetting(shared, queries=[0, 1, 2])
     trained, untrained = random_table(shared, 0, values=4), random_table(shared, 1, values=4)
     student = copy.deepcopy(trained)
-    losses = run(shared, taught(shared, parts, trained, untrained), student, BadTeacher(), epochs=60)
+    losses = run(shared, taught(shared, partition, trained, untrained), student, BadTeacher(), epochs=60)
     assert losses[-1] < 0.1 * losses[0]
     change = (student.table - trained.table).detach()
     assert change[:3].abs().max() > 0.5
@@ -100,23 +100,23 @@ def test_the_student_comes_to_rank_forget_pairs_as_the_untrained_do(shared: Coll
 
 def test_to_disobey_is_to_move_away(shared: Collection) -> None:
     """At the outset student and teacher agree, and no way leads away faster than another: a nudge decides."""
-    parts = forgetting(shared, queries=[0, 1, 2])
+    partition = forgetting(shared, queries=[0, 1, 2])
     trained = random_table(shared, 0, values=4)
-    task, still = task_of(shared, parts, trained), copy.deepcopy(trained)
+    task, still = task_of(shared, partition, trained), copy.deepcopy(trained)
     assert run(shared, task, still, BadTeacher(teacher="disobey"), 1) == pytest.approx([0], abs=1e-6)
     nudged = copy.deepcopy(trained)
     with torch.no_grad():
-        nudged.table[parts.forget[:, 0], parts.forget[:, 1]] -= 0.1
+        nudged.table[partition.forget[:, 0], partition.forget[:, 1]] -= 0.1
     losses = run(shared, task, nudged, BadTeacher(teacher="disobey"), 30)
     assert losses[-1] < losses[0] < 0
     change = (nudged.table - trained.table).detach()
-    assert change[parts.forget[:, 0], parts.forget[:, 1]].mean() < -1
+    assert change[partition.forget[:, 0], partition.forget[:, 1]].mean() < -1
     assert change[3:].abs().max() < 0.2
 
 
 def test_the_losses_are_means_of_divergences(shared: Collection) -> None:
-    parts = forgetting(shared, queries=[0])
-    task = task_of(shared, parts, random_table(shared, 0))
+    partition = forgetting(shared, queries=[0])
+    task = task_of(shared, partition, random_table(shared, 0))
     two = torch.tensor([[0.0, 0.0], [5.0, 0.0]])
     present, zero = torch.ones(2, 2, dtype=torch.bool), torch.zeros(2, 2)
     for who, sign in (("disobey", -1), ("initial", 1)):
@@ -129,10 +129,10 @@ def test_the_losses_are_means_of_divergences(shared: Collection) -> None:
 
 def test_a_list_of_the_relevant_document_alone_teaches_nothing() -> None:
     collection = collection_of([Listed([0], [1]), Listed([1], [0]), Listed([0], [2])], 3)
-    parts = forgetting(collection, documents=[1])  # takes the only negative of query 0
+    partition = forgetting(collection, documents=[1])  # takes the only negative of query 0
     trained, student = random_table(collection, 0), random_table(collection, 1)
     method = BadTeacher(teacher="disobey")
-    run(collection, task_of(collection, parts, trained), student, method, 3)
+    run(collection, task_of(collection, partition, trained), student, method, 3)
     assert torch.isfinite(student.table).all()
     assert student.table[0, 0] == random_table(collection, 1).table[0, 0]
     assert student.table[2, 0] != random_table(collection, 1).table[2, 0]
@@ -156,12 +156,12 @@ def test_the_untrained_teacher_is_what_training_began_with(encoder: Path, dense:
     with torch.no_grad():
         for weight in trained.parameters():
             weight.mul_(1.5)
-    parts = forgetting(dense, queries=[0, 1])
-    workshop = Workshop.open(trained, dense, parts, "cpu")
-    task = workshop.task(trained, str(encoder), seed=5)
+    partition = forgetting(dense, queries=[0, 1])
+    workspace = Workspace.open(trained, dense, partition, "cpu")
+    task = workspace.task(trained, str(encoder), seed=5)
     pairs = dense.list_pairs(np.array([0, 1]))
     initial, random = (task.untrained(value).scores(pairs) for value in (False, True))
-    assert initial.tolist() == pytest.approx(workshop.scorer(fresh)(pairs).tolist(), abs=1e-5)
+    assert initial.tolist() == pytest.approx(workspace.scorer(fresh)(pairs).tolist(), abs=1e-5)
     assert not np.allclose(initial, task.teacher.scores(pairs))
     assert not np.allclose(initial, random)
     assert np.isfinite(random).all()

@@ -34,8 +34,8 @@ def shared() -> Collection:
     return collection_of(random_lists(4, queries=20, documents=30), 30)
 
 
-def plan(collection: Collection, parts: Partition, method: Cocol) -> list[Phase]:
-    return list(method.plan(task_of(collection, parts, random_table(collection, 0))))
+def plan(collection: Collection, partition: Partition, method: Cocol) -> list[Phase]:
+    return list(method.plan(task_of(collection, partition, random_table(collection, 0))))
 
 
 def draws(phase: Phase, times: int = 20) -> list[Samples]:
@@ -47,50 +47,50 @@ def role(samples: list[Samples], number: int) -> Pairs:
     return np.concatenate([one.pairs[one.present[:, number], number] for one in samples])
 
 
-def negatives_of(collection: Collection, parts: Partition) -> set[tuple[int, int]]:
+def negatives_of(collection: Collection, partition: Partition) -> set[tuple[int, int]]:
     listed = as_set(collection.negatives.pairs(np.arange(len(collection.queries))))
-    return {(query, document) for query, document in listed if document not in parts.documents}
+    return {(query, document) for query, document in listed if document not in partition.documents}
 
 
 @pytest.mark.parametrize("removal", REMOVALS)
 def test_a_forget_step_draws_five_roles(shared: Collection, removal: str) -> None:
-    parts = forgetting(shared, **REMOVALS[removal])
-    drawn = draws(plan(shared, parts, Cocol(least_steps=1))[0])
-    negatives = negatives_of(shared, parts)
+    partition = forgetting(shared, **REMOVALS[removal])
+    drawn = draws(plan(shared, partition, Cocol(least_steps=1))[0])
+    negatives = negatives_of(shared, partition)
     for samples in drawn:
-        assert samples.pairs.shape == (len(parts.forget), 5, 2)
-        assert samples.present.shape == (len(parts.forget), 5)
-        assert samples.pairs[:, PUSHED].tolist() == parts.forget.tolist()
+        assert samples.pairs.shape == (len(partition.forget), 5, 2)
+        assert samples.present.shape == (len(partition.forget), 5)
+        assert samples.pairs[:, PUSHED].tolist() == partition.forget.tolist()
         assert samples.present[:, [PUSHED, KEPT]].all()
         for pairs, present in zip(samples.pairs, samples.present, strict=True):
             pushed, partner, negative, kept, kept_negative = (tuple(pair) for pair in pairs.tolist())
-            partners = {pair for pair in as_set(parts.entangled) if pair[0] == pushed[0] or pair[1] == pushed[1]}
+            partners = {pair for pair in as_set(partition.entangled) if pair[0] == pushed[0] or pair[1] == pushed[1]}
             assert present[PARTNER] == bool(partners)
             assert not present[PARTNER] or partner in partners
             assert not present[NEGATIVE] or (negative[0] == pushed[0] and negative in negatives)
             assert not present[KEPT_NEGATIVE] or (kept_negative[0] == kept[0] and kept_negative in negatives)
-    assert as_set(role(drawn, KEPT)) <= as_set(parts.retain)
-    assert as_set(role(drawn, KEPT)) & as_set(parts.entangled)
-    assert as_set(role(drawn, KEPT)) & as_set(parts.disjoint)
+    assert as_set(role(drawn, KEPT)) <= as_set(partition.retain)
+    assert as_set(role(drawn, KEPT)) & as_set(partition.entangled)
+    assert as_set(role(drawn, KEPT)) & as_set(partition.disjoint)
 
 
 def test_draws_differ_by_generator_and_reach_all_there_is(shared: Collection) -> None:
-    parts = forgetting(shared, **REMOVALS["documents"])
-    phase = plan(shared, parts, Cocol())[0]
+    partition = forgetting(shared, **REMOVALS["documents"])
+    phase = plan(shared, partition, Cocol())[0]
     one, again, other = (phase.draw(np.random.default_rng(seed)) for seed in (0, 0, 1))
     assert np.array_equal(one.pairs, again.pairs)
     assert not np.array_equal(one.pairs, other.pairs)
     many = draws(phase, 100)
-    forget_queries = set(parts.forget[:, 0].tolist())
+    forget_queries = set(partition.forget[:, 0].tolist())
     reached = as_set(role(many, NEGATIVE))
-    assert reached == {pair for pair in negatives_of(shared, parts) if pair[0] in forget_queries}
-    assert as_set(role(many, KEPT)) == as_set(parts.retain)
+    assert reached == {pair for pair in negatives_of(shared, partition) if pair[0] in forget_queries}
+    assert as_set(role(many, KEPT)) == as_set(partition.retain)
 
 
 def test_the_teacher_sees_what_is_drawn(shared: Collection) -> None:
-    parts = forgetting(shared, **REMOVALS["queries"])
+    partition = forgetting(shared, **REMOVALS["queries"])
     ranker = random_table(shared, 0)
-    for phase in Cocol().plan(task_of(shared, parts, ranker)):
+    for phase in Cocol().plan(task_of(shared, partition, ranker)):
         samples = phase.draw(np.random.default_rng(0))
         assert samples.teacher is not None
         drawn = samples.pairs[samples.present]
@@ -102,50 +102,50 @@ def test_the_teacher_sees_what_is_drawn(shared: Collection) -> None:
 
 @pytest.mark.parametrize("removal", REMOVALS)
 def test_the_second_phase_holds_disjoint_pairs(shared: Collection, removal: str) -> None:
-    parts = forgetting(shared, **REMOVALS[removal])
-    _, hold = plan(shared, parts, Cocol(held_an_epoch=ALL))
+    partition = forgetting(shared, **REMOVALS[removal])
+    _, hold = plan(shared, partition, Cocol(held_an_epoch=ALL))
     for samples in draws(hold):
-        assert samples.pairs.shape == (len(parts.disjoint), 2, 2)
-        assert sorted(samples.pairs[:, 0].tolist()) == sorted(parts.disjoint.tolist())
+        assert samples.pairs.shape == (len(partition.disjoint), 2, 2)
+        assert sorted(samples.pairs[:, 0].tolist()) == sorted(partition.disjoint.tolist())
         here = samples.present[:, 1]
         assert samples.present[:, 0].all()
         assert samples.pairs[here, 1, 0].tolist() == samples.pairs[here, 0, 0].tolist()
-        assert as_set(samples.pairs[here, 1]) <= negatives_of(shared, parts)
+        assert as_set(samples.pairs[here, 1]) <= negatives_of(shared, partition)
 
 
 def test_an_epoch_holds_as_many_disjoint_pairs_as_it_forgets_and_other_ones_each_time(
     shared: Collection,
 ) -> None:
-    parts = forgetting(shared, **REMOVALS["queries"])
+    partition = forgetting(shared, **REMOVALS["queries"])
     few, twice = Cocol(least_steps=1), Cocol(least_steps=1, held_an_epoch=2)
-    assert len(parts.disjoint) > 2 * len(parts.forget)
-    for method, held in ((few, len(parts.forget)), (twice, 2 * len(parts.forget))):
-        _, hold = plan(shared, parts, method)
+    assert len(partition.disjoint) > 2 * len(partition.forget)
+    for method, held in ((few, len(partition.forget)), (twice, 2 * len(partition.forget))):
+        _, hold = plan(shared, partition, method)
         drawn = [as_set(samples.pairs[:, 0]) for samples in draws(hold)]
         assert {len(pairs) for pairs in drawn} == {hold.size} == {held}
         assert len(set(map(frozenset, drawn))) > 1
-    _, hold = plan(shared, parts, Cocol(held_an_epoch=ALL))
-    assert hold.size == len(parts.disjoint)
+    _, hold = plan(shared, partition, Cocol(held_an_epoch=ALL))
+    assert hold.size == len(partition.disjoint)
 
 
 def test_no_test_query_is_ever_drawn(shared: Collection) -> None:
-    parts = forgetting(shared, **REMOVALS["documents"])
+    partition = forgetting(shared, **REMOVALS["documents"])
     tests = set(shared.test_queries.tolist())
-    for phase in plan(shared, parts, Cocol()):
+    for phase in plan(shared, partition, Cocol()):
         for samples in draws(phase, 5):
             assert not tests & set(samples.pairs[samples.present][:, 0].tolist())
 
 
 def test_the_papers_anchors_are_partners_alone(shared: Collection) -> None:
-    parts = forgetting(shared, **REMOVALS["documents"])
-    forget, hold = plan(shared, parts, Cocol(anchors="paper", least_steps=1))
+    partition = forgetting(shared, **REMOVALS["documents"])
+    forget, hold = plan(shared, partition, Cocol(anchors="paper", least_steps=1))
     assert (forget.name, hold.name) == ("forget", "hold")
-    assert draws(forget, 1)[0].pairs.shape == (len(parts.forget), 2, 2)
+    assert draws(forget, 1)[0].pairs.shape == (len(partition.forget), 2, 2)
 
 
 def test_joint_has_one_phase_and_needs_wide_anchors(shared: Collection) -> None:
-    parts = forgetting(shared, **REMOVALS["documents"])
-    assert [phase.name for phase in plan(shared, parts, Cocol(phases="joint"))] == ["forget"]
+    partition = forgetting(shared, **REMOVALS["documents"])
+    assert [phase.name for phase in plan(shared, partition, Cocol(phases="joint"))] == ["forget"]
     with pytest.raises(UnrankError, match="phases=joint needs anchors=wide"):
         Cocol(phases="joint", anchors="paper")
     with pytest.raises(UnrankError, match="phases=joint needs anchors=wide"):
@@ -154,32 +154,32 @@ def test_joint_has_one_phase_and_needs_wide_anchors(shared: Collection) -> None:
 
 @pytest.mark.parametrize("removal", REMOVALS)
 def test_without_the_entangled(shared: Collection, removal: str) -> None:
-    parts = forgetting(shared, **REMOVALS[removal])
-    forget, _ = plan(shared, parts, Cocol(without_entangled=True))
+    partition = forgetting(shared, **REMOVALS[removal])
+    forget, _ = plan(shared, partition, Cocol(without_entangled=True))
     drawn = draws(forget)
     assert len(role(drawn, PARTNER)) == 0
-    assert as_set(role(drawn, KEPT)) == as_set(parts.disjoint)
+    assert as_set(role(drawn, KEPT)) == as_set(partition.disjoint)
 
 
 @pytest.mark.parametrize("removal", REMOVALS)
 def test_without_the_disjoint(shared: Collection, removal: str) -> None:
-    parts = forgetting(shared, **REMOVALS[removal])
-    phases = plan(shared, parts, Cocol(without_disjoint=True))
+    partition = forgetting(shared, **REMOVALS[removal])
+    phases = plan(shared, partition, Cocol(without_disjoint=True))
     assert [phase.name for phase in phases] == ["forget"]
-    assert as_set(role(draws(phases[0]), KEPT)) <= as_set(parts.entangled)
+    assert as_set(role(draws(phases[0]), KEPT)) <= as_set(partition.entangled)
     assert len(role(draws(phases[0]), PARTNER)) > 0
-    both = plan(shared, parts, Cocol(without_disjoint=True, without_entangled=True))
+    both = plan(shared, partition, Cocol(without_disjoint=True, without_entangled=True))
     samples = draws(both[0], 1)[0]
     assert not samples.present[:, [PARTNER, KEPT, KEPT_NEGATIVE]].any()
-    assert np.isfinite(run(shared, parts, Cocol(without_disjoint=True, without_entangled=True))[1].losses["forget"])
+    assert np.isfinite(run(shared, partition, Cocol(without_disjoint=True, without_entangled=True))[1].losses["forget"])
 
 
-def run(collection: Collection, parts: Partition, method: Cocol, epochs: int = 1) -> tuple[TableRanker, Stretch]:
+def run(collection: Collection, partition: Partition, method: Cocol, epochs: int = 1) -> tuple[TableRanker, Stretch]:
     original = random_table(collection, 0)
     student = copy.deepcopy(original)
     store = TokenStore(student, collection)
     schedule = Schedule(epochs, 5.0)
-    phases = method.plan(task_of(collection, parts, original))
+    phases = method.plan(task_of(collection, partition, original))
     return student, list(fit(student, phases, schedule, store, Runtime.on("cpu")))[-1]
 
 
@@ -196,16 +196,16 @@ ODD = {
 def test_odd_removals_work(odd: str, scale: Any) -> None:
     lists, marked = ODD[odd]
     collection = collection_of(lists, 4)
-    parts = split_pairs(collection.pairs, np.array(marked))
-    student, epoch = run(collection, parts, Cocol(scale=scale))
+    partition = split_pairs(collection.pairs, np.array(marked))
+    student, epoch = run(collection, partition, Cocol(scale=scale))
     assert torch.isfinite(student.table).all()
     assert all(np.isfinite(loss) for loss in epoch.losses.values())
 
 
 def test_a_removed_document_that_was_the_only_negative_leaves_none() -> None:
     collection = collection_of([Listed([0], [1]), Listed([1], [0]), Listed([0], [2])], 3)
-    parts = forgetting(collection, documents=[1])
-    forget, _ = plan(collection, parts, Cocol())
+    partition = forgetting(collection, documents=[1])
+    forget, _ = plan(collection, partition, Cocol())
     drawn = draws(forget)
     assert as_set(role(drawn, NEGATIVE)) == {(1, 0)}
     assert as_set(role(drawn, KEPT)) == {(0, 0), (2, 0)}
@@ -213,13 +213,13 @@ def test_a_removed_document_that_was_the_only_negative_leaves_none() -> None:
 
 
 def test_forgotten_pairs_fall_and_the_rest_stays(shared: Collection) -> None:
-    parts = forgetting(shared, **REMOVALS["documents"])
+    partition = forgetting(shared, **REMOVALS["documents"])
     original = random_table(shared, 0)
-    student, _ = run(shared, parts, Cocol(batch=8), epochs=12)
+    student, _ = run(shared, partition, Cocol(batch=8), epochs=12)
     moved = (student.table - original.table).detach()
-    fallen = moved[parts.forget[:, 0], parts.forget[:, 1]]
+    fallen = moved[partition.forget[:, 0], partition.forget[:, 1]]
     assert fallen.min() < -100 and fallen.max() <= 0  # those that are the lowest of their list have nowhere to fall
-    assert moved[parts.retain[:, 0], parts.retain[:, 1]].abs().mean() < 15
+    assert moved[partition.retain[:, 0], partition.retain[:, 1]].abs().mean() < 15
 
 
 @pytest.mark.parametrize(
@@ -283,15 +283,15 @@ def test_all_settings_are_known_by_type() -> None:
 @pytest.mark.parametrize("held", [1, 2, 4])
 def test_more_kept_pairs_may_be_held(shared: Collection, held: int) -> None:
     """Two more roles for each: a kept pair, and a negative of its query."""
-    parts = forgetting(shared, **REMOVALS["documents"])
-    phase = plan(shared, parts, Cocol(held=held, least_steps=1))[0]
+    partition = forgetting(shared, **REMOVALS["documents"])
+    phase = plan(shared, partition, Cocol(held=held, least_steps=1))[0]
     [samples] = draws(phase, 1)
-    assert samples.pairs.shape == (len(parts.forget), 3 + 2 * held, 2)
+    assert samples.pairs.shape == (len(partition.forget), 3 + 2 * held, 2)
     for number in range(held):
         kept, negative = samples.pairs[:, 3 + 2 * number], samples.pairs[:, 4 + 2 * number]
         has = samples.present[:, 4 + 2 * number]
-        assert as_set(kept) <= as_set(parts.retain)
-        assert as_set(negative[has]) <= negatives_of(shared, parts)
+        assert as_set(kept) <= as_set(partition.retain)
+        assert as_set(negative[has]) <= negatives_of(shared, partition)
         assert kept[has, 0].tolist() == negative[has, 0].tolist()
     if held > 1:
         assert samples.pairs[:, 3].tolist() != samples.pairs[:, 5].tolist()
@@ -322,46 +322,46 @@ def places(samples: Samples, number: int) -> dict[str, Any]:
 
 def test_what_was_forgotten_before_is_held_where_it_is(shared: Collection) -> None:
     """Beside all other pairs and with a negative, in both phases, whatever the ablation leaves out."""
-    parts, ranker = after_requests(shared, risen=[]), random_table(shared, 0)
-    task = task_of(shared, parts, ranker)
+    partition, ranker = after_requests(shared, risen=[]), random_table(shared, 0)
+    task = task_of(shared, partition, ranker)
     for phase, earlier in zip(Cocol().plan(task), (EARLIER, 2), strict=True):
         for samples in draws(phase, 3):
-            assert as_set(samples.pairs[:, earlier]) == as_set(parts.earlier)
+            assert as_set(samples.pairs[:, earlier]) == as_set(partition.earlier)
             assert samples.present[:, earlier].all() and samples.pairs.shape[1] == earlier + 2
             place = places(samples, earlier)["score"]
             assert place.tolist() == task.teacher.scores(samples.pairs[:, earlier]).tolist()
-        assert as_set(role(draws(phase), earlier + 1)) <= negatives_of(shared, parts)
-    drawn = draws(plan(shared, parts, Cocol())[0])
-    assert not as_set(role(drawn, KEPT)) & as_set(parts.earlier)
-    [alone] = plan(shared, parts, Cocol(without_entangled=True, without_disjoint=True))
+        assert as_set(role(draws(phase), earlier + 1)) <= negatives_of(shared, partition)
+    drawn = draws(plan(shared, partition, Cocol())[0])
+    assert not as_set(role(drawn, KEPT)) & as_set(partition.earlier)
+    [alone] = plan(shared, partition, Cocol(without_entangled=True, without_disjoint=True))
     assert len(role(draws(alone), KEPT)) == 0
-    assert as_set(role(draws(alone), EARLIER)) == as_set(parts.earlier)
-    for phase in plan(shared, parts, Cocol(anchors="paper")):
-        assert not as_set(draws(phase, 1)[0].pairs) & as_set(parts.earlier)
+    assert as_set(role(draws(alone), EARLIER)) == as_set(partition.earlier)
+    for phase in plan(shared, partition, Cocol(anchors="paper")):
+        assert not as_set(draws(phase, 1)[0].pairs) & as_set(partition.earlier)
 
 
 def test_what_has_risen_falls_again(shared: Collection) -> None:
     """As often as a pair that is forgotten now, and in the phase that forgets alone."""
-    parts = after_requests(shared, risen=[4])
-    forget, hold = plan(shared, parts, Cocol())
+    partition = after_requests(shared, risen=[4])
+    forget, hold = plan(shared, partition, Cocol())
     drawn, fell = draws(forget), 0
     for samples in drawn:
-        risen = np.isin(samples.pairs[:, EARLIER, 0], parts.risen[:, 0])
+        risen = np.isin(samples.pairs[:, EARLIER, 0], partition.risen[:, 0])
         place = places(samples, EARLIER)
         assert (place["score"][risen] == place["low"][risen]).all()
         assert (place["score"][~risen] > place["low"][~risen]).any()
         fell += int(np.count_nonzero(risen))
-    assert as_set(role(drawn, EARLIER)) == as_set(parts.earlier) | as_set(parts.risen)
-    expected = min(0.5, len(parts.risen) / max(Cocol().least_steps, len(parts.forget)))
+    assert as_set(role(drawn, EARLIER)) == as_set(partition.earlier) | as_set(partition.risen)
+    expected = min(0.5, len(partition.risen) / max(Cocol().least_steps, len(partition.forget)))
     assert fell / sum(map(len, drawn)) == pytest.approx(expected, abs=0.05)
-    assert as_set(role(draws(hold), 2)) == as_set(parts.earlier)
+    assert as_set(role(draws(hold), 2)) == as_set(partition.earlier)
 
 
 def test_all_that_was_forgotten_before_may_have_risen(shared: Collection) -> None:
-    parts = after_requests(shared, risen=[2, 3, 4])
-    forget, hold = plan(shared, parts, Cocol())
+    partition = after_requests(shared, risen=[2, 3, 4])
+    forget, hold = plan(shared, partition, Cocol())
     [samples] = draws(forget, 1)
-    assert as_set(samples.pairs[:, EARLIER]) == as_set(parts.risen)
+    assert as_set(samples.pairs[:, EARLIER]) == as_set(partition.risen)
     place = places(samples, EARLIER)
     assert (place["score"] == place["low"]).all()
     assert draws(hold, 1)[0].pairs.shape[1] == 2
@@ -408,21 +408,23 @@ def test_after_an_earlier_request_an_epoch_holds_more(shared: Collection) -> Non
     """However small the request; as many as the teacher knows."""
     first, again = forgetting(shared, queries=[0, 1]), after_requests(shared, risen=[])
     once, later, printed = (
-        plan(shared, replace(parts, disjoint=np.resize(parts.disjoint, (3 * LEAST_KNOWN, 2))), method)[1].size
-        for parts, method in ((first, Cocol()), (again, Cocol()), (again, Cocol(anchors="paper")))
+        plan(shared, replace(partition, disjoint=np.resize(partition.disjoint, (3 * LEAST_KNOWN, 2))), method)[1].size
+        for partition, method in ((first, Cocol()), (again, Cocol()), (again, Cocol(anchors="paper")))
     )
     assert later == LEAST_KNOWN > once == printed
 
 
 def test_as_printed_every_disjoint_pair_is_held(shared: Collection) -> None:
     """Even where few are forgotten of many; in steps as large as those that forget."""
-    parts = forgetting(shared, queries=[0])
-    many = replace(parts, disjoint=np.repeat(parts.disjoint, 1 + 3 * LEAST_KNOWN // len(parts.disjoint), axis=0))
+    partition = forgetting(shared, queries=[0])
+    many = replace(
+        partition, disjoint=np.repeat(partition.disjoint, 1 + 3 * LEAST_KNOWN // len(partition.disjoint), axis=0)
+    )
     paper = make_method("cocol", preset="paper")
     assert isinstance(paper, Cocol)
     forget, hold = plan(shared, many, paper)
     assert hold.size == len(many.disjoint) > 2 * LEAST_KNOWN
-    assert hold.batch == forget.batch == forget.size == len(parts.forget)
+    assert hold.batch == forget.batch == forget.size == len(partition.forget)
 
 
 @pytest.mark.parametrize(
@@ -439,8 +441,8 @@ def test_as_printed_every_disjoint_pair_is_held(shared: Collection) -> None:
 def test_a_small_request_takes_smaller_steps_and_no_fewer_and_holds_as_much_in_each(
     shared: Collection, pairs: int, samples: int, batch: int, rows: int, steps: int
 ) -> None:
-    parts = forgetting(shared, queries=[0])
-    request = replace(parts, forget=np.resize(parts.forget, (pairs, 2)))
+    partition = forgetting(shared, queries=[0])
+    request = replace(partition, forget=np.resize(partition.forget, (pairs, 2)))
     forget, hold = plan(shared, request, Cocol())
     assert (forget.size, forget.batch) == (rows * samples, rows * batch)
     assert -(-forget.size // forget.batch) == steps and hold.batch == 2 * forget.batch

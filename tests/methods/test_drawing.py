@@ -46,9 +46,9 @@ def test_whether_a_negative_is_left() -> None:
 def test_a_small_request_holds_a_bounded_share_of_the_rest() -> None:
     queries = 2 * LEAST_KNOWN
     collection = collection_of([Listed([row], [row + 1]) for row in range(queries)], queries + 1)
-    parts = forgetting(collection, queries=[3])
+    partition = forgetting(collection, queries=[3])
     ranker = random_table(collection, 0)
-    task = task_of(collection, parts, ranker)
+    task = task_of(collection, partition, ranker)
     forget, hold = Cocol().plan(task)
     assert forget.size == hold.size == Cocol().least_steps ** 2 < LEAST_KNOWN
     assert not ranker.asked  # a plan is for free
@@ -59,10 +59,10 @@ def test_a_small_request_holds_a_bounded_share_of_the_rest() -> None:
         phase.draw(np.random.default_rng(0))
     assert len(ranker.asked) == before
     held = task.holding(50)
-    assert len(held.parts.disjoint) == 50
-    assert as_set(held.parts.disjoint) <= as_set(parts.disjoint)
-    assert (task.holding(50).parts.disjoint == held.parts.disjoint).all()
-    assert task.holding(len(parts.disjoint)) is task
+    assert len(held.partition.disjoint) == 50
+    assert as_set(held.partition.disjoint) <= as_set(partition.disjoint)
+    assert (task.holding(50).partition.disjoint == held.partition.disjoint).all()
+    assert task.holding(len(partition.disjoint)) is task
 
 
 def test_thinned_negatives_are_spread_over_the_list_and_none_of_them_is_removed() -> None:
@@ -81,25 +81,25 @@ def test_thinned_negatives_are_spread_over_the_list_and_none_of_them_is_removed(
 
 def test_a_glance_asks_the_teacher_for_no_more_than_may_be_drawn() -> None:
     collection = collection_of([Listed([row], range(10, 110)) for row in range(6)], 110)
-    parts = forgetting(collection, queries=[0])
+    partition = forgetting(collection, queries=[0])
     ranker = random_table(collection, 0)
-    task = task_of(collection, parts, ranker).glancing(5)
-    view = task.teacher(parts.retain)
-    assert len(ranker.asked) == len(parts.retain) * (1 + 5)
-    for (query, _), low, span in zip(parts.retain.tolist(), view.low, view.span, strict=True):
+    task = task_of(collection, partition, ranker).glancing(5)
+    view = task.teacher(partition.retain)
+    assert len(ranker.asked) == len(partition.retain) * (1 + 5)
+    for (query, _), low, span in zip(partition.retain.tolist(), view.low, view.span, strict=True):
         mine = [ranker.table[pair].item() for pair in ranker.asked if pair[0] == query]
         assert (low, span) == (min(mine), pytest.approx(max(mine) - min(mine)))
-    drawn, _ = task.negatives.draw(parts.retain[:, 0], np.random.default_rng(0))
+    drawn, _ = task.negatives.draw(partition.retain[:, 0], np.random.default_rng(0))
     task.teacher(drawn)
-    assert len(ranker.asked) == len(parts.retain) * (1 + 5)
+    assert len(ranker.asked) == len(partition.retain) * (1 + 5)
 
 
 @pytest.mark.parametrize("method", [BadTeacher(teacher="disobey"), Cocol(without_disjoint=True)])
 def test_what_was_prepared_needs_no_more_questions(method: Method) -> None:
     collection = collection_of([Listed([row], range(10, 110)) for row in range(6)], 110)
-    parts = forgetting(collection, queries=[0])
+    partition = forgetting(collection, queries=[0])
     ranker = random_table(collection, 0)
-    task = task_of(collection, parts, ranker)
+    task = task_of(collection, partition, ranker)
     method.prepare(task)
     asked = {query for query, _ in ranker.asked}
     assert asked == ({0} if isinstance(method, Cocol) else set(range(6)))

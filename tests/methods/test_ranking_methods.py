@@ -32,28 +32,30 @@ def shared() -> Collection:
 
 
 @pytest.fixture(params=REMOVALS)
-def parts(request: pytest.FixtureRequest, shared: Collection) -> Partition:
+def partition(request: pytest.FixtureRequest, shared: Collection) -> Partition:
     return forgetting(shared, **REMOVALS[request.param])
 
 
-def drawn(collection: Collection, parts: Partition, method: Method, seed: int = 0) -> Samples:
-    [phase] = method.plan(task_of(collection, parts, random_table(collection, 0)))
+def drawn(collection: Collection, partition: Partition, method: Method, seed: int = 0) -> Samples:
+    [phase] = method.plan(task_of(collection, partition, random_table(collection, 0)))
     samples = phase.draw(np.random.default_rng(seed))
     assert samples.present.all()
     assert len(samples) <= phase.size
     return samples
 
 
-def negatives_of(collection: Collection, parts: Partition) -> set[tuple[int, int]]:
+def negatives_of(collection: Collection, partition: Partition) -> set[tuple[int, int]]:
     listed = as_set(collection.negatives.pairs(collection.training_queries))
-    return {(query, document) for query, document in listed if document not in parts.documents}
+    return {(query, document) for query, document in listed if document not in partition.documents}
 
 
-def run(collection: Collection, parts: Partition, method: Method, epochs: int = 1) -> tuple[TableRanker, TableRanker]:
+def run(
+    collection: Collection, partition: Partition, method: Method, epochs: int = 1
+) -> tuple[TableRanker, TableRanker]:
     """The original and the student, whose scores are the weights themselves."""
     original = random_table(collection, 0, values=3)
     student = copy.deepcopy(original)
-    phases = method.plan(task_of(collection, parts, original))
+    phases = method.plan(task_of(collection, partition, original))
     for _ in fit(student, phases, Schedule(epochs, 0.1), TokenStore(student, collection), Runtime.on("cpu")):
         pass
     return original, student
@@ -65,16 +67,16 @@ def scored(*rows: tuple[float, float]) -> tuple[Scored, Tensor]:
     return Scored.of(Samples(np.zeros((len(rows), 2, 2), np.int64), np.ones((len(rows), 2), bool)), scores), scores
 
 
-def test_finetune_never_touches_a_forget_pair(shared: Collection, parts: Partition) -> None:
+def test_finetune_never_touches_a_forget_pair(shared: Collection, partition: Partition) -> None:
     for seed in range(10):
-        samples = drawn(shared, parts, Finetune(negatives=3), seed)
-        assert sorted(samples.pairs[:, 0].tolist()) == sorted(3 * parts.retain.tolist())
-        assert not as_set(samples.pairs) & as_set(parts.forget)
-        assert as_set(samples.pairs[:, 1]) <= negatives_of(shared, parts)
-    original, student = run(shared, parts, Finetune(), epochs=5)
+        samples = drawn(shared, partition, Finetune(negatives=3), seed)
+        assert sorted(samples.pairs[:, 0].tolist()) == sorted(3 * partition.retain.tolist())
+        assert not as_set(samples.pairs) & as_set(partition.forget)
+        assert as_set(samples.pairs[:, 1]) <= negatives_of(shared, partition)
+    original, student = run(shared, partition, Finetune(), epochs=5)
     touched = student.table != original.table
     assert touched.any()
-    assert not touched[parts.forget[:, 0], parts.forget[:, 1]].any()
+    assert not touched[partition.forget[:, 0], partition.forget[:, 1]].any()
     assert not touched[shared.test_queries].any()
 
 
@@ -85,44 +87,44 @@ def test_finetune_goes_on_from_the_original() -> None:
 
 @pytest.mark.parametrize("forget_only", [False, True])
 def test_amnesiac_turns_the_forget_pairs_round_and_leaves_the_entangled_as_they_were(
-    shared: Collection, parts: Partition, forget_only: bool
+    shared: Collection, partition: Partition, forget_only: bool
 ) -> None:
-    samples = drawn(shared, parts, Amnesiac(negatives=3, forget_only=forget_only))
+    samples = drawn(shared, partition, Amnesiac(negatives=3, forget_only=forget_only))
     better, worse = samples.pairs[:, 0], samples.pairs[:, 1]
     assert better[:, 0].tolist() == worse[:, 0].tolist()
-    kept = np.isin(shared.pair_keys(better), shared.pair_keys(parts.entangled))
-    assert sorted(worse[~kept].tolist()) == sorted(3 * parts.forget.tolist())
-    assert as_set(better[~kept]) <= negatives_of(shared, parts)
-    assert sorted(better[kept].tolist()) == ([] if forget_only else sorted(3 * parts.entangled.tolist()))
-    assert as_set(worse[kept]) <= negatives_of(shared, parts)
-    assert not as_set(samples.pairs) & as_set(parts.disjoint)
+    kept = np.isin(shared.pair_keys(better), shared.pair_keys(partition.entangled))
+    assert sorted(worse[~kept].tolist()) == sorted(3 * partition.forget.tolist())
+    assert as_set(better[~kept]) <= negatives_of(shared, partition)
+    assert sorted(better[kept].tolist()) == ([] if forget_only else sorted(3 * partition.entangled.tolist()))
+    assert as_set(worse[kept]) <= negatives_of(shared, partition)
+    assert not as_set(samples.pairs) & as_set(partition.disjoint)
 
 
-def test_amnesiac_pulls_the_forget_pairs_below_their_negatives(shared: Collection, parts: Partition) -> None:
-    original, student = run(shared, parts, Amnesiac(), epochs=30)
-    rows = parts.forget[:, 0], parts.forget[:, 1]
+def test_amnesiac_pulls_the_forget_pairs_below_their_negatives(shared: Collection, partition: Partition) -> None:
+    original, student = run(shared, partition, Amnesiac(), epochs=30)
+    rows = partition.forget[:, 0], partition.forget[:, 1]
     change = (student.table - original.table).detach()
     assert change[rows].mean() < -0.5
     assert change[rows].max() <= 0
-    assert change[parts.entangled[:, 0], parts.entangled[:, 1]].min() >= 0
+    assert change[partition.entangled[:, 0], partition.entangled[:, 1]].min() >= 0
 
 
 @pytest.mark.parametrize("method", [Amnesiac(), NegGrad()], ids=lambda method: method.name)
 def test_the_size_is_what_is_drawn(shared: Collection, method: Amnesiac | NegGrad) -> None:
-    parts = forgetting(shared, queries=[0, 1])
-    [phase] = method.plan(task_of(shared, parts, random_table(shared, 0)))
+    partition = forgetting(shared, queries=[0, 1])
+    [phase] = method.plan(task_of(shared, partition, random_table(shared, 0)))
     assert len(phase.draw(np.random.default_rng(0))) == phase.size
 
 
-def test_neggrad_draws_forget_pairs_alone(shared: Collection, parts: Partition) -> None:
-    samples = drawn(shared, parts, NegGrad(negatives=2))
-    assert sorted(samples.pairs[:, 0].tolist()) == sorted(2 * parts.forget.tolist())
-    assert as_set(samples.pairs[:, 1]) <= negatives_of(shared, parts)
+def test_neggrad_draws_forget_pairs_alone(shared: Collection, partition: Partition) -> None:
+    samples = drawn(shared, partition, NegGrad(negatives=2))
+    assert sorted(samples.pairs[:, 0].tolist()) == sorted(2 * partition.forget.tolist())
+    assert as_set(samples.pairs[:, 1]) <= negatives_of(shared, partition)
 
 
-def test_neggrad_raises_the_ranking_loss_of_the_forget_pairs(shared: Collection, parts: Partition) -> None:
-    original, student = run(shared, parts, NegGrad(), epochs=10)
-    pairs = drawn(shared, parts, NegGrad()).pairs
+def test_neggrad_raises_the_ranking_loss_of_the_forget_pairs(shared: Collection, partition: Partition) -> None:
+    original, student = run(shared, partition, NegGrad(), epochs=10)
+    pairs = drawn(shared, partition, NegGrad()).pairs
 
     def loss(ranker: TableRanker) -> float:
         scores = ranker.table[torch.from_numpy(pairs[..., 0]), torch.from_numpy(pairs[..., 1])]
@@ -130,7 +132,7 @@ def test_neggrad_raises_the_ranking_loss_of_the_forget_pairs(shared: Collection,
 
     assert loss(student) > loss(original) + 1
     moved = {(int(query), int(document)) for query, document in (student.table != original.table).nonzero().tolist()}
-    assert moved <= as_set(parts.forget) | negatives_of(shared, parts)
+    assert moved <= as_set(partition.forget) | negatives_of(shared, partition)
 
 
 def test_a_hinge_has_no_gradient_where_a_pair_is_learned(shared: Collection) -> None:

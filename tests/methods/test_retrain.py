@@ -22,31 +22,31 @@ def shared() -> Collection:
     return collection_of(random_lists(4), 14)
 
 
-def phase_of(collection: Collection, parts: Partition, method: Retrain) -> Phase:
-    [phase] = method.plan(task_of(collection, parts, random_table(collection, 0)))
+def phase_of(collection: Collection, partition: Partition, method: Retrain) -> Phase:
+    [phase] = method.plan(task_of(collection, partition, random_table(collection, 0)))
     return phase
 
 
 @pytest.mark.parametrize("removal", REMOVALS)
 def test_every_kept_pair_so_many_times_each_with_a_negative_of_its_query(shared: Collection, removal: str) -> None:
-    parts = forgetting(shared, **REMOVALS[removal])
+    partition = forgetting(shared, **REMOVALS[removal])
     negatives = as_set(shared.negatives.pairs(shared.training_queries))
     for seed in range(10):
-        samples = phase_of(shared, parts, Retrain(negatives=3)).draw(np.random.default_rng(seed))
+        samples = phase_of(shared, partition, Retrain(negatives=3)).draw(np.random.default_rng(seed))
         positive, negative = samples.pairs[:, 0], samples.pairs[:, 1]
-        assert samples.pairs.shape == (3 * len(parts.retain), 2, 2)
+        assert samples.pairs.shape == (3 * len(partition.retain), 2, 2)
         assert samples.present.all()
         assert samples.teacher is None
-        assert sorted(positive.tolist()) == sorted(3 * parts.retain.tolist())
+        assert sorted(positive.tolist()) == sorted(3 * partition.retain.tolist())
         assert positive[:, 0].tolist() == negative[:, 0].tolist()
         assert as_set(negative) <= negatives
-        assert not np.isin(negative[:, 1], parts.documents).any()
-        assert not as_set(samples.pairs) & as_set(parts.forget)
+        assert not np.isin(negative[:, 1], partition.documents).any()
+        assert not as_set(samples.pairs) & as_set(partition.forget)
 
 
 def test_negatives_are_fresh_each_time(shared: Collection) -> None:
-    parts = forgetting(shared, queries=[0])
-    phase = phase_of(shared, parts, Retrain())
+    partition = forgetting(shared, queries=[0])
+    phase = phase_of(shared, partition, Retrain())
     one, again, other = (phase.draw(np.random.default_rng(seed)).pairs for seed in (0, 0, 1))
     assert np.array_equal(one, again)
     assert not np.array_equal(one, other)
@@ -61,8 +61,8 @@ def test_with_nothing_removed_it_is_training(shared: Collection) -> None:
 
 def test_a_pair_without_a_negative_teaches_nothing() -> None:
     collection = collection_of([Listed([0], [1]), Listed([0], [2]), Listed([1]), Listed([2], [1])], 3)
-    parts = forgetting(collection, documents=[1])
-    samples = phase_of(collection, parts, Retrain()).draw(np.random.default_rng(0))
+    partition = forgetting(collection, documents=[1])
+    samples = phase_of(collection, partition, Retrain()).draw(np.random.default_rng(0))
     assert as_set(samples.pairs[:, 0]) == {(1, 0)}
     assert as_set(samples.pairs[:, 1]) == {(1, 2)}
 

@@ -44,10 +44,10 @@ def test_importance_by_hand() -> None:
     collection = collection_of([Listed([0], [1]), Listed([1], [2]), Listed([2], [0], test=True)], 3)
     table = [[2.0, 0.0, 0.0], [0.0, 0.5, 1.0], [0.0, 0.0, 0.0]]
     ranker = TableRanker(table)
-    parts = forgetting(collection, queries=[0])
+    partition = forgetting(collection, queries=[0])
     of_forget, of_all = (
         squared_gradients(ranker, phase, 0, TokenStore(ranker, collection), Runtime.on("cpu"))["table"]
-        for phase in SelectiveDampening().plan(task_of(collection, parts, ranker))
+        for phase in SelectiveDampening().plan(task_of(collection, partition, ranker))
     )
     first, second = (1 / (1 + np.exp(-gap)) for gap in (1 - 2.0, 1 - 0.5 + 1.0))
     assert of_forget.tolist() == [pytest.approx([first**2, first**2, 0]), [0, 0, 0], [0, 0, 0]]
@@ -60,11 +60,11 @@ def test_importance_by_hand() -> None:
 def test_batches_of_sixteen_and_the_mean_over_them() -> None:
     collection = collection_of(random_lists(4, queries=40, documents=30), 30)
     ranker = random_table(collection, 0, values=3)
-    parts = forgetting(collection, queries=list(range(20)))
-    forget_phase, whole = SelectiveDampening().plan(task_of(collection, parts, ranker))
+    partition = forgetting(collection, queries=list(range(20)))
+    forget_phase, whole = SelectiveDampening().plan(task_of(collection, partition, ranker))
     assert (forget_phase.batch, whole.batch) == (16, 16)
     samples = forget_phase.draw(np.random.default_rng(0))
-    assert as_set(samples.pairs[:, 0]) == as_set(parts.forget)
+    assert as_set(samples.pairs[:, 0]) == as_set(partition.forget)
     assert as_set(whole.draw(np.random.default_rng(0)).pairs[:, 0]) == as_set(collection.pairs)
 
     generator = np.random.default_rng(3)
@@ -89,14 +89,14 @@ def test_only_what_matters_more_to_the_forget_pairs_is_dampened_and_no_target_is
     ranker = random_table(collection, 0)
     with torch.no_grad():
         ranker.table.add_(1.0)
-    parts = forgetting(collection, queries=[0, 1])
+    partition = forgetting(collection, queries=[0, 1])
     removal = Removal(queries=["q0", "q1"])
     result = forget(ranker, collection, removal, method=SelectiveDampening(), target=0.5, device="cpu", known=TIMED)
     assert isinstance(result.ranker, TableRanker)
     changed = as_set(torch.nonzero(result.ranker.table != ranker.table).numpy())
     assert changed
     assert {query for query, _ in changed} <= {0, 1}
-    assert not changed & as_set(parts.retain)
+    assert not changed & as_set(partition.retain)
     record = result.record
     assert (record.reached, result.reached, record.landing, record.epochs) == (None, True, None, 1)
     assert record.timing.keys() == {"teacher", "steps", "checks"}

@@ -26,7 +26,7 @@ from unrank.audit.retention import retention
 from unrank.audit.rewording import rewording
 from unrank.audit.verdict import Finding, Verdict, worst
 from unrank.collection.collection import Collection
-from unrank.collection.partition import partition
+from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.disk import new_folder, write_json
 from unrank.engine.checkpoint import digest
@@ -98,13 +98,13 @@ def audit_ranker(
     _check_apart(described)
     started = perf_counter()
     thoroughness = thoroughness or Thoroughness()
-    parts = partition(collection, removal, earlier=recognised(collection, removed_before(known or {})))
-    check_measurable(collection, parts)
-    case = open_case(rankers, collection, parts, thoroughness, seed, device, progress)
+    partition = make_partition(collection, removal, earlier=recognised(collection, removed_before(known or {})))
+    check_measurable(collection, partition)
+    case = open_case(rankers, collection, partition, thoroughness, seed, device, progress)
     findings = {}
     for name, test in TESTS.items():
         findings[name] = test(case)
-        case.subjects.ranker.workshop.runtime.progress.say(f"{name}: {findings[name].verdict}")
+        case.subjects.ranker.workspace.runtime.progress.say(f"{name}: {findings[name].verdict}")
     findings["noise_floor"] = noise_floor(findings, thoroughness.margin)
     about = {
         "collection": {"name": collection.name, "fingerprint": collection.fingerprint},
@@ -114,7 +114,7 @@ def audit_ranker(
         "thoroughness": asdict(thoroughness),
         "seed": seed,
         "seconds": perf_counter() - started,
-        "device": case.subjects.ranker.workshop.runtime.name,
+        "device": case.subjects.ranker.workspace.runtime.name,
         "versions": versions(),
     }
     return Audit(findings, about)

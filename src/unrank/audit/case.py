@@ -25,7 +25,7 @@ from unrank.evaluation.measure import Floats
 from unrank.evaluation.reading import Reading
 from unrank.evaluation.scorecard import Scorer
 from unrank.forgetting.recovery import RECIPE
-from unrank.forgetting.workshop import Workshop
+from unrank.forgetting.workspace import Workspace
 from unrank.methods.finetune import Finetune
 from unrank.rankers.base import Ranker
 
@@ -59,18 +59,18 @@ class Subject:
     """A ranker, where it is worked on, and what it says of lists, asked once."""
 
     ranker: Ranker
-    workshop: Workshop
+    workspace: Workspace
     scores: Scorer
 
     @classmethod
     def of(
-        cls, ranker: Ranker, collection: Collection, parts: Partition, device: Device, progress: Progress | None
+        cls, ranker: Ranker, collection: Collection, partition: Partition, device: Device, progress: Progress | None
     ) -> Subject:
-        workshop = Workshop.open(ranker, collection, parts, device, progress)
-        return cls(ranker, workshop, Teacher(ranker, collection, workshop.store, workshop.runtime).scores)
+        workspace = Workspace.open(ranker, collection, partition, device, progress)
+        return cls(ranker, workspace, Teacher(ranker, collection, workspace.store, workspace.runtime).scores)
 
     def reciprocals(self, pairs: Pairs, score: Scorer | None = None) -> Floats:
-        return self.workshop.judge.reciprocals(score or self.scores, pairs, forget=True)
+        return self.workspace.evaluator.reciprocals(score or self.scores, pairs, forget=True)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Case:
 
     subjects: Each[Subject]
     collection: Collection
-    parts: Partition
+    partition: Partition
     whole: dict[str, Pairs]
     """The pairs of each of the four sets."""
     sets: dict[str, Pairs]
@@ -97,7 +97,7 @@ class Case:
     def negatives(self, queries: Rows) -> Pairs:
         """What stands in the lists of these queries beside relevant and removed documents."""
         pairs = self.collection.negatives.pairs(queries)
-        return pairs[~np.isin(pairs[:, 1], self.parts.documents)]
+        return pairs[~np.isin(pairs[:, 1], self.partition.documents)]
 
     def with_negatives(self, pairs: Pairs) -> NDArray[np.bool_]:
         """Whether the query of each pair has any."""
@@ -110,20 +110,25 @@ class Case:
 def open_case(
     rankers: Each[Ranker],
     collection: Collection,
-    parts: Partition,
+    partition: Partition,
     thoroughness: Thoroughness,
     seed: int,
     device: Device,
     progress: Progress | None,
 ) -> Case:
-    subjects = rankers.map(lambda ranker: Subject.of(ranker, collection, parts, device, progress))
-    tests = subjects.ranker.workshop.judge.kept["test"]
-    whole = {"forget": parts.forget, "entangled": parts.entangled, "disjoint": parts.disjoint, "test": tests}
+    subjects = rankers.map(lambda ranker: Subject.of(ranker, collection, partition, device, progress))
+    tests = subjects.ranker.workspace.evaluator.kept["test"]
+    whole = {
+        "forget": partition.forget,
+        "entangled": partition.entangled,
+        "disjoint": partition.disjoint,
+        "test": tests,
+    }
     sets = {
         name: _of_some_queries(collection, pairs, thoroughness.queries, f"{seed}:audit:{name}")
         for name, pairs in whole.items()
     }
-    return Case(subjects, collection, parts, whole, sets, thoroughness, seed)
+    return Case(subjects, collection, partition, whole, sets, thoroughness, seed)
 
 
 def _of_some_queries(collection: Collection, pairs: Pairs, most: int, salt: str) -> Pairs:

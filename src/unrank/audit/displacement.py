@@ -21,7 +21,7 @@ LAST = 0.1
 
 def displacement(case: Case) -> Finding:
     forget = case.sets["forget"]
-    lists = case.each(lambda subject: subject.workshop.judge.lists(subject.scores, forget, forget=True)[0])
+    lists = case.each(lambda subject: subject.workspace.evaluator.lists(subject.scores, forget, forget=True)[0])
     at_end = case.readings(lists.map(shares_at_end))
     return find(
         "the height of forgotten documents in their lists",

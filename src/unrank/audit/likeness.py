@@ -30,7 +30,7 @@ def likeness(case: Case, name: str) -> dict[str, Any]:
 def _figures(case: Case, name: str, one: Subject, other: Subject) -> dict[str, Any]:
     pairs = case.collection.list_pairs(np.unique(case.sets[name][:, 0]))
     if name != "forget":
-        pairs = pairs[~np.isin(pairs[:, 1], case.parts.documents)]
+        pairs = pairs[~np.isin(pairs[:, 1], case.partition.documents)]
     pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
     overlap, tau = agreements(one.scores(pairs), other.scores(pairs), pairs[:, 0])
     figures = {"rank_biased_overlap": overlap, "kendall_tau": tau}

@@ -14,22 +14,24 @@ from unrank.forgetting.recovery import learn_kept, pupil_of
 
 
 def recovery(case: Case) -> Finding:
-    shown = kept_sample(case.parts, case.thoroughness.kept_pairs, case.seed)
+    shown = kept_sample(case.partition, case.thoroughness.kept_pairs, case.seed)
     forget = case.sets["forget"]
 
     def recover(subject: Subject) -> Comeback:
-        workshop = replace(subject.workshop, parts=shown)
-        pupil = pupil_of(subject.ranker, workshop)
-        learn_kept(pupil, workshop, case.seed, case.thoroughness.recovery)
-        return Comeback(subject.reciprocals(forget), subject.reciprocals(forget, workshop.scorer(pupil)))
+        workspace = replace(subject.workspace, partition=shown)
+        pupil = pupil_of(subject.ranker, workspace)
+        learn_kept(pupil, workspace, case.seed, case.thoroughness.recovery)
+        return Comeback(subject.reciprocals(forget), subject.reciprocals(forget, workspace.scorer(pupil)))
 
     return find_comeback(
         case, "the forget MRR after an epoch on kept data", case.each(recover), pairs=len(shown.retain)
     )
 
 
-def kept_sample(parts: Partition, most: int, seed: int) -> Partition:
+def kept_sample(partition: Partition, most: int, seed: int) -> Partition:
     """The same partition with at most so many of its kept pairs."""
-    taken = np.sort(np.random.default_rng(seed).permutation(len(parts.retain))[:most])
-    entangled = taken < len(parts.entangled)
-    return replace(parts, entangled=parts.retain[taken[entangled]], disjoint=parts.retain[taken[~entangled]])
+    taken = np.sort(np.random.default_rng(seed).permutation(len(partition.retain))[:most])
+    entangled = taken < len(partition.entangled)
+    return replace(
+        partition, entangled=partition.retain[taken[entangled]], disjoint=partition.retain[taken[~entangled]]
+    )

@@ -51,16 +51,16 @@ def _split(case: Case) -> tuple[Pairs, Pairs]:
 
 def _curve(case: Case, subject: Subject, shown: Pairs, others: Pairs) -> Sequence[Floats]:
     """The reciprocal ranks of the others before the first step, and after each number of steps."""
-    recipe, workshop = recipe_of(subject.ranker.kind), subject.workshop
+    recipe, workspace = recipe_of(subject.ranker.kind), subject.workspace
     steps = case.thoroughness.relearning_steps
     rate = case.thoroughness.relearning_rate or recipe.learning_rate
-    pupil = pupil_of(subject.ranker, workshop)
-    phase = learn(workshop.task(pupil), shown, recipe.negatives, recipe.batch, recipe.together)
+    pupil = pupil_of(subject.ranker, workspace)
+    phase = learn(workspace.task(pupil), shown, recipe.negatives, recipe.batch, recipe.together)
     schedule = Schedule(max(steps), rate, case.seed, check_every=1)
     curve = [subject.reciprocals(others)]
-    for done, _ in enumerate(fit(pupil, [phase], schedule, workshop.store, workshop.runtime), 1):
+    for done, _ in enumerate(fit(pupil, [phase], schedule, workspace.store, workspace.runtime), 1):
         if done in steps:
-            curve.append(subject.reciprocals(others, workshop.scorer(pupil)))
+            curve.append(subject.reciprocals(others, workspace.scorer(pupil)))
         if done == max(steps):
             break
     return curve

@@ -32,7 +32,9 @@ def retention(case: Case) -> Finding:
 
 
 def _readings(case: Case, name: str) -> Readings:
-    return case.readings(case.each(lambda subject: subject.workshop.judge.reciprocals(subject.scores, case.sets[name])))
+    return case.readings(
+        case.each(lambda subject: subject.workspace.evaluator.reciprocals(subject.scores, case.sets[name]))
+    )
 
 
 def _change(read: Readings) -> Reading | None:

@@ -95,7 +95,7 @@ def rewording(case: Case) -> Finding:
             def score(pairs: Pairs) -> NDArray[np.float32]:
                 rows = form * len(queries) + np.searchsorted(queries, pairs[:, 0])
                 moved = np.stack([rows, pairs[:, 1]], axis=1)
-                return scores_of(subject.ranker, store, moved, subject.workshop.runtime)
+                return scores_of(subject.ranker, store, moved, subject.workspace.runtime)
 
             return subject.reciprocals(forget, score)
 

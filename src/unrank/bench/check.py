@@ -9,7 +9,7 @@ from pathlib import Path
 from unrank.bench.cell import Cell
 from unrank.bench.job import NO_TARGET
 from unrank.collection.collection import open_collection
-from unrank.collection.partition import partition
+from unrank.collection.partition import make_partition
 from unrank.collection.removal import Kind, Removal
 from unrank.errors import UnrankError
 from unrank.forgetting.freezing import Freeze, freeze_side
@@ -33,8 +33,8 @@ def check_cells(cells: Iterable[Cell]) -> None:
 
 def _check_removal(folder: Path, kind: Kind, share: float, seed: int, target: str | None) -> None:
     collection = open_collection(folder)
-    parts = partition(collection, Removal.sample(collection, kind, share, seed))
-    check_target(target or NO_TARGET, collection, parts, has_reference=True)
+    partition = make_partition(collection, Removal.sample(collection, kind, share, seed))
+    check_target(target or NO_TARGET, collection, partition, has_reference=True)
 
 
 def _check_still(kind: str, base: str | None, layers: Layers | None, freeze: Freeze | None) -> None:

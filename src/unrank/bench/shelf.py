@@ -18,7 +18,7 @@ from unrank.bench.cell import Cell, Original
 from unrank.disk import exists, fits, new_folder, read_json, write_json
 from unrank.engine.cache import PARTIAL, Cache
 from unrank.errors import BadFile
-from unrank.evaluation.scorecard import Measured, Scorecard
+from unrank.evaluation.scorecard import Scorecard, SetMetrics
 from unrank.evaluation.sets import SETS
 from unrank.forgetting.forget import Forgotten
 from unrank.forgetting.record import Record, read_record
@@ -130,7 +130,7 @@ def _ranks(before: Scorecard, after: Scorecard) -> dict[str, dict[str, list[int]
     }
 
 
-def _rank(measured: Measured) -> list[int]:
+def _rank(measured: SetMetrics) -> list[int]:
     """1 over the reciprocal rank; 0 where there is none."""
     reciprocal = measured.reciprocal
     ranks = np.divide(1, reciprocal, out=np.zeros(len(reciprocal)), where=reciprocal > 0)

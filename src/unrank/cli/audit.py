@@ -48,13 +48,13 @@ def audit(
 ) -> None:
     """Test whether a ranker has forgotten, however it came to; exit 3 where something is still remembered."""
     from unrank.collection.collection import open_collection
-    from unrank.collection.partition import partition
+    from unrank.collection.partition import make_partition
     from unrank.collection.removal import Removal
 
     check_free(out)
     removed = Removal.load(removal)
     opened = open_collection(collection)
-    partition(opened, removed, str(removal))  # what cannot be is refused before anything is loaded
+    make_partition(opened, removed, str(removal))  # what cannot be is refused before anything is loaded
 
     from unrank.audit.audit import audit_ranker
     from unrank.audit.case import Thoroughness

@@ -66,14 +66,14 @@ def inspect(
     """Counts, entanglement, an example; with a removal, what it would touch."""
     from unrank.collection.collection import open_collection
     from unrank.collection.inspect import dataset_table, describe, describe_removal
-    from unrank.collection.partition import partition
+    from unrank.collection.partition import make_partition
     from unrank.collection.removal import Removal
 
     opened = open_collection(collection, verify or None)
     counts, table = describe(opened), dataset_table(opened)
-    parts = partition(opened, Removal.load(removal), str(removal)) if removal else None
+    partition = make_partition(opened, Removal.load(removal), str(removal)) if removal else None
     if as_json:
-        touched = describe_removal(opened, parts) if parts else {}
+        touched = describe_removal(opened, partition) if partition else {}
         say_json({**counts, "dataset_table": table, **touched})
         return
     show_counts(counts)
@@ -85,8 +85,8 @@ def inspect(
     say(f"finds document {_shown(opened.documents.id(document))}: {_shown(opened.documents.text(document), 300)}")
     if verify:
         say("every file is as it was written")
-    if parts is not None:
-        show_partition(parts)
+    if partition is not None:
+        show_partition(partition)
 
 
 def find(
@@ -129,11 +129,11 @@ def split(
 ) -> None:
     """Draw queries or documents that hold a share of the training pairs, and write them as a removal."""
     from unrank.collection.collection import open_collection
-    from unrank.collection.partition import partition
+    from unrank.collection.partition import make_partition
     from unrank.collection.removal import Removal
 
     opened = open_collection(collection)
     removal = Removal.sample(opened, remove.value, share, seed)
     removal.save(out)
     say(f"{len(removal.queries or removal.documents):,} {remove.value} written to {out}")
-    show_partition(partition(opened, removal))
+    show_partition(make_partition(opened, removal))

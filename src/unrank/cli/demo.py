@@ -30,7 +30,7 @@ def demo(
     say("Reading the documentation that comes with this Python, and the encoder all-MiniLM-L6-v2 ...")
     from unrank.cli.progress import progress
     from unrank.collection.build import ImportOptions, import_collection
-    from unrank.collection.partition import partition
+    from unrank.collection.partition import make_partition
     from unrank.collection.sources.pydocs import demo_location
     from unrank.forgetting.demo import CANDIDATES, METHOD, PARTLY, TARGET, TRAIN_LAYERS, WHOLE, demo_removal
     from unrank.forgetting.example import examples
@@ -45,13 +45,13 @@ def demo(
     )
     removal = demo_removal(collection)
     removal.save(folder / "removal.json")
-    parts = partition(collection, removal)
+    partition = make_partition(collection, removal)
     say(f"{collection}\n")
     say(
         f"argparse superseded optparse: all of it must go, and all of {WHOLE[1]}, and some of {PARTLY}: "
         f"{len(removal.documents) / len(collection.documents):.0%} of the documents."
     )
-    show_partition(parts)
+    show_partition(partition)
     say(f"Forgetting, until the forget MRR is {TARGET} of what it was ...")
     with progress(quiet) as listener:
         result = forget(
@@ -68,7 +68,7 @@ def demo(
     say("")
     show_change(result)
     tell(result)
-    for example in examples(original, result, collection, parts, device=device.value):
+    for example in examples(original, result, collection, partition, device=device.value):
         show_example(example)
     say(f"\nThe ranker is in {folder / 'ranker'}; SentenceTransformer loads it. Its record is unrank.json there.")
     if not result.reached:

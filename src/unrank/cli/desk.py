@@ -69,7 +69,7 @@ def add(
         raise UnrankError("--choose chooses from what --find found: give words to --find too")
 
     from unrank.collection.collection import open_collection
-    from unrank.collection.partition import partition
+    from unrank.collection.partition import make_partition
     from unrank.collection.removal import Removal
     from unrank.desk.item import items_of
 
@@ -81,7 +81,7 @@ def add(
         if (chosen := _chosen(opened, find, choose)) is None:
             return
         named |= chosen
-    parts = partition(opened, named, "the request")
+    partition = make_partition(opened, named, "the request")
     is_new = not ledger.exists()
     with Ledger.open(ledger, make_with=key or key_file(ledger)) as desk:
         secret = desk.key(key or key_file(ledger))
@@ -91,7 +91,7 @@ def add(
     say(f"request {request.id}, due {request.due}; written to {ledger}")
     if is_new:
         say(f"the ledger is new; keep a copy of its key, {key or key_file(ledger)}, elsewhere: nothing replaces it")
-    _tell_of_untrained(opened, parts)
+    _tell_of_untrained(opened, partition)
     if removal is not None:
         say(f"{removal} names what is to be forgotten: delete it when the request is closed")
 
@@ -165,12 +165,12 @@ def close(
     say(f"request {request} is {ended}; what it named is no longer in {ledger}{left}")
 
 
-def _tell_of_untrained(collection: Collection, parts: Partition) -> None:
+def _tell_of_untrained(collection: Collection, partition: Partition) -> None:
     """What a request names beside training pairs no ranker was trained on; it is kept out of new data all the same."""
     import numpy as np
 
-    sides = ((collection.queries, parts.queries, 0), (collection.documents, parts.documents, 1))
-    outside = [id for texts, rows, side in sides for id in texts.ids(rows[~np.isin(rows, parts.forget[:, side])])]
+    sides = ((collection.queries, partition.queries, 0), (collection.documents, partition.documents, 1))
+    outside = [id for texts, rows, side in sides for id in texts.ids(rows[~np.isin(rows, partition.forget[:, side])])]
     if outside:
         say(f"in no training pair, so that no run changes it, though 'unrank filter' drops it: {listed(outside)}")
 

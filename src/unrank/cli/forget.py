@@ -99,13 +99,13 @@ def forget(
 ) -> None:
     """Make a ranker forget queries, documents or pairs, and leave the rest alone."""
     from unrank.collection.collection import open_collection
-    from unrank.collection.partition import partition
+    from unrank.collection.partition import make_partition
 
     check_folders(out, details, dry_run)
     cached = open_cache(cache, out)
     removed = read_removal(removal, queries, documents)
     opened = open_collection(collection)
-    parts = partition(opened, removed, str(removal or queries or documents))
+    partition = make_partition(opened, removed, str(removal or queries or documents))
 
     from unrank.cli.progress import progress
     from unrank.engine.determinism import deterministic
@@ -119,7 +119,7 @@ def forget(
     from unrank.forgetting.run import Pace
     from unrank.forgetting.start import check_base, check_request, find_base
     from unrank.forgetting.target import check_target
-    from unrank.forgetting.workshop import usual_measure
+    from unrank.forgetting.workspace import usual_measure
     from unrank.methods import make_method, read_settings
     from unrank.rankers import load_ranker
     from unrank.rankers.layers import read_layers
@@ -127,7 +127,7 @@ def forget(
     given = read_settings(settings or ())
     make_method(method, given, preset=preset)  # what cannot be is refused before anything is loaded
     pace, layers = Pace(check_every, minutes, watch), read_layers(train_layers) if train_layers else None
-    check_target(target, opened, parts, reference is not None)
+    check_target(target, opened, partition, reference is not None)
     loaded = load_ranker(ranker)
     chosen = make_method(method, given, loaded.kind, preset)
     known: dict[str, Any] = read_record(Path(ranker)) or {}
@@ -137,11 +137,11 @@ def forget(
     check_base(loaded.kind, base)
     compared = load_ranker(reference) if reference else None
     if dry_run:
-        check_request(loaded, compared, chosen, target, pace, opened, parts)
+        check_request(loaded, compared, chosen, target, pace, opened, partition)
         base = find_base(loaded, chosen, base, known)
-        parts = partition(opened, removed, earlier=recognised(opened, removed_before(known)))
-        seconds = estimate(loaded, opened, parts, chosen, base, device.value, frozen, layers, measured)
-        tell_plan(parts, chosen.name, seconds)
+        partition = make_partition(opened, removed, earlier=recognised(opened, removed_before(known)))
+        seconds = estimate(loaded, opened, partition, chosen, base, device.value, frozen, layers, measured)
+        tell_plan(partition, chosen.name, seconds)
         return
     assert out is not None
     checkpoints = unfinished(out, every=checkpoint_every, resume=resume)
@@ -174,9 +174,9 @@ def forget(
     report(result, out, keep_at_least)
 
 
-def tell_plan(parts: Partition, method: str, seconds: float) -> None:
+def tell_plan(partition: Partition, method: str, seconds: float) -> None:
     """What would be done, and how long it would take."""
-    show_partition(parts)
+    show_partition(partition)
     say(f"with {method} that takes about {duration(seconds)} here; nothing was done")
 
 

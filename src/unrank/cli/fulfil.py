@@ -68,7 +68,7 @@ def plan(
         if not batch.requests:
             _nothing([request.id for request in batch.elsewhere])
             return
-        batch.parts(opened)  # what cannot be is refused before anything is loaded
+        batch.partition(opened)  # what cannot be is refused before anything is loaded
         places = [place for place in (Path(ranker), collection) if place.exists()]
         look_at = [*places, *(look or ())]
         made = make_plan(load_ranker(ranker), opened, batch, known, look_at, ledger, base, device.value)
@@ -156,7 +156,7 @@ def show_plan(made: Plan) -> None:
     _tell_of([request.id for request in batch.elsewhere])
     if batch.again:
         say("this ranker has not forgotten all that was asked for before: that is forgotten again with it")
-    show_partition(made.parts)
+    show_partition(made.partition)
     say(f"{count(made.noticing, 'query')} that stay will notice: something that is removed stands in their lists")
     for text in made.examples:
         say(f"  {text[:160]}")

@@ -16,7 +16,7 @@ from unrank.report.wording import duration as duration
 
 if TYPE_CHECKING:
     from unrank.collection.partition import Partition
-    from unrank.evaluation.scorecard import Measured, Scorecard
+    from unrank.evaluation.scorecard import Scorecard, SetMetrics
     from unrank.forgetting.forget import Forgotten
     from unrank.forgetting.record import Record
 
@@ -51,19 +51,20 @@ def show_counts(counts: Mapping[str, Any]) -> None:
     console().print(table)
 
 
-def show_partition(parts: Partition) -> None:
+def show_partition(partition: Partition) -> None:
     """What a removal does to the training pairs."""
-    queries, documents = (len({*parts.forget[:, side].tolist()}) for side in (0, 1))
+    queries, documents = (len({*partition.forget[:, side].tolist()}) for side in (0, 1))
     say("the removal would")
-    say(f"  forget {count(len(parts.forget), 'pair')}, of {count(queries, 'query')} and {count(documents, 'document')}")
-    say(f"  touch  {count(len(parts.entangled), 'kept pair')} sharing a query or a document with those (entangled)")
-    say(f"  leave  {count(len(parts.disjoint), 'kept pair')} sharing nothing with them (disjoint)")
+    forgotten = count(len(partition.forget), "pair")
+    say(f"  forget {forgotten}, of {count(queries, 'query')} and {count(documents, 'document')}")
+    say(f"  touch  {count(len(partition.entangled), 'kept pair')} sharing a query or a document with those (entangled)")
+    say(f"  leave  {count(len(partition.disjoint), 'kept pair')} sharing nothing with them (disjoint)")
 
 
 def show_scorecard(scorecard: Scorecard) -> None:
     table = Table("set", "MRR", "95 % interval", "nDCG@10", "queries", box=None)
     for name, label in LABELS.items():
-        measured: Measured | None = getattr(scorecard, name)
+        measured: SetMetrics | None = getattr(scorecard, name)
         if measured is None:
             table.add_row(label, "none", "", "", "0")
         else:
@@ -81,8 +82,8 @@ def show_change(result: Forgotten) -> None:
     """The four MRRs before and after."""
     table = Table("set", "before", "after", "change (95 %)", "kept", "queries", box=None)
     for name in SETS:
-        before: Measured | None = getattr(result.before, name)
-        after: Measured | None = getattr(result.after, name)
+        before: SetMetrics | None = getattr(result.before, name)
+        after: SetMetrics | None = getattr(result.after, name)
         if before is None or after is None:
             table.add_row(name, "none", "none", "", "", "0")
             continue
@@ -95,7 +96,7 @@ def show_change(result: Forgotten) -> None:
 def show_sampled(result: Forgotten) -> None:
     """Which sets were too large to be measured whole."""
     for name, whole in (result.record.set_queries or {}).items():
-        measured: Measured | None = getattr(result.after, name)
+        measured: SetMetrics | None = getattr(result.after, name)
         if measured is not None and len(measured.queries) < whole:
             say(f"{name}: {len(measured.queries):,} of its {whole:,} queries were measured; --measure 0 takes all")
 

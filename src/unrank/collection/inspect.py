@@ -63,9 +63,9 @@ def _lists(collection: Collection, queries: Rows) -> dict[str, float]:
     }
 
 
-def describe_removal(collection: Collection, parts: Partition) -> dict[str, list[list[str]]]:
+def describe_removal(collection: Collection, partition: Partition) -> dict[str, list[list[str]]]:
     """The three sets of a removal, as ids."""
-    return {name: pair_ids(collection, getattr(parts, name)) for name in ("forget", "entangled", "disjoint")}
+    return {name: pair_ids(collection, getattr(partition, name)) for name in ("forget", "entangled", "disjoint")}
 
 
 def pair_ids(collection: Collection, pairs: Pairs) -> list[list[str]]:

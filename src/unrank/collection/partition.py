@@ -77,7 +77,7 @@ def split_pairs(
     return Partition(gone, pairs[shares & ~forget], pairs[~shares & ~forget], queries, documents)
 
 
-def partition(
+def make_partition(
     collection: Collection, removal: Removal, where: str = "the removal", earlier: Removal | None = None
 ) -> Partition:
     """What a removal does to a collection's training pairs; `earlier` was removed before it."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from unrank.collection.collection import Collection
-from unrank.collection.partition import Partition, named, partition
+from unrank.collection.partition import Partition, make_partition, named
 from unrank.collection.removal import Removal
 from unrank.desk.holders import holds
 from unrank.desk.item import KINDS, Item, items_of, removal_of
@@ -49,8 +49,8 @@ class Batch:
     def removal(self) -> Removal:
         return removal_of(self.all_items) | self.again
 
-    def parts(self, collection: Collection) -> Partition:
-        return partition(collection, self.removal, "what is open", self.earlier)
+    def partition(self, collection: Collection) -> Partition:
+        return make_partition(collection, self.removal, "what is open", self.earlier)
 
     def overlaps(self, collection: Collection) -> list[tuple[int, int, int]]:
         """Pairs of requests that name the same training pairs, and how many of them."""

@@ -19,7 +19,7 @@ from unrank.engine.runtime import Device, Runtime
 from unrank.forgetting.estimate import estimate
 from unrank.forgetting.record import measured_epoch
 from unrank.forgetting.train import recipe_of
-from unrank.forgetting.workshop import usual_measure
+from unrank.forgetting.workspace import usual_measure
 from unrank.methods import make_method
 from unrank.rankers.base import Ranker
 
@@ -31,7 +31,7 @@ class Plan:
     """What a run would do."""
 
     batch: Batch
-    parts: Partition
+    partition: Partition
     overlaps: list[tuple[int, int, int]]
     noticing: int
     """Kept queries, for training and for testing, in whose lists something that is removed stands."""
@@ -51,19 +51,19 @@ def make_plan(
     base: str | None = None,
     device: Device = "auto",
 ) -> Plan:
-    parts = batch.parts(collection)
-    noticing = queries_that_notice(collection, parts, batch.removal)
+    partition = batch.partition(collection)
+    noticing = queries_that_notice(collection, partition, batch.removal)
     cocol = make_method("cocol", ranker=ranker.kind)
     seconds = {
         "cocol": estimate(
-            *(ranker, collection, parts, cocol, base or known.get("base"), device),
+            *(ranker, collection, partition, cocol, base or known.get("base"), device),
             measure=usual_measure(ranker, device),
         ),
-        "retrain": _retraining(ranker, collection, parts, known, device),
+        "retrain": _retraining(ranker, collection, partition, known, device),
     }
     return Plan(
         batch,
-        parts,
+        partition,
         batch.overlaps(collection),
         len(noticing),
         collection.queries.texts(noticing[:SHOWN]),
@@ -72,19 +72,19 @@ def make_plan(
     )
 
 
-def queries_that_notice(collection: Collection, parts: Partition, removal: Removal) -> Rows:
+def queries_that_notice(collection: Collection, partition: Partition, removal: Removal) -> Rows:
     """Queries that stay, and whose lists lose a document or hold one that is forgotten for another query. What was
     forgotten before this removal has left them already."""
-    gone = np.union1d(collection.documents.rows(removal.documents), parts.forget[:, 1])
+    gone = np.union1d(collection.documents.rows(removal.documents), partition.forget[:, 1])
     noticing = []
     for lists in (collection.relevant, collection.negatives):
         rows = np.repeat(np.arange(len(lists.counts)), lists.counts)
         noticing.append(np.unique(rows[np.isin(lists.values, gone)]))
-    return np.setdiff1d(np.union1d(*noticing), parts.queries)
+    return np.setdiff1d(np.union1d(*noticing), partition.queries)
 
 
 def _retraining(
-    ranker: Ranker, collection: Collection, parts: Partition, known: Mapping[str, Any], device: Device
+    ranker: Ranker, collection: Collection, partition: Partition, known: Mapping[str, Any], device: Device
 ) -> float:
     """From the epoch that was measured when the ranker was trained here, else from a few steps."""
     recipe = recipe_of(ranker.kind)
@@ -92,4 +92,4 @@ def _retraining(
     if measured:
         epochs = known["epochs"] if known.get("method") == recipe.name else recipe.epochs
         return float(epochs * measured["seconds"])
-    return estimate(ranker, collection, parts, recipe, None, device)
+    return estimate(ranker, collection, partition, recipe, None, device)

@@ -37,7 +37,7 @@ from unrank.forgetting.hashes import recognised
 from unrank.forgetting.record import read_record
 from unrank.forgetting.run import Pace
 from unrank.forgetting.start import check_base, check_request, find_base
-from unrank.forgetting.workshop import usual_measure
+from unrank.forgetting.workspace import usual_measure
 from unrank.formats import RECORD
 from unrank.methods import make_method
 from unrank.methods.base import Method
@@ -114,10 +114,10 @@ def run_open(
 def _check(work: Work) -> None:
     """Refuse what cannot be, before the ledger is told of a run."""
     Runtime.on(work.orders.device)
-    parts = work.batch.parts(work.collection)
+    partition = work.batch.partition(work.collection)
     compared: list[Ranker | None] = [*work.references]
     for reference in compared or [None]:
-        check_request(work.original, reference, work.method, work.target, Pace(), work.collection, parts)
+        check_request(work.original, reference, work.method, work.target, Pace(), work.collection, partition)
     check_base(work.original.kind, work.orders.base)
     find_base(work.original, work.method, work.orders.base, work.known)
 

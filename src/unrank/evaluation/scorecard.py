@@ -30,7 +30,7 @@ Scorer = Callable[[Pairs], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
-class Measured:
+class SetMetrics:
     """One set's figures: means over queries, and the reciprocal rank of each query."""
 
     queries: Rows
@@ -49,7 +49,7 @@ class Measured:
             "queries": len(self.queries),
         }
 
-    def change_since(self, before: Measured) -> tuple[float, float]:
+    def change_since(self, before: SetMetrics) -> tuple[float, float]:
         """The interval of the change of the mean, query by query."""
         return paired_interval(before.reciprocal, self.reciprocal)
 
@@ -58,11 +58,11 @@ class Measured:
 class Scorecard:
     """A set without a query is None: neither 0 nor 1."""
 
-    forget: Measured | None
-    entangled: Measured | None
-    disjoint: Measured | None
-    test: Measured | None
-    forget_full: Measured | None
+    forget: SetMetrics | None
+    entangled: SetMetrics | None
+    disjoint: SetMetrics | None
+    test: SetMetrics | None
+    forget_full: SetMetrics | None
 
     @property
     def mrrs(self) -> dict[str, float]:
@@ -82,18 +82,18 @@ class ListScores:
     scores: NDArray[np.float32]
 
 
-class Judge:
+class Evaluator:
     """Measures rankers on one collection and one partition (of which there may be none)."""
 
-    def __init__(self, collection: Collection, parts: Partition | None, measure: int = MOST_QUERIES) -> None:
+    def __init__(self, collection: Collection, partition: Partition | None, measure: int = MOST_QUERIES) -> None:
         self._collection, self._most = collection, measure
         nothing = np.empty((0, 2), np.int64)
-        self.parts = parts or Partition(nothing, nothing, collection.pairs)
+        self.partition = partition or Partition(nothing, nothing, collection.pairs)
 
     @cached_property
     def queries(self) -> Rows:
         """The queries whose lists a scorecard needs."""
-        return np.unique(np.concatenate([self.parts.forget, *self._measured.values()])[:, 0])
+        return np.unique(np.concatenate([self.partition.forget, *self._measured.values()])[:, 0])
 
     @cached_property
     def set_queries(self) -> dict[str, int]:
@@ -104,8 +104,8 @@ class Judge:
     def kept(self) -> dict[str, Pairs]:
         """The pairs that must stay, set by set."""
         tests = self._collection.test_pairs
-        tests = tests[~np.isin(tests[:, 1], self.parts.documents)]
-        return {"entangled": self.parts.entangled, "disjoint": self.parts.disjoint, "test": tests}
+        tests = tests[~np.isin(tests[:, 1], self.partition.documents)]
+        return {"entangled": self.partition.entangled, "disjoint": self.partition.disjoint, "test": tests}
 
     @cached_property
     def _measured(self) -> dict[str, Pairs]:
@@ -117,22 +117,24 @@ class Judge:
         """All five figures, scoring each list once."""
         lists = self._score(score, self.queries)
         return Scorecard(
-            forget=self._measure(lists, self.parts.forget, forget=True),
-            forget_full=self._measure(lists, self.parts.forget, forget=True, full=True),
+            forget=self._measure(lists, self.partition.forget, forget=True),
+            forget_full=self._measure(lists, self.partition.forget, forget=True, full=True),
             **{name: self._measure(lists, pairs) for name, pairs in self._measured.items()},
         )
 
     def forget_mrr(self, score: Scorer) -> float:
         """What steers a run: MRR of the forget pairs alone, from the lists that can change it."""
-        return float(self.reciprocals(score, self.parts.forget, forget=True).mean())
+        return float(self.reciprocals(score, self.partition.forget, forget=True).mean())
 
     def forget_lists(self) -> Pairs:
         """The pairs whose scores the forget MRR depends on: those of the forget set come first, in its order."""
-        return np.concatenate([self.parts.forget, self._collection.negatives.pairs(np.unique(self.parts.forget[:, 0]))])
+        return np.concatenate(
+            [self.partition.forget, self._collection.negatives.pairs(np.unique(self.partition.forget[:, 0]))]
+        )
 
     def forget_ranks(self, pairs: Pairs, scores: NDArray[np.float32]) -> Floats:
         """The reciprocal rank of each forget query that has pairs here, among the pairs that are here."""
-        forget = self.parts.forget[np.isin(self.parts.forget[:, 0], pairs[:, 0])]
+        forget = self.partition.forget[np.isin(self.partition.forget[:, 0], pairs[:, 0])]
         return reciprocal_ranks(*self._lists(ListScores(pairs, scores), forget, forget=True))
 
     def mrr(self, score: Scorer, pairs: Pairs) -> float:
@@ -169,14 +171,14 @@ class Judge:
             pairs = np.concatenate([only, self._collection.negatives.pairs(queries)])
         return ListScores(pairs, score(pairs))
 
-    def _measure(self, scored: ListScores, pairs: Pairs, forget: bool = False, full: bool = False) -> Measured | None:
+    def _measure(self, scored: ListScores, pairs: Pairs, forget: bool = False, full: bool = False) -> SetMetrics | None:
         if not len(pairs):
             return None
         lists, ties_first = self._lists(scored, pairs, forget, full)
         reciprocal = reciprocal_ranks(lists, ties_first)
         low, high = interval(reciprocal)
         mean_ndcg = float(ndcg(lists, ties_first).mean())
-        return Measured(np.unique(pairs[:, 0]), reciprocal, float(reciprocal.mean()), low, high, mean_ndcg)
+        return SetMetrics(np.unique(pairs[:, 0]), reciprocal, float(reciprocal.mean()), low, high, mean_ndcg)
 
     def _lists(self, scored: ListScores, pairs: Pairs, forget: bool, full: bool = False) -> tuple[ScoredLists, bool]:
         """The lists in which `pairs` are measured, and whether a tie is decided for the target."""
@@ -186,7 +188,7 @@ class Judge:
         target = np.isin(keys(listed), keys(pairs))
         keep = target | ~np.isin(keys(listed), keys(self._collection.relevant.pairs(queries))) | full
         if not forget:
-            keep &= ~np.isin(listed[:, 1], self.parts.documents)
+            keep &= ~np.isin(listed[:, 1], self.partition.documents)
         owner = np.searchsorted(queries, listed[keep, 0])
         return ScoredLists(owner, scores[keep], target[keep], len(queries)), forget
 

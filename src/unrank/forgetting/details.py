@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.order import hashed_order
-from unrank.collection.partition import Partition, partition
+from unrank.collection.partition import Partition, make_partition
 from unrank.collection.removal import Removal
 from unrank.collection.texts import Rows, Texts
 from unrank.disk import new_folder, write_json
 from unrank.engine.runtime import Device, Progress
 from unrank.forgetting.forget import Forgotten
 from unrank.forgetting.hashes import recognised
-from unrank.forgetting.workshop import Workshop
+from unrank.forgetting.workspace import Workspace
 from unrank.formats import DETAILS, DETAILS_VERSION
 from unrank.rankers.base import Ranker
 
@@ -57,12 +57,12 @@ def save_details(
     progress: Progress | None = None,
 ) -> None:
     """Score the lists of the measured queries with both rankers and write them as a folder, whole or not at all."""
-    parts = partition(collection, removal, earlier=recognised(collection, result.record.removed_before))
-    workshop = Workshop.open(original, collection, parts, device, progress)
-    result.ranker.to(workshop.runtime.device)
-    members = sets_of(collection, parts)
+    partition = make_partition(collection, removal, earlier=recognised(collection, result.record.removed_before))
+    workspace = Workspace.open(original, collection, partition, device, progress)
+    result.ranker.to(workspace.runtime.device)
+    members = sets_of(collection, partition)
     queries = choose(members, collection)
-    lists = score_lists(queries, workshop, original, result.ranker)
+    lists = score_lists(queries, workspace, original, result.ranker)
     assert result.record.removed is not None
     header = {
         "details_version": DETAILS_VERSION,
@@ -74,22 +74,27 @@ def save_details(
     with new_folder(out) as folder:
         write_json(folder / DETAILS, header)
         (folder / "README.txt").write_text(NOTE, encoding="utf-8")
-        gone = removed_texts(collection, parts)
-        _write_lines(folder / "queries.jsonl", query_lines(lists, members, collection, parts, gone))
+        gone = removed_texts(collection, partition)
+        _write_lines(folder / "queries.jsonl", query_lines(lists, members, collection, partition, gone))
         shown = np.unique(lists.pairs[np.minimum(*lists.places) <= SHOWN, 1])
-        _write_lines(folder / "documents.jsonl", text_lines(collection.documents, shown, parts.documents, gone))
+        _write_lines(folder / "documents.jsonl", text_lines(collection.documents, shown, partition.documents, gone))
 
 
-def removed_texts(collection: Collection, parts: Partition) -> set[str]:
+def removed_texts(collection: Collection, partition: Partition) -> set[str]:
     """What the removed queries and documents say, those of earlier requests too: others that say the same must be known
     as well, to whoever may not show it."""
-    return {*collection.queries.texts(parts.queries), *collection.documents.texts(parts.documents)}
+    return {*collection.queries.texts(partition.queries), *collection.documents.texts(partition.documents)}
 
 
-def sets_of(collection: Collection, parts: Partition) -> dict[str, Rows]:
+def sets_of(collection: Collection, partition: Partition) -> dict[str, Rows]:
     """The queries that each of the four sets is measured on, those that are looked at first at the head."""
-    kept_tests = collection.test_pairs[~np.isin(collection.test_pairs[:, 1], parts.documents)]
-    sets = {"forget": parts.forget, "entangled": parts.entangled, "test": kept_tests, "disjoint": parts.disjoint}
+    kept_tests = collection.test_pairs[~np.isin(collection.test_pairs[:, 1], partition.documents)]
+    sets = {
+        "forget": partition.forget,
+        "entangled": partition.entangled,
+        "test": kept_tests,
+        "disjoint": partition.disjoint,
+    }
     return {name: np.unique(pairs[:, 0]) for name, pairs in sets.items()}
 
 
@@ -103,15 +108,15 @@ def choose(members: Mapping[str, Rows], collection: Collection) -> Rows:
     return chosen
 
 
-def score_lists(queries: Rows, workshop: Workshop, original: Ranker, student: Ranker) -> Lists:
-    collection, parts = workshop.collection, workshop.parts
+def score_lists(queries: Rows, workspace: Workspace, original: Ranker, student: Ranker) -> Lists:
+    collection, partition = workspace.collection, workspace.partition
     pairs = collection.list_pairs(queries)
-    forgotten = np.isin(collection.pair_keys(pairs), collection.pair_keys(parts.forget))
-    gone_before = np.isin(collection.pair_keys(pairs), collection.pair_keys(parts.earlier))
-    shown = forgotten | ~(gone_before | np.isin(pairs[:, 1], parts.documents))
+    forgotten = np.isin(collection.pair_keys(pairs), collection.pair_keys(partition.forget))
+    gone_before = np.isin(collection.pair_keys(pairs), collection.pair_keys(partition.earlier))
+    shown = forgotten | ~(gone_before | np.isin(pairs[:, 1], partition.documents))
     pairs, forgotten = pairs[shown], forgotten[shown]
     relevant = np.isin(collection.pair_keys(pairs), collection.pair_keys(collection.relevant.pairs(queries)))
-    before, after = (workshop.scorer(ranker)(pairs) for ranker in (original, student))
+    before, after = (workspace.scorer(ranker)(pairs) for ranker in (original, student))
     tie = np.where(forgotten, 0, np.where(relevant, 2, 1))
     return Lists(pairs, forgotten, relevant, (before, after), (_places(pairs, before, tie), _places(pairs, after, tie)))
 
@@ -149,7 +154,7 @@ def histograms(lists: Lists) -> dict[str, Any]:
 
 
 def query_lines(
-    lists: Lists, members: Mapping[str, Rows], collection: Collection, parts: Partition, gone: Container[str]
+    lists: Lists, members: Mapping[str, Rows], collection: Collection, partition: Partition, gone: Container[str]
 ) -> Iterator[dict[str, Any]]:
     """One query a line: its sets, the top of its list before and after, and where its documents stood and stand."""
     order = np.argsort(lists.pairs[:, 0], kind="stable")
@@ -161,7 +166,7 @@ def query_lines(
         yield {
             "id": collection.queries.id(query),
             "text": text[:TEXT_CUT],
-            "removed": bool(np.isin(query, parts.queries)),
+            "removed": bool(np.isin(query, partition.queries)),
             "says_removed": text in gone,
             "sets": [name for name, rows in memberships.items() if query in rows],
             "before": _top(lists, documents, here, 0),

@@ -13,7 +13,7 @@ from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition, named
 from unrank.collection.removal import Removal
 from unrank.errors import UnrankError
-from unrank.evaluation.scorecard import Measured
+from unrank.evaluation.scorecard import SetMetrics
 from unrank.forgetting.hashes import recognised_of_each
 from unrank.forgetting.record import ANEW, read_record, removed_before
 from unrank.forgetting.target import tolerance
@@ -61,12 +61,12 @@ def check_references(names: Iterable[str], collection: Collection, removal: Remo
 
 def is_fulfilled(
     collection: Collection,
-    parts: Partition,
+    partition: Partition,
     runs: Sequence[EarlierRun],
     method: Method,
     target: str,
     goal: float,
-    now: Measured,
+    now: SetMetrics,
 ) -> bool:
     """Whether every pair to forget was forgotten before, to the degree that is asked for now: a target that goes by the
     ranker's own MRR is the one that it was brought to. Who asks to train anew wants no less than a ranker that never
@@ -74,7 +74,7 @@ def is_fulfilled(
 
     def removed_by(some: Iterable[EarlierRun]) -> bool:
         gone = collection.pairs[named(collection, all_of(some))[0]]
-        return bool(np.isin(collection.pair_keys(parts.forget), collection.pair_keys(gone)).all())
+        return bool(np.isin(collection.pair_keys(partition.forget), collection.pair_keys(gone)).all())
 
     never_seen = removed_by(run for run in runs if run.anew)
     if never_seen or isinstance(method, Retrain):

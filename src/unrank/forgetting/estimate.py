@@ -18,8 +18,8 @@ from unrank.engine.teacher import Scores, Teacher
 from unrank.evaluation.scorecard import MOST_QUERIES
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.freezing import Freeze, check_freeze, encoded_sides, freeze_side, keep_frozen
-from unrank.forgetting.gauge import Effort, to_read
-from unrank.forgetting.workshop import Workshop
+from unrank.forgetting.mrr_estimator import Effort, to_read
+from unrank.forgetting.workspace import Workspace
 from unrank.methods.base import Method, OneShot
 from unrank.methods.retrain import Retrain
 from unrank.rankers.base import Ranker
@@ -39,7 +39,7 @@ TYPICAL_LANDING = 2
 def estimate(
     ranker: Ranker,
     collection: Collection,
-    parts: Partition,
+    partition: Partition,
     method: Method,
     base: str | None = None,
     device: Device = "auto",
@@ -50,36 +50,36 @@ def estimate(
     """Seconds for a typical run: the scorecards before and after, what the teacher is asked for, some epochs, a check
     after each, and the landing."""
     check_freeze(freeze, ranker, method)
-    workshop = Workshop.open(ranker, collection, parts, device, measure=measure)
-    lists = collection.list_pairs(workshop.judge.queries)
+    workspace = Workspace.open(ranker, collection, partition, device, measure=measure)
+    lists = collection.list_pairs(workspace.evaluator.queries)
     whole, sides = encoded_sides(ranker, None), encoded_sides(ranker, freeze)
-    a_text = _seconds_a_text(ranker, workshop)
+    a_text = _seconds_a_text(ranker, workspace)
     card = a_text * to_read(lists, whole)
     pupil = copy.deepcopy(ranker)
     freeze_side(pupil, freeze)
     if train_layers is not None:
         train_layers_of(pupil, train_layers)
-    keep_frozen(workshop.store, ranker, pupil, freeze)
-    steps = _seconds_an_epoch(ranker, pupil, workshop, method, base)
+    keep_frozen(workspace.store, ranker, pupil, freeze)
+    steps = _seconds_an_epoch(ranker, pupil, workspace, method, base)
     if isinstance(method, Retrain):
         return method.epochs * steps + 2 * card
     if isinstance(method, OneShot):
         return steps + 2 * card
-    asked = np.unique(np.concatenate([lists, _asked_of_the_teacher(ranker, workshop, method, base)]), axis=0)
-    check = Effort.of(workshop.judge.forget_lists(), workshop.parts.forget, sides)
+    asked = np.unique(np.concatenate([lists, _asked_of_the_teacher(ranker, workspace, method, base)]), axis=0)
+    check = Effort.of(workspace.evaluator.forget_lists(), workspace.partition.forget, sides)
     looks = TYPICAL_EPOCHS * check.estimate + check.whole + TYPICAL_LANDING * check.again
     reading = to_read(asked, whole) + looks + to_read(lists, sides)
     return TYPICAL_EPOCHS * steps + a_text * reading
 
 
-def _seconds_a_text(ranker: Ranker, workshop: Workshop) -> float:
+def _seconds_a_text(ranker: Ranker, workspace: Workspace) -> float:
     """What it takes to read a pair, or a text where the sides are encoded apart, in the lists of some queries."""
-    queries = np.unique(workshop.parts.forget[:, 0])[: TIMED_LISTS[workshop.runtime.device.type]]
-    pairs = workshop.collection.list_pairs(queries)
-    scores_of(ranker, workshop.store, pairs, workshop.runtime)  # tokenises and warms up
-    clock = Clock(workshop.runtime)
+    queries = np.unique(workspace.partition.forget[:, 0])[: TIMED_LISTS[workspace.runtime.device.type]]
+    pairs = workspace.collection.list_pairs(queries)
+    scores_of(ranker, workspace.store, pairs, workspace.runtime)  # tokenises and warms up
+    clock = Clock(workspace.runtime)
     with clock.on("lists"):
-        scores_of(ranker, workshop.store, pairs, workshop.runtime)
+        scores_of(ranker, workspace.store, pairs, workspace.runtime)
     return clock.total / to_read(pairs, encoded_sides(ranker, None))
 
 
@@ -95,30 +95,30 @@ class _Listening(Teacher):
         return np.zeros(len(pairs), np.float32)
 
 
-def _asked_of_the_teacher(ranker: Ranker, workshop: Workshop, method: Method, base: str | None) -> Pairs:
+def _asked_of_the_teacher(ranker: Ranker, workspace: Workspace, method: Method, base: str | None) -> Pairs:
     """The pairs whose scores a method wants to know before it begins."""
-    teacher = _Listening(ranker, workshop.collection, workshop.store, workshop.runtime)
-    method.prepare(replace(workshop.task(ranker, base), teacher=teacher))
+    teacher = _Listening(ranker, workspace.collection, workspace.store, workspace.runtime)
+    method.prepare(replace(workspace.task(ranker, base), teacher=teacher))
     return np.concatenate(teacher.asked)
 
 
-def _seconds_an_epoch(ranker: Ranker, pupil: Ranker, workshop: Workshop, method: Method, base: str | None) -> float:
+def _seconds_an_epoch(ranker: Ranker, pupil: Ranker, workspace: Workspace, method: Method, base: str | None) -> float:
     """Some samples of each phase, scaled to all of them. No teacher is asked: what it says costs no time in a step."""
-    silent = _Listening(ranker, workshop.collection, workshop.store, workshop.runtime)
-    task = replace(workshop.task(ranker, base), teacher=silent, untrained=lambda random: silent)
-    return sum(phase.size * _seconds_a_sample(pupil, phase, workshop) for phase in method.plan(task))
+    silent = _Listening(ranker, workspace.collection, workspace.store, workspace.runtime)
+    task = replace(workspace.task(ranker, base), teacher=silent, untrained=lambda random: silent)
+    return sum(phase.size * _seconds_a_sample(pupil, phase, workspace) for phase in method.plan(task))
 
 
-def _seconds_a_sample(pupil: Ranker, phase: Phase, workshop: Workshop) -> float:
+def _seconds_a_sample(pupil: Ranker, phase: Phase, workspace: Workspace) -> float:
     """In steps that leave the weights as they are, after some to warm up."""
-    device, drawn = workshop.runtime.device.type, phase.draw(np.random.default_rng(0))
+    device, drawn = workspace.runtime.device.type, phase.draw(np.random.default_rng(0))
     batch = drawn.take(np.arange(min(len(drawn), phase.batch, TIMED_SAMPLES[device])))
     if not len(batch):
         return 0.0
-    workshop.store.read(batch.pairs[batch.present])
-    optimizer, clock = make_optimizer(pupil, 0.0, workshop.runtime), Clock(workshop.runtime)
+    workspace.store.read(batch.pairs[batch.present])
+    optimizer, clock = make_optimizer(pupil, 0.0, workspace.runtime), Clock(workspace.runtime)
     with pupil.repeating():
         for number in range(WARM_UP[device] + TIMED_STEPS[device]):
             with clock.on("steps" if number >= WARM_UP[device] else "warm-up"):
-                step(pupil, phase, batch, optimizer, workshop.store, workshop.runtime)
+                step(pupil, phase, batch, optimizer, workspace.store, workspace.runtime)
     return clock.seconds["steps"] / (TIMED_STEPS[device] * len(batch))

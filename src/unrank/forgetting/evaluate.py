@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from unrank.collection.candidates import Bm25
 from unrank.collection.collection import Collection, Pairs
-from unrank.collection.partition import partition
+from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.engine.runtime import Device, Progress
-from unrank.evaluation.scorecard import MOST_QUERIES, Judge, Scorecard
+from unrank.evaluation.scorecard import MOST_QUERIES, Evaluator, Scorecard
 from unrank.forgetting.hashes import recognised
 from unrank.forgetting.record import removed_before
-from unrank.forgetting.workshop import Workshop
+from unrank.forgetting.workspace import Workspace
 from unrank.rankers.base import Ranker
 
 
@@ -35,11 +35,11 @@ def evaluate(
     `known` is the ranker's record, if unrank made it: what it forgot before is not kept, nor in the lists that are
     measured; `measure` is how many queries of each kept set are measured at most, 0 for all.
     """
-    parts = None
+    partition = None
     if removal is not None:
-        parts = partition(collection, removal, earlier=recognised(collection, removed_before(known or {})))
-    workshop = Workshop.open(ranker, collection, parts, device, progress, measure)
-    return workshop.judge.scorecard(workshop.scorer(ranker))
+        partition = make_partition(collection, removal, earlier=recognised(collection, removed_before(known or {})))
+    workspace = Workspace.open(ranker, collection, partition, device, progress, measure)
+    return workspace.evaluator.scorecard(workspace.scorer(ranker))
 
 
 def evaluate_bm25(collection: Collection, removal: Removal | None = None, measure: int = MOST_QUERIES) -> Scorecard:
@@ -54,4 +54,6 @@ def evaluate_bm25(collection: Collection, removal: Removal | None = None, measur
             scores[here] = index.scores(collection.queries.text(pairs[here[0], 0]), pairs[here, 1])
         return scores
 
-    return Judge(collection, partition(collection, removal) if removal is not None else None, measure).scorecard(score)
+    return Evaluator(
+        collection, make_partition(collection, removal) if removal is not None else None, measure
+    ).scorecard(score)

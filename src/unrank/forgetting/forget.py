@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from unrank.collection.collection import Collection
-from unrank.collection.partition import partition
+from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.engine.cache import Cache
 from unrank.engine.runtime import Device, Progress
@@ -23,9 +23,9 @@ from unrank.evaluation.sets import shares_kept
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.earlier import all_of, earlier_runs, is_fulfilled
 from unrank.forgetting.freezing import Freeze, check_freeze, encoded_sides, freeze_side, index_stays_valid, keep_frozen
-from unrank.forgetting.gauge import Gauge
 from unrank.forgetting.hashes import hashed
 from unrank.forgetting.identity import identity, removal_hash, weights_hash
+from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.record import Record, measured_epoch, removed_before, save_ranker
 from unrank.forgetting.recovery import recovery
 from unrank.forgetting.run import Outcome, Pace, run_method
@@ -33,7 +33,7 @@ from unrank.forgetting.stand import Standing, came_back
 from unrank.forgetting.start import check_request, find_base, make_student
 from unrank.forgetting.target import OF_REFERENCE, resolve_target
 from unrank.forgetting.train import estimate_learning_epoch
-from unrank.forgetting.workshop import Workshop
+from unrank.forgetting.workspace import Workspace
 from unrank.methods import make_method
 from unrank.methods.base import Method
 from unrank.methods.retrain import Retrain
@@ -107,8 +107,8 @@ def forget(
     known, pace = known or {}, pace or Pace()
     runs = earlier_runs(collection, known)
     earlier = all_of(runs)
-    parts = partition(collection, removal, earlier=earlier)
-    check_request(ranker, reference, method, target, pace, collection, parts)
+    partition = make_partition(collection, removal, earlier=earlier)
+    check_request(ranker, reference, method, target, pace, collection, partition)
     base = find_base(ranker, method, base, known)
     student = make_student(ranker, method, base, seed)
     run = run or Unfinished()
@@ -128,44 +128,46 @@ def forget(
     freeze_side(student, freeze)
     if train_layers is not None:
         train_layers_of(student, train_layers)
-    workshop = Workshop.open(ranker, collection, parts, device, progress, measure, cache)
-    student.to(workshop.runtime.device)
-    an_epoch = measured_epoch(known, collection.fingerprint, workshop.runtime.name)
-    an_epoch = an_epoch or estimate_learning_epoch(ranker, workshop)
-    keep_frozen(workshop.store, ranker, student, freeze)
-    clock = Clock(workshop.runtime)
+    workspace = Workspace.open(ranker, collection, partition, device, progress, measure, cache)
+    student.to(workspace.runtime.device)
+    an_epoch = measured_epoch(known, collection.fingerprint, workspace.runtime.name)
+    an_epoch = an_epoch or estimate_learning_epoch(ranker, workspace)
+    keep_frozen(workspace.store, ranker, student, freeze)
+    clock = Clock(workspace.runtime)
     with clock.on("teacher"):
-        task = workshop.task(ranker, base, seed)
-        standing = Standing.of(task.teacher.scores, runs, workshop)
-        task = replace(task, parts=standing.with_risen(parts, collection))
+        task = workspace.task(ranker, base, seed)
+        standing = Standing.of(task.teacher.scores, runs, workspace)
+        task = replace(task, partition=standing.with_risen(partition, collection))
     with sharing_frozen_start(ranker, student) if method.start == "original" else nullcontext():
         with clock.on("teacher"):
-            gauge = (
-                Gauge(workshop.judge, task.teacher.scores, workshop.scorer(student), encoded_sides(ranker, freeze))
+            estimator = (
+                MrrEstimator(
+                    workspace.evaluator, task.teacher.scores, workspace.scorer(student), encoded_sides(ranker, freeze)
+                )
                 if method.steered
                 else None
             )
             method.prepare(task)
-        before = before or workshop.judge.scorecard(task.teacher.scores)
+        before = before or workspace.evaluator.scorecard(task.teacher.scores)
         assert before.forget is not None
-        goal = resolve_target(target, before, _scorecard(reference, workshop) if target in OF_REFERENCE else None)
-        fulfilled = is_fulfilled(collection, parts, runs, method, str(target), goal, before.forget)
+        goal = resolve_target(target, before, _scorecard(reference, workspace) if target in OF_REFERENCE else None)
+        fulfilled = is_fulfilled(collection, partition, runs, method, str(target), goal, before.forget)
         if isinstance(method, Retrain):
-            clock = Clock(workshop.runtime)  # it asks no teacher
+            clock = Clock(workspace.runtime)  # it asks no teacher
         if fulfilled:
             student, outcome = copy.deepcopy(ranker), Outcome(reached=True)
         else:
             outcome = run_method(
-                method, task, gauge, student, workshop, goal, before.forget.mean, pace, seed, clock, run
+                method, task, estimator, student, workspace, goal, before.forget.mean, pace, seed, clock, run
             )
-        after = workshop.judge.scorecard(workshop.scorer(student)) if outcome.history else before
-        stands = Standing.of(workshop.scorer(student), runs, workshop) if outcome.history else standing
+        after = workspace.evaluator.scorecard(workspace.scorer(student)) if outcome.history else before
+        stands = Standing.of(workspace.scorer(student), runs, workspace) if outcome.history else standing
         outcome = outcome.confirmed(goal, after)
     release(student, ranker)
     task.teacher.save()
-    workshop.store.save(workshop.runtime.progress.say)
+    workspace.store.save(workspace.runtime.progress.say)
     assert after.forget is not None
-    recovered = recovery(student, after.forget.mean, reference, workshop, seed) if check_recovery else None
+    recovered = recovery(student, after.forget.mean, reference, workspace, seed) if check_recovery else None
     chosen = {"train_layers": train_layers, "freeze": freeze}
     settings = asdict(method) | {name: value for name, value in chosen.items() if value is not None}
     record = Record(
@@ -183,12 +185,12 @@ def forget(
         timing=clock.seconds,
         learning_epoch=an_epoch,
         landing=asdict(outcome.landing) if outcome.landing else None,
-        device=workshop.runtime.name,
-        deterministic=workshop.runtime.deterministic,
+        device=workspace.runtime.name,
+        deterministic=workspace.runtime.deterministic,
         index_valid=index_stays_valid(ranker, freeze, moved=bool(outcome.history)),
         before=before.to_json(),
         after=after.to_json(),
-        set_queries=workshop.judge.set_queries,
+        set_queries=workspace.evaluator.set_queries,
         removed=hashed(removal),
         removed_before=removed_before(known),
         earlier=standing.then(stands),
@@ -198,6 +200,6 @@ def forget(
     return Forgotten(student, before, after, goal, outcome.reached is not False, record, fulfilled)
 
 
-def _scorecard(ranker: Ranker | None, workshop: Workshop) -> Scorecard:
+def _scorecard(ranker: Ranker | None, workspace: Workspace) -> Scorecard:
     assert ranker is not None
-    return workshop.judge.scorecard(workshop.scorer(ranker.to(workshop.runtime.device)))
+    return workspace.evaluator.scorecard(workspace.scorer(ranker.to(workspace.runtime.device)))

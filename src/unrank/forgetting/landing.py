@@ -72,28 +72,30 @@ def put_weights(ranker: Ranker, above: Weights, below: Weights | None = None, sh
                 weight.copy_(above[name] if below is None else torch.lerp(above[name], below[name], share))
 
 
-def land(ranker: Ranker, above: Weights, ends: Ends, target: float, near: float, gauge: Measure) -> Landing:
+def land(ranker: Ranker, above: Weights, ends: Ends, target: float, near: float, estimator: Measure) -> Landing:
     """Move a ranker that has crossed the target back onto it. `above` are the last weights above the target.
 
     If no point on the line is near enough, the nearest at or below the target is taken. On which side of the target an
     end of the line lies may be no more than an estimate: it is measured where measurements make one doubt it. A line
     that turns out to lie above the target throughout is gone down to its end.
     """
-    return _Search(ranker, above, ends, target, near, gauge).run()
+    return _Search(ranker, above, ends, target, near, estimator).run()
 
 
 class _Search:
     """For the place on the line that is on target."""
 
-    def __init__(self, ranker: Ranker, above: Weights, ends: Ends, target: float, near: float, gauge: Measure) -> None:
+    def __init__(
+        self, ranker: Ranker, above: Weights, ends: Ends, target: float, near: float, estimator: Measure
+    ) -> None:
         self._ranker, self._above, self._below = ranker, above, weights_of(ranker)
-        self._target, self._near, self._gauge = target, near, gauge
+        self._target, self._near, self._gauge = target, near, estimator
         self._line = _Line(0.0, ends.above, 1.0, ends.here)
         self._best = Landing(1.0, ends.here, 0) if ends.measured else None
         self._known_nearby = ends.measured
         self._evaluations = 0
         estimated = {0.0: ends.above} if ends.measured else {0.0: ends.above, 1.0: ends.here}
-        self._told = _Told(lambda share: self._at(share, gauge.estimate), {} if gauge.exact else estimated)
+        self._told = _Told(lambda share: self._at(share, estimator.estimate), {} if estimator.exact else estimated)
 
     def run(self) -> Landing:
         while not self._arrived and self._evaluations < MOST_EVALUATIONS:

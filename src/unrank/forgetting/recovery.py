@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass
 
 from unrank.engine.loop import fit
-from unrank.forgetting.workshop import Workshop
+from unrank.forgetting.workspace import Workspace
 from unrank.methods.finetune import Finetune
 from unrank.rankers.base import Ranker
 
@@ -23,32 +23,32 @@ class Recovery:
     reference_after: float | None = None
 
 
-def recovery(ranker: Ranker, before: float, reference: Ranker | None, workshop: Workshop, seed: int) -> Recovery:
+def recovery(ranker: Ranker, before: float, reference: Ranker | None, workspace: Workspace, seed: int) -> Recovery:
     """Measured on copies: neither ranker is changed. `before` is what the ranker measures now."""
-    after = recover(ranker, workshop, seed)
+    after = recover(ranker, workspace, seed)
     if reference is None:
         return Recovery(before, after)
-    reference_before = workshop.judge.forget_mrr(workshop.scorer(reference.to(workshop.runtime.device)))
-    return Recovery(before, after, reference_before, recover(reference, workshop, seed))
+    reference_before = workspace.evaluator.forget_mrr(workspace.scorer(reference.to(workspace.runtime.device)))
+    return Recovery(before, after, reference_before, recover(reference, workspace, seed))
 
 
-def recover(ranker: Ranker, workshop: Workshop, seed: int) -> float:
+def recover(ranker: Ranker, workspace: Workspace, seed: int) -> float:
     """The forget MRR after the epoch."""
-    pupil = pupil_of(ranker, workshop)
-    learn_kept(pupil, workshop, seed)
-    return workshop.judge.forget_mrr(workshop.scorer(pupil))
+    pupil = pupil_of(ranker, workspace)
+    learn_kept(pupil, workspace, seed)
+    return workspace.evaluator.forget_mrr(workspace.scorer(pupil))
 
 
-def pupil_of(ranker: Ranker, workshop: Workshop) -> Ranker:
+def pupil_of(ranker: Ranker, workspace: Workspace) -> Ranker:
     """A copy of a ranker, all of which may learn."""
-    pupil = copy.deepcopy(ranker).to(workshop.runtime.device)
+    pupil = copy.deepcopy(ranker).to(workspace.runtime.device)
     for weight in pupil.parameters():
         weight.requires_grad_(True)
     return pupil
 
 
-def learn_kept(pupil: Ranker, workshop: Workshop, seed: int, recipe: Finetune = RECIPE) -> None:
+def learn_kept(pupil: Ranker, workspace: Workspace, seed: int, recipe: Finetune = RECIPE) -> None:
     """Train a ranker in place on what is kept."""
     schedule = recipe.schedule(seed)
-    for _ in fit(pupil, recipe.plan(workshop.task(pupil)), schedule, workshop.store, workshop.runtime):
+    for _ in fit(pupil, recipe.plan(workspace.task(pupil)), schedule, workspace.store, workspace.runtime):
         pass

@@ -13,12 +13,12 @@ from unrank.engine.unfinished import Unfinished
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.clock import Clock
-from unrank.forgetting.gauge import Gauge
 from unrank.forgetting.landing import Landing, weights_of
+from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.steering import Steering
 from unrank.forgetting.target import tolerance
 from unrank.forgetting.train import run_training
-from unrank.forgetting.workshop import Workshop
+from unrank.forgetting.workspace import Workspace
 from unrank.methods.base import Method, OneShot, Task
 from unrank.methods.retrain import Retrain
 from unrank.rankers.base import Ranker
@@ -41,10 +41,10 @@ class Pace:
             if value is not None and not value > 0:
                 raise UnrankError(f"{name.replace('_', '-')} must be more than 0, not {value:g}")
 
-    def watched(self, workshop: Workshop) -> int:
+    def watched(self, workspace: Workspace) -> int:
         if self.watch is not None:
             return self.watch
-        return WATCHED if workshop.runtime.device.type == "cuda" else 0
+        return WATCHED if workspace.runtime.device.type == "cuda" else 0
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class Outcome:
 def run_method(
     method: Method,
     task: Task,
-    gauge: Gauge | None,
+    estimator: MrrEstimator | None,
     student: Ranker,
-    workshop: Workshop,
+    workspace: Workspace,
     target: float,
     forget_before: float,
     pace: Pace,
@@ -82,38 +82,38 @@ def run_method(
 ) -> Outcome:
     """Change the student in place; a method that stops at the target needs a gauge for it."""
     if isinstance(method, Retrain):
-        return Outcome(run_training(student, workshop, method, seed, clock, run))
+        return Outcome(run_training(student, workspace, method, seed, clock, run))
     if isinstance(method, OneShot):
-        return _edit(method, task, student, workshop, seed, clock)
+        return _edit(method, task, student, workspace, seed, clock)
     if forget_before <= target:
         return Outcome(reached=True)
-    assert gauge is not None
-    gauge.begin(forget_before)
-    near = tolerance(len(np.unique(workshop.parts.forget[:, 0])))
+    assert estimator is not None
+    estimator.begin(forget_before)
+    near = tolerance(len(np.unique(workspace.partition.forget[:, 0])))
     begin = forget_before, weights_of(student)
     steering = Steering(
-        student, workshop, gauge, target, near, clock, pace.watched(workshop), pace.minutes, begin, forget_before
+        student, workspace, estimator, target, near, clock, pace.watched(workspace), pace.minutes, begin, forget_before
     )
     schedule = replace(
         method.schedule(seed, pace.check_every), over=steering.out_of_time if pace.minutes is not None else None
     )
     with clock.on("teacher"):  # a plan may make a teacher of its own
         plan = method.plan(task)
-    steps = fit(student, plan, schedule, workshop.store, workshop.runtime, run, steering=steering, clock=clock)
+    steps = fit(student, plan, schedule, workspace.store, workspace.runtime, run, steering=steering, clock=clock)
     landing = steering.steer(steps)
     return Outcome(steering.history, landing, steering.on_target)
 
 
-def _edit(method: OneShot, task: Task, student: Ranker, workshop: Workshop, seed: int, clock: Clock) -> Outcome:
+def _edit(method: OneShot, task: Task, student: Ranker, workspace: Workspace, seed: int, clock: Clock) -> Outcome:
     """One edit of every weight that moves, by how much it matters to each phase."""
     with clock.on("steps"):
         measured = [
-            squared_gradients(student, phase, seed, workshop.store, workshop.runtime) for phase in method.plan(task)
+            squared_gradients(student, phase, seed, workspace.store, workspace.runtime) for phase in method.plan(task)
         ]
         with torch.no_grad():
             for name, weight in student.named_parameters():
                 if weight.requires_grad:
                     weight.copy_(method.edit(weight, [importance[name] for importance in measured]))
     with clock.on("checks"):
-        forget = workshop.judge.forget_mrr(workshop.scorer(student))
+        forget = workspace.evaluator.forget_mrr(workspace.scorer(student))
     return Outcome([{"epoch": 1, "seconds": clock.seconds["steps"], "forget": forget, "losses": {}}])

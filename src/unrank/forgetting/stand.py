@@ -12,7 +12,7 @@ from unrank.collection.partition import Partition, named
 from unrank.evaluation.measure import Floats
 from unrank.evaluation.scorecard import Scorer
 from unrank.forgetting.earlier import EarlierRun
-from unrank.forgetting.workshop import Workshop
+from unrank.forgetting.workspace import Workspace
 
 CAME_BACK = 0.05
 """What was forgotten before may be above its target by so much, and no more."""
@@ -55,16 +55,18 @@ class Standing:
     """Of each run that brought some of it to a target."""
 
     @classmethod
-    def of(cls, score: Scorer, runs: Iterable[EarlierRun], workshop: Workshop) -> Standing:
+    def of(cls, score: Scorer, runs: Iterable[EarlierRun], workspace: Workspace) -> Standing:
         """With these scores. What a run removed counts unless all of it is asked for now."""
-        collection, earlier = workshop.collection, workshop.parts.earlier
+        collection, earlier = workspace.collection, workspace.partition.earlier
         if not len(earlier):
             return cls(None, [])
         keys = collection.pair_keys
         steered = [run for run in runs if run.facts.get("target") and run.facts.get("reached")]
         removed = [(collection.pairs[named(collection, run.removal)[0]], run.facts["target"]) for run in steered]
         held = [(pairs, target) for pairs, target in removed if np.isin(keys(pairs), keys(earlier)).any()]
-        whole, *each = workshop.judge.reciprocals_of_each(score, [earlier, *(pairs for pairs, _ in held)], forget=True)
+        whole, *each = workspace.evaluator.reciprocals_of_each(
+            score, [earlier, *(pairs for pairs, _ in held)], forget=True
+        )
         return cls(float(whole.mean()), [Stand(*one, reciprocal) for one, reciprocal in zip(held, each, strict=True)])
 
     @property
@@ -72,12 +74,12 @@ class Standing:
         """How far the worst is above its target."""
         return max((stand.above for stand in self.stands), default=None)
 
-    def with_risen(self, parts: Partition, collection: Collection) -> Partition:
+    def with_risen(self, partition: Partition, collection: Collection) -> Partition:
         """The partition, with what has to fall again apart from what was forgotten before and may stay."""
         keys = collection.pair_keys
-        risen = np.concatenate([parts.earlier[:0], *(stand.risen for stand in self.stands)])
-        falls = np.isin(keys(parts.earlier), keys(risen))
-        return replace(parts, earlier=parts.earlier[~falls], risen=parts.earlier[falls])
+        risen = np.concatenate([partition.earlier[:0], *(stand.risen for stand in self.stands)])
+        falls = np.isin(keys(partition.earlier), keys(risen))
+        return replace(partition, earlier=partition.earlier[~falls], risen=partition.earlier[falls])
 
     def then(self, after: Standing) -> dict[str, float | None] | None:
         """What a record tells: the MRR before and after a run, and how far the worst is above its target in the end."""

@@ -23,10 +23,10 @@ def check_request(
     target: float | str,
     pace: Pace,
     collection: Collection,
-    parts: Partition,
+    partition: Partition,
 ) -> None:
     """Refuse what cannot be, before any work is done for it."""
-    check_target(target, collection, parts, reference is not None)
+    check_target(target, collection, partition, reference is not None)
     if reference is not None and reference.kind != ranker.kind:
         raise UnrankError(f"the reference is a {reference.kind}, the ranker a {ranker.kind}: they cannot be compared")
     if not method.steered and (pace.check_every or pace.minutes):

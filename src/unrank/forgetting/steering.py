@@ -14,9 +14,9 @@ from typing import Any
 from unrank.engine.checkpoint import Checkpoint
 from unrank.engine.walk import Stretch
 from unrank.forgetting.clock import Clock
-from unrank.forgetting.gauge import Gauge
 from unrank.forgetting.landing import Ends, Landing, Weights, land, put_weights, weights_of
-from unrank.forgetting.workshop import Workshop
+from unrank.forgetting.mrr_estimator import MrrEstimator
+from unrank.forgetting.workspace import Workspace
 from unrank.rankers.base import Ranker
 
 CLEARLY = 0.03
@@ -28,8 +28,8 @@ class Steering:
     """Watches the forget MRR of a run: when to stop, where to land from, which weights were best."""
 
     student: Ranker
-    workshop: Workshop
-    gauge: Gauge
+    workspace: Workspace
+    estimator: MrrEstimator
     target: float
     near: float
     clock: Clock
@@ -62,12 +62,12 @@ class Steering:
 
     def out_of_time(self, since: float = 0.0) -> bool:
         """Whether no time is left, so many seconds after the last pause."""
-        return self.workshop.runtime.team.agree(bool(self.minutes and self.clock.total + since >= 60 * self.minutes))
+        return self.workspace.runtime.team.agree(bool(self.minutes and self.clock.total + since >= 60 * self.minutes))
 
     def state(self) -> Checkpoint:
         """The best weights are those of the last check, more often than not, and then stored once."""
         best, above = self.best or (None, {}), self.above
-        facts = {"history": self.history, "forget": self.forget, "apart": self.gauge.apart, "best": best[0]}
+        facts = {"history": self.history, "forget": self.forget, "apart": self.estimator.apart, "best": best[0]}
         tensors = {f"best/{name}": weight for name, weight in best[1].items()}
         if self.best is not None and above is not self.best:
             facts["above"] = above[0]
@@ -76,7 +76,7 @@ class Steering:
 
     def restore(self, state: Checkpoint) -> None:
         self.history, self.forget = state.facts["history"], state.facts["forget"]
-        self.gauge.apart = state.facts["apart"]
+        self.estimator.apart = state.facts["apart"]
         if state.facts["best"] is not None:
             self.above = self.best = state.facts["best"], self._here(state.under("best"))
         if "above" in state.facts:
@@ -89,9 +89,9 @@ class Steering:
         """A little below the target by an estimate may be above it: that is measured."""
         self.clock.add("steps", stretch.seconds)
         with self.clock.on("checks"):
-            self.forget, measured = self.gauge.estimate(), self.gauge.exact
+            self.forget, measured = self.estimator.estimate(), self.estimator.exact
             if self.target - CLEARLY < self.forget <= self.target and not measured:
-                self.forget, measured = self.gauge.measure(), True
+                self.forget, measured = self.estimator.measure(), True
         if self.forget > self.target:
             self.above = self.forget, weights_of(self.student)
             if self.best is None or self.forget < self.best[0]:
@@ -103,10 +103,10 @@ class Steering:
             "measured": measured,
             "losses": stretch.losses,
         }
-        seen = self.workshop.judge.watch(self.workshop.scorer(self.student), self.watched) if self.watched else {}
+        seen = self.workspace.evaluator.watch(self.workspace.scorer(self.student), self.watched) if self.watched else {}
         self.history.append(line | seen)
         moved = ", ".join(f"{name} {value:.3f}" for name, value in seen.items())
-        self.workshop.runtime.progress.say(
+        self.workspace.runtime.progress.say(
             f"epoch {stretch.epochs:.3g}: forget MRR {'' if measured else 'about '}{self.forget:.3f}, "
             f"target {self.target:.3f}{moved and f' ({moved})'}"
         )
@@ -114,7 +114,7 @@ class Steering:
     def _land(self) -> Landing:
         with self.clock.on("landing"):
             landing = self._land_from(*self.above, measured=self.history[-1]["measured"])
-            too_late = self.forget < self.target - self.near and not self.gauge.exact
+            too_late = self.forget < self.target - self.near and not self.estimator.exact
             if too_late and self.above is not self.begin:  # it was below the target when estimates had it above
                 again = self._land_from_afar()
                 landing = replace(again, evaluations=landing.evaluations + again.evaluations)
@@ -126,7 +126,7 @@ class Steering:
             return None
         put_weights(self.student, self.best[1])
         with self.clock.on("checks"):
-            self.forget = self.best[0] if self.gauge.exact else self.gauge.measure()
+            self.forget = self.best[0] if self.estimator.exact else self.estimator.measure()
         if self.forget > self.target - self.near:
             return None
         with self.clock.on("landing"):
@@ -134,11 +134,11 @@ class Steering:
 
     def _land_from_afar(self) -> Landing:
         """On the line from where the run began."""
-        self.gauge.go_far()
+        self.estimator.go_far()
         return self._land_from(*self.begin, measured=True)
 
     def _land_from(self, forget: float, above: Weights, measured: bool) -> Landing:
         ends = Ends(forget, self.forget, measured)
-        landing = land(self.student, above, ends, self.target, self.near, self.gauge)
+        landing = land(self.student, above, ends, self.target, self.near, self.estimator)
         self.forget = landing.forget
         return landing

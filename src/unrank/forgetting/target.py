@@ -32,20 +32,22 @@ def check_target_name(target: str | float) -> None:
         raise UnrankError(f"a target of {target} is outside (0, 1]: it is the MRR that forgotten pairs should fall to")
 
 
-def check_target(target: str | float, collection: Collection, parts: Partition, has_reference: bool = False) -> None:
+def check_target(
+    target: str | float, collection: Collection, partition: Partition, has_reference: bool = False
+) -> None:
     """Refuse a target that cannot be one, before any work is done for it."""
     check_target_name(target)
-    check_measurable(collection, parts)
+    check_measurable(collection, partition)
     if target in OF_REFERENCE and not has_reference:
         raise UnrankError(f"the target {target!r} is measured on a retrained ranker: name it with --reference")
-    if target in OF_TEST and np.isin(collection.test_pairs[:, 1], parts.documents).all():
+    if target in OF_TEST and np.isin(collection.test_pairs[:, 1], partition.documents).all():
         raise no_test_queries(target)
 
 
-def check_measurable(collection: Collection, parts: Partition) -> None:
+def check_measurable(collection: Collection, partition: Partition) -> None:
     """Refuse to measure forgetting where nothing stands beside what is to be forgotten."""
     collection.check_candidates()
-    if not collection.negatives.counts[np.unique(parts.forget[:, 0])].any():
+    if not collection.negatives.counts[np.unique(partition.forget[:, 0])].any():
         raise UnrankError("no forget query has a candidate beside its relevant documents, so forgetting has no measure")
 
 

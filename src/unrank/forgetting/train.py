@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from unrank.collection.collection import Collection
-from unrank.collection.partition import partition
+from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.engine.cache import Cache
 from unrank.engine.checkpoint import Checkpoint
@@ -23,7 +23,7 @@ from unrank.forgetting.clock import Clock
 from unrank.forgetting.hashes import hashed
 from unrank.forgetting.identity import identity
 from unrank.forgetting.record import Record, save_ranker
-from unrank.forgetting.workshop import Workshop
+from unrank.forgetting.workspace import Workspace
 from unrank.methods import make_method
 from unrank.methods.ranking import learn
 from unrank.methods.retrain import Retrain
@@ -64,15 +64,15 @@ def train(
     """Train a ranker on a collection; with a removal, on the kept pairs alone. A `run` is kept as it goes on; `cache`
     holds what earlier jobs have read, and will hold what this one does."""
     method = method or recipe_of(ranker_kind(kind))
-    parts = partition(collection, removal) if removal is not None else None
+    partition = make_partition(collection, removal) if removal is not None else None
     ranker = create_ranker(kind, base, seed)
     run = run or Unfinished()
     run.claim(lambda: identity("train", ranker, collection, removal, method, seed))
-    workshop = Workshop.open(ranker, collection, parts, device, progress, cache=cache)
-    clock = Clock(workshop.runtime)
-    history = run_training(ranker, workshop, method, seed, clock, run)
-    after = workshop.judge.scorecard(workshop.scorer(ranker))
-    workshop.store.save(workshop.runtime.progress.say)
+    workspace = Workspace.open(ranker, collection, partition, device, progress, cache=cache)
+    clock = Clock(workspace.runtime)
+    history = run_training(ranker, workspace, method, seed, clock, run)
+    after = workspace.evaluator.scorecard(workspace.scorer(ranker))
+    workspace.store.save(workspace.runtime.progress.say)
     epoch = sum(line["seconds"] for line in history) / len(history)
     record = Record(
         ranker=ranker.kind,
@@ -84,11 +84,11 @@ def train(
         epochs=len(history),
         seconds=clock.total,
         timing=clock.seconds,
-        learning_epoch={"seconds": epoch, "how": "measured", "device": workshop.runtime.name},
-        device=workshop.runtime.name,
-        deterministic=workshop.runtime.deterministic,
+        learning_epoch={"seconds": epoch, "how": "measured", "device": workspace.runtime.name},
+        device=workspace.runtime.name,
+        deterministic=workspace.runtime.deterministic,
         after=after.to_json(),
-        set_queries=workshop.judge.set_queries,
+        set_queries=workspace.evaluator.set_queries,
         removed=hashed(removal) if removal is not None else None,
         history=history,
     )
@@ -116,44 +116,44 @@ class Lessons:
 
 
 def run_training(
-    ranker: Ranker, workshop: Workshop, method: Retrain, seed: int, clock: Clock, run: Unfinished | None = None
+    ranker: Ranker, workspace: Workspace, method: Retrain, seed: int, clock: Clock, run: Unfinished | None = None
 ) -> list[dict[str, Any]]:
     """Train in place until enough is learned; one line of history an epoch."""
-    fixed = workshop.fixed_pairs()
+    fixed = workspace.fixed_pairs()
     lessons = Lessons()
     schedule = method.schedule(seed)
-    plan = method.plan(workshop.task(ranker))
-    for stretch in fit(ranker, plan, schedule, workshop.store, workshop.runtime, run, lessons=lessons, clock=clock):
+    plan = method.plan(workspace.task(ranker))
+    for stretch in fit(ranker, plan, schedule, workspace.store, workspace.runtime, run, lessons=lessons, clock=clock):
         clock.add("steps", stretch.seconds)
         with clock.on("checks"):
-            learned = workshop.judge.mrr(workshop.scorer(ranker), fixed)
+            learned = workspace.evaluator.mrr(workspace.scorer(ranker), fixed)
         epoch = round(stretch.epochs)
         line = {"epoch": epoch, "seconds": stretch.seconds, "learned": learned, "losses": stretch.losses}
         lessons.history.append(line)
-        workshop.runtime.progress.say(f"epoch {epoch}: MRR {learned:.3f} on training queries")
+        workspace.runtime.progress.say(f"epoch {epoch}: MRR {learned:.3f} on training queries")
         if learned >= method.enough:
             break
     return lessons.history
 
 
-def estimate_learning_epoch(ranker: Ranker, workshop: Workshop) -> dict[str, Any]:
+def estimate_learning_epoch(ranker: Ranker, workspace: Workspace) -> dict[str, Any]:
     """How long an epoch of training would take a ranker that came from elsewhere, timed on a few steps of a copy."""
     method = recipe_of(ranker.kind)
     pupil = copy.deepcopy(ranker)
-    optimizer = make_optimizer(pupil, 0.0, workshop.runtime)
-    generator, device = np.random.default_rng(0), workshop.runtime.device.type
+    optimizer = make_optimizer(pupil, 0.0, workspace.runtime)
+    generator, device = np.random.default_rng(0), workspace.runtime.device.type
     size, warm_up = TIMED_TRIPLES[device], WARM_UP[device]
     wanted = -(-(TIMED_STEPS + warm_up) * size // method.negatives)
-    kept = workshop.parts.retain[generator.integers(len(workshop.parts.retain), size=wanted)]
-    phase = learn(workshop.task(ranker), kept, method.negatives, size, method.together)
+    kept = workspace.partition.retain[generator.integers(len(workspace.partition.retain), size=wanted)]
+    phase = learn(workspace.task(ranker), kept, method.negatives, size, method.together)
     drawn = phase.draw(generator)
-    clock = Clock(workshop.runtime)
+    clock = Clock(workspace.runtime)
     timed = 0
     with pupil.repeating():
         for number, batch in enumerate(batches_of(phase, len(drawn), generator)):
             with clock.on("steps" if number >= warm_up else "warm-up"):
-                step(pupil, phase, drawn.take(batch), optimizer, workshop.store, workshop.runtime)
+                step(pupil, phase, drawn.take(batch), optimizer, workspace.store, workspace.runtime)
             timed += len(batch) if number >= warm_up else 0
-    triples = method.negatives * len(workshop.collection.pairs)
+    triples = method.negatives * len(workspace.collection.pairs)
     seconds = clock.seconds["steps"] * triples / timed
-    return {"seconds": seconds, "how": f"timed on {TIMED_STEPS} steps", "device": workshop.runtime.name}
+    return {"seconds": seconds, "how": f"timed on {TIMED_STEPS} steps", "device": workspace.runtime.name}

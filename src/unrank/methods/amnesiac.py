@@ -29,11 +29,11 @@ class Amnesiac(Method):
     """Whether the entangled pairs are left out."""
 
     def plan(self, task: Task) -> Sequence[Phase]:
-        kept = task.parts.entangled[:0] if self.forget_only else task.parts.entangled
+        kept = task.partition.entangled[:0] if self.forget_only else task.partition.entangled
 
         def draw(generator: np.random.Generator) -> Samples:
-            turned = triples(task, task.parts.forget, self.negatives, generator, swapped=True)
+            turned = triples(task, task.partition.forget, self.negatives, generator, swapped=True)
             return turned + triples(task, kept, self.negatives, generator)
 
-        size = self.negatives * (len(task.parts.forget) + len(kept))
+        size = self.negatives * (len(task.partition.forget) + len(kept))
         return [Phase("turn round", size, draw, ranking_loss, self.batch)]

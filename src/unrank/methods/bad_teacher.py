@@ -43,14 +43,14 @@ class BadTeacher(Method):
         return self.teacher != "disobey"
 
     def prepare(self, task: Task) -> None:
-        taught = task.parts.retain[:, 0]
+        taught = task.partition.retain[:, 0]
         if self.teacher == "disobey":
-            taught = np.concatenate([taught, task.parts.forget[:, 0]])
+            taught = np.concatenate([taught, task.partition.forget[:, 0]])
         task.glancing(LOOKED_AT).teacher.learn(taught)
 
     def plan(self, task: Task) -> Sequence[Phase]:
         task = task.glancing(LOOKED_AT)
-        forget, retain = task.parts.forget, task.parts.retain
+        forget, retain = task.partition.forget, task.partition.retain
         bad = task.teacher if self.teacher == "disobey" else task.untrained(self.teacher == "random")
         sign = -1.0 if self.teacher == "disobey" else 1.0
         return [

@@ -49,8 +49,8 @@ class Negatives:
     def pairs(self, queries: Rows) -> Pairs:
         """All of these queries."""
         lists = [(queries[here], self._kept(queries[here])) for here in blocks(len(queries))]
-        parts = [np.stack([np.repeat(rows, kept.counts), kept.values], axis=1) for rows, kept in lists]
-        return np.concatenate([np.empty((0, 2), np.int64), *parts])
+        blocks_of_pairs = [np.stack([np.repeat(rows, kept.counts), kept.values], axis=1) for rows, kept in lists]
+        return np.concatenate([np.empty((0, 2), np.int64), *blocks_of_pairs])
 
     def draw(self, queries: Rows, generator: np.random.Generator) -> Drawn:
         """One random negative for each query."""
@@ -103,7 +103,7 @@ def unknown_start(random: bool) -> Teacher:
 class Task:
     """All that a method may know. No test query is in reach."""
 
-    parts: Partition
+    partition: Partition
     negatives: Negatives
     teacher: Teacher
     untrained: Callable[[bool], Teacher] = unknown_start
@@ -112,16 +112,18 @@ class Task:
     def holding(self, most: int) -> Task:
         """The same task with at most so many disjoint pairs, always the same ones: what a small request costs must not
         grow with the collection."""
-        disjoint = self.parts.disjoint
+        disjoint = self.partition.disjoint
         if len(disjoint) <= most:
             return self
         chosen = np.random.default_rng(0).choice(len(disjoint), most, replace=False)
-        return replace(self, parts=replace(self.parts, disjoint=disjoint[np.sort(chosen)]))
+        return replace(self, partition=replace(self.partition, disjoint=disjoint[np.sort(chosen)]))
 
     def glancing(self, most: int) -> Task:
         """The same task with so many negatives of each query: a teacher that looks at no others is asked for less."""
         negatives = self.negatives.thinned(most)
-        relevant = np.concatenate([self.parts.forget, self.parts.retain, self.parts.earlier, self.parts.risen])
+        relevant = np.concatenate(
+            [self.partition.forget, self.partition.retain, self.partition.earlier, self.partition.risen]
+        )
 
         def lists(queries: Rows) -> Pairs:
             return np.concatenate([relevant[np.isin(relevant[:, 0], queries)], negatives.pairs(queries)])

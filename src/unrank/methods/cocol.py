@@ -97,8 +97,8 @@ class Cocol(Method):
 
     def prepare(self, task: Task) -> None:
         task = self._narrowed(task)
-        earlier = [task.parts.earlier, task.parts.risen] if self.anchors == "wide" else []
-        task.teacher.learn(np.concatenate([task.parts.forget, self._held(task), *earlier])[:, 0])
+        earlier = [task.partition.earlier, task.partition.risen] if self.anchors == "wide" else []
+        task.teacher.learn(np.concatenate([task.partition.forget, self._held(task), *earlier])[:, 0])
 
     def plan(self, task: Task) -> Sequence[Phase]:
         task = self._narrowed(task)
@@ -106,7 +106,7 @@ class Cocol(Method):
         rows, kept = self._rows_of_each(task), self._ways_of_kept(task)
         batch, size = rows * self._batch(task), rows * self._forgotten_now(task)
         plan = [Phase("forget", size, draw_forget, partial(self._forget_loss, kept), batch, together=rows)]
-        if self.phases == "two" and not self.without_disjoint and len(task.parts.disjoint):
+        if self.phases == "two" and not self.without_disjoint and len(task.partition.disjoint):
             hold_loss = partial(self._hold_loss, kept)
             plan.append(Phase("hold", self._held_now(task), draw_hold, hold_loss, self.hold_factor * batch))
         return plan
@@ -116,8 +116,8 @@ class Cocol(Method):
         negative of the query of each. If it has several rows, it falls in the first and holds in all of them. What was
         forgotten before stands beside it, and falls where it has to."""
         rows = self._rows_of_each(task)
-        forget = np.resize(task.parts.forget, (self._forgotten_now(task), 2)).repeat(rows, axis=0)
-        partner, has_partner = task.parts.draw_partners(forget, generator)
+        forget = np.resize(task.partition.forget, (self._forgotten_now(task), 2)).repeat(rows, axis=0)
+        partner, has_partner = task.partition.draw_partners(forget, generator)
         falls = np.arange(len(forget)) % rows == 0
         roles = [(forget, falls), (partner, has_partner & (not self.without_entangled))]
         if self.anchors == "wide":
@@ -129,12 +129,12 @@ class Cocol(Method):
         return self._beside_earlier(task, roles, generator, falls=True)
 
     def _narrowed(self, task: Task) -> Task:
-        return task.holding(max(LEAST_KNOWN, self.held_disjoint * len(task.parts.forget))).glancing(self.looked_at)
+        return task.holding(max(LEAST_KNOWN, self.held_disjoint * len(task.partition.forget))).glancing(self.looked_at)
 
     def _held(self, task: Task) -> Pairs:
         sides = [
-            *([] if self.without_entangled else [task.parts.entangled]),
-            *([] if self.without_disjoint else [task.parts.disjoint]),
+            *([] if self.without_entangled else [task.partition.entangled]),
+            *([] if self.without_disjoint else [task.partition.disjoint]),
         ]
         return np.concatenate([np.empty((0, 2), np.int64), *sides])
 
@@ -146,7 +146,7 @@ class Cocol(Method):
 
     def _draw_hold(self, task: Task, generator: np.random.Generator) -> Samples:
         """Some disjoint pairs, each with a negative of its query, and beside them what was forgotten before."""
-        disjoint = task.parts.disjoint
+        disjoint = task.partition.disjoint
         pairs = disjoint[generator.permutation(len(disjoint))[: self._held_now(task)]]
         roles = [all_present(pairs), task.negatives.draw(pairs[:, 0], generator)]
         return self._beside_earlier(task, roles, generator, falls=False)
@@ -154,8 +154,8 @@ class Cocol(Method):
     def _beside_earlier(self, task: Task, roles: list[Drawn], generator: np.random.Generator, falls: bool) -> Samples:
         """Samples of these roles and, with wide anchors, of what was forgotten before: it stays where it is. What has
         risen falls, each pair as often as one that is forgotten now, but never more of them than of the others."""
-        size, stays = len(roles[0][0]), task.parts.earlier
-        risen = task.parts.risen if falls else stays[:0]
+        size, stays = len(roles[0][0]), task.partition.earlier
+        risen = task.partition.risen if falls else stays[:0]
         if self.anchors == "paper" or not len(stays) + len(risen):
             return Samples.of(*roles, teacher=task.teacher)
         share = min(0.5, len(risen) / self._forgotten_now(task)) if len(stays) else 1.0
@@ -168,11 +168,11 @@ class Cocol(Method):
 
     def _forgotten_now(self, task: Task) -> int:
         """Each forget pair once; the few of a very small request again and again."""
-        return max(self.least_steps, len(task.parts.forget))
+        return max(self.least_steps, len(task.partition.forget))
 
     def _batch(self, task: Task) -> int:
         """How many forget pairs a step takes."""
-        return max(1, min(self.batch, len(task.parts.forget) // self.least_steps))
+        return max(1, min(self.batch, len(task.partition.forget) // self.least_steps))
 
     def _rows_of_each(self, task: Task) -> int:
         """How many partners, negatives and other kept pairs are drawn for each forget pair."""
@@ -180,11 +180,11 @@ class Cocol(Method):
 
     def _held_now(self, task: Task) -> int:
         held = self.held_an_epoch * self._rows_of_each(task) * self._forgotten_now(task)
-        return min(len(task.parts.disjoint), max(held, LEAST_KNOWN) if self._forgot_before(task) else held)
+        return min(len(task.partition.disjoint), max(held, LEAST_KNOWN) if self._forgot_before(task) else held)
 
     def _forgot_before(self, task: Task) -> bool:
         """Whether there is something to hold that is neither kept nor asked for now."""
-        return self.anchors == "wide" and len(task.parts.earlier) + len(task.parts.risen) > 0
+        return self.anchors == "wide" and len(task.partition.earlier) + len(task.partition.risen) > 0
 
     def _ways_of_kept(self, task: Task) -> Ways:
         """If the ranker has forgotten before, they may part: what one request gains makes up for what another loses.

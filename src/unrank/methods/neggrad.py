@@ -32,9 +32,9 @@ class NegGrad(Method):
 
     def plan(self, task: Task) -> Sequence[Phase]:
         def draw(generator: np.random.Generator) -> Samples:
-            return triples(task, task.parts.forget, self.negatives, generator)
+            return triples(task, task.partition.forget, self.negatives, generator)
 
-        return [Phase("climb", self.negatives * len(task.parts.forget), draw, self._climb, self.batch)]
+        return [Phase("climb", self.negatives * len(task.partition.forget), draw, self._climb, self.batch)]
 
     def _climb(self, scored: Scored) -> Tensor:
         return -(soft_ranking_loss(scored) if self.loss == "soft" else ranking_loss(scored))

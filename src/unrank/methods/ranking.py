@@ -36,7 +36,7 @@ class Learning(Method):
     """How many of them are in the same step, where their positive is then scored once."""
 
     def plan(self, task: Task) -> Sequence[Phase]:
-        return [learn(task, task.parts.retain, self.negatives, self.batch, self.together)]
+        return [learn(task, task.partition.retain, self.negatives, self.batch, self.together)]
 
 
 def triples(task: Task, pairs: Pairs, negatives: int, generator: np.random.Generator, swapped: bool = False) -> Samples:

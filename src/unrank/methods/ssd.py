@@ -34,8 +34,8 @@ class SelectiveDampening(OneShot):
 
     def plan(self, task: Task) -> Sequence[Phase]:
         """What importance is measured on: the forget pairs, and all of them."""
-        everything = np.concatenate([task.parts.forget, task.parts.retain])
-        return [self._phase(task, "forget", task.parts.forget), self._phase(task, "all", everything)]
+        everything = np.concatenate([task.partition.forget, task.partition.retain])
+        return [self._phase(task, "forget", task.partition.forget), self._phase(task, "all", everything)]
 
     def edit(self, weight: Tensor, importance: Sequence[Tensor]) -> Tensor:
         of_forget, of_all = importance

@@ -15,7 +15,7 @@ import pytest
 from unrank.collection.build import import_collection
 from unrank.collection.collection import Collection
 from unrank.collection.order import hashed_order
-from unrank.collection.partition import Partition, partition
+from unrank.collection.partition import Partition, make_partition
 from unrank.collection.removal import Removal
 from unrank.collection.sources import documentation, read_source
 from unrank.collection.sources.pydocs import DEMO_HEADINGS, demo_location, read_pydocs
@@ -115,8 +115,8 @@ def test_every_query_has_a_paragraph_of_its_own_or_below(everything: Read) -> No
 
 def test_no_private_name_and_no_test_is_a_heading(everything: Read) -> None:
     modules = [query.text for query in everything.queries if not query.text.startswith(documentation.LANGUAGE)]
-    parts = {part for path in modules for part in path.split(" / ")}
-    assert [part for part in parts if part.startswith("_")] == []
+    partition = {part for path in modules for part in path.split(" / ")}
+    assert [part for part in partition if part.startswith("_")] == []
     articles = {path.partition(" / ")[0] for path in modules}
     assert articles.isdisjoint({"test", "idlelib", "lib2to3", "antigravity", "this"})
     assert articles <= sys.stdlib_module_names
@@ -192,10 +192,10 @@ def test_the_demo_is_small_and_its_paragraphs_short(demo: Collection) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_demo_forgets_enough_queries_and_entangles_some(demo: Collection, seed: int) -> None:
-    parts = _forget_option_parser(demo, share=0.05, seed=seed)
-    assert len(np.unique(parts.forget[:, 0])) >= 60
-    assert len(parts.entangled) > 100
-    assert len(parts.disjoint) > 500
+    partition = _forget_option_parser(demo, share=0.05, seed=seed)
+    assert len(np.unique(partition.forget[:, 0])) >= 60
+    assert len(partition.entangled) > 100
+    assert len(partition.disjoint) > 500
 
 
 def _forget_option_parser(collection: Collection, share: float, seed: int) -> Partition:
@@ -205,4 +205,4 @@ def _forget_option_parser(collection: Collection, share: float, seed: int) -> Pa
     others = collection.documents.ids(np.setdiff1d(collection.pairs[:, 1], own))
     drawn = hashed_order(others, f"{seed}:documents")[: round(share * len(collection.documents)) - len(own)]
     removal = Removal(documents=[*collection.documents.ids(own), *(others[i] for i in drawn)])
-    return partition(collection, removal)
+    return make_partition(collection, removal)

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from tests.table import Listed, collection_of, forgetting
 from unrank.collection.collection import Collection, Pairs
-from unrank.evaluation.scorecard import Judge, Scorer
-from unrank.forgetting import gauge as module
-from unrank.forgetting.gauge import Gauge, rows_of_some_queries, telling_rows
+from unrank.evaluation.scorecard import Evaluator, Scorer
+from unrank.forgetting import mrr_estimator as module
+from unrank.forgetting.mrr_estimator import MrrEstimator, rows_of_some_queries, telling_rows
 
 LISTS, NEGATIVES = 40, 12
 
@@ -23,8 +23,8 @@ def collection() -> Collection:
 
 
 @pytest.fixture(scope="module")
-def judge(collection: Collection) -> Judge:
-    return Judge(collection, forgetting(collection, queries=range(30)))
+def evaluator(collection: Collection) -> Evaluator:
+    return Evaluator(collection, forgetting(collection, queries=range(30)))
 
 
 def scorer(seed: int, learned: float) -> Scorer:
@@ -56,38 +56,38 @@ class Counting:
         return self.score(pairs)
 
 
-def test_a_short_job_is_always_measured(judge: Judge) -> None:
-    gauge = Gauge(judge, scorer(0, 0.5), scorer(1, 0.1))
-    assert gauge.exact
-    assert gauge.estimate() == gauge.measure() == judge.forget_mrr(scorer(1, 0.1))
+def test_a_short_job_is_always_measured(evaluator: Evaluator) -> None:
+    estimator = MrrEstimator(evaluator, scorer(0, 0.5), scorer(1, 0.1))
+    assert estimator.exact
+    assert estimator.estimate() == estimator.measure() == evaluator.forget_mrr(scorer(1, 0.1))
 
 
-def gauge_of(judge: Judge, original: Scorer, student: Scorer) -> Gauge:
-    gauge = Gauge(judge, original, student)
-    gauge.begin(judge.forget_mrr(original))
-    return gauge
+def estimator_of(evaluator: Evaluator, original: Scorer, student: Scorer) -> MrrEstimator:
+    estimator = MrrEstimator(evaluator, original, student)
+    estimator.begin(evaluator.forget_mrr(original))
+    return estimator
 
 
 @pytest.mark.usefixtures("smaller")
-def test_of_the_original_the_estimate_is_the_measure(judge: Judge) -> None:
+def test_of_the_original_the_estimate_is_the_measure(evaluator: Evaluator) -> None:
     original, student = Counting(scorer(0, 0.4)), Counting(scorer(0, 0.4))
-    gauge = Gauge(judge, original, student)
+    estimator = MrrEstimator(evaluator, original, student)
     assert original.asked == 10 * (NEGATIVES + 1)  # the lists of some queries, and no others
-    gauge.begin(judge.forget_mrr(original.score))
-    assert not gauge.exact
-    assert gauge.estimate() == pytest.approx(judge.forget_mrr(original.score))
+    estimator.begin(evaluator.forget_mrr(original.score))
+    assert not estimator.exact
+    assert estimator.estimate() == pytest.approx(evaluator.forget_mrr(original.score))
     assert student.asked <= 10 * (4 + 1)
 
 
 @pytest.mark.usefixtures("smaller")
-def test_a_measurement_sets_the_estimate_right(judge: Judge) -> None:
+def test_a_measurement_sets_the_estimate_right(evaluator: Evaluator) -> None:
     student = Counting(scorer(0, 0.4))
-    gauge = gauge_of(judge, scorer(0, 0.4), student)
+    estimator = estimator_of(evaluator, scorer(0, 0.4), student)
     student.score = scorer(3, 0.0)
-    wrong, true = gauge.estimate(), judge.forget_mrr(student.score)
+    wrong, true = estimator.estimate(), evaluator.forget_mrr(student.score)
     assert wrong != pytest.approx(true)
-    assert gauge.measure() == true
-    assert gauge.estimate() == pytest.approx(true)
+    assert estimator.measure() == true
+    assert estimator.estimate() == pytest.approx(true)
 
 
 @pytest.mark.usefixtures("smaller")
@@ -99,8 +99,8 @@ def test_the_part_holds_the_forget_pairs_and_the_best_of_the_others(relevant: in
         Listed(range(row * size, row * size + relevant), range(row * size + relevant, (row + 1) * size))
         for row in range(12)
     ]
-    judge = Judge(collection_of(lists, 1_000), forgetting(collection_of(lists, 1_000), queries=range(12)))
-    pairs, forget = judge.forget_lists(), judge.parts.forget
+    evaluator = Evaluator(collection_of(lists, 1_000), forgetting(collection_of(lists, 1_000), queries=range(12)))
+    pairs, forget = evaluator.forget_lists(), evaluator.partition.forget
     rows = rows_of_some_queries(pairs, forget)
     assert len(np.unique(pairs[rows, 0])) == 10
     scores = np.random.default_rng(0).random(len(rows)).astype(np.float32)
@@ -115,28 +115,28 @@ def test_the_part_holds_the_forget_pairs_and_the_best_of_the_others(relevant: in
 
 
 @pytest.mark.usefixtures("smaller")
-def test_what_fell_below_all_that_is_looked_at_is_taken_to_have_fallen_further(judge: Judge) -> None:
+def test_what_fell_below_all_that_is_looked_at_is_taken_to_have_fallen_further(evaluator: Evaluator) -> None:
     """Of 12 negatives 4 are looked at. Below them a document stands at place 5 to 13, not at 5."""
     original, student = scorer(0, 0.4), Counting(scorer(0, 0.4))
-    gauge = gauge_of(judge, original, student)
+    estimator = estimator_of(evaluator, original, student)
     student.score = scorer(0, -9.0)
-    assert judge.forget_mrr(student.score) == pytest.approx(1 / 13)
-    assert gauge.estimate() - gauge.apart == pytest.approx(sum(1 / place for place in range(5, 14)) / 9)
+    assert evaluator.forget_mrr(student.score) == pytest.approx(1 / 13)
+    assert estimator.estimate() - estimator.apart == pytest.approx(sum(1 / place for place in range(5, 14)) / 9)
 
 
 @pytest.fixture
-def many() -> Judge:
+def many() -> Evaluator:
     """Enough forget queries for a sample of their lists, each with candidates of its own."""
     size = NEGATIVES * 4 + 1
     lists = [Listed([row * size], range(row * size + 1, (row + 1) * size)) for row in range(80)]
     collection = collection_of(lists, 80 * size)
-    return Judge(collection, forgetting(collection, queries=range(79)))
+    return Evaluator(collection, forgetting(collection, queries=range(79)))
 
 
-def scored(judge: Judge, seed: int, learned: float) -> Scorer:
-    pairs = judge.forget_lists()
+def scored(evaluator: Evaluator, seed: int, learned: float) -> Scorer:
+    pairs = evaluator.forget_lists()
     table = np.random.default_rng(seed).random((pairs.max() + 1,)).astype(np.float32)
-    table[judge.parts.forget[:, 1]] += np.float32(learned)
+    table[evaluator.partition.forget[:, 1]] += np.float32(learned)
 
     def score(pairs: Pairs) -> NDArray[np.float32]:
         values: NDArray[np.float32] = table[pairs[:, 1]]
@@ -146,28 +146,28 @@ def scored(judge: Judge, seed: int, learned: float) -> Scorer:
 
 
 @pytest.mark.usefixtures("smaller")
-def test_near_what_was_measured_less_is_asked_for(many: Judge) -> None:
+def test_near_what_was_measured_less_is_asked_for(many: Evaluator) -> None:
     student = Counting(scored(many, 0, 0.4))
-    gauge = gauge_of(many, scored(many, 0, 0.4), student)
-    gauge.measure()
+    estimator = estimator_of(many, scored(many, 0, 0.4), student)
+    estimator.measure()
     student.score, student.asked = scored(many, 0, 0.3), 0
-    assert gauge.measure_again() == many.forget_mrr(student.score)
+    assert estimator.measure_again() == many.forget_mrr(student.score)
     assert 0 < student.asked < 0.5 * len(many.forget_lists())
-    gauge.go_far()
+    estimator.go_far()
     student.asked = 0
-    assert gauge.measure_again() == many.forget_mrr(student.score)
+    assert estimator.measure_again() == many.forget_mrr(student.score)
     assert student.asked == len(many.forget_lists())
 
 
 @pytest.mark.usefixtures("smaller")
-def test_of_few_queries_or_before_any_measurement_all_is_measured(judge: Judge, many: Judge) -> None:
-    for some, measured in ((judge, True), (many, False)):
+def test_of_few_queries_or_before_any_measurement_all_is_measured(evaluator: Evaluator, many: Evaluator) -> None:
+    for some, measured in ((evaluator, True), (many, False)):
         student = Counting(scored(some, 0, 0.2))
-        gauge = gauge_of(some, scored(some, 0, 0.4), student)
+        estimator = estimator_of(some, scored(some, 0, 0.4), student)
         if measured:
-            gauge.measure()
+            estimator.measure()
         student.asked = 0
-        assert gauge.measure_again() == some.forget_mrr(student.score)
+        assert estimator.measure_again() == some.forget_mrr(student.score)
         assert student.asked == len(some.forget_lists())
 
 
@@ -190,11 +190,11 @@ def test_what_an_estimate_and_another_measurement_save(
         Listed([row % 9], [9 + (row * 48 + place) % documents for place in range(48)]) for row in range(queries + 1)
     ]
     collection = collection_of(lists, 9 + documents)
-    judge = Judge(collection, forgetting(collection, queries=range(queries)))
-    student = Counting(scored(judge, 0, 0.2))
-    gauge = Gauge(judge, scored(judge, 0, 0.4), student, encoded)
-    assert gauge.exact == exact
-    gauge.measure()
+    evaluator = Evaluator(collection, forgetting(collection, queries=range(queries)))
+    student = Counting(scored(evaluator, 0, 0.2))
+    estimator = MrrEstimator(evaluator, scored(evaluator, 0, 0.4), student, encoded)
+    assert estimator.exact == exact
+    estimator.measure()
     student.asked = 0
-    gauge.measure_again()
-    assert (student.asked < len(judge.forget_lists())) == saves
+    estimator.measure_again()
+    assert (student.asked < len(evaluator.forget_lists())) == saves

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
-from unrank.evaluation.scorecard import Judge, Scorer
+from unrank.evaluation.scorecard import Evaluator, Scorer
 from unrank.forgetting.rescoring import FEW, NEAREST, SPREAD, Rescoring
 
 Scores = NDArray[np.float32]
@@ -50,14 +50,14 @@ class Effort:
         )
 
 
-class Gauge:
+class MrrEstimator:
     """Told once what the original scores; asked again and again what the student measures."""
 
-    def __init__(self, judge: Judge, original: Scorer, student: Scorer, encoded: Sequence[int] = ()) -> None:
+    def __init__(self, evaluator: Evaluator, original: Scorer, student: Scorer, encoded: Sequence[int] = ()) -> None:
         """`encoded` are the sides of a pair (0 the query, 1 the document) that the student encodes apart, each text
         once: to ask it for fewer pairs of the same texts saves nothing. One without such sides reads every pair."""
-        self._judge, self._student = judge, student
-        self._pairs, forget = judge.forget_lists(), judge.parts.forget
+        self._judge, self._student = evaluator, student
+        self._pairs, forget = evaluator.forget_lists(), evaluator.partition.forget
         self._measured: Rescoring | None = None
         effort = Effort.of(self._pairs, forget, encoded)
         self._again_costs_less = effort.again < effort.whole
@@ -79,7 +79,7 @@ class Gauge:
 
     def measure(self) -> float:
         scores = self._student(self._pairs)
-        self._measured = Rescoring(self._pairs, len(self._judge.parts.forget), scores)
+        self._measured = Rescoring(self._pairs, len(self._judge.partition.forget), scores)
         return self._mean_of_all(scores)
 
     def measure_again(self) -> float:

@@ -16,7 +16,7 @@ from unrank.engine.scoring import scores_of
 from unrank.engine.teacher import Teacher
 from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
-from unrank.evaluation.scorecard import MOST_QUERIES, Judge, Scorer
+from unrank.evaluation.scorecard import MOST_QUERIES, Evaluator, Scorer
 from unrank.methods.base import Negatives, Task
 from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker
@@ -40,14 +40,14 @@ def usual_measure(ranker: Ranker, device: Device) -> int:
 
 
 @dataclass(frozen=True)
-class Workshop:
+class Workspace:
     """A collection, a partition of it, a device, and the tokens and the judge for both."""
 
     collection: Collection
-    parts: Partition
+    partition: Partition
     runtime: Runtime
     store: TokenStore
-    judge: Judge
+    evaluator: Evaluator
     cache: Cache | None = None
 
     @classmethod
@@ -55,22 +55,22 @@ class Workshop:
         cls,
         ranker: Ranker,
         collection: Collection,
-        parts: Partition | None,
+        partition: Partition | None,
         device: Device = "auto",
         progress: Progress | None = None,
         measure: int = MOST_QUERIES,
         cache: Cache | None = None,
-    ) -> Workshop:
+    ) -> Workspace:
         collection.check_candidates()
-        if parts is not None and not Negatives(collection, parts.documents).are_left(parts.retain[:, 0]):
+        if partition is not None and not Negatives(collection, partition.documents).are_left(partition.retain[:, 0]):
             raise UnrankError(
                 "the removal takes every negative of the kept queries, so nothing is left to rank against"
             )
         runtime = Runtime.on(device, progress)
         ranker.to(runtime.device)
         store = TokenStore(ranker, collection, cache)
-        judge = Judge(collection, parts, measure)
-        return cls(collection, judge.parts, runtime, store, judge, cache)
+        evaluator = Evaluator(collection, partition, measure)
+        return cls(collection, evaluator.partition, runtime, store, evaluator, cache)
 
     def scorer(self, ranker: Ranker) -> Scorer:
         """What the judge asks for this ranker's scores."""
@@ -78,21 +78,21 @@ class Workshop:
 
     def task(self, original: Ranker, base: str | None = None, seed: int = 0) -> Task:
         """What a method may know; with a base, what the original was before it was trained too."""
-        negatives = Negatives(self.collection, self.parts.documents)
+        negatives = Negatives(self.collection, self.partition.documents)
 
         def untrained(random: bool) -> Teacher:
             fresh = create_ranker(original.kind, base, seed)
             return self._teacher(randomised(fresh, seed) if random else fresh)
 
         known = {"untrained": untrained} if base is not None else {}
-        return Task(self.parts, negatives, self._teacher(original, self.cache), **known)
+        return Task(self.partition, negatives, self._teacher(original, self.cache), **known)
 
     def _teacher(self, ranker: Ranker, cache: Cache | None = None) -> Teacher:
         return Teacher(ranker.to(self.runtime.device), self.collection, self.store, self.runtime, cache)
 
     def fixed_pairs(self) -> Pairs:
         """The kept pairs of a fixed sample of the training queries."""
-        kept = self.parts.retain
+        kept = self.partition.retain
         queries = np.unique(kept[:, 0])
         order = hashed_order(self.collection.queries.ids(queries), "fixed")[:FIXED_QUERIES]
         return kept[np.isin(kept[:, 0], queries[order])]
