@@ -12,7 +12,8 @@ from arithmetic import PEAK, WITH_GRADIENTS, operations
 from plain import BATCH, LEARNING_RATE, SCORING_BATCH, PlainLoop, TextPair
 from stopwatch import PeakMemory, Rate, seconds, until
 
-from unrank import Collection, Removal, make_partition
+from unrank import Collection, Removal
+from unrank import partition as make_partition
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
 from unrank.engine.loop import Schedule, fit

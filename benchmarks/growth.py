@@ -28,7 +28,8 @@ from size import made_up_words, peak_gibibytes
 from synthetic import RELEVANT, Size, make_collection
 from torch import Tensor, nn
 
-from unrank import Removal, make_partition, open_collection
+from unrank import Removal, open_collection
+from unrank import partition as make_partition
 from unrank.engine.loop import Schedule, fit
 from unrank.forgetting.train import estimate_learning_epoch
 from unrank.forgetting.workspace import Workspace

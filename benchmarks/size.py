@@ -119,7 +119,8 @@ def step_import(folder: Path) -> Figures:
 
 
 def step_use(folder: Path) -> Figures:
-    from unrank import Removal, make_partition, open_collection
+    from unrank import Removal, open_collection
+    from unrank import partition as make_partition
 
     marks = [perf_counter()]
     collection = open_collection(folder / "collection")
