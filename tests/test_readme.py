@@ -112,7 +112,7 @@ def test_the_example_of_a_method_of_ones_own(home: Path, monkeypatch: pytest.Mon
 
     source = (ROOT / "examples" / "own_method.py").read_text()
     assert len(source.splitlines()) < 40
-    assert source in (ROOT / "docs" / "add-a-method.md").read_text(encoding="utf-8")
+    assert source in (ROOT / "docs" / "how-to" / "add-a-method.md").read_text(encoding="utf-8")
     monkeypatch.setitem(METHODS, "demote", METHODS["cocol"])  # taken out again at the end
     assert run(["import", "beir:my-data", "--out", "my-collection"]) == 0
     train = ["--ranker", "bi-encoder", "--out", "my-ranker", "--set", "epochs=1", "--quiet"]
@@ -133,5 +133,5 @@ def test_every_path_that_the_readme_names_is_there() -> None:
 
 
 def test_every_key_of_a_record_is_explained() -> None:
-    told = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
+    told = (ROOT / "docs" / "reference" / "report.md").read_text(encoding="utf-8")
     assert [name for name in Record.__dataclass_fields__ if f"`{name}`" not in told] == []

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 def bench(
-    grid: Annotated[Path, typer.Argument(metavar="GRID.toml", help="The grid; docs/bench.md says how to write one.")],
+    grid: Annotated[
+        Path, typer.Argument(metavar="GRID.toml", help="The grid; docs/reference/bench.md says how to write one.")
+    ],
     out: Annotated[
         Path, typer.Option("--out", help="The folder of the records; what is done there is not done again.")
     ],

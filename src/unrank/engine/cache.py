@@ -1,7 +1,8 @@
 """A folder of what the next job would compute anew: the token ids of texts, the scores that a ranker gave.
 
 Nothing in it is needed: what is missing or damaged is made again. It remembers what a ranker thought of removed pairs,
-so nobody has one who did not ask for it, and it goes with the collection that it was made from (`docs/resume.md`).
+so it exists only where it was asked for, and belongs with the collection that it was made from
+(`docs/reference/resume.md`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Reference: Hou, Finke, Cosma, Neural Machine Unranking: contrastive and consistent loss.
 Differs: gaps are measured in units of the teacher's range for the query, because the printed quotient turns real
 rankers into noise (`scale="paper"` keeps it); a step also holds negatives and random kept pairs in place
-(`anchors="paper"` does not). See docs/differences.md.
+(`anchors="paper"` does not). See docs/reference/differences.md.
 """
 
 from __future__ import annotations
