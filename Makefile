@@ -1,11 +1,11 @@
-# `make demo` and `make test` share one .venv, which either makes from the pinned constraints.
+# All targets share one .venv, made from the pinned constraints by the first target that needs it.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := src tests benchmarks runs examples
 
-.PHONY: help demo test check slow fuzz torture bench results clean
-help: ## say what there is
+.PHONY: help demo test check slow browser gpu fuzz torture bench results clean
+help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 $(VENV)/ready: pyproject.toml constraints.txt
@@ -14,7 +14,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1 || true  # on all cores, where pip takes one
 	@touch $@
 
-demo: $(VENV)/ready ## run the main job on the embedded default
+demo: $(VENV)/ready ## forget a part of Python's documentation, with nothing to download
 	$(BIN)/unrank demo
 
 check: $(VENV)/ready ## format, lint and types
@@ -22,23 +22,33 @@ check: $(VENV)/ready ## format, lint and types
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
 
-test: check ## check, then all quick tests
+test: check ## check, then all quick tests: under four minutes on two cores
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-slow: $(VENV)/ready ## tests that take minutes
+slow: $(VENV)/ready ## tests that take minutes: killed processes, benchmarks, runs, real encoders
 	$(BIN)/python -m pytest -m slow
 
-fuzz: $(VENV)/ready ## 20,000 spoiled files for the readers, and 500 damaged ones
+browser: $(VENV)/ready ## tests of the report's pages in Chromium
+	@{ command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null && command -v chromedriver >/dev/null \
+	  || { echo "make browser needs Chromium and its driver: apt-get install chromium chromium-driver"; exit 1; }
+	$(BIN)/python -m pytest -m browser
+
+gpu: $(VENV)/ready ## tests of the fast kernels, on an NVIDIA GPU
+	$(BIN)/python -m pytest -m gpu
+
+fuzz: $(VENV)/ready ## 20,000 mutated files for the readers, and 500 damaged ones
+	$(BIN)/python -m pytest -m fuzz
 	PYTHONPATH=. $(BIN)/python -m tests.fuzz.run
 
 torture: $(VENV)/ready ## kill jobs at random, fill disks, damage checkpoints: under an hour
+	$(BIN)/python -m pytest -m torture
 	$(BIN)/python -m tests.torture
 
-bench: $(VENV)/ready ## what a collection of a million documents costs, and how fast a step is
+bench: $(VENV)/ready ## measure a collection of a million documents, and the speed of a step
 	$(BIN)/python benchmarks/size.py
 	$(BIN)/python benchmarks/speed.py --rankers bi-encoder --samples 32 --batch 32 --lists 10 --seconds 1
 
-results: $(VENV)/ready ## the page, figures and tables of the cells in results/, into results/made
+results: $(VENV)/ready ## write the page, figures and tables of the cells in results/ to results/made
 	rm -rf build/results
 	$(BIN)/unrank report results --out build/results/report.html --figures build/results/figures --tables build/results/tables
 	$(BIN)/python runs/quarter.py results --out build/results/quarter
@@ -46,5 +56,5 @@ results: $(VENV)/ready ## the page, figures and tables of the cells in results/,
 	rm -rf results/made
 	mv build/results results/made
 
-clean: ## remove what was made here
+clean: ## remove everything that the other targets made
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info

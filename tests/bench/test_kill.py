@@ -40,7 +40,8 @@ def _values(path: Path) -> list[str]:
     return text.splitlines() if path.suffix == ".jsonl" else [text]
 
 
-@pytest.mark.parametrize("times", [3, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [3, 10])
 def test_a_grid_that_is_killed_again_and_again_goes_on(grid: Grid, tmp_path: Path, times: int) -> None:
     command = [sys.executable, "-m", "tests.bench.killer", str(grid(SOME)), str(tmp_path), str(times)]
     done = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=120, check=False)

@@ -53,7 +53,8 @@ def check(folder: Path) -> None:
     assert not [*folder.rglob("*.partial-*")]
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [2, 20])
 def test_a_run_that_is_killed_again_and_again_goes_on(
     dense: Collection, encoder: Path, tmp_path: Path, times: int
 ) -> None:

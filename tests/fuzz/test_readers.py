@@ -32,11 +32,13 @@ def specimens(tmp_path_factory: pytest.TempPathFactory) -> list[Specimen]:
     return make_specimens(tmp_path_factory.mktemp("specimens"))
 
 
+@pytest.mark.fuzz
 def test_what_is_spoiled_could_be_read_before(specimens: list[Specimen]) -> None:
     """Else every trial of a reader would end in the same refusal, and say nothing."""
     assert [specimen.name for specimen in specimens if specimen.read(specimen.folder) is None] == []
 
 
+@pytest.mark.fuzz
 def test_every_reader_refuses_or_reads(specimens: list[Specimen]) -> None:
     outcomes = [try_out(each, seed) for each in specimens for seed in range(max(2, COST // each.cost))]
     assert [outcome.fault for outcome in outcomes if outcome.fault] == []
@@ -44,6 +46,7 @@ def test_every_reader_refuses_or_reads(specimens: list[Specimen]) -> None:
     assert sum(not outcome.refused for outcome in outcomes) > len(outcomes) / 20
 
 
+@pytest.mark.fuzz
 def test_damage_is_noticed_or_makes_no_difference(specimens: list[Specimen]) -> None:
     for specimen in (each for each in specimens if each.hashed):
         right = specimen.read(specimen.folder)

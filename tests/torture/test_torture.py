@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.torture
 def test_a_killed_job_ends_with_the_same_weights() -> None:
     command = [sys.executable, "-m", "tests.torture", "--jobs", "1", "--only", "forget bi-encoder cocol", "--no-faults"]
     done = subprocess.run(
