@@ -33,7 +33,7 @@ def test_a_soak_of_three_requests(dense: Collection, encoder: Path, tmp_path: Pa
     assert [row[0] for row in rows] == ["| 1", "| 2", "| 3"]
     assert all(len(row) == 11 for row in rows)
     records = [json.loads(line) for line in (out / "records.jsonl").read_text().splitlines()]
-    assert {record["settings"]["held"] for record in records} == {2}
+    assert {record["settings"]["anchors_per_pair"] for record in records} == {2}
     assert [record["removed_before"] for record in records] == [0, 1, 2]
     assert {path.suffix for path in (out / "bi-encoder").iterdir()} == {".svg", ".png"}
 

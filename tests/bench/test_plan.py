@@ -107,10 +107,11 @@ def test_parts_take_from_the_top_what_they_do_not_say(grid: Grid) -> None:
 def test_presets_and_settings(grid: Grid) -> None:
     more = 'removals = ["queries"]\nmethods = ["cocol:paper,epochs=5", "cocol,held=4", "cf"]'
     choices = {cell.label: cell for cell in cells_of(grid(more))}
-    assert list(choices) == ["retrain", "cocol:paper,epochs=5", "cocol,held=4", "finetune"]
+    assert list(choices) == ["retrain", "cocol:paper,epochs=5", "cocol,anchors_per_pair=4", "finetune"]
     assert choices["cocol:paper,epochs=5"].preset == "paper"
-    described = choices["cocol,held=4"].describe()
-    assert (described["settings"]["held"], described["settings"]["epochs"], described["preset"]) == (4, 2, None)
+    described = choices["cocol,anchors_per_pair=4"].describe()
+    settings = described["settings"]
+    assert (settings["anchors_per_pair"], settings["epochs"], described["preset"]) == (4, 2, None)
     assert choices["cocol:paper,epochs=5"].method.epochs == 5
     assert choices["retrain"].method.epochs == 2
 
@@ -121,7 +122,7 @@ def test_what_is_kept_still(grid: Grid) -> None:
     assert [(cell.label, cell.train_layers, cell.freeze) for cell in cells] == [
         ("cocol", None, None),
         ("cocol,train_layers=1", 1, None),
-        ("cocol,freeze=documents,held=2", None, "documents"),
+        ("cocol,anchors_per_pair=2,freeze=documents", None, "documents"),
     ]
     assert {cell.yardstick for cell in cells} == {retrained}
     assert len({cell.name for cell in cells}) == 3
@@ -192,7 +193,9 @@ def test_the_name_goes_by_what_the_base_and_the_collection_hold(
 
 
 def test_cells_that_would_collide(grid: Grid, dense: Collection, tmp_path: Path) -> None:
-    with pytest.raises(UnrankError, match=r"two cells of the grid are one: '.*cocol to .*' and '.*cocol,held=1 to"):
+    with pytest.raises(
+        UnrankError, match=r"two cells of the grid are one: '.*cocol to .*' and '.*cocol,anchors_per_pair=1 to"
+    ):
         cells_of(grid('methods = ["cocol", "cocol,held=1"]'))
     with pytest.raises(UnrankError, match="two cells of the grid are one"):
         cells_of(grid("[a]\nshares = [0.1]\n[b]\nshares = [0.2, 0.1]"))
@@ -229,13 +232,15 @@ def test_two_spellings_of_a_method_are_one_row_of_a_table(grid: Grid) -> None:
     spelled = cells_of(
         grid(parts.format("cocol,held=2,without_disjoint=TRUE", "cocol, without-disjoint=true, held=02"))
     )
-    assert {cell.label for cell in spelled} == {"retrain", "cocol,held=2,without_disjoint=true"}
+    assert {cell.label for cell in spelled} == {"retrain", "cocol,anchors_per_pair=2,without_disjoint=true"}
     with pytest.raises(
-        UnrankError, match=r"^'cocol' and 'cocol,held=1' are the same method, settings and all: call it"
+        UnrankError, match=r"^'cocol' and 'cocol,anchors_per_pair=1' are the same method, settings and all: call it"
     ):
         cells_of(grid(parts.format("cocol", "cocol,held=01")))
     with pytest.raises(UnrankError, match=r"^held is given twice: take one out"):
         cells_of(grid('methods = ["cocol,held=2,held=3"]'))
+    with pytest.raises(UnrankError, match=r"^anchors_per_pair is given twice, once by its old name held: take one out"):
+        cells_of(grid('methods = ["cocol,held=2,anchors_per_pair=2"]'))
 
 
 def test_a_seed_that_no_library_takes(grid: Grid) -> None:

@@ -276,4 +276,4 @@ def test_a_finished_cell_under_another_name_is_told(
     folder, _ = done
     (folder / "renamed.toml").write_text((folder / "grid.toml").read_text().replace('"cocol"', '"cocol,held=1"'))
     assert run(["bench", str(folder / "renamed.toml"), "--out", str(folder / "out"), "--dry-run"]) == 0
-    assert "'cocol,held=1' was run as 'cocol', the same method" in capsys.readouterr().out
+    assert "'cocol,anchors_per_pair=1' was run as 'cocol', the same method" in capsys.readouterr().out

@@ -26,9 +26,9 @@ def grid(collection: Path, encoder: Path, tmp_path: Path) -> Path:
     [
         ('methods = ["cocl"]', "unknown method 'cocl': did you mean 'cocol'?"),
         ('methods = ["cocol:papr"]', "unknown preset of cocol 'papr': did you mean 'paper'?"),
-        ('methods = ["cocol,helt=4"]', "unknown setting of cocol 'helt': did you mean 'held'?"),
+        ('methods = ["cocol,anchor=4"]', "unknown setting of cocol 'anchor': did you mean 'anchors'?"),
         ('methods = ["cocol,held"]', "'held' is no setting: expected NAME=VALUE"),
-        ('methods = ["cocol,held=few"]', "held takes a whole number, not 'few'"),
+        ('methods = ["cocol,held=few"]', "anchors_per_pair takes a whole number, not 'few'"),
         ('methods = ["retrain,epochs=3"]', "retrain is the original's training over again"),
         ('method = ["cocol"]', "'method': did you mean 'methods'?"),
         ('removals = ["document"]', "unknown removal 'document': did you mean 'documents'?"),

@@ -335,7 +335,7 @@ def test_losing_more_than_keep_at_least_exits_with_3_and_keeps_the_model(
     command = ("forget", ranker, collection, "--removal", removal, "--target", "50%", "--out", out, "--quiet")
     careless = (
         "learning_rate=0.03",
-        "least_steps=1",
+        "min_steps=1",
         "anchors=paper",
         "without_entangled=true",
         "without_disjoint=true",

@@ -176,7 +176,7 @@ def test_pauses_within_an_epoch(every: int, epochs: list[float]) -> None:
     partition = forgetting(collection, queries=[0, 1])
     original = random_table(collection, 0)
     sizes = [-(-len(pairs) // steps) for pairs, steps in ((partition.forget, 3), (partition.disjoint, 2))]
-    forget, hold = Cocol(least_steps=1, held_an_epoch=100).plan(task_of(collection, partition, original))
+    forget, hold = Cocol(min_steps=1, disjoint_per_epoch=100).plan(task_of(collection, partition, original))
     plan = [replace(forget, batch=sizes[0]), replace(hold, batch=sizes[1])]
     students = [copy.deepcopy(original) for _ in range(2)]
     (whole, paused) = (

@@ -17,7 +17,7 @@ from unrank.forgetting.train import Trained, train
 from unrank.methods.cocol import Cocol
 from unrank.methods.retrain import Retrain
 
-FAST = Cocol(learning_rate=1e-3, batch=16, least_steps=1, held_an_epoch=100)
+FAST = Cocol(learning_rate=1e-3, batch=16, min_steps=1, disjoint_per_epoch=100)
 """Steps large enough that a tiny ranker forgets within a few epochs."""
 
 QUICK_TRAINING = Retrain(learning_rate=1e-3, epochs=6, enough=0.9, negatives=4, batch=48)

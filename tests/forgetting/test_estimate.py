@@ -31,7 +31,7 @@ def test_each_phase_is_timed_after_it_is_warm_and_nothing_moves(
     name: str, trained: Trained, dense: Collection, removal: Removal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = copy.deepcopy(trained.ranker.state_dict())
-    steps = {"least_steps": "1"} if name == "cocol" else {}
+    steps = {"min_steps": "1"} if name == "cocol" else {}
     method, partition, sizes = make_method(name, steps, ranker=trained.ranker.kind), make_partition(dense, removal), []
 
     def step(ranker: Any, phase: Any, samples: Any, *more: Any) -> Any:
@@ -74,7 +74,7 @@ def test_what_must_be_read_is_counted(
     """A second a text and none for steps."""
     monkeypatch.setattr(module, "_seconds_a_text", lambda *_: 1.0)
     monkeypatch.setattr(module, "_seconds_an_epoch", lambda *_: 0.0)
-    method, partition = make_method("cocol", {"looked_at": "2"}), make_partition(dense, removal)
+    method, partition = make_method("cocol", {"negatives_seen": "2"}), make_partition(dense, removal)
 
     def texts(pairs: Any) -> int:
         return sum(len(set(pairs[:, side].tolist())) for side in (0, 1))
@@ -93,7 +93,7 @@ def test_what_must_be_read_is_counted(
 
 
 def test_a_teacher_is_asked_for_what_was_foretold(trained: Trained, dense: Collection, removal: Removal) -> None:
-    method, partition = make_method("cocol", {"looked_at": "2"}), make_partition(dense, removal)
+    method, partition = make_method("cocol", {"negatives_seen": "2"}), make_partition(dense, removal)
     workspace = Workspace.open(trained.ranker, dense, partition, "cpu")
     foretold = module._asked_of_the_teacher(trained.ranker, workspace, method, None)
     task = workspace.task(trained.ranker)

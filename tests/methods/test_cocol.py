@@ -55,7 +55,7 @@ def negatives_of(collection: Collection, partition: Partition) -> set[tuple[int,
 @pytest.mark.parametrize("removal", REMOVALS)
 def test_a_forget_step_draws_five_roles(shared: Collection, removal: str) -> None:
     partition = forgetting(shared, **REMOVALS[removal])
-    drawn = draws(plan(shared, partition, Cocol(least_steps=1))[0])
+    drawn = draws(plan(shared, partition, Cocol(min_steps=1))[0])
     negatives = negatives_of(shared, partition)
     for samples in drawn:
         assert samples.pairs.shape == (len(partition.forget), 5, 2)
@@ -103,7 +103,7 @@ def test_the_teacher_sees_what_is_drawn(shared: Collection) -> None:
 @pytest.mark.parametrize("removal", REMOVALS)
 def test_the_second_phase_holds_disjoint_pairs(shared: Collection, removal: str) -> None:
     partition = forgetting(shared, **REMOVALS[removal])
-    _, hold = plan(shared, partition, Cocol(held_an_epoch=ALL))
+    _, hold = plan(shared, partition, Cocol(disjoint_per_epoch=ALL))
     for samples in draws(hold):
         assert samples.pairs.shape == (len(partition.disjoint), 2, 2)
         assert sorted(samples.pairs[:, 0].tolist()) == sorted(partition.disjoint.tolist())
@@ -117,14 +117,14 @@ def test_an_epoch_holds_as_many_disjoint_pairs_as_it_forgets_and_other_ones_each
     shared: Collection,
 ) -> None:
     partition = forgetting(shared, **REMOVALS["queries"])
-    few, twice = Cocol(least_steps=1), Cocol(least_steps=1, held_an_epoch=2)
+    few, twice = Cocol(min_steps=1), Cocol(min_steps=1, disjoint_per_epoch=2)
     assert len(partition.disjoint) > 2 * len(partition.forget)
     for method, held in ((few, len(partition.forget)), (twice, 2 * len(partition.forget))):
         _, hold = plan(shared, partition, method)
         drawn = [as_set(samples.pairs[:, 0]) for samples in draws(hold)]
         assert {len(pairs) for pairs in drawn} == {hold.size} == {held}
         assert len(set(map(frozenset, drawn))) > 1
-    _, hold = plan(shared, partition, Cocol(held_an_epoch=ALL))
+    _, hold = plan(shared, partition, Cocol(disjoint_per_epoch=ALL))
     assert hold.size == len(partition.disjoint)
 
 
@@ -138,7 +138,7 @@ def test_no_test_query_is_ever_drawn(shared: Collection) -> None:
 
 def test_the_papers_anchors_are_partners_alone(shared: Collection) -> None:
     partition = forgetting(shared, **REMOVALS["documents"])
-    forget, hold = plan(shared, partition, Cocol(anchors="paper", least_steps=1))
+    forget, hold = plan(shared, partition, Cocol(anchors="paper", min_steps=1))
     assert (forget.name, hold.name) == ("forget", "hold")
     assert draws(forget, 1)[0].pairs.shape == (len(partition.forget), 2, 2)
 
@@ -284,7 +284,7 @@ def test_all_settings_are_known_by_type() -> None:
 def test_more_kept_pairs_may_be_held(shared: Collection, held: int) -> None:
     """Two more roles for each: a kept pair, and a negative of its query."""
     partition = forgetting(shared, **REMOVALS["documents"])
-    phase = plan(shared, partition, Cocol(held=held, least_steps=1))[0]
+    phase = plan(shared, partition, Cocol(anchors_per_pair=held, min_steps=1))[0]
     [samples] = draws(phase, 1)
     assert samples.pairs.shape == (len(partition.forget), 3 + 2 * held, 2)
     for number in range(held):
@@ -352,7 +352,7 @@ def test_what_has_risen_falls_again(shared: Collection) -> None:
         assert (place["score"][~risen] > place["low"][~risen]).any()
         fell += int(np.count_nonzero(risen))
     assert as_set(role(drawn, EARLIER)) == as_set(partition.earlier) | as_set(partition.risen)
-    expected = min(0.5, len(partition.risen) / max(Cocol().least_steps, len(partition.forget)))
+    expected = min(0.5, len(partition.risen) / max(Cocol().min_steps, len(partition.forget)))
     assert fell / sum(map(len, drawn)) == pytest.approx(expected, abs=0.05)
     assert as_set(role(draws(hold), 2)) == as_set(partition.earlier)
 
@@ -372,7 +372,7 @@ def test_all_that_was_forgotten_before_may_have_risen(shared: Collection) -> Non
     ("settings", "free"),
     [
         ({}, [{0: -1, 1: 1, 3: 1, 4: -1}, {0: 1, 1: -1}]),
-        ({"held": 2}, [{0: -1, 1: 1, 3: 1, 4: -1, 5: 1, 6: -1}, {0: 1, 1: -1}]),
+        ({"anchors_per_pair": 2}, [{0: -1, 1: 1, 3: 1, 4: -1, 5: 1, 6: -1}, {0: 1, 1: -1}]),
         ({"anchors": "paper"}, [{0: -1}, {}]),
     ],
 )
@@ -452,12 +452,12 @@ def test_a_small_request_takes_smaller_steps_and_no_fewer_and_holds_as_much_in_e
     for taken in batches_of(forget, len(drawn), generator)[:-1]:
         step = drawn.take(taken)
         assert step.present[:, PUSHED].sum() == batch
-        assert step.present[:, KEPT].sum() == rows * batch > Cocol().least_steps / 2
+        assert step.present[:, KEPT].sum() == rows * batch > Cocol().min_steps / 2
 
 
 def test_presets() -> None:
-    form = {"scale": "paper", "anchors": "paper", "least_steps": "1"} | dict.fromkeys(
-        ["looked_at", "held_disjoint", "held_an_epoch"], str(ALL)
+    form = {"scale": "paper", "anchors": "paper", "min_steps": "1"} | dict.fromkeys(
+        ["negatives_seen", "disjoint_per_pair", "disjoint_per_epoch"], str(ALL)
     )
     pace = {"learning_rate": "5e-5", "warm_up": "1", "hold_factor": "1"}
     assert make_method("cocol", preset="paper") == make_method("cocol", form | pace)

@@ -50,7 +50,7 @@ def test_a_small_request_holds_a_bounded_share_of_the_rest() -> None:
     ranker = random_table(collection, 0)
     task = task_of(collection, partition, ranker)
     forget, hold = Cocol().plan(task)
-    assert forget.size == hold.size == Cocol().least_steps ** 2 < LEAST_KNOWN
+    assert forget.size == hold.size == Cocol().min_steps ** 2 < LEAST_KNOWN
     assert not ranker.asked  # a plan is for free
     Cocol().prepare(task)
     assert len({query for query, _ in ranker.asked}) == 1 + LEAST_KNOWN
@@ -103,8 +103,8 @@ def test_what_was_prepared_needs_no_more_questions(method: Method) -> None:
     method.prepare(task)
     asked = {query for query, _ in ranker.asked}
     assert asked == ({0} if isinstance(method, Cocol) else set(range(6)))
-    looked_at = method.looked_at if isinstance(method, Cocol) else LOOKED_AT
-    assert len(ranker.asked) == len(asked) * (1 + looked_at)
+    negatives_seen = method.negatives_seen if isinstance(method, Cocol) else LOOKED_AT
+    assert len(ranker.asked) == len(asked) * (1 + negatives_seen)
     for phase in method.plan(task):
         phase.draw(np.random.default_rng(0))
-    assert len(ranker.asked) == len(asked) * (1 + looked_at)
+    assert len(ranker.asked) == len(asked) * (1 + negatives_seen)

@@ -81,7 +81,7 @@ def test_finetune_never_touches_a_forget_pair(shared: Collection, partition: Par
 
 
 def test_finetune_goes_on_from_the_original() -> None:
-    assert (Finetune.start, Finetune.steered) == ("original", True)
+    assert (Finetune.start, Finetune.run_kind) == ("original", "steered")
     assert make_method("cf") == make_method("finetune") == Finetune()
 
 

@@ -80,7 +80,7 @@ def test_the_loss_is_the_mean_margin(shared: Collection) -> None:
 
 def test_it_starts_anew_and_no_target_stops_it() -> None:
     assert Retrain.start == "initial"
-    assert not Retrain.steered
+    assert Retrain.run_kind == "training"
     assert make_method("retrain", {"negatives": "2", "enough": "0.9"}) == Retrain(negatives=2, enough=0.9)
     with pytest.raises(UnrankError, match="unknown setting of retrain 'negative': did you mean 'negatives'"):
         make_method("retrain", {"negative": "2"})

@@ -1,4 +1,4 @@
-"""A method as a grid writes it: `cocol`, `cocol:paper` with a preset, `cocol,held=4` with settings, or both.
+"""A method as a grid writes it: `cocol`, `cocol:paper` with a preset, `cocol,batch=8` with settings, or both.
 
 What `unrank forget` asks beside the method's settings stands among them: `cocol,train_layers=2,freeze=documents`.
 """
@@ -11,6 +11,7 @@ from typing import cast
 
 from unrank.errors import UnrankError
 from unrank.forgetting.freezing import Freeze, check_freeze
+from unrank.formats import current_settings
 from unrank.methods import make_method, read_settings
 from unrank.methods.base import Method
 from unrank.methods.retrain import Retrain
@@ -38,15 +39,18 @@ def read_choice(text: str, ranker: str, training: Retrain, epochs: int | None) -
     layers = read_layers(named) if named is not None else None
     method = make_method(name, given, ranker, preset or None)
     check_freeze(freeze, RANKERS[ranker].ranker, method)
-    told = {key: getattr(method, key) for key in given} | {"train_layers": layers, "freeze": freeze}
+    told = {key: getattr(method, key) for key in current_settings(method.name, given)} | {
+        "train_layers": layers,
+        "freeze": freeze,
+    }
     label = f"{method.name}{preset and f':{preset}'}{_told(told)}"
-    if isinstance(method, Retrain):
+    if method.run_kind == "training":
         if label != method.name:
             raise UnrankError(
                 f"{text!r}: retrain is the original's training over again; give its settings by 'training'"
             )
         return Choice(training, None, label)
-    if method.steered and epochs is not None:
+    if method.run_kind == "steered" and epochs is not None:
         method = make_method(name, {"epochs": str(epochs)} | given, ranker, preset or None)
     return Choice(method, preset or None, label, layers, freeze)
 
@@ -54,8 +58,8 @@ def read_choice(text: str, ranker: str, training: Retrain, epochs: int | None) -
 def _told(settings: Mapping[str, object]) -> str:
     """Settings in one order and by their values, so that two spellings of one are one name.
 
-    >>> _told({"held": 4, "learning_rate": 5e-5, "freeze": None, "without_disjoint": True, "batch": 32})
-    ',batch=32,held=4,learning_rate=5e-05,without_disjoint=true'
+    >>> _told({"negatives": 4, "learning_rate": 5e-5, "freeze": None, "without_disjoint": True, "batch": 32})
+    ',batch=32,learning_rate=5e-05,negatives=4,without_disjoint=true'
     """
     return "".join(f",{name}={_shown(value)}" for name, value in sorted(settings.items()) if value is not None)
 

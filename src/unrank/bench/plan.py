@@ -18,7 +18,6 @@ from unrank.errors import UnrankError
 from unrank.forgetting.run import Pace
 from unrank.forgetting.train import recipe_of
 from unrank.methods import read_settings
-from unrank.methods.retrain import Retrain
 from unrank.rankers import public_name, ranker_kind
 from unrank.rankers.origin import base_hash, reads_words
 
@@ -86,7 +85,7 @@ def _call_alike(called: dict[Hashable, str], cell: Cell) -> None:
 def _together(cells: Sequence[Cell]) -> list[Cell]:
     """What shares an original side by side, in the order of the grid; retrained rankers, which others need, first."""
     place = {name: number for number, name in enumerate(dict.fromkeys(cell.original.name for cell in cells))}
-    return sorted(cells, key=lambda cell: (place[cell.original.name], not isinstance(cell.method, Retrain)))
+    return sorted(cells, key=lambda cell: (place[cell.original.name], cell.method.run_kind != "training"))
 
 
 def _cells(part: Part, opened: Opened, hashed: Hashed) -> Iterator[Cell]:
@@ -94,7 +93,7 @@ def _cells(part: Part, opened: Opened, hashed: Hashed) -> Iterator[Cell]:
         original = _original(part, opened(folder), ranker_kind(ranker), seed, hashed)
         choices = [read_choice(text, original.ranker, original.training, part.epochs) for text in part.methods]
         for removal, share, choice in product(part.removals, part.shares, choices):
-            steered = choice.method.steered
+            steered = choice.method.run_kind == "steered"
             for target in part.destinations if steered else (None,):
                 yield Cell(
                     original,

@@ -18,7 +18,6 @@ from unrank.forgetting.hashes import recognised_of_each
 from unrank.forgetting.record import ANEW, read_record, removed_before
 from unrank.forgetting.target import tolerance
 from unrank.methods.base import Method
-from unrank.methods.retrain import Retrain
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def is_fulfilled(
         return bool(np.isin(collection.pair_keys(partition.forget), collection.pair_keys(gone)).all())
 
     never_seen = removed_by(run for run in runs if run.anew)
-    if never_seen or isinstance(method, Retrain):
+    if never_seen or method.run_kind == "training":
         return never_seen
     alike = [run for run in runs if run.facts.get("target") and run.facts.get("target_name") == target]
     if removed_by(alike):

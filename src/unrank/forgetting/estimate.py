@@ -20,8 +20,7 @@ from unrank.forgetting.clock import Clock
 from unrank.forgetting.freezing import Freeze, check_freeze, encoded_sides, freeze_side, keep_frozen
 from unrank.forgetting.mrr_estimator import Effort, to_read
 from unrank.forgetting.workspace import Workspace
-from unrank.methods.base import Method, OneShot
-from unrank.methods.retrain import Retrain
+from unrank.methods.base import Method
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import Layers, train_layers_of
 
@@ -61,9 +60,9 @@ def estimate(
         train_layers_of(pupil, train_layers)
     keep_frozen(workspace.store, ranker, pupil, freeze)
     steps = _seconds_an_epoch(ranker, pupil, workspace, method, base)
-    if isinstance(method, Retrain):
+    if method.run_kind == "training":
         return method.epochs * steps + 2 * card
-    if isinstance(method, OneShot):
+    if method.run_kind == "edit":
         return steps + 2 * card
     asked = np.unique(np.concatenate([lists, _asked_of_the_teacher(ranker, workspace, method, base)]), axis=0)
     check = Effort.of(workspace.evaluator.forget_lists(), workspace.partition.forget, sides)

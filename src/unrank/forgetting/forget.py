@@ -36,7 +36,6 @@ from unrank.forgetting.train import estimate_learning_epoch
 from unrank.forgetting.workspace import Workspace
 from unrank.methods import make_method
 from unrank.methods.base import Method
-from unrank.methods.retrain import Retrain
 from unrank.rankers import public_name
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import Layers, release, sharing_frozen_start, train_layers_of
@@ -144,7 +143,7 @@ def forget(
                 MrrEstimator(
                     workspace.evaluator, task.teacher.scores, workspace.scorer(student), encoded_sides(ranker, freeze)
                 )
-                if method.steered
+                if method.run_kind == "steered"
                 else None
             )
             method.prepare(task)
@@ -152,7 +151,7 @@ def forget(
         assert before.forget is not None
         goal = resolve_target(target, before, _scorecard(reference, workspace) if target in OF_REFERENCE else None)
         fulfilled = is_fulfilled(collection, partition, runs, method, str(target), goal, before.forget)
-        if isinstance(method, Retrain):
+        if method.run_kind == "training":
             clock = Clock(workspace.runtime)  # it asks no teacher
         if fulfilled:
             student, outcome = copy.deepcopy(ranker), Outcome(reached=True)

@@ -20,7 +20,6 @@ from unrank.forgetting.target import tolerance
 from unrank.forgetting.train import run_training
 from unrank.forgetting.workspace import Workspace
 from unrank.methods.base import Method, OneShot, Task
-from unrank.methods.retrain import Retrain
 from unrank.rankers.base import Ranker
 
 WATCHED = 100
@@ -81,7 +80,7 @@ def run_method(
     run: Unfinished | None = None,
 ) -> Outcome:
     """Change the student in place; a method that stops at the target needs a gauge for it."""
-    if isinstance(method, Retrain):
+    if method.run_kind == "training":
         return Outcome(run_training(student, workspace, method, seed, clock, run))
     if isinstance(method, OneShot):
         return _edit(method, task, student, workspace, seed, clock)

@@ -29,7 +29,7 @@ def check_request(
     check_target(target, collection, partition, reference is not None)
     if reference is not None and reference.kind != ranker.kind:
         raise UnrankError(f"the reference is a {reference.kind}, the ranker a {ranker.kind}: they cannot be compared")
-    if not method.steered and (pace.check_every or pace.minutes):
+    if method.run_kind != "steered" and (pace.check_every or pace.minutes):
         raise UnrankError(f"{method.name} has no target to be steered to: it takes no --check-every and no --minutes")
 
 

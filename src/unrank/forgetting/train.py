@@ -25,6 +25,7 @@ from unrank.forgetting.identity import identity
 from unrank.forgetting.record import Record, save_ranker
 from unrank.forgetting.workspace import Workspace
 from unrank.methods import make_method
+from unrank.methods.base import Method
 from unrank.methods.ranking import learn
 from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker, public_name, ranker_kind
@@ -116,7 +117,7 @@ class Lessons:
 
 
 def run_training(
-    ranker: Ranker, workspace: Workspace, method: Retrain, seed: int, clock: Clock, run: Unfinished | None = None
+    ranker: Ranker, workspace: Workspace, method: Method, seed: int, clock: Clock, run: Unfinished | None = None
 ) -> list[dict[str, Any]]:
     """Train in place until enough is learned; one line of history an epoch."""
     fixed = workspace.fixed_pairs()
@@ -131,7 +132,7 @@ def run_training(
         line = {"epoch": epoch, "seconds": stretch.seconds, "learned": learned, "losses": stretch.losses}
         lessons.history.append(line)
         workspace.runtime.progress.say(f"epoch {epoch}: MRR {learned:.3f} on training queries")
-        if learned >= method.enough:
+        if method.has_learned(learned):
             break
     return lessons.history
 

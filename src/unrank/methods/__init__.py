@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import importlib
+import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from unrank.errors import UnknownName, UnrankError
+from unrank.formats import current_settings
 from unrank.rankers import RANKERS
 
 if TYPE_CHECKING:
@@ -80,7 +84,8 @@ def make_method(
     for known, entry in METHODS.items():
         if name and name.lower() in (known, entry.alias):
             kinds = settings_of(entry.method)
-            given = {key: _parsed(known, kinds, key, value) for key, value in (settings or {}).items()}
+            named = current_settings(known, settings or {})
+            given = {key: _parsed(known, kinds, key, value) for key, value in named.items()}
             recipe = RANKERS[ranker].recipes.get(known, {}) if ranker in RANKERS else {}
             return entry.method(**{**_preset(entry.method, preset), **recipe, **given})
     raise UnknownName("method", name, METHODS)
@@ -118,3 +123,34 @@ def _parsed(method: str, kinds: Mapping[str, Any], key: str, text: str) -> Any:
         return kind(text)
     except ValueError as error:
         raise UnrankError(f"{key} takes {'a whole number' if kind is int else 'a number'}, not {text!r}") from error
+
+
+def source_hash(method: type[Method]) -> str | None:
+    """Return a hash of the code of a method: of its file, and of the files of the classes that it builds on.
+
+    Comments, docstrings and layout do not count. `None` if there is no source, as for a class typed into a prompt.
+    """
+    modules = {parent.__module__ for parent in method.__mro__} - {"builtins", "abc", "unrank.methods.base"}
+    try:
+        sources = [inspect.getsource(importlib.import_module(module)) for module in sorted(modules)]
+    except (OSError, TypeError, ImportError):
+        return None
+    return hashlib.sha256("\n".join(map(_code_alone, sources)).encode()).hexdigest()
+
+
+def _code_alone(source: str) -> str:
+    """Return Python source without comments and docstrings, in one layout.
+
+    >>> _code_alone("f = lambda:  1  # one")
+    'f = lambda: 1'
+    """
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            code = [part for part in node.body if not _is_text(part)]
+            node.body = code or [ast.Pass()]
+    return ast.unparse(tree)
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

@@ -27,6 +27,8 @@ from unrank.errors import UnrankError
 
 QUERIES_AT_ONCE = 16_384
 
+RunKind = Literal["steered", "training", "edit"]
+
 Drawn = tuple[Pairs, NDArray[np.bool_]]
 """A pair for each sample, and whether the sample has one."""
 
@@ -137,8 +139,9 @@ class Method(ABC):
 
     name: ClassVar[str]
     start: ClassVar[Literal["original", "initial"]] = "original"
-    steered: ClassVar[bool] = True
-    """Whether a run of it stops at the target."""
+    run_kind: ClassVar[RunKind] = "steered"
+    """How it is run: "steered" takes steps until the target, "training" goes by its own measure, "edit" changes the
+    weights once."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Settings by name, for `--preset`."""
 
@@ -165,6 +168,10 @@ class Method(ABC):
         """Ask the teacher for all that the plan will want of it; before anyone else does, so that it can be timed."""
         return
 
+    def has_learned(self, mrr: float) -> bool:
+        """Return whether training may stop at this MRR on training queries. Asked of a "training" method alone."""
+        return False
+
     @abstractmethod
     def plan(self, task: Task) -> Sequence[Phase]:
         """What one epoch consists of."""
@@ -174,7 +181,7 @@ class Method(ABC):
 class OneShot(Method):
     """A method that edits weights once, by how much each matters to the samples of its phases."""
 
-    steered = False
+    run_kind = "edit"
 
     @abstractmethod
     def edit(self, weight: Tensor, importance: Sequence[Tensor]) -> Tensor:

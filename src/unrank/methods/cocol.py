@@ -47,11 +47,11 @@ class Cocol(Method):
                 "scale": "paper",
                 "anchors": "paper",
                 "phases": "two",
-                "least_steps": 1,
+                "min_steps": 1,
                 "hold_factor": 1,
-                "looked_at": ALL,
-                "held_disjoint": ALL,
-                "held_an_epoch": ALL,
+                "negatives_seen": ALL,
+                "disjoint_per_pair": ALL,
+                "disjoint_per_epoch": ALL,
             },
         }
     )
@@ -59,7 +59,7 @@ class Cocol(Method):
     learning_rate: float = 8.5e-5
     batch: int = 64
     """Pairs a step at most: forget pairs in the first phase, disjoint ones in the second."""
-    least_steps: int = 16
+    min_steps: int = 16
     """Steps of the first phase: a small request takes smaller ones, because a step moves as far whatever its size. Each
     still holds about as many pairs of every kind: what fewer of them ask of all weights is chance."""
     hold_factor: int = 2
@@ -68,13 +68,13 @@ class Cocol(Method):
     """What a gap between two scores is divided by."""
     anchors: Literal["wide", "paper"] = "wide"
     """What the first phase holds in place: partners alone, or negatives and other kept pairs too."""
-    held: int = 1
+    anchors_per_pair: int = 1
     """With wide anchors: how many kept pairs a forget pair holds in place. More hold firmer, and cost more."""
-    held_disjoint: int = 4
+    disjoint_per_pair: int = 4
     """The most disjoint pairs that are held for each forget pair."""
-    held_an_epoch: int = 1
+    disjoint_per_epoch: int = 1
     """So many of them an epoch holds, drawn anew each time; a thousand at least, if the ranker has forgotten before."""
-    looked_at: int = 8
+    negatives_seen: int = 8
     """How many negatives of a query the teacher looks at, and may be held in place."""
     phases: Literal["two", "joint"] = "two"
     """Whether a second phase holds the disjoint pairs."""
@@ -121,7 +121,7 @@ class Cocol(Method):
         falls = np.arange(len(forget)) % rows == 0
         roles = [(forget, falls), (partner, has_partner & (not self.without_entangled))]
         if self.anchors == "wide":
-            draws = [self._draw_kept(task, len(forget), generator) for _ in range(self.held)]
+            draws = [self._draw_kept(task, len(forget), generator) for _ in range(self.anchors_per_pair)]
             roles.append(task.negatives.draw(forget[:, 0], generator))
             for kept, has_kept in draws:
                 negative, has_negative = task.negatives.draw(kept[:, 0], generator)
@@ -129,7 +129,9 @@ class Cocol(Method):
         return self._beside_earlier(task, roles, generator, falls=True)
 
     def _narrowed(self, task: Task) -> Task:
-        return task.holding(max(LEAST_KNOWN, self.held_disjoint * len(task.partition.forget))).glancing(self.looked_at)
+        return task.holding(max(LEAST_KNOWN, self.disjoint_per_pair * len(task.partition.forget))).glancing(
+            self.negatives_seen
+        )
 
     def _held(self, task: Task) -> Pairs:
         sides = [
@@ -168,18 +170,18 @@ class Cocol(Method):
 
     def _forgotten_now(self, task: Task) -> int:
         """Each forget pair once; the few of a very small request again and again."""
-        return max(self.least_steps, len(task.partition.forget))
+        return max(self.min_steps, len(task.partition.forget))
 
     def _batch(self, task: Task) -> int:
         """How many forget pairs a step takes."""
-        return max(1, min(self.batch, len(task.partition.forget) // self.least_steps))
+        return max(1, min(self.batch, len(task.partition.forget) // self.min_steps))
 
     def _rows_of_each(self, task: Task) -> int:
         """How many partners, negatives and other kept pairs are drawn for each forget pair."""
-        return max(1, self.least_steps // self._batch(task))
+        return max(1, self.min_steps // self._batch(task))
 
     def _held_now(self, task: Task) -> int:
-        held = self.held_an_epoch * self._rows_of_each(task) * self._forgotten_now(task)
+        held = self.disjoint_per_epoch * self._rows_of_each(task) * self._forgotten_now(task)
         return min(len(task.partition.disjoint), max(held, LEAST_KNOWN) if self._forgot_before(task) else held)
 
     def _forgot_before(self, task: Task) -> bool:
@@ -195,7 +197,7 @@ class Cocol(Method):
         """The forget pairs fall to the lowest of their query; the place of the other roles is where the teacher has
         them."""
         wanted = torch.cat([scored.low[:, :1], scored.teacher[:, 1:]], dim=1)
-        return self._strayed(wanted, [MAY_FALL, kept[0], STAYS, *kept * self.held], scored)
+        return self._strayed(wanted, [MAY_FALL, kept[0], STAYS, *kept * self.anchors_per_pair], scored)
 
     def _hold_loss(self, kept: Ways, scored: Scored) -> Tensor:
         return self._strayed(scored.teacher, kept, scored)

@@ -15,8 +15,11 @@ from unrank.methods.ranking import Learning
 class Retrain(Learning):
     name = "retrain"
     start = "initial"
-    steered = False
+    run_kind = "training"
 
     epochs: int = 12
     enough: float = 0.95
     """Training stops at this MRR on a fixed sample of the training queries."""
+
+    def has_learned(self, mrr: float) -> bool:
+        return mrr >= self.enough
