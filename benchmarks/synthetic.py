@@ -18,9 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unrank import ImportOptions
-from unrank.collection.arrow import list_column, write_table, write_texts
+from unrank.collection.arrow import TEXTS_A_BATCH, list_column, write_table, write_texts
 from unrank.collection.collection import FILES, FORMAT_VERSION, Ragged
-from unrank.collection.sources.source import TEXTS_A_BATCH
 from unrank.disk import sha256, write_json
 
 TITLE, SENTENCE, SENTENCES, POOL = 4, 12, 8, 20_000
@@ -54,9 +53,10 @@ def make_collection(folder: Path, size: Size, words: Sequence[str]) -> None:
     judged = {"query": np.repeat(rows, RELEVANT).astype(np.int32), "document": relevant}
     grades = np.ones(len(relevant), np.int16)
     write_table(folder / "judgements.arrow", {name: pa.array(v) for name, v in (judged | {"grade": grades}).items()})
+    negatives = _negatives(size)
     lists = {
-        "relevant": list_column(Ragged(RELEVANT * np.arange(size.queries + 1), relevant)),
-        "negatives": list_column(_negatives(size)),
+        "relevant": list_column(RELEVANT * np.arange(size.queries + 1), relevant),
+        "negatives": list_column(negatives.offsets, negatives.values),
     }
     write_table(folder / "candidates.arrow", lists)
     _describe(folder)

@@ -11,8 +11,9 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
-from unrank.collection.build import ImportOptions, build_collection
+from unrank.collection.build import build_collection
 from unrank.collection.collection import Collection
+from unrank.collection.selection import ImportOptions
 from unrank.collection.sources.source import Judgement, Raw, Text
 
 WORDS = [

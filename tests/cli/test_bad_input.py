@@ -91,7 +91,7 @@ def test_duplicate_documents(refused: Refused, beir: Path, tmp_path: Path) -> No
 def test_duplicate_queries(refused: Refused, beir: Path, tmp_path: Path) -> None:
     folder = spoiled(beir, tmp_path, "queries.jsonl", 4)
     said = refused("import", f"beir:{folder}", "--out", tmp_path / "out")
-    assert "the query id 'query2' stands there twice" in said
+    assert "the query id 'query2' occurs more than once" in said
 
 
 def test_judgements_of_unknown_documents(refused: Refused, beir: Path, tmp_path: Path) -> None:

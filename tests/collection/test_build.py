@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from tests.collection.sources.by_id import grades_of, held_out, negatives_of, relevant_of, texts_of
 
-from unrank.collection.build import ImportOptions, build_collection
-from unrank.collection.collection import FILES, Collection, open_collection, seal
+from unrank.collection.build import build_collection
+from unrank.collection.collection import FILES, Collection, description_hash, open_collection
+from unrank.collection.selection import ImportOptions
 from unrank.collection.sources.source import Judgement, Raw, Text
 from unrank.errors import BadFile, UnknownIds, UnknownName, UnrankError
 
@@ -109,7 +110,7 @@ def test_so_many_queries_drawn_by_seed(tmp_path: Path) -> None:
     ("source", "message"),
     [
         (raw({"train": TRAIN}, documents=["d1", "d2", "d3", "d2", "d1"]), "2 document ids given more than once"),
-        (raw({"train": TRAIN}, queries=["q1", "q2", "q1"]), "the query id 'q1' stands there twice"),
+        (raw({"train": TRAIN}, queries=["q1", "q2", "q1"]), "the query id 'q1' occurs more than once"),
         (raw({"train": [*TRAIN, ("q1", "d77", 0)]}), "'train': 1 document id not in the collection: 'd77'"),
         (raw({"train": TRAIN}, queries=["q1"]), "the judgements: 1 query id not in the collection: 'q2'"),
         (raw({"train": TRAIN, "test": TRAIN}), "both for training and for testing: 'q1', 'q2'"),
@@ -227,7 +228,7 @@ def test_a_damaged_file(folder: Path, name: str) -> None:
 def test_a_file_that_is_another(folder: Path) -> None:
     description = json.loads((folder / "collection.json").read_text())
     description["files"]["candidates.arrow"] = description["files"]["queries.arrow"]
-    description["seal"] = seal(description)
+    description["seal"] = description_hash(description)
     (folder / "collection.json").write_text(json.dumps(description))
     (folder / "candidates.arrow").write_bytes((folder / "queries.arrow").read_bytes())
     assert_refused(folder, "its columns are not relevant, negatives")

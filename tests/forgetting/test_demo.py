@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from unrank.cli.main import run
-from unrank.collection.build import ImportOptions, import_collection
+from unrank.collection.build import import_collection
 from unrank.collection.collection import Collection
 from unrank.collection.partition import make_partition
+from unrank.collection.selection import ImportOptions
 from unrank.collection.sources.pydocs import demo_location
 from unrank.forgetting.demo import CANDIDATES, METHOD, demo_removal
 

@@ -20,12 +20,13 @@ from unrank.bench.grid import read_grid
 from unrank.bench.plan import plan_cells
 from unrank.bench.shelf import Shelf
 from unrank.bench.times import Times
-from unrank.collection.build import ImportOptions, import_collection
+from unrank.collection.bm25 import find_texts
+from unrank.collection.build import import_collection
 from unrank.collection.collection import open_collection
-from unrank.collection.find import find_texts
 from unrank.collection.inspect import dataset_table, describe, describe_removal
 from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
+from unrank.collection.selection import ImportOptions
 from unrank.collection.sources import read_source
 from unrank.forgetting.hashes import hashed, recognised
 from unrank.forgetting.record import Record, read_record, removed_before, save_ranker

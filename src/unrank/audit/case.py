@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from unrank.audit.readings import Each, Readings
 from unrank.collection.collection import Collection, Pairs
-from unrank.collection.order import hashed_order
 from unrank.collection.partition import Partition
-from unrank.collection.texts import Rows
+from unrank.collection.texts import Rows, hashed_order
 from unrank.engine.runtime import Device, Progress
 from unrank.engine.teacher import Teacher
 from unrank.errors import UnrankError

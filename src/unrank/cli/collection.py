@@ -35,8 +35,9 @@ def import_(
     seed: Seed = 0,
 ) -> None:
     """Read a collection from where it is and write it as a folder."""
-    from unrank.collection.build import ImportOptions, import_collection
+    from unrank.collection.build import import_collection
     from unrank.collection.inspect import describe
+    from unrank.collection.selection import ImportOptions
 
     options = ImportOptions(
         candidates,
@@ -99,8 +100,8 @@ def find(
     as_json: AsJson = False,
 ) -> None:
     """The ids behind a text: where an erasure request begins."""
+    from unrank.collection.bm25 import find_texts
     from unrank.collection.collection import open_collection
-    from unrank.collection.find import find_texts
 
     opened = open_collection(collection)
     sides = {"queries": opened.queries, "documents": opened.documents}

@@ -185,7 +185,7 @@ def _tell_if_broken(desk: Ledger, requests: Sequence[Request]) -> None:
 
 def _chosen(collection: Collection, words: str, choose: str | None) -> Removal | None:
     """What was chosen of what the words find; None where nobody has chosen yet."""
-    from unrank.collection.find import find_texts
+    from unrank.collection.bm25 import find_texts
     from unrank.collection.removal import Removal
 
     sides = {"query": collection.queries, "document": collection.documents}

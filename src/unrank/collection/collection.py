@@ -1,14 +1,15 @@
-"""A collection: queries, documents, judgements, and for each query a list to rank.
+"""A collection: queries, documents, judgements, and a list to rank for each query.
 
-On disk it is a folder of Arrow files that opens memory-mapped. A query's list is its listed relevant
-documents (at most 25, seeded) and its negatives; a relevant document beyond that is in no list. Everything
-inside goes by integer rows.
+On disk it is a folder of Arrow files, which are memory-mapped. A query's list holds at most 25 of its relevant
+documents (sampled by seed) and its negatives; its other relevant documents are in no list. The code refers to queries
+and documents by row.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,17 +19,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unrank.collection.arrow_file import open_arrow
+from unrank.collection.arrow import open_arrow
 from unrank.collection.texts import Rows, Texts
 from unrank.disk import exists, fits, inside, read_json, sha256
 from unrank.errors import BadFile, UnrankError
 
 FORMAT_VERSION = 1
 PROMISED = {"name": str, "fingerprint": str, "min_grade": int, "test_min_grade": int, "files": dict}
-SEAL = "seal"
-"""The key of a hash of all that stands beside it in the description."""
+HASH_KEY = "seal"
+"""The key, in `collection.json`, of a hash of all its other entries."""
 VERIFIED_BYTES = 64 * 2**20
-"""Collections up to this size are hashed whenever they are opened: it takes a fraction of a second."""
+"""The files of a collection up to this size are hashed whenever it is opened: it takes a fraction of a second."""
 FILES = ("queries.arrow", "documents.arrow", "judgements.arrow", "candidates.arrow")
 
 Pairs = NDArray[np.int64]
@@ -37,7 +38,7 @@ Pairs = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Ragged:
-    """One array of document rows a query, laid end to end."""
+    """One array of document rows for each query, stored end to end."""
 
     offsets: Rows  # [queries + 1]
     values: NDArray[np.int32]
@@ -50,7 +51,7 @@ class Ragged:
         return np.diff(self.offsets)
 
     def pairs(self, rows: Rows) -> Pairs:
-        """The (row, value) pairs of these rows, in their order."""
+        """Return the (row, value) pairs of these rows, in their order."""
         counts = self.counts[rows]
         starts = np.repeat(self.offsets[rows], counts)
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -58,7 +59,7 @@ class Ragged:
 
 
 class Collection:
-    """What is known. Open one with `open_collection`."""
+    """Queries, documents, judgements and lists, open for reading. Open one with `open_collection`."""
 
     def __init__(self, folder: Path, description: dict[str, Any], tables: dict[str, pa.Table]) -> None:
         self.folder = folder
@@ -77,7 +78,7 @@ class Collection:
         self._check_rows()
 
     def _check_rows(self) -> None:
-        """Every row that is named must be there."""
+        """Raise a ValueError if a row is named that does not exist."""
         queries, documents = len(self.queries), len(self.documents)
         lists = (self.relevant, self.negatives)
         named: list[tuple[NDArray[np.integer], int]] = [
@@ -100,7 +101,7 @@ class Collection:
 
     @cached_property
     def pairs(self) -> Pairs:
-        """The relevant training pairs that stand in a list."""
+        """The relevant training pairs that are in a list."""
         return self.relevant.pairs(self.training_queries)
 
     @cached_property
@@ -109,30 +110,33 @@ class Collection:
 
     @cached_property
     def unlisted(self) -> int:
-        """How many relevant pairs stand in no list, because their query has too many."""
+        """The number of relevant pairs that are in no list, because their query has too many."""
         least = np.where(self.is_test, self.description["test_min_grade"], self.description["min_grade"])
         relevant = int(np.count_nonzero(self.grades >= least[self.judged[:, 0]]))
         return relevant - len(self.relevant.values)
 
     def list_pairs(self, queries: Rows) -> Pairs:
-        """All pairs of these queries' lists: the relevant ones, then the negatives."""
+        """Return all pairs of these queries' lists: the relevant ones, then the negatives."""
         return np.concatenate([self.relevant.pairs(queries), self.negatives.pairs(queries)])
 
     def pair_keys(self, pairs: Pairs) -> Rows:
-        """One number a pair, by which pairs are compared."""
+        """Return one number for each pair, by which pairs are compared."""
         return pairs[:, 0] * len(self.documents) + pairs[:, 1]
 
     def pair_ids(self, pairs: Pairs) -> list[tuple[str, str]]:
         return list(zip(self.queries.ids(pairs[:, 0]), self.documents.ids(pairs[:, 1]), strict=True))
 
     def check_candidates(self) -> None:
-        """Refuse to rank where there is nothing to rank against."""
+        """Raise an error if no query has a negative."""
         if not len(self.negatives.values):
-            raise UnrankError(f"{self.name} was imported without candidates, so there is nothing to rank against")
+            raise UnrankError(
+                f"{self.name} was imported without candidates, so there is nothing to rank against; import it again, "
+                "with --candidates above 0"
+            )
 
     @property
     def fingerprint(self) -> str:
-        """One hash that stands for all the files."""
+        """One hash of all the files."""
         return str(self.description["fingerprint"])
 
     def __repr__(self) -> str:
@@ -143,8 +147,8 @@ class Collection:
 
 
 def open_collection(folder: str | Path, verify: bool | None = None) -> Collection:
-    """Open a collection folder that `unrank import` wrote. Texts are read when they are needed; what leads to them is
-    checked. With `verify` every file's hash is checked too; by default, that of a small collection."""
+    """Open a collection folder that `unrank import` wrote. Texts are read when they are needed; offsets and rows are
+    checked at once. `verify` checks the hash of every file; by default a small collection's are checked."""
     folder = Path(folder)
     if not exists(folder) or not folder.is_dir():
         raise BadFile(folder, "no such collection folder; make one with 'unrank import'")
@@ -172,8 +176,10 @@ def _check_description(folder: Path, description: Any) -> None:
         )
     if damaged := [key for key, kind in PROMISED.items() if not isinstance(description.get(key), kind)]:
         raise BadFile(path, f"damaged: its {damaged[0]!r} is missing or wrong; import the collection again")
-    if SEAL in description and description[SEAL] != seal(description):
-        raise BadFile(path, f"changed since it was written; import the collection again, or take {SEAL!r} out of it")
+    if HASH_KEY in description and description[HASH_KEY] != description_hash(description):
+        raise BadFile(
+            path, f"changed since it was written; import the collection again, or take {HASH_KEY!r} out of it"
+        )
     for name in FILES:
         file, entry = inside(folder, name), description["files"].get(name)
         if not fits(entry, {"bytes": int, "sha256": str}):
@@ -188,10 +194,10 @@ def _check_hashes(folder: Path, description: dict[str, Any]) -> None:
             raise BadFile(folder / name, "changed since the collection was written; import it again")
 
 
-def seal(description: dict[str, Any]) -> str:
-    """One hash of a description, its own seal left out."""
-    sealed = {key: value for key, value in description.items() if key != SEAL}
-    return hashlib.sha256(json.dumps(sealed, sort_keys=True).encode()).hexdigest()
+def description_hash(description: Mapping[str, Any]) -> str:
+    """Return one hash of a description, the entry of the hash itself left out."""
+    hashed = {key: value for key, value in description.items() if key != HASH_KEY}
+    return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
 
 
 def _numpy(column: pa.ChunkedArray) -> NDArray[Any]:

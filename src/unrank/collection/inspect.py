@@ -1,4 +1,4 @@
-"""What a collection holds, and what a removal would touch, as plain figures."""
+"""Counts of a collection, and the pairs that a removal touches."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from unrank.collection.collection import Collection, Pairs
-from unrank.collection.construction import several, sharing_documents
 from unrank.collection.partition import Partition
+from unrank.collection.selection import repeated, sharing_documents
 from unrank.collection.texts import Rows
 
 
 def describe(collection: Collection) -> dict[str, Any]:
-    """Counts of a collection. The keys are a promise to scripts."""
+    """Return counts of a collection. Scripts rely on the keys."""
     pairs = collection.pairs
     per_query = np.unique(pairs[:, 0], return_counts=True)[1]
     per_document = np.unique(pairs[:, 1], return_counts=True)[1]
@@ -35,10 +35,10 @@ def describe(collection: Collection) -> dict[str, Any]:
 
 
 def dataset_table(collection: Collection) -> dict[str, dict[str, float]]:
-    """The rows of the paper's table of datasets, for each kind of removal. A pairwise sample is a query and one of its
-    negatives."""
+    """Return the rows of the paper's table of datasets, for each kind of removal. A pairwise sample is a query and one
+    of its negatives."""
     queries, documents = collection.pairs.T
-    asking, shared = several(queries), several(documents)
+    asking, shared = repeated(queries), repeated(documents)
     return {
         "document_removal": {
             "queries_with_several_documents": len(asking),
@@ -54,7 +54,7 @@ def dataset_table(collection: Collection) -> dict[str, dict[str, float]]:
 
 
 def _lists(collection: Collection, queries: Rows) -> dict[str, float]:
-    """What is ranked for these training queries, and what there is to test on."""
+    """Return the list length of these training queries, and the numbers of training and test samples."""
     relevant, negatives = collection.relevant.counts, collection.negatives.counts
     return {
         "ranked_per_query": _mean((relevant + negatives)[queries]),
@@ -64,13 +64,13 @@ def _lists(collection: Collection, queries: Rows) -> dict[str, float]:
 
 
 def describe_removal(collection: Collection, partition: Partition) -> dict[str, list[list[str]]]:
-    """The three sets of a removal, as ids."""
+    """Return the three sets of a removal, as ids."""
     return {name: pair_ids(collection, getattr(partition, name)) for name in ("forget", "entangled", "disjoint")}
 
 
 def pair_ids(collection: Collection, pairs: Pairs) -> list[list[str]]:
-    queries, documents = collection.queries.ids(pairs[:, 0]), collection.documents.ids(pairs[:, 1])
-    return [[query, document] for query, document in zip(queries, documents, strict=True)]
+    """Return pairs as lists of a query id and a document id."""
+    return [list(pair) for pair in collection.pair_ids(pairs)]
 
 
 def _mean(counts: np.ndarray[Any, np.dtype[np.int64]]) -> float:

@@ -1,12 +1,12 @@
-"""A removal splits the relevant training pairs into three: forget, entangled, disjoint.
+"""The partition: a removal divides the relevant training pairs into forget, entangled and disjoint.
 
-- forget: the pairs that are named, or whose query or document is named;
+- forget: the pairs that the removal names, or whose query or document it names;
 - entangled: the kept pairs that share a query or a document with a forget pair;
 - disjoint: all other kept pairs.
 
 >>> pairs = np.array([[1, 1], [1, 2], [2, 3], [3, 2], [4, 3], [4, 4], [5, 5]])
->>> parts = split_pairs(pairs, np.isin(pairs[:, 0], [1, 2]))  # remove queries 1 and 2
->>> parts.entangled.tolist(), parts.disjoint.tolist()
+>>> partition = split_pairs(pairs, np.isin(pairs[:, 0], [1, 2]))  # remove queries 1 and 2
+>>> partition.entangled.tolist(), partition.disjoint.tolist()
 ([[3, 2], [4, 3]], [[4, 4], [5, 5]])
 """
 
@@ -36,17 +36,17 @@ class Partition:
     queries: Rows = field(default_factory=lambda: NOTHING)
     documents: Rows = field(default_factory=lambda: NOTHING)
     earlier: Pairs = field(default_factory=lambda: np.empty((0, 2), np.int64))
-    """Pairs that were forgotten before and must stay so: neither kept nor asked for now."""
+    """Pairs that a previous request removed and that stay forgotten: they are neither kept nor requested now."""
     risen: Pairs = field(default_factory=lambda: np.empty((0, 2), np.int64))
-    """Other such pairs, which must fall again for all that was forgotten with them to be where it was brought to."""
+    """Pairs of a previous request that came back: they must be forgotten again for that request to be met."""
 
     @cached_property
     def retain(self) -> Pairs:
         return np.concatenate([self.entangled, self.disjoint])
 
     def draw_partners(self, forget: Pairs, generator: np.random.Generator) -> tuple[Pairs, NDArray[np.bool_]]:
-        """For each forget pair one random partner, an entangled pair that shares its query or its document, and whether
-        it has any."""
+        """Sample one partner of each forget pair, an entangled pair that shares its query or its document. Also return
+        which forget pairs have a partner."""
         starts, counts = zip(*(self._range(side, forget[:, side]) for side in (0, 1)), strict=True)
         total = counts[0] + counts[1]
         pick = np.floor(generator.random(len(forget)) * total).astype(np.int64)
@@ -71,7 +71,7 @@ class Partition:
 def split_pairs(
     pairs: Pairs, forget: NDArray[np.bool_], queries: Rows = NOTHING, documents: Rows = NOTHING
 ) -> Partition:
-    """The partition of `pairs` in which those marked are forgotten."""
+    """Return the partition of `pairs` in which those marked are forgotten."""
     gone = pairs[forget]
     shares = np.isin(pairs[:, 0], gone[:, 0]) | np.isin(pairs[:, 1], gone[:, 1])
     return Partition(gone, pairs[shares & ~forget], pairs[~shares & ~forget], queries, documents)
@@ -80,7 +80,7 @@ def split_pairs(
 def make_partition(
     collection: Collection, removal: Removal, where: str = "the removal", earlier: Removal | None = None
 ) -> Partition:
-    """What a removal does to a collection's training pairs; `earlier` was removed before it."""
+    """Return the partition that a removal makes; `earlier` was removed before."""
     if not removal:
         raise UnrankError(f"{where}: an empty removal: it names no query, no document and no pair")
     pairs = collection.pairs
@@ -100,7 +100,7 @@ def make_partition(
 
 
 def named(collection: Collection, removal: Removal, where: str = "the removal") -> tuple[NDArray[np.bool_], Rows, Rows]:
-    """Which pairs a removal names, and the rows of its queries and documents."""
+    """Return which pairs a removal names, and the rows of its queries and documents."""
     queries = collection.queries.rows(removal.queries, where)
     documents = collection.documents.rows(removal.documents, where)
     pairs = collection.pairs

@@ -1,6 +1,6 @@
 """A removal: the request to forget queries, documents, single pairs, or any mix of them.
 
-It speaks of ids, so that it can be written down before any collection is opened.
+It consists of ids, so it can be written without opening a collection.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 
 from unrank.collection.collection import Collection
-from unrank.collection.order import hashed_order
-from unrank.collection.sources.source import read_lines
+from unrank.collection.sources.files import read_lines
+from unrank.collection.texts import hashed_order
 from unrank.disk import read_json, write_new
 from unrank.errors import BadFile, UnrankError
 
@@ -24,7 +24,7 @@ Kind = Literal["queries", "documents"]
 
 @dataclass(frozen=True)
 class Removal:
-    """What is to be forgotten, each kind sorted and without repetition."""
+    """Ids to forget, each kind sorted and without repetition."""
 
     queries: Sequence[str] = ()
     documents: Sequence[str] = ()
@@ -48,10 +48,11 @@ class Removal:
         )
 
     @classmethod
-    def union(cls, parts: Iterable[Removal]) -> Removal:
+    def union(cls, removals: Iterable[Removal]) -> Removal:
+        """Return one removal with everything that these name."""
         whole = cls()
-        for part in parts:
-            whole |= part
+        for removal in removals:
+            whole |= removal
         return whole
 
     @property
@@ -80,7 +81,7 @@ class Removal:
 
     @classmethod
     def load_ids(cls, path: str | Path, kind: Kind) -> Removal:
-        """Read a text file with one id a line."""
+        """Read a text file with one id on each line."""
         path = Path(path)
         ids = [line.strip() for _, line in read_lines(path) if line.strip()]
         if not ids:
@@ -89,10 +90,9 @@ class Removal:
 
     @classmethod
     def sample(cls, collection: Collection, kind: Kind, share: float, seed: int = 0) -> Removal:
-        """Queries or documents that together hold about this share of the relevant training pairs.
+        """Sample queries or documents that together hold about this share of the relevant training pairs.
 
-        They are taken in the order of a hash of seed and id, so that the same seed gives the same removal on
-        every machine, whatever the order of the input.
+        They are taken in the order of a hash of seed and id, so a seed gives the same removal on every machine.
         """
         if not 0 < share < 1:
             raise UnrankError(f"a share of {share:g} cannot be removed: give one between 0 and 1, such as 0.05")
@@ -111,6 +111,7 @@ class Removal:
         return cls(queries=chosen) if kind == "queries" else cls(documents=chosen)
 
     def save(self, path: str | Path) -> None:
+        """Write a removal.json that does not exist yet."""
         value = {"queries": self.queries, "documents": self.documents, "pairs": self.pairs}
         write_new(Path(path), json.dumps({k: v for k, v in value.items() if v}, indent=1, ensure_ascii=False) + "\n")
 

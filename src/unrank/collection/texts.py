@@ -1,11 +1,12 @@
 """Texts and their ids, memory-mapped.
 
-Inside the house a text is a row number; its id appears only at the border. Nothing is read from disk until
-it is asked for.
+The code refers to a text by its row number; ids are used in input and output only. A text is read from disk when it is
+needed.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -19,7 +20,16 @@ from unrank.errors import UnknownIds, UnrankError, count, listed
 Rows = NDArray[np.int64]
 
 FEW = 100
-"""So many times fewer ids than there are in all are few."""
+"""Ids are looked up in little memory if the collection has this many times more of them."""
+
+
+def hashed_order(ids: Sequence[str], salt: str) -> list[int]:
+    """Return the positions of `ids` in a random order that depends on salt and ids alone, not on their input order.
+
+    >>> hashed_order(["a", "b", "c"], "0"), hashed_order(["c", "a", "b"], "0")
+    ([0, 2, 1], [1, 0, 2])
+    """
+    return sorted(range(len(ids)), key=lambda i: hashlib.sha256(f"{salt}:{ids[i]}".encode()).digest())
 
 
 class Texts:
@@ -51,11 +61,11 @@ class Texts:
         return self._take(self._texts, rows)
 
     def batches(self) -> list[pa.StringArray]:
-        """All texts in order, chunk by chunk."""
+        """Return all texts in order, chunk by chunk."""
         return list(self._texts.chunks)
 
     def rows(self, ids: Sequence[str], where: str = "the removal") -> Rows:
-        """The rows of these ids; ids that are not here are an error that names them."""
+        """Return the rows of these ids; raise an error that names the unknown ones."""
         if broken := [id for id in ids if not _is_text(id)]:
             raise UnknownIds(self.what, broken, where)
         found = self.find(pa.array(ids, pa.string()))
@@ -64,13 +74,13 @@ class Texts:
         return found
 
     def find(self, ids: pa.Array | pa.ChunkedArray) -> Rows:
-        """The rows of these ids, -1 where there is none."""
+        """Return the rows of these ids, -1 for an unknown one."""
         if FEW * len(ids) < len(self):
             return self._find_few(ids)
         return _places(ids, self._ids)
 
     def _find_few(self, ids: pa.Array | pa.ChunkedArray) -> Rows:
-        """The same in little memory: all ids are looked for among these, instead of these among all."""
+        """Find a few ids in little memory: look all ids up among these, instead of these among all."""
         wanted = pc.unique(ids)
         rows = np.full(len(wanted), -1, np.int64)
         for start, chunk in zip(self._starts, self._ids.chunks, strict=False):
@@ -80,7 +90,7 @@ class Texts:
         return rows[_places(ids, wanted)]
 
     def check_unique(self) -> None:
-        """Ids that stand there twice are an error that names them."""
+        """Raise an error that names the ids that occur more than once."""
         if len(pc.unique(self._ids)) == len(self._ids):
             return
         counts = pc.value_counts(self._ids)
@@ -102,6 +112,7 @@ class Texts:
 
 
 def as_texts(values: pa.Array) -> list[str]:
+    """Return an Arrow column as strings."""
     try:
         texts: list[str] = values.to_pylist()
     except UnicodeDecodeError as error:
@@ -110,13 +121,13 @@ def as_texts(values: pa.Array) -> list[str]:
 
 
 def _places(ids: pa.Array | pa.ChunkedArray, among: pa.Array | pa.ChunkedArray) -> Rows:
-    """Where each id stands among others, -1 where it does not."""
+    """Return the position of each id in `among`, -1 if it is not there."""
     places = pc.fill_null(pc.index_in(ids, value_set=among), -1)
     return np.asarray(places.to_numpy(), dtype=np.int64)
 
 
 def _is_text(id: str) -> bool:
-    """Whether it could stand in a file: a byte of the command line that is no UTF-8 could not.
+    """Return whether an id is valid text: a byte of the command line that is not UTF-8 is not.
 
     >>> _is_text("é"), _is_text("\\udcff")
     (True, False)

@@ -11,9 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unrank.collection.sources.source import read_lines
-from unrank.collection.sources.tables import PARQUET_ROWS, Row, read_rows
-from unrank.collection.sources.training_columns import Pair, pairs_of_row
+from unrank.collection.sources.files import PARQUET_ROWS, Row, read_lines, read_rows
+from unrank.collection.sources.triples import Pair, pairs_of_row
 from unrank.desk.sieve import Sieve
 from unrank.errors import BadFile
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from unrank.collection.sources import parse_source, read_source
 from unrank.collection.sources.beir import beir_judgements, beir_texts
-from unrank.collection.sources.source import Raw, Text, read_lines
+from unrank.collection.sources.files import read_lines
+from unrank.collection.sources.source import Raw, Text
 from unrank.collection.sources.trec import (
     DOCUMENTS,
     qrels_files,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from unrank.collection.collection import Collection
-from unrank.collection.order import hashed_order
 from unrank.collection.removal import Removal
+from unrank.collection.texts import hashed_order
 from unrank.methods.cocol import Cocol
 
 WHOLE = ("optparse", "calendar")

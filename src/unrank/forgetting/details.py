@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unrank.collection.collection import Collection, Pairs
-from unrank.collection.order import hashed_order
 from unrank.collection.partition import Partition, make_partition
 from unrank.collection.removal import Removal
-from unrank.collection.texts import Rows, Texts
+from unrank.collection.texts import Rows, Texts, hashed_order
 from unrank.disk import new_folder, write_json
 from unrank.engine.runtime import Device, Progress
 from unrank.forgetting.forget import Forgotten

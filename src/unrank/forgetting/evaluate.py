@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unrank.collection.candidates import Bm25
+from unrank.collection.bm25 import Bm25
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal

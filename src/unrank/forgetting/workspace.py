@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from unrank.collection.collection import Collection, Pairs
-from unrank.collection.order import hashed_order
 from unrank.collection.partition import Partition
+from unrank.collection.texts import hashed_order
 from unrank.engine.cache import Cache
 from unrank.engine.runtime import Device, Progress, Runtime
 from unrank.engine.scoring import scores_of

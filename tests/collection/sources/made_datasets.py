@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from unrank.collection.build import ImportOptions, build_collection
+from unrank.collection.build import build_collection
 from unrank.collection.collection import Collection
+from unrank.collection.selection import ImportOptions
 from unrank.collection.sources.irds import raw_from_dataset
 
 FILES = {

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.collection.sources.by_id import held_out, negatives_of, relevant_of, texts_of, write_files
 
-from unrank.collection.build import ImportOptions, import_collection
+from unrank.collection.build import import_collection
+from unrank.collection.selection import ImportOptions
 from unrank.collection.sources.beir import read_beir
 from unrank.errors import UnrankError
 
@@ -77,7 +78,7 @@ def test_a_note_is_named_as_the_licence(tmp_path: Path) -> None:
         ("corpus.jsonl", '{"_id": 1, "text": "x"}\n', "corpus.jsonl, line 1: expected"),
         ("corpus.jsonl", "", "has no documents"),
         ("corpus.jsonl", FILES["corpus.jsonl"] * 2, "4 document ids given more than once: 'd1', 'd2', 'd3', 'd4'"),
-        ("queries.jsonl", FILES["queries.jsonl"] * 2, "the query id 'q1' stands there twice"),
+        ("queries.jsonl", FILES["queries.jsonl"] * 2, "the query id 'q1' occurs more than once"),
         ("queries.jsonl", "\n{oops\n", "queries.jsonl, line 2: not JSON"),
         ("queries.jsonl", "[1]\n", "queries.jsonl, line 1: expected a JSON object on each line"),
         ("queries.jsonl", '{"_id": "q1", "text": "\\ud800"}\n', "queries.jsonl, line 1: half of a surrogate pair"),
@@ -85,7 +86,7 @@ def test_a_note_is_named_as_the_licence(tmp_path: Path) -> None:
         (
             "qrels/train.tsv",
             "q1\td1\n",
-            "train.tsv, line 1: expected query, document and score parted by tabs, found 2",
+            "train.tsv, line 1: expected query, document and score separated by tabs, found 2",
         ),
         ("qrels/train.tsv", "q1\td1\t1\nq1\td2\tyes\n", "train.tsv, line 2: the grade 'yes' is not a whole number"),
         ("qrels/train.tsv", "q1\td1\t99999\n", "train.tsv, line 1: the grade 99999 is out of range"),
@@ -119,13 +120,13 @@ def test_bytes_that_are_not_utf_8_are_said_with_their_line(tmp_path: Path, name:
 def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
     source = write_files(tmp_path / "in", FILES)
     (source / name).unlink()
-    with pytest.raises(UnrankError, match=f"{name}: missing; a BEIR folder holds"):
+    with pytest.raises(UnrankError, match=f"{name}: missing; a BEIR folder contains"):
         import_collection(f"beir:{source}", tmp_path / "out")
 
 
 def test_a_folder_without_qrels_is_refused(tmp_path: Path) -> None:
     source = write_files(tmp_path / "in", {name: FILES[name] for name in ("corpus.jsonl", "queries.jsonl")})
-    with pytest.raises(UnrankError, match=r"qrels: holds no \.tsv file"):
+    with pytest.raises(UnrankError, match=r"qrels: contains no \.tsv file"):
         import_collection(f"beir:{source}", tmp_path / "out")
 
 

@@ -14,12 +14,12 @@ import pytest
 
 from unrank.collection.build import import_collection
 from unrank.collection.collection import Collection
-from unrank.collection.order import hashed_order
 from unrank.collection.partition import Partition, make_partition
 from unrank.collection.removal import Removal
-from unrank.collection.sources import documentation, read_source
+from unrank.collection.sources import pydocs, read_source
 from unrank.collection.sources.pydocs import DEMO_HEADINGS, demo_location, read_pydocs
 from unrank.collection.sources.source import Judgement, Raw, Text
+from unrank.collection.texts import hashed_order
 from unrank.errors import UnknownName, UnrankError
 
 DIGEST = """
@@ -114,7 +114,7 @@ def test_every_query_has_a_paragraph_of_its_own_or_below(everything: Read) -> No
 
 
 def test_no_private_name_and_no_test_is_a_heading(everything: Read) -> None:
-    modules = [query.text for query in everything.queries if not query.text.startswith(documentation.LANGUAGE)]
+    modules = [query.text for query in everything.queries if not query.text.startswith(pydocs.LANGUAGE)]
     partition = {part for path in modules for part in path.split(" / ")}
     assert [part for part in partition if part.startswith("_")] == []
     articles = {path.partition(" / ")[0] for path in modules}
@@ -157,7 +157,7 @@ def test_an_unknown_heading_is_an_error_that_names_the_nearest() -> None:
 
 def test_a_python_without_its_sources_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
-    with pytest.raises(UnrankError, match="holds no source files"):
+    with pytest.raises(UnrankError, match="contains no source files"):
         read_pydocs("", None)
 
 
@@ -169,7 +169,7 @@ def test_a_package_lifts_what_it_imports(tmp_path: Path) -> None:
     (package / "near.py").write_text("class Near:\n    def at(self): 'At hand.'\n    def _far(self): 'Away.'\n")
     (package / "path.py").write_text("async def walk(): 'Step by step.'\n")
     (package / "_hidden.py").write_text("def secret(): 'Not to be read.'\n")
-    found = {" / ".join(heading): text for heading, text in documentation.read_article("queue", package) if text}
+    found = {" / ".join(heading): text for heading, text in pydocs.read_article("queue", package) if text}
     assert found == {
         "queue / Put": "Put it there.",
         "queue / Near / at": "At hand.",

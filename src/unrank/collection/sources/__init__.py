@@ -1,13 +1,15 @@
-"""Where collections come from. One reader a file; `SOURCES` names them."""
+"""The sources of collections. Each is one file with one reader; `SOURCES` names them."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 from unrank.collection.sources.source import Raw
+from unrank.disk import exists
 from unrank.errors import UnknownName, UnrankError
 
 Reader = Callable[[str, str | None], Raw]
@@ -23,19 +25,22 @@ class Source:
     takes_location: bool = True
 
     def read(self, location: str, test_split: str | None) -> Raw:
-        module = importlib.import_module(f"unrank.collection.sources.{self.module}")
-        return cast(Reader, getattr(module, self.reader))(location, test_split)
+        """Open a location for reading; `test_split` is the split to test on, if one is named."""
+        return cast(Reader, getattr(importlib.import_module(self.module), self.reader))(location, test_split)
 
 
+_HERE = "unrank.collection.sources"
 SOURCES: dict[str, Source] = {
-    "beir": Source("beir", "read_beir", "a BEIR folder: corpus.jsonl, queries.jsonl, qrels/*.tsv"),
+    "beir": Source(f"{_HERE}.beir", "read_beir", "a BEIR folder: corpus.jsonl, queries.jsonl, qrels/*.tsv"),
     "trec": Source(
-        "trec", "read_trec", "a folder of queries and documents (TSV or JSONL), qrels, an optional run file"
+        f"{_HERE}.trec", "read_trec", "a folder of queries and documents (TSV or JSONL), qrels, an optional run file"
     ),
-    "triples": Source("triples", "read_triples", "sentence-transformers' training columns: JSONL, TSV, CSV or Parquet"),
-    "irds": Source("irds", "read_irds", "any dataset id of ir_datasets"),
+    "triples": Source(
+        f"{_HERE}.triples", "read_triples", "sentence-transformers' training columns: JSONL, TSV, CSV or Parquet"
+    ),
+    "irds": Source(f"{_HERE}.irds", "read_irds", "any dataset id of ir_datasets"),
     "pydocs": Source(
-        "pydocs", "read_pydocs", "the documentation that comes with every Python; nothing to download", False
+        f"{_HERE}.pydocs", "read_pydocs", "the documentation that comes with every Python; nothing to download", False
     ),
 }
 
@@ -47,10 +52,32 @@ def read_source(source: str, test_split: str | None = None) -> Raw:
 
 
 def parse_source(source: str) -> tuple[str, str]:
-    """The kind and the location of a source, or an error that says what is wrong with them."""
+    """Return the kind and the location of a source, or raise an error that says what is wrong with them."""
     kind, _, location = source.partition(":")
     if kind not in SOURCES:
+        if exists(Path(source)):
+            raise UnrankError(_suggestion(Path(source)))
         raise UnknownName("source", kind, SOURCES)
     if SOURCES[kind].takes_location and not location:
         raise UnrankError(f"the source {kind!r} needs a location, such as {kind}:PATH")
     return kind, location
+
+
+def _suggestion(path: Path) -> str:
+    """Say how to import a file or a folder that was given without its kind."""
+    from unrank.collection.sources.files import ENDINGS
+
+    names = {each.name for each in path.iterdir()} if path.is_dir() else {path.name}
+    stems = {name.partition(".")[0] for name in names}
+    if "collection.json" in names:
+        return f"{path} is a collection already: use it as it is"
+    if "corpus.jsonl" in names:
+        kind = "beir"
+    elif path.is_dir() and {"queries", "qrels"} <= stems:
+        kind = "trec"
+    elif any(Path(name).suffix in ENDINGS for name in names):
+        kind = "triples"
+    else:
+        kinds = "beir, trec or triples" if path.is_dir() else "triples"
+        return f"{path} has no kind, and its files do not show one: write KIND:{path} with the kind {kinds}"
+    return f"{path} has no kind: did you mean {kind}:{path}? 'unrank list sources' names the kinds"

@@ -1,7 +1,7 @@
 """BEIR's layout: `corpus.jsonl`, `queries.jsonl` and `qrels/<split>.tsv` in one folder.
 
-A document's text is its title and its text, joined. A qrels file has a header line and the columns query,
-document, score, parted by tabs.
+A document's text is its title and its text, joined. A qrels file has a header line and the columns query, document and
+score, separated by tabs.
 """
 
 from __future__ import annotations
@@ -10,20 +10,22 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from unrank.collection.sources.source import Judgement, Raw, Text, read_grade, read_json_lines, read_lines
+from unrank.collection.sources.files import read_grade, read_json_lines, read_lines
+from unrank.collection.sources.source import Judgement, Raw, Text
 from unrank.errors import BadFile
 
 
 def read_beir(location: str, test_split: str | None) -> Raw:
+    """Read a BEIR folder."""
     folder = Path(location)
     if not folder.is_dir():
-        raise BadFile(folder, "no such folder; beir: takes the folder that holds corpus.jsonl")
+        raise BadFile(folder, "no such folder; beir: takes the folder that contains corpus.jsonl")
     for name in ("corpus.jsonl", "queries.jsonl"):
         if not (folder / name).is_file():
-            raise BadFile(folder / name, "missing; a BEIR folder holds corpus.jsonl, queries.jsonl and qrels/")
+            raise BadFile(folder / name, "missing; a BEIR folder contains corpus.jsonl, queries.jsonl and qrels/")
     splits = {path.stem: partial(beir_judgements, path) for path in sorted((folder / "qrels").glob("*.tsv"))}
     if not splits:
-        raise BadFile(folder / "qrels", "holds no .tsv file; a BEIR folder has one for each split")
+        raise BadFile(folder / "qrels", "contains no .tsv file; a BEIR folder has one for each split")
     note = folder / "NOTE.txt"
     return Raw(
         name=folder.resolve().name,
@@ -35,6 +37,7 @@ def read_beir(location: str, test_split: str | None) -> Raw:
 
 
 def beir_texts(path: Path) -> Iterator[Text]:
+    """Yield the texts of corpus.jsonl or queries.jsonl."""
     for number, row in read_json_lines(path):
         id, title, text = row.get("_id"), row.get("title") or "", row.get("text")
         if not isinstance(id, str) or not id or not isinstance(text, str) or not isinstance(title, str):
@@ -43,11 +46,12 @@ def beir_texts(path: Path) -> Iterator[Text]:
 
 
 def beir_judgements(path: Path) -> Iterator[Judgement]:
+    """Yield the judgements of one split."""
     for number, line in read_lines(path):
         columns = line.split("\t")
         if len(columns) != 3:
             raise BadFile(
-                path, f"expected query, document and score parted by tabs, found {len(columns)} columns", number
+                path, f"expected query, document and score separated by tabs, found {len(columns)} columns", number
             )
         if number == 1 and columns[2].strip().lower() == "score":
             continue

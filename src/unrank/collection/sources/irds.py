@@ -1,9 +1,9 @@
-"""Any dataset of ir_datasets, by its id; ir_datasets downloads what is not there yet.
+"""Any dataset of ir_datasets, by its id; ir_datasets downloads the files that are missing.
 
-The id's own judgements are the split `train`. A test split is named by another id over the same documents,
-such as `msmarco-passage/dev/small`. A text is what ir_datasets calls the default text of a query or document.
-Where every id in use has scored documents, they are the candidates, the highest score first; documents of
-equal score are taken to stand best first.
+The judgements of the id itself are the split `train`. The test split is another id over the same documents, such as
+`msmarco-passage/dev/small`. A text is the default text that ir_datasets defines for a query or a document. If every id
+in use has scored documents, they are the candidates, the highest score first. Documents of equal score keep their
+order.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from functools import partial
 from textwrap import shorten
 from typing import Any
 
-from unrank.collection.sources.runs import Ranked, best_first
-from unrank.collection.sources.source import Judgement, Raw, Text
+from unrank.collection.sources.source import Judgement, Ranked, Raw, Text, best_first
 from unrank.errors import UnrankError, listed
 
 Datasets = Mapping[str, Any]
 
 
 def read_irds(location: str, test_split: str | None) -> Raw:
+    """Read the dataset with the id `location`, and test on the id `test_split`."""
     tests = {} if test_split is None else {test_split: _load(test_split)}
     return raw_from_dataset(location, _load(location), tests)
 
 
 def raw_from_dataset(name: str, dataset: Any, tests: Datasets | None = None) -> Raw:
-    """A dataset object of ir_datasets to train on, and others, by name, to test on."""
+    """Read a dataset object of ir_datasets to train on, and others, by name, to test on."""
     tests = tests or {}
     datasets = {name: dataset, **tests}
     _check_parts(name, dataset, "docs")
@@ -75,18 +75,18 @@ def _children(name: str) -> str:
 
 
 def _queries(datasets: Datasets) -> Iterator[Text]:
-    """The queries of all datasets, each id once."""
+    """Yield the queries of all datasets, each id once."""
     seen: dict[str, int] = {}
     for name, dataset in datasets.items():
         for query in _texts(name, dataset.queries_iter, "query_id"):
             if query.id not in seen:
                 yield query
             if seen.setdefault(query.id, hash(query.text)) != hash(query.text):
-                raise UnrankError(f"irds:{name}: the query id {query.id!r} stands for two texts; ids must be unique")
+                raise UnrankError(f"irds:{name}: the query id {query.id!r} has two texts; ids must be unique")
 
 
 def _texts(name: str, items: Callable[[], Iterable[Any]], key: str) -> Iterator[Text]:
-    for item in _told(name, items):
+    for item in _items(name, items):
         if hasattr(item, "default_text"):
             text = item.default_text()
         elif hasattr(item, "text"):
@@ -97,18 +97,18 @@ def _texts(name: str, items: Callable[[], Iterable[Any]], key: str) -> Iterator[
 
 
 def _judgements(name: str, dataset: Any) -> Iterator[Judgement]:
-    for qrel in _told(name, dataset.qrels_iter):
+    for qrel in _items(name, dataset.qrels_iter):
         yield Judgement(qrel.query_id, qrel.doc_id, int(qrel.relevance))
 
 
 def _scored(datasets: Datasets) -> Iterator[Ranked]:
     for name, dataset in datasets.items():
-        for scored in _told(name, dataset.scoreddocs_iter):
+        for scored in _items(name, dataset.scoreddocs_iter):
             yield Ranked(scored.query_id, scored.doc_id, -scored.score)
 
 
-def _told(name: str, items: Callable[[], Iterable[Any]]) -> Iterator[Any]:
-    """The items; whatever fails while ir_datasets downloads or reads them becomes one line."""
+def _items(name: str, items: Callable[[], Iterable[Any]]) -> Iterator[Any]:
+    """Yield the items; an error while ir_datasets downloads or reads them becomes one line."""
     try:
         yield from items()
     except Exception as error:

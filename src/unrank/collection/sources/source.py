@@ -1,32 +1,34 @@
-"""What a source hands over: ids and texts as they stand in its files, read as a stream.
+"""The data of a source: ids and texts as its files hold them, read as a stream.
 
-A source is a function from a location to a `Raw`. It checks the form of each line and says where one is
-wrong; whether ids repeat or are unknown is checked once, for all sources, when the collection is built.
+A source is a function from a location to a `Raw`. It checks the form of each line and names the one that is wrong.
+Repeated and unknown ids are checked once, for all sources, when the collection is built.
 """
 
 from __future__ import annotations
 
-import json
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from unrank.errors import BadFile
+import numpy as np
 
-TEXTS_A_BATCH = 50_000
 PAIRS_A_BATCH = 500_000
-"""Many pairs at once: each batch of them looks its ids up among all."""
+"""Pairs in a batch: many, because each batch looks its ids up among all."""
 Item = TypeVar("Item")
 
 
 class Text(NamedTuple):
+    """A query or a document."""
+
     id: str
     text: str
 
 
 class Judgement(NamedTuple):
+    """The grade of a document for a query."""
+
     query: str
     document: str
     grade: int
@@ -41,7 +43,7 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Raw:
-    """A collection as its source has it. Each callable starts a fresh pass over the data."""
+    """A collection as its source holds it. Each callable starts a new pass over the data."""
 
     name: str
     queries: Callable[[], Iterable[Text]]
@@ -51,49 +53,53 @@ class Raw:
     licence: str = ""
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Line numbers and lines, without the empty ones; a byte that is not UTF-8 is an error with its line."""
-    number = 0
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if text := line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n"):
-                    yield number, text
-    except FileNotFoundError as error:
-        raise BadFile(path, "no such file") from error
-    except UnicodeDecodeError as error:
-        raise BadFile(path, "not UTF-8 text", number) from error
-    except OSError as error:
-        raise BadFile(path, error.strerror or "cannot be read") from error
-
-
-def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in read_lines(path):
-        try:
-            value = json.loads(line)
-            if "\\ud" in line.lower():
-                json.dumps(value, ensure_ascii=False).encode()
-        except UnicodeEncodeError as error:
-            raise BadFile(path, "half of a surrogate pair, which is not text", number) from error
-        except (ValueError, RecursionError) as error:
-            raise BadFile(path, f"not JSON: {getattr(error, 'msg', 'a value too long or too deep')}", number) from error
-        if not isinstance(value, dict):
-            raise BadFile(path, "expected a JSON object on each line", number)
-        yield number, value
-
-
-def read_grade(path: Path, number: int, text: str) -> int:
-    """A relevance grade: a whole number that fits 16 bits."""
-    try:
-        grade = int(text)
-    except ValueError as error:
-        raise BadFile(path, f"the grade {text!r} is not a whole number", number) from error
-    if not -32768 <= grade <= 32767:
-        raise BadFile(path, f"the grade {grade} is out of range", number)
-    return grade
-
-
 def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yield lists of `size` items, the last one shorter."""
     iterator = iter(items)
     while batch := list(islice(iterator, size)):
         yield batch
+
+
+class Ranked(NamedTuple):
+    """A line of a run: a document's place in the ranking for a query."""
+
+    query: str
+    document: str
+    place: float
+    """The lower, the better."""
+
+
+def best_first(run: Callable[[], Iterable[Ranked]]) -> Iterator[Candidate]:
+    """Yield each query's documents by their place; `run` starts a new pass over the lines.
+
+    Lines of equal place keep their order. A run that is in order is passed on as it is read. Each line of one that is
+    not is held in memory as three numbers, and sorted.
+
+    >>> lines = [Ranked("q2", "a", 1), Ranked("q1", "b", 2), Ranked("q1", "a", 1), Ranked("q1", "c", 2)]
+    >>> [document for query, document in best_first(lambda: lines) if query == "q1"]
+    ['a', 'b', 'c']
+    """
+    lines = run() if _is_in_order(run()) else _in_order(run())
+    return (Candidate(line.query, line.document) for line in lines)
+
+
+def _is_in_order(lines: Iterable[Ranked]) -> bool:
+    last: dict[str, float] = {}
+    for query, _, place in lines:
+        if last.get(query, place) > place:
+            return False
+        last[query] = place
+    return True
+
+
+def _in_order(lines: Iterable[Ranked]) -> Iterator[Ranked]:
+    query_numbers: dict[str, int] = {}
+    document_numbers: dict[str, int] = {}
+    queries, documents, places = array("i"), array("i"), array("d")
+    for query, document, place in lines:
+        queries.append(query_numbers.setdefault(query, len(query_numbers)))
+        documents.append(document_numbers.setdefault(document, len(document_numbers)))
+        places.append(place)
+    query_ids, document_ids = list(query_numbers), list(document_numbers)
+    for line in np.lexsort((np.asarray(places), np.asarray(queries))):
+        yield Ranked(query_ids[queries[line]], document_ids[documents[line]], places[line])

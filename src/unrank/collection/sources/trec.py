@@ -1,11 +1,11 @@
-"""TREC's forms: queries, documents, qrels and runs, each a file of one folder.
+"""TREC's file formats: queries, documents, qrels and runs in one folder.
 
-- `queries.tsv` or `.jsonl`, and `documents.tsv` or `.jsonl` (or `collection`, `corpus`, `docs`): id and text
-  parted by one tab, or an object a line with an id, a text and perhaps a title, which goes before the text;
-- `qrels.txt` for the split `train`, `qrels.<split>.txt` or `qrels/<split>.txt` for any: query, iteration,
-  document, grade, parted by blanks. The endings `.tsv` and, in the folder, `.qrels` do as well;
-- if there are any, `run.txt`, `run.<name>.txt` or the files of `runs/`: query, Q0, document, rank, score, tag.
-  The rank alone sets the order; of several runs the first ranks come first.
+- `queries.tsv` or `.jsonl`, and `documents.tsv` or `.jsonl` (or `collection`, `corpus`, `docs`): id and text separated
+  by one tab, or a JSON object on each line with an id, a text and an optional title, which is put before the text;
+- `qrels.txt` for the split `train`, `qrels.<split>.txt` or `qrels/<split>.txt` for any split: query, iteration,
+  document, grade, separated by spaces. The ending may be `.tsv` too, and `.qrels` inside the folder `qrels`;
+- optional: `run.txt`, `run.<name>.txt` or the files of `runs/`: query, Q0, document, rank, score, tag. Documents are
+  ordered by rank; if there are several runs, by rank over all of them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from unrank.collection.sources.runs import Ranked, best_first
-from unrank.collection.sources.source import Judgement, Raw, Text, read_grade, read_json_lines, read_lines
+from unrank.collection.sources.files import read_grade, read_json_lines, read_lines
+from unrank.collection.sources.source import Judgement, Ranked, Raw, Text, best_first
 from unrank.errors import BadFile
 
 DOCUMENTS = ("documents", "collection", "corpus", "docs")
@@ -26,9 +26,10 @@ RUN = ("query", "Q0", "document", "rank", "score", "tag")
 
 
 def read_trec(location: str, test_split: str | None) -> Raw:
+    """Read a folder of TREC files."""
     folder = Path(location)
     if not folder.is_dir():
-        raise BadFile(folder, "no such folder; trec: takes the folder that holds queries, documents and qrels")
+        raise BadFile(folder, "no such folder; trec: takes the folder of queries, documents and qrels")
     runs = run_files(folder)
     return Raw(
         name=folder.resolve().name,
@@ -40,17 +41,18 @@ def read_trec(location: str, test_split: str | None) -> Raw:
 
 
 def text_file(folder: Path, *stems: str) -> Path:
-    """The file that has the queries, or the documents."""
+    """Return the file of the queries or of the documents."""
     names = [f"{stem}{ending}" for stem in stems for ending in (".tsv", ".jsonl")]
     found = [name for name in names if (folder / name).is_file()]
     if not found:
-        raise BadFile(folder, f"holds no {stems[0]}; expected one of {', '.join(names)}")
+        raise BadFile(folder, f"contains no {stems[0]}; expected one of {', '.join(names)}")
     if len(found) > 1:
-        raise BadFile(folder, f"holds {stems[0]} twice, in {' and '.join(found)}; keep one")
+        raise BadFile(folder, f"contains {stems[0]} twice, in {' and '.join(found)}; keep one")
     return folder / found[0]
 
 
 def trec_texts(path: Path) -> Iterator[Text]:
+    """Yield the texts of a TSV or JSONL file."""
     return _read_tsv(path) if path.suffix == ".tsv" else _read_jsonl(path)
 
 
@@ -58,7 +60,7 @@ def _read_tsv(path: Path) -> Iterator[Text]:
     for number, line in read_lines(path):
         columns = line.split("\t")
         if len(columns) != 2 or not columns[0]:
-            raise BadFile(path, f"expected id and text parted by one tab, found {len(columns)} columns", number)
+            raise BadFile(path, f"expected id and text separated by one tab, found {len(columns)} columns", number)
         yield Text(*columns)
 
 
@@ -76,25 +78,26 @@ def _read_jsonl(path: Path) -> Iterator[Text]:
 
 
 def qrels_files(folder: Path) -> dict[str, Path]:
-    """Which file has the judgements of which split."""
+    """Return the file of each split's judgements."""
     found: dict[str, Path] = {}
-    alone = [("train", folder / name) for name in ("qrels", "qrels.txt", "qrels.tsv")]
+    plain = [("train", folder / name) for name in ("qrels", "qrels.txt", "qrels.tsv")]
     beside = [(path.stem.removeprefix("qrels."), path) for path in _files(folder, "qrels.*.*", ".txt", ".tsv")]
     within = [(path.stem, path) for path in _files(folder, "qrels/*", ".txt", ".tsv", ".qrels")]
-    for split, path in [*alone, *beside, *within]:
+    for split, path in [*plain, *beside, *within]:
         if not path.is_file():
             continue
         if split in found:
             raise BadFile(path, f"the split {split!r} is in {found[split].relative_to(folder)} already; keep one")
         found[split] = path
     if not found:
-        raise BadFile(folder, "holds no qrels; expected qrels.txt, qrels.<split>.txt or qrels/<split>.txt")
+        raise BadFile(folder, "contains no qrels; expected qrels.txt, qrels.<split>.txt or qrels/<split>.txt")
     return found
 
 
 def run_files(folder: Path) -> list[Path]:
-    alone = [path for name in ("run", "run.txt", "run.tsv") if (path := folder / name).is_file()]
-    return [*alone, *_files(folder, "run.*.*", ".txt", ".tsv"), *_files(folder, "runs/[!.]*")]
+    """Return the run files, if there are any."""
+    plain = [path for name in ("run", "run.txt", "run.tsv") if (path := folder / name).is_file()]
+    return [*plain, *_files(folder, "run.*.*", ".txt", ".tsv"), *_files(folder, "runs/[!.]*")]
 
 
 def _files(folder: Path, pattern: str, *endings: str) -> list[Path]:
@@ -102,11 +105,13 @@ def _files(folder: Path, pattern: str, *endings: str) -> list[Path]:
 
 
 def trec_judgements(path: Path) -> Iterator[Judgement]:
+    """Yield the judgements of a qrels file."""
     for number, (query, _, document, grade) in _read_columns(path, QREL):
         yield Judgement(query, document, read_grade(path, number, grade))
 
 
 def ranked(paths: Sequence[Path]) -> Iterator[Ranked]:
+    """Yield the lines of run files."""
     for path in paths:
         for number, (query, _, document, rank, _, _) in _read_columns(path, RUN):
             yield Ranked(query, document, _rank(path, number, rank))
@@ -123,12 +128,15 @@ def _read_columns(path: Path, names: Sequence[str]) -> Iterator[tuple[int, list[
     for number, line in read_lines(path):
         columns = line.split()
         if len(columns) != len(names):
-            raise BadFile(path, f"expected {', '.join(names)} parted by blanks, found {len(columns)} columns", number)
+            raise BadFile(
+                path, f"expected {', '.join(names)} separated by spaces, found {len(columns)} columns", number
+            )
         yield number, columns
 
 
 def _either(names: Sequence[str]) -> str:
-    """
+    """Return names as a choice in words.
+
     >>> _either(("a", "b", "c"))
     "'a', 'b' or 'c'"
     """

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from unrank.collection.arrow_file import COLUMNS, open_arrow
-from unrank.collection.collection import FILES, Collection, open_collection, seal
+from unrank.collection.arrow import COLUMNS, open_arrow
+from unrank.collection.collection import FILES, Collection, description_hash, open_collection
 from unrank.disk import sha256
 from unrank.errors import BadFile, UnrankError
 
@@ -34,7 +34,7 @@ def describe_again(folder: Path) -> None:
     described["files"] = {
         name: {"bytes": (folder / name).stat().st_size, "sha256": sha256(folder / name)} for name in FILES
     }
-    path.write_text(json.dumps(described | {"seal": seal(described)}))
+    path.write_text(json.dumps(described | {"seal": description_hash(described)}))
 
 
 @pytest.mark.parametrize("name", FILES)

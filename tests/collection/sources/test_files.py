@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.collection.sources.test_triples import HEAP, TRIPLES, imported, write_table
 
-from unrank.collection.sources.tables import read_rows
+from unrank.collection.sources.files import read_rows
 from unrank.errors import UnrankError
 
 
