@@ -135,7 +135,7 @@ class Contest:
         epochs = fit(student, phases, Schedule(10**9, LEARNING_RATE), self.store, self.runtime)
         next(epochs)
         peak = PeakMemory(self.runtime.device)
-        return Rate.of(self._timed(stretch.samples for stretch in epochs), peak)
+        return Rate.of(self._timed(interval.samples for interval in epochs), peak)
 
     def _plain(self, steps: Callable[[], Iterator[int]]) -> Rate:
         """Step after step; each tells how many samples it took. The first few are small, and warm up."""

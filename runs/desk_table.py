@@ -23,7 +23,7 @@ import unrank
 from unrank.cli.main import run
 from unrank.cli.option import NOT_REACHED
 from unrank.desk.gates import kept_of
-from unrank.evaluation.sets import KEPT
+from unrank.evaluation.scorecard import KEPT
 
 HEAD = [
     "ranker", "batch", "requests", "pairs", "forget before", "forget after", "target", "entangled kept",

@@ -19,9 +19,8 @@ from shared import Lines, base_of, keep, markdown, parser, show
 
 import unrank
 from unrank.collection.partition import make_partition
-from unrank.engine.cache import Cache
-from unrank.evaluation.scorecard import Scorecard
-from unrank.evaluation.sets import KEPT, shares_kept
+from unrank.engine.checkpoint import Cache
+from unrank.evaluation.scorecard import KEPT, Scorecard, shares_kept
 from unrank.forgetting.workspace import Workspace
 from unrank.methods import read_settings
 from unrank.rankers.base import Ranker

@@ -14,7 +14,7 @@ from unrank.audit.readings import Each
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition
 from unrank.errors import UnrankError
-from unrank.evaluation.sets import SETS
+from unrank.evaluation.scorecard import SETS
 from unrank.rankers.base import Ranker
 
 

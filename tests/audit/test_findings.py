@@ -22,8 +22,8 @@ from unrank.audit.rewording import REWORDINGS, reworded, rewording
 from unrank.audit.verdict import Verdict
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition
+from unrank.evaluation.bootstrap import BootstrapEstimate
 from unrank.evaluation.measure import ScoredLists
-from unrank.evaluation.reading import Reading
 from unrank.rankers.tokens import Tokens
 
 
@@ -232,7 +232,7 @@ def test_a_small_loss_that_is_sure_counts_before_a_large_one_that_is_not(
     wide, sure = np.array([-1.0, 0.8] * 20), np.full(20, -0.06)
     changes = {"entangled": wide, "disjoint": sure, "test": np.zeros(20)}
     read = iter(changes.values())
-    monkeypatch.setattr("unrank.audit.retention._change", lambda _: Reading.of_mean(next(read)))
+    monkeypatch.setattr("unrank.audit.retention._change", lambda _: BootstrapEstimate.of_mean(next(read)))
     found = retention(open_world(original))
     assert wide.mean() < sure.mean()
     assert found.verdict is Verdict.LOST

@@ -8,15 +8,14 @@ import pytest
 from unrank.audit.noise import noise_floor
 from unrank.audit.readings import FEWEST, Each, Readings
 from unrank.audit.verdict import Finding, Hiding, Verdict, find, unknown, worst
-from unrank.evaluation.interval import RESAMPLES
-from unrank.evaluation.reading import Reading
+from unrank.evaluation.bootstrap import RESAMPLES, BootstrapEstimate
 
 MARGIN = 0.02
 
 
-def reading(value: float, width: float = 0.0, queries: int = 100) -> Reading:
+def reading(value: float, width: float = 0.0, queries: int = 100) -> BootstrapEstimate:
     """A figure whose interval reaches so far to both sides."""
-    return Reading(value, value + np.linspace(-width, width, RESAMPLES) / 0.95, queries)
+    return BootstrapEstimate(value, value + np.linspace(-width, width, RESAMPLES) / 0.95, queries)
 
 
 def readings(ranker: float, *references: float, original: float | None = 0.9, width: float = 0.01) -> Readings:

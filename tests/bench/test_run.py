@@ -17,7 +17,7 @@ from unrank.bench.shelf import Shelf
 from unrank.collection.collection import Collection
 from unrank.disk import CHECKPOINT, clear_checkpoints
 from unrank.engine.checkpoint import Checkpoint
-from unrank.engine.unfinished import Unfinished
+from unrank.engine.resume import ResumableRun
 from unrank.errors import BadFile, UnrankError
 from unrank.methods import METHODS, MethodEntry
 from unrank.methods.finetune import Finetune
@@ -184,17 +184,17 @@ def test_rankers_that_were_not_kept_are_told(
 
 
 def test_what_a_cell_took_before_it_was_stopped_counts(tmp_path: Path) -> None:
-    assert seconds_before(Unfinished()) == seconds_before(Unfinished(tmp_path)) == 0
+    assert seconds_before(ResumableRun()) == seconds_before(ResumableRun(tmp_path)) == 0
     Checkpoint.of({"clock": Checkpoint({"teacher": 1.5, "steps": 30.0})}).save(tmp_path / CHECKPOINT)
-    assert seconds_before(Unfinished(tmp_path)) == 31.5
+    assert seconds_before(ResumableRun(tmp_path)) == 31.5
 
 
 def test_who_ran_beside_a_cell_before_it_was_stopped_counts(tmp_path: Path) -> None:
-    assert most_jobs(Unfinished(), 2) == most_jobs(Unfinished(tmp_path), 2) == 2
-    assert most_jobs(Unfinished(tmp_path), 1) == 1, "what left no checkpoint begins anew"
-    assert most_jobs(Unfinished(tmp_path), 3) == 3
+    assert most_jobs(ResumableRun(), 2) == most_jobs(ResumableRun(tmp_path), 2) == 2
+    assert most_jobs(ResumableRun(tmp_path), 1) == 1, "what left no checkpoint begins anew"
+    assert most_jobs(ResumableRun(tmp_path), 3) == 3
     Checkpoint.of({}).save(tmp_path / CHECKPOINT)
-    assert most_jobs(Unfinished(tmp_path), 1) == 3
+    assert most_jobs(ResumableRun(tmp_path), 1) == 3
     clear_checkpoints(tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -31,7 +31,7 @@ from unrank.desk.page import certificate_page
 from unrank.desk.plan import queries_that_notice
 from unrank.desk.request import State
 from unrank.desk.run import Done, audit_folder, only_run, run_open
-from unrank.engine.cache import Cache
+from unrank.engine.checkpoint import Cache
 from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
 from unrank.forgetting.hashes import hashed, recognised

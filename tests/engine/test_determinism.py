@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from tests.tiny import make_word_vectors
 from unrank.collection.collection import Collection
-from unrank.engine.determinism import WORKSPACE, deterministic
+from unrank.engine.runtime import WORKSPACE, deterministic
 from unrank.errors import UnrankError
 from unrank.forgetting.train import train
 from unrank.methods.retrain import Retrain

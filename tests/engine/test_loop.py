@@ -20,7 +20,7 @@ from unrank.engine.loop import Schedule, fit
 from unrank.engine.runtime import Runtime
 from unrank.engine.samples import Phase, Samples, Scored
 from unrank.engine.tokens import TokenStore
-from unrank.engine.walk import Stretch
+from unrank.engine.training_state import Interval
 from unrank.errors import NotFinite
 from unrank.methods.base import all_present
 from unrank.methods.cocol import Cocol
@@ -71,14 +71,14 @@ def phase(samples: Samples, loss: Callable[[Scored], Tensor] = pull, batch: int 
 
 def run(
     phases: Sequence[Phase], epochs: int = 3, stop_after: int = 99, check_every: int | None = None
-) -> tuple[TableRanker, list[Stretch]]:
+) -> tuple[TableRanker, list[Interval]]:
     collection = collection_of(random_lists(0), 14)
     ranker = random_table(collection, 0, values=5)
     schedule = Schedule(epochs, 0.1, check_every=check_every)
     store = TokenStore(ranker, collection)
     history = []
-    for stretch in fit(ranker, phases, schedule, store, Runtime.on("cpu")):
-        history.append(stretch)
+    for interval in fit(ranker, phases, schedule, store, Runtime.on("cpu")):
+        history.append(interval)
         if len(history) == stop_after:
             break
     return ranker, history
@@ -115,11 +115,11 @@ def test_it_pauses_within_an_epoch_and_takes_the_same_steps() -> None:
     paused, history = run([phase(samples, batch=1), phase(samples, batch=2, name="again")], epochs=2, check_every=3)
     assert torch.equal(whole.table, paused.table)
     steps = len(samples) + -(-len(samples) // 2)
-    assert [stretch.steps for stretch in history] == ([3] * (steps // 3) + [steps % 3] * (steps % 3 > 0)) * 2
-    assert [stretch.epochs for stretch in history] == sorted({stretch.epochs for stretch in history})
+    assert [interval.steps for interval in history] == ([3] * (steps // 3) + [steps % 3] * (steps % 3 > 0)) * 2
+    assert [interval.epochs for interval in history] == sorted({interval.epochs for interval in history})
     assert history[-1].epochs == 2
     assert history[0].epochs == pytest.approx(3 / steps)
-    assert sum(stretch.samples for stretch in history) == 4 * len(samples)
+    assert sum(interval.samples for interval in history) == 4 * len(samples)
 
 
 def test_the_optimiser_lives_through_all_epochs() -> None:
@@ -183,11 +183,11 @@ def test_pauses_within_an_epoch(every: int, epochs: list[float]) -> None:
         list(fit(student, plan, Schedule(2, 1.0, 0, pause), TokenStore(student, collection), Runtime.on("cpu")))
         for student, pause in zip(students, (None, every), strict=True)
     )
-    assert [stretch.epochs for stretch in whole] == [1, 2]
-    assert [stretch.steps for stretch in whole] == [5, 5]
-    assert [stretch.epochs for stretch in paused] == pytest.approx([*epochs, *(1 + epoch for epoch in epochs)])
-    assert sum(stretch.steps for stretch in paused) == 10
-    assert sum(stretch.samples for stretch in paused) == sum(stretch.samples for stretch in whole)
+    assert [interval.epochs for interval in whole] == [1, 2]
+    assert [interval.steps for interval in whole] == [5, 5]
+    assert [interval.epochs for interval in paused] == pytest.approx([*epochs, *(1 + epoch for epoch in epochs)])
+    assert sum(interval.steps for interval in paused) == 10
+    assert sum(interval.samples for interval in paused) == sum(interval.samples for interval in whole)
     assert same(*(weights_of(student) for student in students))
 
 

@@ -20,10 +20,9 @@ from unrank.collection.selection import ImportOptions
 from unrank.collection.sources.source import Judgement, Raw, Text
 from unrank.engine import scoring
 from unrank.engine import tokens as token_store
-from unrank.engine.encodings import Encodings
 from unrank.engine.runtime import Runtime
 from unrank.engine.scoring import chunks_by_length, score_pairs, scores_of
-from unrank.engine.tokens import TokenStore
+from unrank.engine.tokens import Encodings, TokenStore
 from unrank.errors import NotFinite
 from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker, Role, SeparableRanker

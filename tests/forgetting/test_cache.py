@@ -19,7 +19,7 @@ from tests.forgetting.conftest import FAST
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.engine import scoring, teacher
-from unrank.engine.cache import LONG_AGO, Cache
+from unrank.engine.checkpoint import LONG_AGO, Cache
 from unrank.engine.runtime import Runtime
 from unrank.engine.teacher import Teacher
 from unrank.engine.tokens import TokenStore
@@ -234,7 +234,7 @@ def test_processes_that_were_kept_different_scores_begin_with_none(
         for cache in (None, Cache(folder))
     ]
     assert [len(one._scores) > 0 for one in teachers] == [False, True]
-    monkeypatch.setattr(type(runtime.team), "all_have", lambda *_: False)
+    monkeypatch.setattr(type(runtime.processes), "all_have", lambda *_: False)
     assert len(Teacher(trained.ranker, dense, TokenStore(trained.ranker, dense), runtime, Cache(folder))._scores) == 0
 
 

@@ -109,7 +109,7 @@ def test_each_document_is_encoded_once_in_the_whole_job(
 def test_a_job_without_freezing_keeps_nothing(
     trained: Trained, dense: Collection, removal: Removal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unrank.engine.encodings.KeptEncodings.get", None)
+    monkeypatch.setattr("unrank.engine.tokens.KeptEncodings.get", None)
     result = forget(trained.ranker, dense, removal, method=replace(BRIEF, epochs=1), target=0.01)
     assert result.record.index_valid is False
     assert "freeze" not in result.record.settings

@@ -14,9 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from unrank.engine.distributed import ProcessGroup
 from unrank.engine.runtime import Silence
-from unrank.engine.team import Team
-from unrank.engine.walk import Stretch
+from unrank.engine.training_state import Interval
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.landing import MOST_EVALUATIONS, Ends, Landing, land, put_weights, weights_of
 from unrank.forgetting.steering import Steering
@@ -319,13 +319,15 @@ def test_the_search_goes_on_from_what_the_start_measured() -> None:
 def steered(bias: float, epochs: int = 10) -> tuple[OneWeight, Steering, Landing | None]:
     """Ten epochs from 2 to 4, in which the MRR falls from .9 to .2; .5 is asked for, by estimates that mislead."""
     ranker = OneWeight(START)
-    workspace = SimpleNamespace(runtime=SimpleNamespace(progress=Silence(), team=Team(), wait=lambda: None))
+    workspace = SimpleNamespace(
+        runtime=SimpleNamespace(progress=Silence(), processes=ProcessGroup(), wait=lambda: None)
+    )
 
-    def run() -> Iterator[Stretch]:
+    def run() -> Iterator[Interval]:
         for epoch in range(1, epochs + 1):
             with torch.no_grad():
                 ranker.weight.add_((END - START) / 10)
-            yield Stretch(float(epoch), 1.0, 1, 1, {})
+            yield Interval(float(epoch), 1.0, 1, 1, {})
 
     steering = Steering(
         ranker,

@@ -11,8 +11,8 @@ import pytest
 from tests.forgetting.conftest import FAST
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
+from unrank.engine.resume import resumable
 from unrank.engine.runtime import Silence
-from unrank.engine.unfinished import unfinished
 from unrank.forgetting.forget import forget
 from unrank.forgetting.train import Trained
 
@@ -36,7 +36,7 @@ class Scales(Silence):
 @pytest.mark.slow
 def test_memory_stays_flat(trained: Trained, dense: Collection, removal: Removal, tmp_path: Path) -> None:
     scales, method = Scales(), replace(FAST, epochs=EPOCHS, learning_rate=1e-6, batch=64, phases="joint")
-    with unfinished(tmp_path / "out", every=0) as run:
+    with resumable(tmp_path / "out", every=0) as run:
         result = forget(trained.ranker, dense, removal, method=method, target=0.01, progress=scales, run=run)
     assert result.record.epochs == EPOCHS
     growth = max(scales.megabytes[SETTLED:]) - scales.megabytes[SETTLED]

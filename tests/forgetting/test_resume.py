@@ -20,10 +20,10 @@ from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.collection.texts import Rows
 from unrank.disk import CHECKPOINT, beside, check_result
-from unrank.engine.encodings import Encodings, KeptEncodings
+from unrank.engine.distributed import ProcessGroup
+from unrank.engine.resume import resumable
 from unrank.engine.runtime import Silence
-from unrank.engine.team import Team
-from unrank.engine.unfinished import unfinished
+from unrank.engine.tokens import Encodings, KeptEncodings
 from unrank.errors import NotFinite, Stopped, UnrankError
 from unrank.forgetting.forget import Forgotten, forget
 from unrank.forgetting.run import Pace
@@ -73,12 +73,12 @@ def stopped_and_resumed(job: Job, out: Path, strides: int) -> Any:
     stops = 0
     for share in (0.4, 0.7):
         try:
-            with unfinished(out, every=0) as run:
+            with resumable(out, every=0) as run:
                 return job(run=run, progress=StopAfter(int(share * strides)))
         except Stopped:
             stops += 1
     assert stops
-    with unfinished(out) as run:
+    with resumable(out) as run:
         return job(run=run)
 
 
@@ -168,7 +168,7 @@ def quick(trained: Trained, dense: Collection, removal: Removal, **options: Any)
 @pytest.fixture
 def stopped(trained: Trained, dense: Collection, removal: Removal, tmp_path: Path) -> Path:
     """The result-to-be of a run that was stopped in its steps."""
-    with pytest.raises(Stopped, match="the same command goes on from"), unfinished(tmp_path / "out", every=0) as run:
+    with pytest.raises(Stopped, match="the same command goes on from"), resumable(tmp_path / "out", every=0) as run:
         quick(trained, dense, removal, run=run, progress=StopAtStep(3))
     return tmp_path / "out"
 
@@ -202,7 +202,7 @@ def test_another_run_is_refused_with_what_differs(
     other: dict[str, Any], named: str, trained: Trained, dense: Collection, removal: Removal, stopped: Path
 ) -> None:
     before = (beside(stopped) / CHECKPOINT).read_bytes()
-    with pytest.raises(UnrankError, match=named), unfinished(stopped) as run:
+    with pytest.raises(UnrankError, match=named), resumable(stopped) as run:
         quick(trained, dense, removal, run=run, **other)
     assert (beside(stopped) / CHECKPOINT).read_bytes() == before
 
@@ -210,26 +210,26 @@ def test_another_run_is_refused_with_what_differs(
 def test_other_data_and_another_ranker_are_refused(
     trained: Trained, golden: Collection, dense: Collection, removals: dict[str, Removal], encoder: Path, stopped: Path
 ) -> None:
-    with pytest.raises(UnrankError, match=r"removal is .* there and .* here"), unfinished(stopped) as run:
+    with pytest.raises(UnrankError, match=r"removal is .* there and .* here"), resumable(stopped) as run:
         quick(trained, dense, removals["queries"], run=run)
-    with pytest.raises(UnrankError, match=r"collection is .* there and .* here"), unfinished(stopped) as run:
+    with pytest.raises(UnrankError, match=r"collection is .* there and .* here"), resumable(stopped) as run:
         quick(trained, golden, Removal(documents=["d2"]), run=run)
     other = replace(trained, ranker=create_ranker("bi-encoder", str(encoder), 0))
-    with pytest.raises(UnrankError, match=r"weights is .* there and .* here"), unfinished(stopped) as run:
+    with pytest.raises(UnrankError, match=r"weights is .* there and .* here"), resumable(stopped) as run:
         quick(other, dense, removals["documents"], run=run)
 
 
 def test_a_new_beginning_forgets_the_old_one(
     trained: Trained, dense: Collection, removal: Removal, stopped: Path
 ) -> None:
-    with unfinished(stopped, resume=False) as run:
+    with resumable(stopped, resume=False) as run:
         again = quick(trained, dense, removal, run=run, seed=1)
     assert_same(again, quick(trained, dense, removal, seed=1))
     assert not beside(stopped).exists()
 
 
 def test_two_jobs_cannot_share_a_folder(stopped: Path) -> None:
-    with unfinished(stopped), pytest.raises(UnrankError, match="another job is at work on"), unfinished(stopped):
+    with resumable(stopped), pytest.raises(UnrankError, match="another job is at work on"), resumable(stopped):
         pass
 
 
@@ -242,7 +242,7 @@ def test_what_is_whole_leaves_nothing_behind(trained: Trained, stopped: Path) ->
 
 
 def test_a_run_that_cannot_begin_leaves_nothing_behind(tmp_path: Path) -> None:
-    with pytest.raises(UnrankError, match="no"), unfinished(tmp_path / "new" / "out"):
+    with pytest.raises(UnrankError, match="no"), resumable(tmp_path / "new" / "out"):
         raise UnrankError("no")
     assert not [*tmp_path.iterdir()]
 
@@ -251,13 +251,13 @@ def test_steps_that_come_to_nothing_are_not_kept(
     trained: Trained, dense: Collection, removal: Removal, tmp_path: Path
 ) -> None:
     hopeless = NegGrad(learning_rate=1e30)
-    with pytest.raises(NotFinite), unfinished(tmp_path / "out", every=0) as run:
+    with pytest.raises(NotFinite), resumable(tmp_path / "out", every=0) as run:
         quick(trained, dense, removal, method=hopeless, run=run)
     assert not [*tmp_path.iterdir()]
 
 
 def test_time_before_a_stop_counts(trained: Trained, dense: Collection, removal: Removal, stopped: Path) -> None:
-    with unfinished(stopped) as run:
+    with resumable(stopped) as run:
         result = quick(trained, dense, removal, run=run, pace=Pace())
     steps = result.record.timing["steps"]
     assert steps == pytest.approx(sum(line["seconds"] for line in result.record.history))
@@ -268,8 +268,8 @@ def test_a_signal_in_a_step_waits_for_its_end(number: signal.Signals, tmp_path: 
     unusual = signal.signal(number, signal.default_int_handler)  # one that is ignored, as in the background, stays so
     before = signal.getsignal(number)
     done = []
-    with pytest.raises(Stopped, match="stopped"), unfinished(tmp_path / "out") as run:
-        run.follow(print, Team(), done=Lessons())
+    with pytest.raises(Stopped, match="stopped"), resumable(tmp_path / "out") as run:
+        run.follow(print, ProcessGroup(), done=Lessons())
         with run.step():
             signal.raise_signal(number)
             done.append("whole")
@@ -284,27 +284,27 @@ def test_of_several_processes_the_first_writes_and_the_others_read(
 ) -> None:
     out, kept = tmp_path / "out", beside(tmp_path / "out") / CHECKPOINT
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(Stopped, match="the same command goes on"), unfinished(out, every=0) as run:
+    with pytest.raises(Stopped, match="the same command goes on"), resumable(out, every=0) as run:
         run.claim(lambda: {"seed": 1})
-        run.follow(print, Team(), done=Lessons([{"epoch": 1}]))
+        run.follow(print, ProcessGroup(), done=Lessons([{"epoch": 1}]))
         with run.step():
             pass
         raise KeyboardInterrupt
     written = kept.read_bytes()
     monkeypatch.setenv("RANK", "1")
-    with unfinished(out, every=0) as run:
+    with resumable(out, every=0) as run:
         run.claim(lambda: {"seed": 1})
         lessons = Lessons()
         with pytest.raises(UnrankError, match="do not see the same checkpoint"):
             run.follow(print, Disagreeing(), done=lessons)
-        run.follow(print, Team(), done=lessons)
+        run.follow(print, ProcessGroup(), done=lessons)
         with run.step():
             pass
     assert lessons.history == [{"epoch": 1}]
     assert kept.read_bytes() == written
 
 
-class Disagreeing(Team):
+class Disagreeing(ProcessGroup):
     def all_have(self, number: int) -> bool:
         assert number > 0
         return False
@@ -321,7 +321,7 @@ class Hearing(Silence):
 def test_a_full_disk_does_not_end_a_run(trained: Trained, dense: Collection, removal: Removal, tmp_path: Path) -> None:
     said: list[str] = []
     listener = Hearing(said.append)
-    with unfinished(tmp_path / "out", every=0) as run, files_at_most(20_000):
+    with resumable(tmp_path / "out", every=0) as run, files_at_most(20_000):
         result = quick(trained, dense, removal, run=run, progress=listener)
     assert_same(result, quick(trained, dense, removal))
     assert len([line for line in said if "cannot be written" in line and line.endswith("going on without")]) == 1

@@ -83,8 +83,8 @@ def test_a_list_is_one_relevant_document_and_negatives_of_its_query(shared: Coll
 def run(collection: Collection, task: Task, student: TableRanker, method: BadTeacher, epochs: int) -> list[float]:
     """The unlearning loss of each epoch."""
     schedule = Schedule(epochs, 0.1)
-    stretches = fit(student, method.plan(task), schedule, TokenStore(student, collection), Runtime.on("cpu"))
-    return [stretch.losses["unlearn"] for stretch in stretches]
+    intervals = fit(student, method.plan(task), schedule, TokenStore(student, collection), Runtime.on("cpu"))
+    return [interval.losses["unlearn"] for interval in intervals]
 
 
 def test_the_student_comes_to_rank_forget_pairs_as_the_untrained_do(shared: Collection) -> None:

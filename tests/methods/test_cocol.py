@@ -17,7 +17,7 @@ from unrank.engine.loop import Schedule, batches_of, fit
 from unrank.engine.runtime import Runtime
 from unrank.engine.samples import Phase, Samples, Scored
 from unrank.engine.tokens import TokenStore
-from unrank.engine.walk import Stretch
+from unrank.engine.training_state import Interval
 from unrank.errors import UnknownName, UnrankError
 from unrank.methods import make_method, settings_of
 from unrank.methods.cocol import ALL, LEAST_KNOWN, Cocol
@@ -174,7 +174,7 @@ def test_without_the_disjoint(shared: Collection, removal: str) -> None:
     assert np.isfinite(run(shared, partition, Cocol(without_disjoint=True, without_entangled=True))[1].losses["forget"])
 
 
-def run(collection: Collection, partition: Partition, method: Cocol, epochs: int = 1) -> tuple[TableRanker, Stretch]:
+def run(collection: Collection, partition: Partition, method: Cocol, epochs: int = 1) -> tuple[TableRanker, Interval]:
     original = random_table(collection, 0)
     student = copy.deepcopy(original)
     store = TokenStore(student, collection)

@@ -20,8 +20,8 @@ from unrank.collection.texts import Rows, hashed_order
 from unrank.engine.runtime import Device, Progress
 from unrank.engine.teacher import Teacher
 from unrank.errors import UnrankError
+from unrank.evaluation.bootstrap import BootstrapEstimate
 from unrank.evaluation.measure import Floats
-from unrank.evaluation.reading import Reading
 from unrank.evaluation.scorecard import Scorer
 from unrank.forgetting.recovery import RECIPE
 from unrank.forgetting.workspace import Workspace
@@ -91,7 +91,7 @@ class Case:
 
     def readings(self, values: Each[Floats]) -> Readings:
         """The mean of one value a query, of each ranker."""
-        return self.compare(values.map(lambda these: Reading.of_mean(these, self.seed)))
+        return self.compare(values.map(lambda these: BootstrapEstimate.of_mean(these, self.seed)))
 
     def negatives(self, queries: Rows) -> Pairs:
         """What stands in the lists of these queries beside relevant and removed documents."""
@@ -102,7 +102,7 @@ class Case:
         """Whether the query of each pair has any."""
         return np.isin(pairs[:, 0], self.negatives(np.unique(pairs[:, 0]))[:, 0])
 
-    def compare(self, readings: Each[Reading]) -> Readings:
+    def compare(self, readings: Each[BootstrapEstimate]) -> Readings:
         return Readings.of(readings, self.thoroughness.margin)
 
 

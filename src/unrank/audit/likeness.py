@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from unrank.audit.case import Case, Subject
-from unrank.evaluation.agreement import agreements
-from unrank.evaluation.reading import Reading
+from unrank.evaluation.bootstrap import BootstrapEstimate
+from unrank.evaluation.measure import agreements
 
 
 def likeness(case: Case, name: str) -> dict[str, Any]:
@@ -34,4 +34,4 @@ def _figures(case: Case, name: str, one: Subject, other: Subject) -> dict[str, A
     pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
     overlap, tau = agreements(one.scores(pairs), other.scores(pairs), pairs[:, 0])
     figures = {"rank_biased_overlap": overlap, "kendall_tau": tau}
-    return {key: Reading.of_mean(values, case.seed).to_json() for key, values in figures.items()}
+    return {key: BootstrapEstimate.of_mean(values, case.seed).to_json() for key, values in figures.items()}

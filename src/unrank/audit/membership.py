@@ -16,9 +16,8 @@ from unrank.audit.case import Case, Subject
 from unrank.audit.verdict import Finding, find, unknown
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
-from unrank.evaluation.measure import Floats
-from unrank.evaluation.reading import Reading, resamples
-from unrank.evaluation.separation import area_under_curve, found_at
+from unrank.evaluation.bootstrap import BootstrapEstimate, resamples
+from unrank.evaluation.measure import Floats, area_under_curve, found_at
 
 MEASURES = "the AUC of forgotten pairs against test pairs"
 
@@ -56,10 +55,10 @@ def _signals(case: Case, subject: Subject, pairs: Pairs) -> Floats:
 
 def _read(
     member_of: Rows, stranger_of: Rows, seed: int, statistic: Callable[[Floats, Floats], float], signals: Signals
-) -> Reading:
+) -> BootstrapEstimate:
     """A statistic of the signals, with the queries of either side resampled."""
     members, strangers = signals
     draws = zip(resamples(member_of, seed), resamples(stranger_of, seed + 1), strict=True)
     resampled = np.array([statistic(members[some], strangers[others]) for some, others in draws])
     queries = min(len(np.unique(owners)) for owners in (member_of, stranger_of))
-    return Reading(statistic(members, strangers), resampled, queries)
+    return BootstrapEstimate(statistic(members, strangers), resampled, queries)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Generic, TypeVar
 
-from unrank.evaluation.reading import Reading
+from unrank.evaluation.bootstrap import BootstrapEstimate
 
 FEWEST = 10
 """Of fewer queries an interval says nothing."""
@@ -34,22 +34,22 @@ class Each(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Readings(Each[Reading]):
+class Readings(Each[BootstrapEstimate]):
     """The same figure, read of each ranker on the same queries."""
 
     margin: float
     """The least difference that is worth telling."""
 
     @classmethod
-    def of(cls, each: Each[Reading], margin: float) -> Readings:
+    def of(cls, each: Each[BootstrapEstimate], margin: float) -> Readings:
         return cls(each.ranker, each.original, each.references, margin)
 
     @property
-    def reference(self) -> Reading | None:
-        return Reading.mean_of(self.references) if self.references else None
+    def reference(self) -> BootstrapEstimate | None:
+        return BootstrapEstimate.mean_of(self.references) if self.references else None
 
     @property
-    def noise(self) -> Reading | None:
+    def noise(self) -> BootstrapEstimate | None:
         """What the two references differ by that differ most; None where there are not two."""
         gaps = (one - other for one, other in combinations(self.references, 2))
         return max(gaps, key=lambda gap: abs(gap.value), default=None)
@@ -59,7 +59,7 @@ class Readings(Each[Reading]):
         return max(self.margin, abs(self.noise.value)) if self.noise else self.margin
 
     @property
-    def gap(self) -> Reading | None:
+    def gap(self) -> BootstrapEstimate | None:
         """How much more the ranker shows than one that never saw it."""
         return self.ranker - self.reference if self.reference else None
 

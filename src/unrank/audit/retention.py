@@ -9,8 +9,8 @@ from __future__ import annotations
 from unrank.audit.case import Case
 from unrank.audit.readings import FEWEST, Readings
 from unrank.audit.verdict import Finding, Verdict, unknown
-from unrank.evaluation.reading import Reading
-from unrank.evaluation.sets import KEPT
+from unrank.evaluation.bootstrap import BootstrapEstimate
+from unrank.evaluation.scorecard import KEPT
 
 MEASURES = "the change in MRR of the kept set that lost most"
 ALONE = "neither the original nor a retrained ranker is here to compare with"
@@ -37,7 +37,7 @@ def _readings(case: Case, name: str) -> Readings:
     )
 
 
-def _change(read: Readings) -> Reading | None:
+def _change(read: Readings) -> BootstrapEstimate | None:
     """Since the original, or since a retrained ranker where that is lower."""
     beside = [one for one in (read.original, read.reference) if one is not None]
     return read.ranker - min(beside, key=lambda one: one.value) if beside else None

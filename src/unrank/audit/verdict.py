@@ -13,7 +13,7 @@ from typing import Any
 
 from unrank.audit.readings import FEWEST, Readings
 from unrank.errors import count
-from unrank.evaluation.reading import Reading
+from unrank.evaluation.bootstrap import BootstrapEstimate
 
 
 class Verdict(StrEnum):
@@ -47,7 +47,7 @@ class Finding:
     """What the figure is."""
     verdict: Verdict
     words: str
-    figure: Reading | None = None
+    figure: BootstrapEstimate | None = None
     threshold: float | None = None
     """No smaller difference counts."""
     compared: Readings | None = None
@@ -123,7 +123,7 @@ def _words(verdict: Verdict, now: Readings, hiding: Hiding | None) -> str:
     return f"{hiding.words} {_gap(hiding.readings.gap)} above that of a ranker that never saw it"
 
 
-def _gap(gap: Reading) -> str:
+def _gap(gap: BootstrapEstimate) -> str:
     """How large a gap is that lies wholly on one side."""
     near, far = sorted(map(abs, gap.interval))
     return f"{abs(gap.value):.3f} ({near:.3f} to {far:.3f})"

@@ -14,9 +14,8 @@ from unrank.collection.collection import open_collection
 from unrank.collection.removal import Removal
 from unrank.disk import CHECKPOINT
 from unrank.engine.checkpoint import Checkpoint
-from unrank.engine.determinism import deterministic
-from unrank.engine.runtime import Device
-from unrank.engine.unfinished import EVERY, Unfinished, unfinished
+from unrank.engine.resume import EVERY, ResumableRun, resumable
+from unrank.engine.runtime import Device, deterministic
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.forget import Forgotten, forget
 from unrank.forgetting.target import destination
@@ -47,11 +46,11 @@ class Bench:
     def work(self, task: Task) -> str:
         """Do one task; a line that says what came out."""
         place = (self.shelf.rankers if isinstance(task, Original) else self.shelf.cells) / task.name
-        kept = unfinished(place, self.shelf.unfinished(task.name), self.checkpoint_every, self.resume)
+        kept = resumable(place, self.shelf.unfinished(task.name), self.checkpoint_every, self.resume)
         with deterministic(self.deterministic), kept as run:
             return self._train(task, run) if isinstance(task, Original) else self._run(task, run)
 
-    def _run(self, task: Cell, run: Unfinished) -> str:
+    def _run(self, task: Cell, run: ResumableRun) -> str:
         started, jobs = perf_counter() - seconds_before(run), most_jobs(run, self.jobs)
         ranker, record = self._original(task.original)
         result = self._forget(task, ranker, record, run)
@@ -67,7 +66,7 @@ class Bench:
         self.shelf.put(task, result, told)
         return _in_words(result)
 
-    def _train(self, original: Original, run: Unfinished) -> str:
+    def _train(self, original: Original, run: ResumableRun) -> str:
         trained = train(
             open_collection(original.folder),
             original.ranker,
@@ -89,7 +88,7 @@ class Bench:
             self._held = original.name, *self.shelf.load_original(original)
         return self._held[1:]
 
-    def _forget(self, cell: Cell, ranker: Ranker, record: dict[str, Any], run: Unfinished) -> Forgotten:
+    def _forget(self, cell: Cell, ranker: Ranker, record: dict[str, Any], run: ResumableRun) -> Forgotten:
         collection = open_collection(cell.original.folder)
         removed = cell.original.name, cell.removal, cell.share, cell.removal_seed
         result = forget(
@@ -121,13 +120,13 @@ class Bench:
         return cell.target or NO_TARGET
 
 
-def seconds_before(run: Unfinished) -> float:
+def seconds_before(run: ResumableRun) -> float:
     """What a run had taken by its checkpoint, if it goes on from one."""
     kept = Checkpoint.load(run.folder / CHECKPOINT) if run.folder else None
     return sum(kept.facts.get("clock", {}).values()) if kept else 0.0
 
 
-def most_jobs(run: Unfinished, jobs: int) -> int:
+def most_jobs(run: ResumableRun, jobs: int) -> int:
     """How many cells were run side by side, now or before the run was stopped; kept beside its checkpoint."""
     if run.folder is None:
         return jobs

@@ -16,10 +16,9 @@ import numpy as np
 
 from unrank.bench.cell import Cell, Original
 from unrank.disk import exists, fits, new_folder, read_json, write_json
-from unrank.engine.cache import PARTIAL, Cache
+from unrank.engine.checkpoint import PARTIAL, Cache
 from unrank.errors import BadFile
-from unrank.evaluation.scorecard import Scorecard, SetMetrics
-from unrank.evaluation.sets import SETS
+from unrank.evaluation.scorecard import SETS, Scorecard, SetMetrics
 from unrank.forgetting.forget import Forgotten
 from unrank.forgetting.record import Record, read_record
 from unrank.formats import CELL, CELL_FORMAT, HISTORY, RANKS, RECORD

@@ -27,7 +27,7 @@ from unrank.errors import count
 
 if TYPE_CHECKING:
     from unrank.audit.audit import Audit
-    from unrank.evaluation.reading import Reading
+    from unrank.evaluation.bootstrap import BootstrapEstimate
 
 
 def audit(
@@ -116,5 +116,5 @@ def _name(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _value(reading: Reading | None) -> str:
+def _value(reading: BootstrapEstimate | None) -> str:
     return f"{reading.value:.3f}" if reading else ""

@@ -108,8 +108,8 @@ def forget(
     partition = make_partition(opened, removed, str(removal or queries or documents))
 
     from unrank.cli.progress import progress
-    from unrank.engine.determinism import deterministic
-    from unrank.engine.unfinished import unfinished
+    from unrank.engine.resume import resumable
+    from unrank.engine.runtime import deterministic
     from unrank.forgetting.details import save_details
     from unrank.forgetting.earlier import check_references
     from unrank.forgetting.estimate import estimate
@@ -144,7 +144,7 @@ def forget(
         tell_plan(partition, chosen.name, seconds)
         return
     assert out is not None
-    checkpoints = unfinished(out, every=checkpoint_every, resume=resume)
+    checkpoints = resumable(out, every=checkpoint_every, resume=resume)
     with deterministic(same_bits), checkpoints as kept, progress(quiet) as listener:
         result = forget_removal(
             loaded,

@@ -11,7 +11,7 @@ import typer
 from unrank.errors import UnrankError
 
 if TYPE_CHECKING:
-    from unrank.engine.cache import Cache
+    from unrank.engine.checkpoint import Cache
 
 NOT_REACHED = 3
 """The exit status where less was reached, or more was lost, than was asked for."""
@@ -82,7 +82,7 @@ RequestNumber = Annotated[int, typer.Argument(metavar="REQUEST", help="The numbe
 
 def open_cache(folder: Path | None, out: Path | None) -> Cache | None:
     """The cache that was asked for. Its scores are what a ranker remembers, so it is no part of a result."""
-    from unrank.engine.cache import Cache
+    from unrank.engine.checkpoint import Cache
 
     if folder is None:
         return None

@@ -62,15 +62,15 @@ def train(
     opened = open_collection(collection)
 
     from unrank.cli.progress import progress
-    from unrank.engine.determinism import deterministic
-    from unrank.engine.unfinished import unfinished
+    from unrank.engine.resume import resumable
+    from unrank.engine.runtime import deterministic
     from unrank.forgetting.train import recipe_of
     from unrank.forgetting.train import train as train_ranker
     from unrank.methods import read_settings
 
     method = recipe_of(kind, read_settings(settings or ()))
     cached = open_cache(cache, out)
-    checkpoints = unfinished(out, every=checkpoint_every, resume=resume)
+    checkpoints = resumable(out, every=checkpoint_every, resume=resume)
     with deterministic(same_bits), checkpoints as kept, progress(quiet) as listener:
         trained = train_ranker(
             opened,

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from unrank.errors import LONGEST_LINE, STEERING, count, one_line, printable
-from unrank.evaluation.sets import SETS
+from unrank.evaluation.scorecard import SETS
 from unrank.report.wording import duration as duration
 
 if TYPE_CHECKING:

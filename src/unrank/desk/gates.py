@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unrank.audit.verdict import Verdict
-from unrank.evaluation.sets import shares_kept
+from unrank.evaluation.scorecard import shares_kept
 from unrank.forgetting.record import ANEW
 from unrank.forgetting.stand import came_back, in_words
 from unrank.forgetting.target import tolerance

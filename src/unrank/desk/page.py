@@ -8,7 +8,7 @@ from typing import Any
 from unrank.audit.verdict import Verdict
 from unrank.desk.gates import UNTOUCHED, is_untouched
 from unrank.errors import count
-from unrank.evaluation.sets import SETS
+from unrank.evaluation.scorecard import SETS
 from unrank.forgetting.stand import in_words
 from unrank.report.markup import Markup, element
 from unrank.report.page import Card, Page, Section, paragraph

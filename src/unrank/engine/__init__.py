@@ -1,1 +1,1 @@
-"""How it runs: tokens, samples, the one training loop, scoring, the teacher's scores."""
+"""The engine: tokens, samples, the training loop, scoring, the teacher, checkpoints."""

@@ -1,60 +1,74 @@
-"""A checkpoint: all that a run needs to go on, in one file.
+"""Checkpoints and the cache: tensors and facts in one file that is written whole or not at all.
 
-Tensors lie in it as safetensors, everything else as JSON in their header, with a hash of both: a file that was cut
-short or changed is refused. Several parts of a run have a state; a checkpoint holds the state of each under its name.
+Tensors lie in it as safetensors, facts as JSON in their header, with a hash of both: a file that was cut short or
+changed is refused. A checkpoint holds the state of each part of a run under its name. The cache keeps token ids and
+scores for the next job. Nothing in it is needed: what is missing or damaged is computed again. It also holds scores of
+removed pairs, so it is used only on request and must be deleted with its collection (`docs/reference/resume.md`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import time
 from typing import Any, Protocol
 
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from unrank.disk import flush
+from unrank.disk import flush, follows
 from unrank.errors import BadFile, UnrankError
 
 BETWEEN = "/"
+ENDING = ".cache"
+PARTIAL = ".partial-"
+LONG_AGO = 3_600.0
+"""Seconds after which a partial file belongs to a job that was killed."""
+
+Facts = dict[str, Any]
+"""What JSON can hold."""
+Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """Facts and tensors by name."""
 
-    facts: dict[str, Any]
+    facts: Facts
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
     @classmethod
     def of(cls, parts: Mapping[str, Checkpoint]) -> Checkpoint:
-        """One of several."""
+        """Join checkpoints into one, each under its name."""
         tensors = {
             f"{name}{BETWEEN}{key}": value for name, part in parts.items() for key, value in part.tensors.items()
         }
         return cls({name: part.facts for name, part in parts.items()}, tensors)
 
     def part(self, name: str) -> Checkpoint:
-        """What `of` put together under a name."""
+        """Return the checkpoint that `of` joined under a name."""
         return Checkpoint(self.facts[name], self.under(name))
 
     def under(self, name: str) -> dict[str, Tensor]:
-        """The tensors whose names begin so."""
+        """Return the tensors under a name, without that name in their keys."""
         start = f"{name}{BETWEEN}"
         return {key.removeprefix(start): value for key, value in self.tensors.items() if key.startswith(start)}
 
     @property
     def number(self) -> int:
-        """One that another checkpoint of a run is not likely to have."""
+        """A number that two different checkpoints hardly share."""
         return 1 + int(hashlib.sha256(json.dumps(self.facts).encode()).hexdigest()[:12], 16)
 
     def save(self, path: Path) -> None:
-        """Write it in place of the one before, whole or not at all."""
+        """Replace the file at `path`, whole or not at all."""
         facts = json.dumps(self.facts)
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors.items()}
         partial = path.with_name(f"{path.name}.partial")
@@ -70,7 +84,7 @@ class Checkpoint:
 
     @classmethod
     def load(cls, path: Path) -> Checkpoint | None:
-        """The one that a file holds; None where there is no file."""
+        """Read a checkpoint; `None` if there is no file."""
         if not path.exists():
             return None
         try:
@@ -84,18 +98,18 @@ class Checkpoint:
         return cls(json.loads(header["facts"]), tensors)
 
 
-class Part(Protocol):
-    """Something that changes while a run goes on."""
+class Stateful(Protocol):
+    """Something that changes during a run and can be brought back to a saved state."""
 
     def state(self) -> Checkpoint:
-        """All that it needs to be as it is now."""
+        """Return everything that `restore` needs."""
 
     def restore(self, state: Checkpoint) -> None:
-        """Be as it was."""
+        """Return to a saved state."""
 
 
 def digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
-    """One hash of a text and of tensors: their names, types, shapes and every bit."""
+    """Hash a text and tensors: their names, types, shapes and every bit."""
     hashed = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
@@ -106,3 +120,46 @@ def digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
 
 def _damaged(path: Path) -> BadFile:
     return BadFile(path, "damaged, so the run cannot go on from there; begin anew with --no-resume")
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A folder of arrays by name, one file each."""
+
+    folder: Path
+    scores: bool = True
+    """Whether scores are kept as well as token ids."""
+
+    def __post_init__(self) -> None:
+        if self.folder.exists() and not self.folder.is_dir():
+            raise UnrankError(f"{self.folder} is not a folder, so nothing can be kept there: choose another --cache")
+
+    def load(self, name: str) -> Arrays | None:
+        """Return the arrays kept under a name; `None` if there are none that can be used."""
+        try:
+            found = Checkpoint.load(self.folder / f"{name}{ENDING}")
+        except (OSError, UnrankError):
+            return None
+        if found is None or found.facts.get("name") != name:
+            return None
+        return {key: tensor.numpy() for key, tensor in found.tensors.items()}
+
+    def save(self, name: str, arrays: Arrays, say: Callable[[str], None]) -> None:
+        """Replace the arrays kept under a name. If that fails, say so and go on."""
+        if follows():
+            return
+        kept = Checkpoint({"name": name}, {key: torch.from_numpy(array) for key, array in arrays.items()})
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._tidy()
+            with TemporaryDirectory(prefix=PARTIAL, dir=self.folder, ignore_cleanup_errors=True) as apart:
+                kept.save(Path(apart) / name)
+                (Path(apart) / name).replace(self.folder / f"{name}{ENDING}")
+        except (OSError, UnrankError) as error:
+            say(f"nothing is kept in the cache: {error}")
+
+    def _tidy(self) -> None:
+        """Delete partial files of jobs that were killed."""
+        for left in self.folder.glob(f"{PARTIAL}*"):
+            if time() - left.stat().st_mtime > LONG_AGO:
+                shutil.rmtree(left, ignore_errors=True)

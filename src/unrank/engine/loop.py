@@ -15,13 +15,13 @@ from torch import Tensor
 
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
-from unrank.engine.checkpoint import Part
+from unrank.engine.checkpoint import Stateful
+from unrank.engine.resume import ResumableRun
 from unrank.engine.runtime import Runtime
 from unrank.engine.samples import Phase, Samples, Scored
 from unrank.engine.scoring import score_pairs
 from unrank.engine.tokens import TokenStore
-from unrank.engine.unfinished import Unfinished
-from unrank.engine.walk import Stretch, Walk
+from unrank.engine.training_state import STATE, Interval, TrainingState
 from unrank.rankers.base import Ranker
 from unrank.rankers.staging import to_device
 
@@ -57,22 +57,22 @@ def fit(
     schedule: Schedule,
     store: TokenStore,
     runtime: Runtime,
-    run: Unfinished | None = None,
-    **parts: Part,
-) -> Iterator[Stretch]:
+    run: ResumableRun | None = None,
+    **parts: Stateful,
+) -> Iterator[Interval]:
     """Train in place, pausing for whoever wants to look; whoever has seen enough asks for no more.
 
     A run that is kept goes on where it was, and so do those `parts` of whoever looks that change with it.
     """
-    run = run or Unfinished()
-    walk = Walk(ranker, make_optimizer(ranker, schedule.learning_rate, runtime), runtime)
+    run = run or ResumableRun()
+    state = TrainingState(ranker, make_optimizer(ranker, schedule.learning_rate, runtime), runtime)
     ranker.eval()
-    run.follow(runtime.progress.say, runtime.team, walk=walk, **parts)
+    run.follow(runtime.progress.say, runtime.processes, **{STATE: state}, **parts)
     with ranker.repeating():
         for number in range(schedule.epochs):
-            for stretch in _epoch(number, walk, phases, schedule, store, run):
-                if stretch.steps or not (schedule.check_every or schedule.over):
-                    yield stretch
+            for interval in _epoch(number, state, phases, schedule, store, run):
+                if interval.steps or not (schedule.check_every or schedule.over):
+                    yield interval
 
 
 def make_optimizer(ranker: Ranker, learning_rate: float, runtime: Runtime) -> torch.optim.Optimizer:
@@ -87,11 +87,11 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def _epoch(
-    number: int, walk: Walk, phases: Sequence[Phase], schedule: Schedule, store: TokenStore, run: Unfinished
-) -> Iterator[Stretch]:
+    number: int, state: TrainingState, phases: Sequence[Phase], schedule: Schedule, store: TokenStore, run: ResumableRun
+) -> Iterator[Interval]:
     """One pass over all phases. Drawing samples, teacher scores included, is part of its time."""
-    runtime = walk.runtime
-    walk.begin_stretch((number, 0, 0))
+    runtime = state.runtime
+    state.begin_interval((number, 0, 0))
     steps_of = [-(-phase.size // phase.batch) for phase in phases]
     for place, phase in enumerate(phases):
         generator = np.random.default_rng([schedule.seed, number + 1, place])
@@ -101,24 +101,24 @@ def _epoch(
         runtime.progress.begin(f"epoch {number + 1}: {phase.name}", len(batches))
         for done, batch in enumerate(batches, 1):
             here = number, place, done
-            if here <= walk.resumed:
-                relive(walk.ranker, drawn.take(batch), store, runtime)
-                walk.arrive(here)
+            if here <= state.resumed:
+                relive(state.ranker, drawn.take(batch), store, runtime)
+                state.arrive(here)
             else:
                 with run.step():
-                    set_rate(walk.optimizer, schedule.rate(number * sum(steps_of) + sum(steps_of[:place]) + done))
-                    loss = step(walk.ranker, phase, drawn.take(batch), walk.optimizer, store, runtime)
-                    walk.add(here, phase.name, loss, len(batch))
+                    set_rate(state.optimizer, schedule.rate(number * sum(steps_of) + sum(steps_of[:place]) + done))
+                    loss = step(state.ranker, phase, drawn.take(batch), state.optimizer, store, runtime)
+                    state.add(here, phase.name, loss, len(batch))
             runtime.progress.advance()
-            if walk.tally.steps == schedule.check_every or (
-                here >= walk.resumed and schedule.is_over(walk.tally.seconds)
+            if state.totals.steps == schedule.check_every or (
+                here >= state.resumed and schedule.is_over(state.totals.seconds)
             ):
                 share = (sum(steps_of[:place]) + done) / max(1, sum(steps_of))
-                yield walk.tally.stretch(number + min(share, 1.0))
-                walk.begin_stretch(here)
+                yield state.totals.interval(number + min(share, 1.0))
+                state.begin_interval(here)
                 runtime.progress.begin(f"epoch {number + 1}: {phase.name}", len(batches) - done)
-    if number >= walk.resumed[0]:
-        yield walk.tally.stretch(number + 1.0)
+    if number >= state.resumed[0]:
+        yield state.totals.interval(number + 1.0)
 
 
 def batches_of(phase: Phase, samples: int, generator: np.random.Generator) -> list[Rows]:
@@ -151,13 +151,13 @@ def _backward(
     once, place = pairs_once(samples)
 
     def score(pairs: Pairs) -> Tensor:
-        return score_pairs(ranker, store, pairs, runtime.tokens_at_once, team=runtime.team)
+        return score_pairs(ranker, store, pairs, runtime.tokens_at_once, processes=runtime.processes)
 
     def loss_of(scores: Tensor) -> Tensor:
         return phase.loss(Scored.of(samples, scores[to_device(place, scores.device)]))
 
     loss = runtime.memory.backward(score, once, loss_of, clear)
-    runtime.team.add_up_gradients(ranker.parameters())
+    runtime.processes.sum_gradients(ranker.parameters())
     return loss
 
 

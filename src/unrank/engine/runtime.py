@@ -1,39 +1,50 @@
-"""The machine a job runs on, through accelerate, and who is told how the job goes on."""
+"""The device that a job runs on, through accelerate, and the listener that follows its progress.
+
+With `deterministic`, equal inputs give equal bits. On a CPU they always do. On a GPU some kernels add up in an order
+that changes from run to run; slower ones take their place, and an operation that has no other is refused. The backward
+pass of flash attention follows the same switch of torch's. unrank's own kernels always add up in a fixed order. CUDA
+graphs are not used.
+"""
 
 from __future__ import annotations
 
+import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
 from accelerate import Accelerator
 
+from unrank.engine.distributed import ProcessGroup
 from unrank.engine.memory import Memory
-from unrank.engine.team import Team
 from unrank.errors import UnrankError
 
 Device = Literal["auto", "cpu", "cuda"]
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+FIXED_WORKSPACE = ":4096:8"
 
 TOKENS_AT_ONCE = {"cpu": 1_024, "cuda": 524_288}
-"""How many tokens go through the encoder at once, padding included, as long as memory lasts."""
+"""Tokens that go through the encoder at once, padding included, as long as memory lasts."""
 
 
 class Progress(Protocol):
-    """Whoever wants to know how far a job is."""
+    """A listener that follows the progress of a job."""
 
     def begin(self, what: str, steps: int) -> None:
-        """A stretch of work of so many steps begins."""
+        """Begin a piece of work that has this many steps."""
 
     def advance(self, steps: int = 1) -> None:
-        """So many steps of it are done."""
+        """Count steps as done."""
 
     def say(self, line: str) -> None:
-        """Something that a person should read."""
+        """Show a line to the user."""
 
 
 class Silence:
-    """Nobody wants to know."""
+    """A listener that does nothing."""
 
     def begin(self, what: str, steps: int) -> None:
         return
@@ -47,12 +58,12 @@ class Silence:
 
 @dataclass(frozen=True)
 class Runtime:
-    """A device, the accelerator that drives it, the listener, how much the device can hold, and who else is at work."""
+    """The accelerator of a device, the listener, the limits of memory, and the processes that share the job."""
 
     accelerator: Accelerator
     progress: Progress
     memory: Memory
-    team: Team
+    processes: ProcessGroup
 
     @classmethod
     def on(cls, device: Device = "auto", progress: Progress | None = None) -> Runtime:
@@ -65,9 +76,11 @@ class Runtime:
             raise UnrankError(f"this process computes on another device than {wanted}; start a new one") from error
         if accelerator.device.type != wanted:
             raise UnrankError(f"this process computes on {accelerator.device.type}; for {wanted} start a new one")
-        team = Team(accelerator.num_processes, accelerator.process_index)
-        progress = (progress or Silence()) if team.number == 0 else Silence()
-        return cls(accelerator, progress, Memory(TOKENS_AT_ONCE[wanted], progress.say, alone=team.size == 1), team)
+        processes = ProcessGroup(accelerator.num_processes, accelerator.process_index)
+        progress = (progress or Silence()) if processes.number == 0 else Silence()
+        return cls(
+            accelerator, progress, Memory(TOKENS_AT_ONCE[wanted], progress.say, alone=processes.size == 1), processes
+        )
 
     @property
     def device(self) -> torch.device:
@@ -79,17 +92,39 @@ class Runtime:
 
     @property
     def name(self) -> str:
-        """What the device calls itself: times measured on one say nothing of another."""
+        """The name of the device. Times measured on one device say nothing about another."""
         if self.device.type == "cuda":
             return str(torch.cuda.get_device_name(self.device))
         return f"{platform.machine()} processor, {torch.get_num_threads()} threads"
 
     @property
     def deterministic(self) -> bool:
-        """Whether the same computation gives the same bits again."""
+        """Whether a computation gives the same bits when it is repeated."""
         return self.device.type == "cpu" or torch.are_deterministic_algorithms_enabled()
 
     def wait(self) -> None:
-        """Until the device has done all it was given, so that a clock may be read."""
+        """Wait until the device has finished, so that a clock may be read."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+
+@contextmanager
+def deterministic(wanted: bool = True) -> Iterator[None]:
+    """Give equal bits for equal inputs on the same machine while the block runs.
+
+    Enter it before the GPU is first used: cuBLAS fixes its workspace then.
+    """
+    if not wanted:
+        yield
+        return
+    before = torch.are_deterministic_algorithms_enabled()
+    os.environ.setdefault(WORKSPACE, FIXED_WORKSPACE)
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    except RuntimeError as error:
+        if "deterministic" not in str(error):
+            raise
+        raise UnrankError(f"--deterministic cannot be had here: {error}") from error
+    finally:
+        torch.use_deterministic_algorithms(before)

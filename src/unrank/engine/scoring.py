@@ -18,10 +18,9 @@ from torch import Tensor
 
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
-from unrank.engine.encodings import NUMBERS_KEPT, Encodings
+from unrank.engine.distributed import ProcessGroup
 from unrank.engine.runtime import Progress, Runtime, Silence
-from unrank.engine.team import Team
-from unrank.engine.tokens import TokenStore
+from unrank.engine.tokens import NUMBERS_KEPT, Encodings, TokenStore
 from unrank.errors import NotFinite
 from unrank.rankers.base import Ranker, Role, SeparableRanker
 from unrank.rankers.shape import MOST_TEXTS
@@ -37,12 +36,12 @@ def score_pairs(
     pairs: Pairs,
     tokens_at_once: int,
     progress: Progress | None = None,
-    team: Team | None = None,
+    processes: ProcessGroup | None = None,
 ) -> Tensor:
     """The score of each pair, in order; of several processes each computes a share. float32 [pairs]"""
     if not len(pairs):
         return torch.zeros(0, device=ranker.device)
-    way = _Way(tokens_at_once, progress or Silence(), team or Team())
+    way = _Way(tokens_at_once, progress or Silence(), processes or ProcessGroup())
     with ranker.still():
         if isinstance(ranker, SeparableRanker):
             return _score_apart(ranker, store, pairs, way)
@@ -55,19 +54,19 @@ class _Way:
 
     tokens_at_once: int
     progress: Progress
-    team: Team
+    processes: ProcessGroup
 
     def map(
         self, what: str, work: Callable[[Rows], Tensor], chunks: Sequence[Rows], device: torch.device
     ) -> list[Tensor]:
-        self.progress.begin(what, -(-len(chunks) // self.team.size))
+        self.progress.begin(what, -(-len(chunks) // self.processes.size))
 
         def noted(chunk: Rows) -> Tensor:
             made = work(chunk)
             self.progress.advance()
             return made
 
-        return self.team.map(noted, chunks, device)
+        return self.processes.map(noted, chunks, device)
 
 
 def _score_together(ranker: Ranker, store: TokenStore, pairs: Pairs, way: _Way) -> Tensor:
@@ -85,7 +84,7 @@ def scores_of(ranker: Ranker, store: TokenStore, pairs: Pairs, runtime: Runtime)
     """The same without gradients; a score that is not finite is an error."""
     with torch.inference_mode():
         scores = runtime.memory.score(
-            lambda tokens: score_pairs(ranker, store, pairs, tokens, runtime.progress, runtime.team)
+            lambda tokens: score_pairs(ranker, store, pairs, tokens, runtime.progress, runtime.processes)
         )
     values: NDArray[np.float32] = scores.cpu().numpy()
     if bad := int(np.count_nonzero(~np.isfinite(values))):

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.texts import Rows
 from unrank.disk import sha256
-from unrank.engine.cache import Cache
+from unrank.engine.checkpoint import Cache
 from unrank.engine.runtime import Runtime
 from unrank.engine.scoring import scores_of
 from unrank.engine.tokens import TokenStore
@@ -57,7 +57,7 @@ class Teacher:
         """What was kept of it, if every process has the same of it: they score together what is not known."""
         assert self._cache is not None
         found = _Known.of(self._cache.load(self._name) or {})
-        return found if self._runtime.team.all_have(found.number) else _Known()
+        return found if self._runtime.processes.all_have(found.number) else _Known()
 
     @cached_property
     def _name(self) -> str:

@@ -1,25 +1,30 @@
-"""The token store: every text that a job needs is tokenised once, when it is first needed.
+"""The token store: a job tokenises each text once, when it is first needed, or takes its token ids from the cache.
 
-With a cache, what earlier jobs have read need not be read again. Where a side of a ranker does not move, it keeps the
-encodings of that side as well.
+The store also keeps the encodings of a frozen side of a ranker. An encoding is one vector, or one for every token.
+Chunks of texts leave the encoder padded to the longest text of the chunk; to pad all chunks to the longest text of all
+would fill the memory with zeros, so encodings are stored without padding and padded where they are used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.texts import Rows, Texts
-from unrank.engine.cache import Cache
-from unrank.engine.encodings import NUMBERS_KEPT, KeptEncodings
+from unrank.engine.checkpoint import Arrays, Cache
 from unrank.rankers.base import Ranker, Role
+from unrank.rankers.staging import to_device
 from unrank.rankers.tokens import Ids, Ints, Tokens
 
 WORTH_KEEPING = 0.05
-"""By how much the tokens of a side must have grown to be kept anew."""
+"""The growth of a side's tokens, as a share, from which on they are written to the cache again."""
+NUMBERS_KEPT = 2**30
+"""The most numbers of encoded documents in memory at once: 4 GiB."""
 
 
 class TokenStore:
@@ -34,7 +39,7 @@ class TokenStore:
         self._names = {role: _name(ranker, role, collection) for role in self._sides} if cache else {}
         for role, name in self._names.items():
             if cache and name and (found := cache.load(name)):
-                self._sides[role].take_up(found)
+                self._sides[role].restore(found)
         self._kept: tuple[Role, tuple[Ranker, ...], KeptEncodings] | None = None
 
     def get(self, rows: Rows, role: Role) -> Tokens:
@@ -44,26 +49,26 @@ class TokenStore:
         return self._sides[role].lengths(rows)
 
     def read(self, pairs: Pairs) -> None:
-        """Tokenise at once what these pairs need and has not been tokenised."""
+        """Tokenise the texts of these pairs that are not tokenised yet."""
         self.lengths(pairs[:, 0], "query")
         self.lengths(pairs[:, 1], "document")
 
     def save(self, say: Callable[[str], None]) -> None:
-        """Leave in the cache, if there is one, what has been read."""
+        """Write the tokens to the cache, if there is one."""
         for role, name in self._names.items():
             if self._cache and name and self._sides[role].has_grown:
                 self._cache.save(name, self._sides[role].arrays(), say)
 
     def keep(self, role: Role, *rankers: Ranker) -> None:
-        """From now on encode each text of a side once for these rankers, which encode it alike and never otherwise."""
+        """Encode each text of a side only once from now on, for rankers that encode it alike and never change it."""
         self._kept = role, rankers, KeptEncodings(len(self._sides[role]), NUMBERS_KEPT)
 
     def keeps_for(self, ranker: Ranker) -> bool:
-        """Whether anything is kept for a ranker."""
+        """Return whether encodings are kept for a ranker."""
         return self._kept is not None and any(ranker is known for known in self._kept[1])
 
     def kept(self, ranker: Ranker, role: Role) -> KeptEncodings | None:
-        """What is kept of a side for a ranker; nothing for one whose side moves."""
+        """Return the kept encodings of a side; `None` if that side of the ranker moves."""
         if self._kept is None or not self.keeps_for(ranker):
             return None
         side, _, encodings = self._kept
@@ -74,12 +79,14 @@ _NOTHING = np.empty(0, np.int64)
 
 
 def _name(ranker: Ranker, role: Role, collection: Collection) -> str | None:
-    """What the tokens of a side are kept under."""
+    """Return the name of a side's tokens in the cache; `None` if they are not kept."""
     way = ranker.reads(role)
     return way and f"tokens-{role}-{collection.fingerprint[:16]}-{way[:16]}"
 
 
 class _Side:
+    """The tokens of the queries, or of the documents."""
+
     def __init__(self, ranker: Ranker, texts: Texts, role: Role) -> None:
         self._ranker, self._texts, self._role = ranker, texts, role
         self._place = np.full(len(texts), -1, np.int32)
@@ -90,14 +97,14 @@ class _Side:
     def has_grown(self) -> bool:
         return len(self._tokens) > (1 + WORTH_KEEPING) * self._known
 
-    def arrays(self) -> dict[str, Any]:
-        """All that was read: which texts, and the ids of each, one after another."""
+    def arrays(self) -> Arrays:
+        """Return the rows that are tokenised, and the ids of each, one after another."""
         rows = np.flatnonzero(self._place >= 0)
         read = self._tokens.take(self._place[rows].astype(np.int64))
         return {"rows": rows, "lengths": read.lengths, "ids": np.concatenate([np.empty(0, np.int32), *read])}
 
-    def take_up(self, arrays: Mapping[str, Any]) -> None:
-        """Begin with what another job has read, if it can be that."""
+    def restore(self, arrays: Arrays) -> None:
+        """Take tokens from the cache, unless they are malformed."""
         rows, lengths, ids = (arrays.get(name, _NOTHING) for name in ("rows", "lengths", "ids"))
         whole = len(rows) == len(lengths) and lengths.sum() == len(ids) and (lengths >= 0).all()
         if whole and len(rows) and (np.diff(rows) > 0).all() and rows[0] >= 0 and rows[-1] < len(self._place):
@@ -122,3 +129,87 @@ class _Side:
             self._place[missing] = len(self._tokens) + np.arange(len(missing))
             self._tokens = self._tokens + self._ranker.tokenize(self._texts.texts(missing), self._role)
         return self._place[rows].astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Encodings:
+    """The encodings of texts in one tensor: text i is `vectors[starts[i]:starts[i] + counts[i]]`."""
+
+    vectors: Tensor  # [vectors, width]
+    starts: Rows
+    counts: Rows
+    many: bool
+    """Whether an encoding has a vector for every token."""
+
+    @classmethod
+    def of(cls, values: list[Tensor], chunks: list[Rows]) -> Encodings:
+        """Join the encodings of chunks, each [texts, width] or [texts, tokens, width], in the order of the texts."""
+        back = np.argsort(np.concatenate(chunks), kind="stable")
+        counts = np.repeat([value[0].numel() // value.shape[-1] for value in values], [len(chunk) for chunk in chunks])
+        starts = np.cumsum(counts) - counts
+        vectors = torch.cat([value.flatten(0, -2) for value in values])
+        return cls(vectors, starts[back], counts[back], values[0].dim() == 3)
+
+    @property
+    def sizes(self) -> Rows:
+        """The number of floats in each encoding."""
+        return self.counts * self.vectors.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __add__(self, other: Encodings) -> Encodings:
+        vectors = torch.cat([self.vectors, other.vectors])
+        starts = np.concatenate([self.starts, len(self.vectors) + other.starts])
+        return Encodings(vectors, starts, np.concatenate([self.counts, other.counts]), self.many)
+
+    def only(self, places: Rows) -> Encodings:
+        """Copy the encodings at some places, without the memory of the others."""
+        counts = self.counts[places]
+        starts = np.cumsum(counts) - counts
+        source = np.repeat(self.starts[places] - starts, counts) + np.arange(counts.sum())
+        return Encodings(self.vectors[to_device(source, self.vectors.device)], starts, counts, self.many)
+
+    def take(self, places: Rows) -> Tensor:
+        """Return the encodings at some places, padded with zeros. [places, width] or [places, tokens, width]"""
+        device = self.vectors.device
+        starts = to_device(self.starts[places], device)
+        if not self.many:
+            return self.vectors[starts]
+        counts = to_device(self.counts[places], device).unsqueeze(1)
+        column = torch.arange(int(self.counts[places].max()), device=device)
+        vectors = self.vectors[starts.unsqueeze(1) + torch.minimum(column, counts - 1)]
+        return vectors * (column < counts).unsqueeze(2)
+
+
+class KeptEncodings:
+    """The encodings of a frozen side's texts, by row. Each is computed once, as long as memory allows."""
+
+    def __init__(self, texts: int, capacity: int) -> None:
+        self._place = np.full(texts, -1, np.int64)
+        self._kept: Encodings | None = None
+        self._capacity = capacity
+
+    def get(self, rows: Rows, sizes: Rows, encode: Callable[[Rows], Encodings]) -> tuple[Encodings, Rows]:
+        """Return encodings that include those of `rows`, and the place of each row in them.
+
+        `rows` is sorted and without duplicates. Texts that do not fit into memory are encoded at every call.
+        """
+        missing = np.flatnonzero(self._place[rows] < 0)
+        fit = missing[np.cumsum(sizes[missing]) <= self._capacity]
+        if len(fit):
+            self._keep(rows[fit], encode)
+            self._capacity -= int(sizes[fit].sum())
+        known = self._place[rows] >= 0
+        if self._kept is None or not known.any():
+            return encode(rows), np.arange(len(rows))
+        if known.all():
+            return self._kept, self._place[rows]
+        joined = self._kept.only(self._place[rows[known]]) + encode(rows[~known])
+        return joined, np.argsort(np.concatenate([rows[known], rows[~known]]))
+
+    def _keep(self, rows: Rows, encode: Callable[[Rows], Encodings]) -> None:
+        with torch.inference_mode(False), torch.no_grad():  # a training step uses encodings that a check made
+            made = encode(rows)
+        self._place[rows] = np.arange(len(rows)) + (len(self._kept) if self._kept else 0)
+        self._kept = self._kept + made if self._kept else made

@@ -1,1 +1,1 @@
-"""How well: ranks, MRR and nDCG, intervals, scorecards."""
+"""Evaluation: ranks, MRR and nDCG, bootstrap intervals, scorecards."""

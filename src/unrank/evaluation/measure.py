@@ -1,8 +1,8 @@
-"""Reciprocal rank and nDCG@10 of many lists at once.
+"""Measures: reciprocal rank and nDCG@10 of lists, the agreement of two orders, the separation of two sets of values.
 
-A list is a query's candidates with their scores; its targets are the documents that count. Ties count against
-us: where the targets should stand high a tied target comes last, where they should have fallen it comes first.
-A query whose targets are not in its list counts 0 and never leaves the mean.
+A list is a query's candidates with their scores; its targets are the documents that count. A tie is decided against
+the ranker: a target that should rank high comes last among equals, one that should have fallen comes first.
+A query whose targets are not in its list counts 0 and stays in the mean.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Scores = NDArray[np.floating]
 CUT = 10
+PERSISTENCE = 0.9
 
 
 @dataclass(frozen=True)
 class ScoredLists:
-    """Lists laid end to end, in any order: entry i belongs to list `owner[i]`."""
+    """The entries of all lists, in any order: entry i belongs to list `owner[i]`."""
 
     owner: NDArray[np.int64]
     score: NDArray[np.float32]
@@ -26,7 +28,7 @@ class ScoredLists:
     lists: int
 
     def ranks(self, ties_first: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The list and the rank of every target, each list's best first."""
+        """Return the list and the rank of every target, the best of each list first."""
         tie = ~self.target if ties_first else self.target
         order = np.lexsort((tie, -self.score, self.owner))
         owner = self.owner[order]
@@ -37,7 +39,7 @@ class ScoredLists:
 
 
 def reciprocal_ranks(lists: ScoredLists, ties_first: bool) -> Floats:
-    """One over the rank of each list's first target.
+    """Return one over the rank of each list's first target.
 
     >>> owner, target = np.array([0, 0, 0, 1]), np.array([False, True, False, False])
     >>> reciprocal_ranks(ScoredLists(owner, np.array([3.0, 2.0, 1.0, 1.0], np.float32), target, 2), False).tolist()
@@ -51,7 +53,7 @@ def reciprocal_ranks(lists: ScoredLists, ties_first: bool) -> Floats:
 
 
 def ndcg(lists: ScoredLists, ties_first: bool) -> Floats:
-    """Discounted gain of the targets in the first ten places, as a share of the best there could be.
+    """Return the discounted gain of the targets in the first ten places, as a share of the best possible.
 
     >>> lists = ScoredLists(np.zeros(3, np.int64), np.array([3, 2, 1], np.float32), np.array([True, False, True]), 1)
     >>> bool(np.isclose(ndcg(lists, False)[0], (1 + 1 / 2) / (1 + 1 / np.log2(3))))
@@ -64,3 +66,70 @@ def ndcg(lists: ScoredLists, ties_first: bool) -> Floats:
     best = ideal[np.minimum(np.bincount(owner, minlength=lists.lists), CUT)]
     share: Floats = np.divide(reached, best, out=np.zeros(lists.lists), where=best > 0)
     return share
+
+
+def rank_biased_overlap(one: Scores, other: Scores, persistence: float = PERSISTENCE) -> float:
+    """Return the rank-biased overlap (RBO) of two rankings of the same documents; 1 if they agree.
+
+    It is the share of common documents at each depth d, weighted by `(1 - p) p^(d - 1)`. A tie goes to the document
+    that comes first in the list. Beyond the end of the list nothing can differ.
+
+    >>> rank_biased_overlap(np.array([3.0, 2.0, 1.0]), np.array([3.0, 1.0, 2.0]), 0.5)  # 1/2·1 + 1/4·1/2 + 1/4·1
+    0.875
+    """
+    size = len(one)
+    depth = np.arange(1, size + 1)
+    places = np.maximum(_places(one), _places(other))  # a document is common from the later of its two places on
+    common = np.cumsum(np.bincount(places, minlength=size)) / depth
+    weights = (1 - persistence) * persistence ** (depth - 1)
+    return float((weights * common).sum() + persistence**size)
+
+
+def kendall_tau(one: Scores, other: Scores) -> float:
+    """Return Kendall's τ-b: concordant less discordant pairs of documents, as a share that allows for ties.
+
+    It is 0 if one of the two rankings ties all documents.
+
+    >>> kendall_tau(np.array([3.0, 2.0, 1.0]), np.array([3.0, 1.0, 2.0]))  # two pairs agree, one does not
+    0.3333333333333333
+    """
+    first, second = (np.sign(np.subtract.outer(scores, scores)) for scores in (one, other))
+    untied = float(np.count_nonzero(first)) * float(np.count_nonzero(second))
+    return float((first * second).sum() / np.sqrt(untied)) if untied else 0.0
+
+
+def _places(scores: Scores) -> NDArray[np.int64]:
+    places = np.empty(len(scores), np.int64)
+    places[np.argsort(-scores, kind="stable")] = np.arange(len(scores))
+    return places
+
+
+def agreements(one: Scores, other: Scores, owner: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Return rank-biased overlap and τ of each list. Entries of one owner form a list and lie side by side."""
+    cuts = np.flatnonzero(np.diff(owner)) + 1
+    lists = list(zip(np.split(one, cuts), np.split(other, cuts), strict=True))
+    return np.array([rank_biased_overlap(*pair) for pair in lists]), np.array([kendall_tau(*pair) for pair in lists])
+
+
+def area_under_curve(members: Floats, strangers: Floats) -> float:
+    """Return how often a member lies above a stranger, a tie counting half; 0.5 if nothing separates them.
+
+    >>> area_under_curve(np.array([3.0, 1.0]), np.array([2.0, 1.0]))
+    0.625
+    """
+    ordered = np.sort(strangers)
+    below = np.searchsorted(ordered, members, "left") + np.searchsorted(ordered, members, "right")
+    return float(below.mean() / 2 / len(strangers))
+
+
+def found_at(members: Floats, strangers: Floats, false_share: float = 0.01) -> float:
+    """Return the share of members above a bar that at most this share of the strangers passes.
+
+    >>> found_at(np.array([9.0, 5.0, 1.0]), np.array([6.0, 4.0, 2.0, 0.0]), 0.25)
+    0.6666666666666666
+    >>> found_at(np.array([9.0, 5.0, 1.0]), np.array([6.0, 4.0, 2.0, 0.0]), 0.01)
+    0.3333333333333333
+    """
+    allowed = int(false_share * len(strangers))
+    bar = np.sort(strangers)[len(strangers) - 1 - allowed]
+    return float((members > bar).mean())

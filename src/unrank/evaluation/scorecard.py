@@ -1,13 +1,13 @@
 """The scorecard: how well a ranker does on the forget, entangled, disjoint and test pairs.
 
-For a set A each query with a pair in A is measured in its list without its relevant documents that are not in A:
-other right answers neither help nor stand in the way. Outside the forget set the list is also without the removed
-documents. `forget_full` is the paper's figure, with the other relevant documents left in.
+For a set A, each query with a pair in A is measured on its list without those of its relevant documents that are not
+in A, so other right answers neither help nor hinder. Outside the forget set the list is also without the removed
+documents. `forget_full` is the paper's figure: the other relevant documents stay in the list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,20 +18,21 @@ from numpy.typing import NDArray
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition
 from unrank.collection.texts import Rows
-from unrank.evaluation.interval import interval, paired_interval
+from unrank.evaluation.bootstrap import interval, paired_interval
 from unrank.evaluation.measure import Floats, ScoredLists, ndcg, reciprocal_ranks
-from unrank.evaluation.sets import SETS
 
+SETS = ("forget", "entangled", "disjoint", "test")
+KEPT = SETS[1:]
 MOST_QUERIES = 3_000
-"""How many queries of a kept set are measured at most; 0 stands for all. What is to be forgotten is measured whole."""
+"""The most queries of a kept set that are measured; 0 means all. The forget set is always measured whole."""
 
 Scorer = Callable[[Pairs], NDArray[np.float32]]
-"""Whatever gives pairs their scores: a ranker through the engine, or BM25."""
+"""A function from pairs to scores: a ranker through the engine, or BM25."""
 
 
 @dataclass(frozen=True)
 class SetMetrics:
-    """One set's figures: means over queries, and the reciprocal rank of each query."""
+    """The figures of one set: means over queries, and the reciprocal rank of each query."""
 
     queries: Rows
     reciprocal: Floats
@@ -50,13 +51,13 @@ class SetMetrics:
         }
 
     def change_since(self, before: SetMetrics) -> tuple[float, float]:
-        """The interval of the change of the mean, query by query."""
+        """Return the paired interval of the change of the mean."""
         return paired_interval(before.reciprocal, self.reciprocal)
 
 
 @dataclass(frozen=True)
 class Scorecard:
-    """A set without a query is None: neither 0 nor 1."""
+    """The figures of the four sets. A set without a query is `None`, neither 0 nor 1."""
 
     forget: SetMetrics | None
     entangled: SetMetrics | None
@@ -66,7 +67,7 @@ class Scorecard:
 
     @property
     def mrrs(self) -> dict[str, float]:
-        """Of the four sets, as far as they have a query."""
+        """The MRR of each of the four sets that has a query."""
         return {name: measured.mean for name in SETS if (measured := getattr(self, name)) is not None}
 
     def to_json(self) -> dict[str, Any]:
@@ -76,14 +77,23 @@ class Scorecard:
 
 @dataclass(frozen=True)
 class ListScores:
-    """Scores of the whole lists of some queries."""
+    """The scores of whole lists."""
 
     pairs: Pairs
     scores: NDArray[np.float32]
 
 
+def shares_kept(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """Return the share of its MRR that each kept set still has. A set that had none is left out.
+
+    >>> shares_kept({"forget": 0.8, "disjoint": 0.5, "test": 0.0}, {"forget": 0.1, "disjoint": 0.4, "test": 0.0})
+    {'disjoint': 0.8}
+    """
+    return {name: after[name] / before[name] for name in KEPT if before.get(name, 0.0) > 0}
+
+
 class Evaluator:
-    """Measures rankers on one collection and one partition (of which there may be none)."""
+    """Measures rankers on a collection and a partition of it. Without a partition nothing is forgotten."""
 
     def __init__(self, collection: Collection, partition: Partition | None, measure: int = MOST_QUERIES) -> None:
         self._collection, self._most = collection, measure
@@ -97,24 +107,24 @@ class Evaluator:
 
     @cached_property
     def set_queries(self) -> dict[str, int]:
-        """How many queries each kept set has, measured or not."""
+        """The number of queries of each kept set, measured or not."""
         return {name: len(np.unique(pairs[:, 0])) for name, pairs in self.kept.items()}
 
     @cached_property
     def kept(self) -> dict[str, Pairs]:
-        """The pairs that must stay, set by set."""
+        """The pairs of each kept set."""
         tests = self._collection.test_pairs
         tests = tests[~np.isin(tests[:, 1], self.partition.documents)]
         return {"entangled": self.partition.entangled, "disjoint": self.partition.disjoint, "test": tests}
 
     @cached_property
     def _measured(self) -> dict[str, Pairs]:
-        """Of each kept set the pairs of as many queries as are measured: the same ones whatever is removed."""
+        """The measured pairs of each kept set. The choice of queries does not depend on the removal."""
         order = np.random.default_rng(0).permutation(len(self._collection.queries))
         return {name: _first_queries(pairs, order, self._most) for name, pairs in self.kept.items()}
 
     def scorecard(self, score: Scorer) -> Scorecard:
-        """All five figures, scoring each list once."""
+        """Measure all five figures, scoring each list once."""
         lists = self._score(score, self.queries)
         return Scorecard(
             forget=self._measure(lists, self.partition.forget, forget=True),
@@ -123,40 +133,40 @@ class Evaluator:
         )
 
     def forget_mrr(self, score: Scorer) -> float:
-        """What steers a run: MRR of the forget pairs alone, from the lists that can change it."""
+        """Return the MRR of the forget pairs, scoring only the lists that it depends on."""
         return float(self.reciprocals(score, self.partition.forget, forget=True).mean())
 
     def forget_lists(self) -> Pairs:
-        """The pairs whose scores the forget MRR depends on: those of the forget set come first, in its order."""
+        """Return the pairs whose scores the forget MRR depends on: the forget pairs first, then negatives."""
         return np.concatenate(
             [self.partition.forget, self._collection.negatives.pairs(np.unique(self.partition.forget[:, 0]))]
         )
 
     def forget_ranks(self, pairs: Pairs, scores: NDArray[np.float32]) -> Floats:
-        """The reciprocal rank of each forget query that has pairs here, among the pairs that are here."""
+        """Return the reciprocal rank, among the given pairs, of each forget query that has one of them."""
         forget = self.partition.forget[np.isin(self.partition.forget[:, 0], pairs[:, 0])]
         return reciprocal_ranks(*self._lists(ListScores(pairs, scores), forget, forget=True))
 
     def mrr(self, score: Scorer, pairs: Pairs) -> float:
-        """MRR of kept pairs."""
+        """Return the MRR of kept pairs."""
         return float(self.reciprocals(score, pairs).mean())
 
     def reciprocals(self, score: Scorer, pairs: Pairs, forget: bool = False) -> Floats:
-        """The reciprocal rank of each query that has one of these pairs, in the order of the queries' rows."""
+        """Return the reciprocal rank of each query that has one of these pairs, in the order of query rows."""
         return reciprocal_ranks(*self.lists(score, pairs, forget))
 
     def reciprocals_of_each(self, score: Scorer, sets: Sequence[Pairs], forget: bool = False) -> list[Floats]:
-        """The same of several sets of pairs, scoring each list once."""
+        """Return the reciprocal ranks for several sets of pairs, scoring each list once."""
         pairs = np.unique(np.concatenate(sets), axis=0)
         scored = self._score(score, np.unique(pairs[:, 0]), only=pairs)
         return [reciprocal_ranks(*self._lists(scored, some, forget)) for some in sets]
 
     def lists(self, score: Scorer, pairs: Pairs, forget: bool = False) -> tuple[ScoredLists, bool]:
-        """The lists in which these pairs are measured, and whether a tie is decided for the target."""
+        """Return the lists in which these pairs are measured, and whether a tied target comes first."""
         return self._lists(self._score(score, np.unique(pairs[:, 0]), only=pairs), pairs, forget)
 
     def watch(self, score: Scorer, queries: int) -> dict[str, float]:
-        """MRR of what must stay, on so many queries of each set: enough to see it move."""
+        """Return the MRR of each kept set on a few of its queries: enough to see it move."""
         samples = {
             name: pairs[np.isin(pairs[:, 0], np.unique(pairs[:, 0])[:queries])]
             for name, pairs in self._measured.items()
@@ -164,7 +174,7 @@ class Evaluator:
         return {name: self.mrr(score, pairs) for name, pairs in samples.items() if len(pairs)}
 
     def _score(self, score: Scorer, queries: Rows, only: Pairs | None = None) -> ListScores:
-        """The lists of these queries; `only` leaves out relevant documents but these."""
+        """Score the lists of queries. With `only`, these are the only relevant pairs in the lists."""
         if only is None:
             pairs = self._collection.list_pairs(queries)
         else:
@@ -181,7 +191,7 @@ class Evaluator:
         return SetMetrics(np.unique(pairs[:, 0]), reciprocal, float(reciprocal.mean()), low, high, mean_ndcg)
 
     def _lists(self, scored: ListScores, pairs: Pairs, forget: bool, full: bool = False) -> tuple[ScoredLists, bool]:
-        """The lists in which `pairs` are measured, and whether a tie is decided for the target."""
+        """Return the lists in which `pairs` are measured, and whether a tied target comes first."""
         queries, keys = np.unique(pairs[:, 0]), self._collection.pair_keys
         theirs = np.isin(scored.pairs[:, 0], queries)
         listed, scores = scored.pairs[theirs], scored.scores[theirs]
@@ -194,7 +204,7 @@ class Evaluator:
 
 
 def _first_queries(pairs: Pairs, order: Rows, most: int) -> Pairs:
-    """The pairs of so many queries, those that come first in an order of all.
+    """Return the pairs of the first `most` queries in an order of all queries; 0 means all.
 
     >>> _first_queries(np.array([[0, 5], [1, 5], [2, 5]]), np.array([2, 0, 1]), 2).tolist()
     [[0, 5], [2, 5]]

@@ -15,11 +15,10 @@ from typing import Any
 from unrank.collection.collection import Collection
 from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
-from unrank.engine.cache import Cache
+from unrank.engine.checkpoint import Cache
+from unrank.engine.resume import ResumableRun
 from unrank.engine.runtime import Device, Progress
-from unrank.engine.unfinished import Unfinished
-from unrank.evaluation.scorecard import MOST_QUERIES, Scorecard
-from unrank.evaluation.sets import shares_kept
+from unrank.evaluation.scorecard import MOST_QUERIES, Scorecard, shares_kept
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.earlier import all_of, earlier_runs, is_fulfilled
 from unrank.forgetting.freezing import Freeze, check_freeze, encoded_sides, freeze_side, index_stays_valid, keep_frozen
@@ -88,7 +87,7 @@ def forget(
     seed: int = 0,
     device: Device = "auto",
     progress: Progress | None = None,
-    run: Unfinished | None = None,
+    run: ResumableRun | None = None,
     cache: Cache | None = None,
 ) -> Forgotten:
     """Make a copy of a ranker that has forgotten, to the degree that the target says.
@@ -110,7 +109,7 @@ def forget(
     check_request(ranker, reference, method, target, pace, collection, partition)
     base = find_base(ranker, method, base, known)
     student = make_student(ranker, method, base, seed)
-    run = run or Unfinished()
+    run = run or ResumableRun()
     run.claim(
         lambda: identity(
             *("forget", ranker, collection, removal, method, seed),

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from unrank.engine.loop import fit, squared_gradients
-from unrank.engine.unfinished import Unfinished
+from unrank.engine.resume import ResumableRun
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.clock import Clock
@@ -77,7 +77,7 @@ def run_method(
     pace: Pace,
     seed: int,
     clock: Clock,
-    run: Unfinished | None = None,
+    run: ResumableRun | None = None,
 ) -> Outcome:
     """Change the student in place; a method that stops at the target needs a gauge for it."""
     if method.run_kind == "training":

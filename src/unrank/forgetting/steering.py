@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unrank.engine.checkpoint import Checkpoint
-from unrank.engine.walk import Stretch
+from unrank.engine.training_state import Interval
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.landing import Ends, Landing, Weights, land, put_weights, weights_of
 from unrank.forgetting.mrr_estimator import MrrEstimator
@@ -47,10 +47,10 @@ class Steering:
     def on_target(self) -> bool:
         return self.forget <= self.target + self.near
 
-    def steer(self, run: Iterable[Stretch]) -> Landing | None:
+    def steer(self, run: Iterable[Interval]) -> Landing | None:
         """Let a run go on until it has crossed the target and landed on it, or has no epochs or no time left."""
-        for stretch in run:
-            self._check(stretch)
+        for interval in run:
+            self._check(interval)
             if self.forget <= self.target:
                 landing = self._land()
                 if self.on_target:
@@ -62,7 +62,9 @@ class Steering:
 
     def out_of_time(self, since: float = 0.0) -> bool:
         """Whether no time is left, so many seconds after the last pause."""
-        return self.workspace.runtime.team.agree(bool(self.minutes and self.clock.total + since >= 60 * self.minutes))
+        return self.workspace.runtime.processes.agree(
+            bool(self.minutes and self.clock.total + since >= 60 * self.minutes)
+        )
 
     def state(self) -> Checkpoint:
         """The best weights are those of the last check, more often than not, and then stored once."""
@@ -85,9 +87,9 @@ class Steering:
     def _here(self, weights: Weights) -> Weights:
         return {name: weight.to(self.student.device) for name, weight in weights.items()}
 
-    def _check(self, stretch: Stretch) -> None:
+    def _check(self, interval: Interval) -> None:
         """A little below the target by an estimate may be above it: that is measured."""
-        self.clock.add("steps", stretch.seconds)
+        self.clock.add("steps", interval.seconds)
         with self.clock.on("checks"):
             self.forget, measured = self.estimator.estimate(), self.estimator.exact
             if self.target - CLEARLY < self.forget <= self.target and not measured:
@@ -97,17 +99,17 @@ class Steering:
             if self.best is None or self.forget < self.best[0]:
                 self.best = self.above
         line = {
-            "epoch": round(stretch.epochs, 4),
-            "seconds": stretch.seconds,
+            "epoch": round(interval.epochs, 4),
+            "seconds": interval.seconds,
             "forget": self.forget,
             "measured": measured,
-            "losses": stretch.losses,
+            "losses": interval.losses,
         }
         seen = self.workspace.evaluator.watch(self.workspace.scorer(self.student), self.watched) if self.watched else {}
         self.history.append(line | seen)
         moved = ", ".join(f"{name} {value:.3f}" for name, value in seen.items())
         self.workspace.runtime.progress.say(
-            f"epoch {stretch.epochs:.3g}: forget MRR {'' if measured else 'about '}{self.forget:.3f}, "
+            f"epoch {interval.epochs:.3g}: forget MRR {'' if measured else 'about '}{self.forget:.3f}, "
             f"target {self.target:.3f}{moved and f' ({moved})'}"
         )
 

@@ -13,11 +13,10 @@ import numpy as np
 from unrank.collection.collection import Collection
 from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
-from unrank.engine.cache import Cache
-from unrank.engine.checkpoint import Checkpoint
+from unrank.engine.checkpoint import Cache, Checkpoint
 from unrank.engine.loop import batches_of, fit, make_optimizer, step
+from unrank.engine.resume import ResumableRun
 from unrank.engine.runtime import Device, Progress
-from unrank.engine.unfinished import Unfinished
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.hashes import hashed
@@ -59,7 +58,7 @@ def train(
     seed: int = 0,
     device: Device = "auto",
     progress: Progress | None = None,
-    run: Unfinished | None = None,
+    run: ResumableRun | None = None,
     cache: Cache | None = None,
 ) -> Trained:
     """Train a ranker on a collection; with a removal, on the kept pairs alone. A `run` is kept as it goes on; `cache`
@@ -67,7 +66,7 @@ def train(
     method = method or recipe_of(ranker_kind(kind))
     partition = make_partition(collection, removal) if removal is not None else None
     ranker = create_ranker(kind, base, seed)
-    run = run or Unfinished()
+    run = run or ResumableRun()
     run.claim(lambda: identity("train", ranker, collection, removal, method, seed))
     workspace = Workspace.open(ranker, collection, partition, device, progress, cache=cache)
     clock = Clock(workspace.runtime)
@@ -117,19 +116,19 @@ class Lessons:
 
 
 def run_training(
-    ranker: Ranker, workspace: Workspace, method: Method, seed: int, clock: Clock, run: Unfinished | None = None
+    ranker: Ranker, workspace: Workspace, method: Method, seed: int, clock: Clock, run: ResumableRun | None = None
 ) -> list[dict[str, Any]]:
     """Train in place until enough is learned; one line of history an epoch."""
     fixed = workspace.fixed_pairs()
     lessons = Lessons()
     schedule = method.schedule(seed)
     plan = method.plan(workspace.task(ranker))
-    for stretch in fit(ranker, plan, schedule, workspace.store, workspace.runtime, run, lessons=lessons, clock=clock):
-        clock.add("steps", stretch.seconds)
+    for interval in fit(ranker, plan, schedule, workspace.store, workspace.runtime, run, lessons=lessons, clock=clock):
+        clock.add("steps", interval.seconds)
         with clock.on("checks"):
             learned = workspace.evaluator.mrr(workspace.scorer(ranker), fixed)
-        epoch = round(stretch.epochs)
-        line = {"epoch": epoch, "seconds": stretch.seconds, "learned": learned, "losses": stretch.losses}
+        epoch = round(interval.epochs)
+        line = {"epoch": epoch, "seconds": interval.seconds, "learned": learned, "losses": interval.losses}
         lessons.history.append(line)
         workspace.runtime.progress.say(f"epoch {epoch}: MRR {learned:.3f} on training queries")
         if method.has_learned(learned):

@@ -10,7 +10,7 @@ import torch
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition
 from unrank.collection.texts import hashed_order
-from unrank.engine.cache import Cache
+from unrank.engine.checkpoint import Cache
 from unrank.engine.runtime import Device, Progress, Runtime
 from unrank.engine.scoring import scores_of
 from unrank.engine.teacher import Teacher

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from unrank.evaluation.sets import SETS
+from unrank.evaluation.scorecard import SETS
 from unrank.report.cell import Bench, Cell, Ranks, Setting
 from unrank.report.compare import mean, retention
 from unrank.report.figure.bars import MRR, Bars, grouped_bars, lying_bars

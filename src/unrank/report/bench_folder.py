@@ -10,7 +10,7 @@ from typing import Any
 
 from unrank.disk import fits, read_json
 from unrank.errors import BadFile, UnrankError
-from unrank.evaluation.sets import SETS
+from unrank.evaluation.scorecard import SETS
 from unrank.formats import CELL, CELL_FORMAT, RANKS
 from unrank.report.cell import REMOVALS, Bench, Cell, Ranks, Setting
 from unrank.report.record import OtherVersion, read_run

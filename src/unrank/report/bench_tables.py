@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unrank.errors import count
-from unrank.evaluation.sets import KEPT, SETS
+from unrank.evaluation.scorecard import KEPT, SETS
 from unrank.report.cell import Bench, Cell, Setting
 from unrank.report.compare import ENOUGH, Floor, differs, least_kept, mean, noise, retrained_twice, rivals
 from unrank.report.paper import the_paper

@@ -10,8 +10,8 @@ from statistics import fmean
 
 import numpy as np
 
-from unrank.evaluation.interval import paired_interval
-from unrank.evaluation.sets import KEPT, SETS
+from unrank.evaluation.bootstrap import paired_interval
+from unrank.evaluation.scorecard import KEPT, SETS
 from unrank.report.cell import DESTINATION, Bench, Cell, Setting
 
 ENOUGH = 50

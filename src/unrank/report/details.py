@@ -14,7 +14,7 @@ from typing import Any
 
 from unrank.disk import Form, fits, read_json
 from unrank.errors import BadFile, UnrankError, count
-from unrank.evaluation.sets import SETS
+from unrank.evaluation.scorecard import SETS
 from unrank.formats import DETAILS, DETAILS_VERSION
 from unrank.report.record import Run
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from unrank.disk import fits, read_json
 from unrank.errors import BadFile
-from unrank.evaluation.sets import SETS, shares_kept
+from unrank.evaluation.scorecard import SETS, shares_kept
 from unrank.formats import RECORD, RECORD_VERSION
 
 

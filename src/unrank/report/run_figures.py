@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unrank.evaluation.sets import KEPT, SETS
+from unrank.evaluation.scorecard import KEPT, SETS
 from unrank.report.details import Details
 from unrank.report.figure.bars import lying_bars
 from unrank.report.figure.curve import Curve, Target, curves

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unrank.errors import count
-from unrank.evaluation.sets import SETS
+from unrank.evaluation.scorecard import SETS
 from unrank.report.details import Details
 from unrank.report.figure.shape import Drawing
 from unrank.report.page import Card, Mood, Page, Section, figure, paragraph, side_by_side

@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from tests.engine import team_job
+from tests.engine import distributed_job
 from unrank.collection.collection import Collection
 from unrank.disk import CHECKPOINT, beside
-from unrank.engine.team import Team
+from unrank.engine.distributed import ProcessGroup
 
 KINDS = ("cross-encoder", "colbert")
 
@@ -44,7 +44,7 @@ def start(count: int, *command: object) -> Processes:
 
 def in_processes(count: int, collection: Collection, encoder: Path, out: Path) -> dict[str, NDArray[np.float64]]:
     """What the first of so many finds."""
-    started = start(count, team_job.__file__, collection.folder, encoder, out, *KINDS)
+    started = start(count, distributed_job.__file__, collection.folder, encoder, out, *KINDS)
     assert [process.wait(timeout=300) for process in started] == [0] * count
     return dict(np.load(out))
 
@@ -86,7 +86,7 @@ def test_a_killed_job_goes_on_with_another_number_of_processes(
 
 
 def test_a_process_alone_is_a_team_of_one() -> None:
-    alone = Team()
+    alone = ProcessGroup()
     parts = alone.map(lambda chunk: torch.full((2,), float(chunk)), [1, 2], torch.device("cpu"))
     assert [part.tolist() for part in parts] == [[1.0, 1.0], [2.0, 2.0]]
     assert alone.agree(True) and not alone.agree(False)

@@ -1,8 +1,8 @@
-"""Several processes that do one job together: each computes a share of every batch and list, and all know the result.
+"""Several processes on one job: each computes a share of every batch and list, and all get the whole result.
 
-Every process draws the same samples and makes the same chunks; chunk i is computed by process i modulo their number,
-and what the others made is added to zeros, which changes no bit of it. So all see the scores that one process alone
-would see, and decide alike. A step's gradients are those of each one's own chunks, added up.
+Every process draws the same samples and makes the same chunks. Process i computes every chunk whose number modulo the
+number of processes is i. The results of the others are added to zeros, which changes no bit of them. So every process
+sees the scores that a single process would see, and all decide alike. Gradients of a step are summed over processes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Chunk = TypeVar("Chunk")
 
 
 @dataclass(frozen=True)
-class Team:
-    """How many processes there are, and which one this is."""
+class ProcessGroup:
+    """The number of processes, and the number of this one."""
 
     size: int = 1
     number: int = 0
 
     def map(self, work: Callable[[Chunk], Tensor], chunks: Sequence[Chunk], device: torch.device) -> list[Tensor]:
-        """What the work makes of each chunk. What others made of theirs has no gradient here."""
+        """Apply `work` to each chunk. Results of other processes carry no gradient."""
         if self.size == 1:
             return [work(chunk) for chunk in chunks]
         mine = {place: work(chunks[place]) for place in range(self.number, len(chunks), self.size)}
@@ -38,8 +38,8 @@ class Team:
         sizes = [part.numel() for part in parts]
         return [part.view(shape) for part, shape in zip(torch.split(whole, sizes), shapes, strict=True)]
 
-    def add_up_gradients(self, weights: Iterable[nn.Parameter]) -> None:
-        """Give every process the sum of all processes' gradients."""
+    def sum_gradients(self, weights: Iterable[nn.Parameter]) -> None:
+        """Replace the gradients of every process by their sum."""
         if self.size == 1:
             return
         moving = [weight for weight in weights if weight.requires_grad]
@@ -49,25 +49,25 @@ class Team:
         for weight, gradient in zip(moving, torch.split(whole, [weight.numel() for weight in moving]), strict=True):
             weight.grad = gradient.view_as(weight)
 
-    def agree(self, told: bool) -> bool:
-        """What the first process was told: clocks differ."""
+    def agree(self, value: bool) -> bool:
+        """Return the value of the first process in all of them: their clocks differ."""
         if self.size == 1:
-            return told
-        answer = torch.tensor([int(told)], device=_meeting_place())
+            return value
+        answer = torch.tensor([int(value)], device=_exchange_device())
         distributed.broadcast(answer, 0)
         return bool(answer.item())
 
     def all_have(self, number: int) -> bool:
-        """Whether every process has the same number."""
+        """Return whether every process has the same number."""
         if self.size == 1:
             return True
-        most = torch.tensor([number, -number], device=_meeting_place())
+        most = torch.tensor([number, -number], device=_exchange_device())
         distributed.all_reduce(most, distributed.ReduceOp.MAX)
         largest, least = most.tolist()
         return bool(largest == -least)
 
     def _shapes(self, mine: dict[int, Tensor], chunks: int, device: torch.device) -> list[tuple[int, ...]]:
-        """The shape of what each chunk became; a dimension that is not there is 0."""
+        """Return the shape of each chunk's result. A dimension that is not there is 0."""
         table = torch.zeros(chunks, 3, dtype=torch.int64)
         for place, part in mine.items():
             table[place, : part.dim()] = torch.tensor(part.shape)
@@ -76,6 +76,6 @@ class Team:
         return [tuple(size for size in row if size) for row in table.tolist()]
 
 
-def _meeting_place() -> str:
-    """Where a number must lie to be told to the others."""
+def _exchange_device() -> str:
+    """Return the device on which processes exchange numbers."""
     return "cuda" if distributed.get_backend() == "nccl" else "cpu"

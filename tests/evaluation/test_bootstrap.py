@@ -1,27 +1,26 @@
-"""Readings: their differences are paired, whatever the figure is."""
+"""Bootstrap estimates: their differences are paired."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from unrank.evaluation.interval import RESAMPLES, interval, paired_interval
-from unrank.evaluation.reading import Reading, resamples
+from unrank.evaluation.bootstrap import RESAMPLES, BootstrapEstimate, interval, paired_interval, resamples
 
 
 def test_a_mean_has_the_interval_of_the_scorecard() -> None:
     values = np.random.default_rng(1).random(40)
-    reading = Reading.of_mean(values)
-    assert reading.value == pytest.approx(values.mean())
-    assert (reading.low, reading.high) == interval(values)
-    assert reading.to_json() == {"figure": reading.value, "low": reading.low, "high": reading.high, "queries": 40}
+    estimate = BootstrapEstimate.of_mean(values)
+    assert estimate.value == pytest.approx(values.mean())
+    assert (estimate.low, estimate.high) == interval(values)
+    assert estimate.to_json() == {"figure": estimate.value, "low": estimate.low, "high": estimate.high, "queries": 40}
 
 
 def test_differences_and_means_are_paired() -> None:
     before, after = np.random.default_rng(2).random((2, 40))
-    one, other = Reading.of_mean(before), Reading.of_mean(after)
+    one, other = BootstrapEstimate.of_mean(before), BootstrapEstimate.of_mean(after)
     assert (other - one).interval == pytest.approx(paired_interval(before, after))
-    assert Reading.mean_of([one, other]).interval == pytest.approx(interval((before + after) / 2))
+    assert BootstrapEstimate.mean_of([one, other]).interval == pytest.approx(interval((before + after) / 2))
 
 
 def test_an_owner_is_drawn_with_all_that_is_its_own() -> None:

@@ -1,4 +1,4 @@
-"""How far a run is: what must be known of it to go on as if it had never stopped."""
+"""The state of a training run: everything that it needs to go on as if it had never stopped."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from unrank.engine.checkpoint import Checkpoint
+from unrank.engine.checkpoint import Checkpoint, Facts
 from unrank.engine.runtime import Runtime
 from unrank.errors import NotFinite
 from unrank.rankers.base import Ranker
 
 Step = tuple[int, int, int]
-"""A step of a run: the epoch, the phase, how many of its steps are done with it."""
+"""The epoch, the phase, and the number of steps done in that phase."""
 BEFORE_ALL: Step = (-1, 0, 0)
+STATE, TOTALS = "walk", "tally"
+"""The keys of the state and of its totals in a checkpoint file. They stay, so that older files can be read."""
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """What was done since the last pause, and how many epochs are done in all."""
+class Interval:
+    """The work between two pauses of a run, and how many epochs are done in all."""
 
     epochs: float
     seconds: float
@@ -33,8 +35,8 @@ class Stretch:
     losses: dict[str, float]
 
 
-class Tally:
-    """Counts what is done, and adds up losses where they are: on the device."""
+class LossTotals:
+    """The sum of losses, steps, samples and seconds since the last pause. Losses are added up on the device."""
 
     def __init__(self, runtime: Runtime, before: Mapping[str, Any] | None = None) -> None:
         before = before or {"losses": {}, "counts": {}, "samples": 0, "seconds": 0.0}
@@ -54,13 +56,14 @@ class Tally:
         self._counts[phase] = self._counts.get(phase, 0) + 1
         self.samples += samples
 
-    def stretch(self, epochs: float) -> Stretch:
+    def interval(self, epochs: float) -> Interval:
+        """Return the totals as a finished interval, with the mean loss of each phase."""
         losses = {phase: loss / self._counts[phase] for phase, loss in self._sums(epochs).items()}
         self._runtime.wait()
-        return Stretch(epochs, self.seconds, self.steps, self.samples, losses)
+        return Interval(epochs, self.seconds, self.steps, self.samples, losses)
 
-    def facts(self, epochs: float) -> dict[str, Any]:
-        """What a tally that goes on from here begins with."""
+    def facts(self, epochs: float) -> Facts:
+        """Return the totals in the form that the constructor takes as `before`."""
         sums = self._sums(epochs)
         return {"losses": sums, "counts": self._counts, "samples": self.samples, "seconds": self.seconds}
 
@@ -78,27 +81,27 @@ class Tally:
         return sums
 
 
-class Walk:
-    """A run's weights and optimiser, the last step that is done, and what was counted since the last pause."""
+class TrainingState:
+    """Weights and optimiser of a run, its last finished step, and the totals since the last pause."""
 
     def __init__(self, ranker: Ranker, optimizer: torch.optim.Optimizer, runtime: Runtime) -> None:
         self.ranker, self.optimizer, self.runtime = ranker, optimizer, runtime
         self.at = self.resumed = BEFORE_ALL
-        self.tally = Tally(runtime)
-        self._before: dict[str, Any] = {}
+        self.totals = LossTotals(runtime)
+        self._before: Facts = {}
 
-    def begin_stretch(self, at: Step) -> None:
+    def begin_interval(self, at: Step) -> None:
         if at >= self.resumed:
-            self.tally = Tally(self.runtime)
+            self.totals = LossTotals(self.runtime)
 
     def add(self, at: Step, phase: str, loss: Tensor, samples: int) -> None:
         self.at = at
-        self.tally.add(phase, loss, samples)
+        self.totals.add(phase, loss, samples)
 
     def arrive(self, at: Step) -> None:
-        """Take up the count where the run goes on; time that was lost does not count."""
+        """Take up the totals at the step where the run goes on. The time between does not count."""
         if at == self.resumed:
-            self.tally = Tally(self.runtime, self._before)
+            self.totals = LossTotals(self.runtime, self._before)
 
     def state(self) -> Checkpoint:
         weights = {f"weights/{name}": weight for name, weight in self._weights()}
@@ -107,12 +110,12 @@ class Walk:
             for row, values in self.optimizer.state_dict()["state"].items()
             for name, value in values.items()
         }
-        return Checkpoint({"at": self.at, "tally": self.tally.facts(self.at[0] + 1)}, weights | moments)
+        return Checkpoint({"at": self.at, TOTALS: self.totals.facts(self.at[0] + 1)}, weights | moments)
 
     def restore(self, state: Checkpoint) -> None:
         epoch, place, done = state.facts["at"]
         self.at = self.resumed = epoch, place, done
-        self._before = state.facts["tally"]
+        self._before = state.facts[TOTALS]
         weights = state.under("weights")
         with torch.no_grad():
             for name, weight in self._weights():

@@ -1,9 +1,9 @@
-"""An unfinished run: what it keeps on disk while it is under way, so that it can go on after it was stopped.
+"""Resuming: a run that is stopped goes on from its last checkpoint.
 
-Its folder lies beside the result and holds one checkpoint, the newest. After a step another may be due; a signal to
-stop makes it due. The folder belongs to one job at a time, and is gone when the result is whole. Of several processes
-on one job all read it, and the first writes: it is what all of them are at. A signal ends them where they are, because
-none can end a step without the others.
+The folder of an unfinished run lies beside its result and holds the newest checkpoint. One is written after a step, at
+intervals or when a signal asks the run to stop. The folder belongs to one job at a time and is deleted when the result
+is complete. If several processes share a job, all read the checkpoint and the first one writes it. A signal then ends
+them at once, because no process can finish a step without the others.
 """
 
 from __future__ import annotations
@@ -19,45 +19,46 @@ from types import FrameType
 from typing import Any
 
 from unrank.disk import CHECKPOINT, beside, check_free, clear_checkpoints, follows, several_processes, sole_user
-from unrank.engine.checkpoint import Checkpoint, Part
-from unrank.engine.team import Team
+from unrank.engine.checkpoint import Checkpoint, Facts, Stateful
+from unrank.engine.distributed import ProcessGroup
 from unrank.errors import NotFinite, Stopped, UnrankError
+from unrank.formats import current_settings
 
 EVERY = 60.0
 """Seconds between checkpoints."""
-MOST_OF_THE_TIME = 0.05
-"""A share of a run's time: where checkpoints would take more, there are fewer."""
+LARGEST_SHARE = 0.05
+"""The largest share of a run's time that checkpoints may take."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class Unfinished:
-    """A run under way; without a folder, one that nobody keeps. Who only reads keeps nothing."""
+class ResumableRun:
+    """A run that can be resumed. Without a folder, or with `writes=False`, it writes no checkpoint."""
 
     def __init__(self, folder: Path | None = None, every: float = EVERY, writes: bool = True) -> None:
         self.folder, self._writes = folder, writes
         self._every, self._cost, self._written = every, 0.0, perf_counter()
-        self._job: dict[str, Any] = {}
-        self._parts: dict[str, Part] = {}
+        self._job: Facts = {}
+        self._parts: dict[str, Stateful] = {}
         self._stepping = self._asked = False
         self._last: Checkpoint | None = None
         self._warned = False
 
     def claim(self, job: Callable[[], Mapping[str, Any]]) -> None:
-        """Say what is to be done; a checkpoint of anything else is refused."""
+        """Declare the job, and refuse a checkpoint of another one."""
         if self.folder is None:
             return
         self._job = dict(job())
         self._last = Checkpoint.load(self.folder / CHECKPOINT)
-        if self._last is not None and (other := differences(self._last.facts["job"], self._job)):
+        if self._last is not None and (other := differences(_renamed(self._last.facts["job"]), self._job)):
             raise UnrankError(
                 f"{self.folder} holds an unfinished run that is not this one: {other}; "
                 "give what was given there, begin anew with --no-resume, or choose another --out"
             )
 
-    def follow(self, say: Callable[[str], None], team: Team, **parts: Part) -> None:
-        """Keep the state of these parts from now on; bring back what was kept of them."""
+    def follow(self, say: Callable[[str], None], processes: ProcessGroup, **parts: Stateful) -> None:
+        """Restore these parts from the last checkpoint, if there is one, and save their state from now on."""
         self._parts, self._say = parts, say
-        if not team.all_have(self._last.number if self._last else 0):
+        if not processes.all_have(self._last.number if self._last else 0):
             raise UnrankError(
                 f"the processes do not see the same checkpoint in {self.folder}: choose an --out where all can read"
             )
@@ -69,7 +70,7 @@ class Unfinished:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """A step is done whole: a signal waits for its end, and then for a checkpoint."""
+        """Run a step. A signal takes effect at its end, after a checkpoint."""
         self._stepping = True
         try:
             yield
@@ -81,13 +82,13 @@ class Unfinished:
             raise Stopped
 
     def stop(self, number: int, frame: FrameType | None) -> None:
-        """What a signal does. Outside steps the checkpoint that is there is the newest that can be had."""
+        """Handle a signal: during a step at its end, else at once."""
         if self._asked or not self._stepping:
             raise Stopped
         self._asked = True
 
     def _is_due(self) -> bool:
-        return perf_counter() - self._written >= max(self._every, self._cost / MOST_OF_THE_TIME)
+        return perf_counter() - self._written >= max(self._every, self._cost / LARGEST_SHARE)
 
     def _write(self, path: Path) -> None:
         began = perf_counter()
@@ -103,7 +104,8 @@ class Unfinished:
 
 
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """
+    """List the facts in which two jobs differ.
+
     >>> differences({"seed": 1, "method": "cocol"}, {"seed": 0, "method": "cocol"})
     'seed is 1 there and 0 here'
     """
@@ -111,30 +113,35 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} is {_shown(there.get(name))} there and {_shown(here.get(name))} here" for name in names)
 
 
+def _renamed(job: Facts) -> Facts:
+    """Return the facts of a job with the present names of its method's settings."""
+    return current_settings(str(job.get("method")), job)
+
+
 def _shown(value: Any) -> str:
-    """A hash by its beginning."""
+    """Shorten a hash to its first characters."""
     return f"{value[:8]}…" if isinstance(value, str) and len(value) == 64 else f"{value}"
 
 
 @contextmanager
-def unfinished(
+def resumable(
     out: Path, folder: Path | None = None, every: float = EVERY, resume: bool = True
-) -> Iterator[Unfinished]:
-    """A run whose result will be `out`, kept in a folder until the block has ended well or cannot go on."""
+) -> Iterator[ResumableRun]:
+    """Open a run whose result will be `out`. Its checkpoint is deleted when the block ends well or cannot go on."""
     folder = folder or beside(out)
     if follows():
-        yield Unfinished(folder if resume else None, writes=False)
+        yield ResumableRun(folder if resume else None, writes=False)
         return
     with sole_user(folder, f"another job is at work on {out}: wait for it, or stop it"):
-        folder.chmod(0o700)  # it holds what is to be forgotten
+        folder.chmod(0o700)  # a checkpoint still knows what is to be forgotten
         if not resume:
             clear_checkpoints(folder)
         for half_written in out.parent.glob(f".{out.name}.partial-*"):
             shutil.rmtree(half_written, ignore_errors=True)
-        run = Unfinished(folder, every)
+        run = ResumableRun(folder, every)
         try:
             check_free(out)
-            with nullcontext() if several_processes() else _told_by_signals(run.stop):
+            with nullcontext() if several_processes() else _on_signals(run.stop):
                 yield run
         except (Stopped, KeyboardInterrupt) as stop:
             raise Stopped(_stopped(folder)) from stop
@@ -152,8 +159,8 @@ def _stopped(folder: Path) -> str:
 
 
 @contextmanager
-def _told_by_signals(stop: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """While signals to stop are told to a run; those that a process ignores it goes on ignoring."""
+def _on_signals(stop: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Call `stop` on a signal while the block runs. A signal that the process ignores stays ignored."""
     with ExitStack() as stack:
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:

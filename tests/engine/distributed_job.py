@@ -1,4 +1,4 @@
-"""What test_team.py starts in one process and in two: train a ranker, score all lists, forget, and write it down."""
+"""A job that test_distributed.py runs in one process and in two: train, score all lists, forget, write it down."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def results(kind: str, collection: unrank.Collection, encoder: str) -> dict[str,
     after = unrank.forget(trained.ranker, collection, removal, method=method, target="70%", device="cpu").after
     mrrs = [card.mean for card in (after.forget, after.entangled, after.disjoint, after.test) if card]
     found = {
-        "processes": workspace.runtime.team.size,
+        "processes": workspace.runtime.processes.size,
         "scores": scores,
         "trained": workspace.scorer(trained.ranker)(pairs),
         "mrrs": mrrs,

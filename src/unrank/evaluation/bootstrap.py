@@ -1,0 +1,118 @@
+"""The bootstrap: how far a figure over queries would vary with other queries of the same kind.
+
+Queries are resampled many times, and alike for every ranker. So the estimates of two rankers can be subtracted or
+averaged resample by resample, and the interval of a difference is a paired one.
+
+>>> before, after = (BootstrapEstimate.of_mean(np.array(values)) for values in ([1.0, 0.5, 1.0], [0.5, 0.0, 0.5]))
+>>> (after - before).value, (after - before).low, (after - before).high
+(-0.5, -0.5, -0.5)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from unrank.collection.texts import Rows
+from unrank.evaluation.measure import Floats
+
+RESAMPLES = 1_000
+LEVEL = 0.95
+VALUES_AT_ONCE = 4_000_000
+
+
+def resampled_means(values: Floats, seed: int = 0) -> Floats:
+    """Return the mean of each resample. With one seed, arrays of the same length are resampled alike."""
+    generator = np.random.default_rng(seed)
+    at_once = max(1, VALUES_AT_ONCE // len(values))
+    means = [
+        values[generator.integers(len(values), size=(min(at_once, RESAMPLES - start), len(values)))].mean(axis=1)
+        for start in range(0, RESAMPLES, at_once)
+    ]
+    return np.concatenate(means)
+
+
+def percentiles(resampled: Floats) -> tuple[float, float]:
+    """Return the ends between which 95 % of the values lie.
+
+    >>> [round(end) for end in percentiles(np.arange(1_001.0))]
+    [25, 975]
+    """
+    low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+def interval(values: Floats, seed: int = 0) -> tuple[float, float]:
+    """Return the 95 % percentile interval of the mean.
+
+    >>> interval(np.ones(5))
+    (1.0, 1.0)
+    """
+    return percentiles(resampled_means(values, seed))
+
+
+def paired_interval(before: Floats, after: Floats) -> tuple[float, float]:
+    """Return the interval of the mean change, query by query.
+
+    >>> paired_interval(np.array([0.5, 1.0]), np.array([0.25, 0.75]))
+    (-0.25, -0.25)
+    """
+    return interval(after - before)
+
+
+@dataclass(frozen=True)
+class BootstrapEstimate:
+    """A figure over queries, and its value in each resample."""
+
+    value: float
+    resampled: Floats  # [RESAMPLES]
+    queries: int
+
+    @classmethod
+    def of_mean(cls, values: Floats, seed: int = 0) -> BootstrapEstimate:
+        """Return the mean of one value per query."""
+        return cls(float(values.mean()), resampled_means(values, seed), len(values))
+
+    @classmethod
+    def mean_of(cls, estimates: Sequence[BootstrapEstimate]) -> BootstrapEstimate:
+        """Return the mean over several rankers."""
+        value = float(np.mean([estimate.value for estimate in estimates]))
+        return cls(value, np.mean([estimate.resampled for estimate in estimates], axis=0), estimates[0].queries)
+
+    def __sub__(self, other: BootstrapEstimate) -> BootstrapEstimate:
+        queries = min(self.queries, other.queries)
+        return BootstrapEstimate(self.value - other.value, self.resampled - other.resampled, queries)
+
+    @cached_property
+    def interval(self) -> tuple[float, float]:
+        return percentiles(self.resampled)
+
+    @property
+    def low(self) -> float:
+        return self.interval[0]
+
+    @property
+    def high(self) -> float:
+        return self.interval[1]
+
+    def to_json(self) -> dict[str, float | int]:
+        return {"figure": self.value, "low": self.low, "high": self.high, "queries": self.queries}
+
+
+def resamples(owner: Rows, seed: int = 0) -> Iterator[Rows]:
+    """Yield the places of each resample of owners. An owner is drawn with all of its places.
+
+    >>> all(list(places).count(0) == list(places).count(1) for places in resamples(np.array([7, 7, 9])))
+    True
+    """
+    generator = np.random.default_rng(seed)
+    order = np.argsort(owner, kind="stable")
+    _, starts, counts = np.unique(owner[order], return_index=True, return_counts=True)
+    for _ in range(RESAMPLES):
+        drawn = generator.integers(len(starts), size=len(starts))
+        size = counts[drawn]
+        within = np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)
+        yield order[np.repeat(starts[drawn], size) + within]
