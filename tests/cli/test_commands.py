@@ -71,7 +71,7 @@ def test_the_whole_walk(done: Callable[..., str], beir: Path, encoder: Path, tmp
     assert f"written to {collection}" in said
     counts = json.loads(done("inspect", collection, "--json"))
     assert (counts["queries"], counts["test_queries"], counts["pairs"]) == (24, 6, 54)
-    assert "for example, query query0" in done("inspect", collection)
+    assert "for example, to the query query0" in done("inspect", collection)
 
     first = json.loads((beir / "corpus.jsonl").read_text().splitlines()[0])
     assert first["_id"] in done("find", collection, first["text"], "--documents")
@@ -105,6 +105,19 @@ def test_the_whole_walk(done: Callable[..., str], beir: Path, encoder: Path, tmp
     assert record["after"] == after
     assert after["forget"]["mrr"] < before["forget"]["mrr"]
     assert record["reached"] is True
+
+
+def test_quiet_commands_print_results_only(done: Callable[..., str], beir: Path, tmp_path: Path) -> None:
+    collection, removal = tmp_path / "collection", tmp_path / "removal.json"
+    assert done("import", f"beir:{beir}", "--out", collection, "--candidates", 10, "--quiet") == ""
+    split = ("split", collection, "--remove", "queries", "--share", 0.2, "--out", removal)
+    assert done(*split, "--quiet") == ""
+    assert "for example" not in done("inspect", collection, "--quiet")
+    assert "training queries" in done("inspect", collection, "--quiet")
+    assert done("inspect", collection, "--quiet", "--json") == done("inspect", collection, "--json")
+    found = done("find", collection, "alpha beta", "--quiet")
+    assert "documents:" not in found
+    assert done("list", "sources", "--quiet").split() == ["beir", "trec", "triples", "irds", "pydocs"]
 
 
 def test_inspect_json_is_stable(done: Callable[..., str], collection: Path, removal: Path) -> None:

@@ -9,6 +9,7 @@ from time import perf_counter
 
 import pytest
 
+import unrank
 from unrank.cli.main import app, run
 
 SLOW = ("torch", "transformers", "sentence_transformers", "accelerate", "pyarrow", "bm25s", "numpy")
@@ -49,6 +50,16 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str], command: str
     assert said.err == ""
     assert f"Usage: unrank {command}" in said.out
     assert "--help" in said.out
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr() == (f"unrank {unrank.__version__}\n", "")
+
+
+def test_the_public_names_are_listed() -> None:
+    assert set(unrank.__all__) <= set(dir(unrank))
+    assert "__version__" in dir(unrank)
 
 
 def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,4 +58,4 @@ def test_errors(poisoned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_every_file_is_verified(poisoned: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["inspect", str(poisoned), "--verify"]) == 0
-    assert "every file is as it was written" in capsys.readouterr().out
+    assert "all files are unchanged" in capsys.readouterr().out

@@ -46,7 +46,7 @@ def test_the_demo_runs_through(
     assert run(["demo", "--out", f"{tmp_path / 'out'}", "--quiet"]) in (0, 3)
     said = capsys.readouterr().out
     assert said.count("query: ") == 2
-    assert said.count("before: the first forgotten document stands at place") == 2
+    assert said.count("before: the first forgotten document is at rank") == 2
     assert "The ranker" in said and "It kept" in said
     assert (tmp_path / "out" / "ranker" / "unrank.json").is_file()
     assert (tmp_path / "out" / "removal.json").is_file()

@@ -7,34 +7,44 @@ from typing import Annotated
 
 import typer
 
-from unrank.cli.option import AsJson, CollectionFolder, Out, RemovalFile, Seed, Side
+from unrank.cli.option import AsJson, CollectionFolder, Out, Quiet, RemovalFile, Seed, Side
 from unrank.cli.show import say, say_json, show_counts, show_partition
-from unrank.errors import LONGEST_LINE, one_line
+from unrank.errors import LONGEST_LINE, count, one_line
 
 KEEP = (
-    "Keep only queries-with-several-documents, to forget documents among them, or queries-sharing-documents, to forget "
-    "queries; twice: both."
+    "Keep only some training queries: queries-with-several-documents (for removing documents) or "
+    "queries-sharing-documents (for removing queries). Give it twice to keep both kinds."
 )
-TRAIN_QUERIES = "Keep only so many training queries; with --keep those first, and ordinary ones to fill up."
+TRAIN_QUERIES = "Keep only this many training queries, sampled; those of --keep first."
 
 
 def import_(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="beir:PATH, trec:PATH, triples:PATH, irds:ID or pydocs.")
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="beir:PATH, trec:PATH, triples:PATH, irds:ID or pydocs; see 'unrank list sources'."
+        ),
     ],
     out: Out,
-    candidates: Annotated[int, typer.Option(help="Negatives in each query's list; 0 makes none.")] = 100,
-    test_split: Annotated[str | None, typer.Option(help="The split to test on; by default 'test'.")] = None,
-    test_share: Annotated[float | None, typer.Option(help="Or: the share of the queries to test on.")] = None,
-    min_grade: Annotated[int, typer.Option(help="The least grade that is relevant in training.")] = 1,
-    test_min_grade: Annotated[int, typer.Option(help="The least grade that is relevant in testing.")] = 1,
-    relevant: Annotated[int, typer.Option(help="Relevant documents in a training list, at most.")] = 25,
+    candidates: Annotated[int, typer.Option(help="Negatives in each query's list; 0 for none.")] = 100,
+    test_split: Annotated[
+        str | None, typer.Option(help="The split to test on; by default 'test', if there is one.")
+    ] = None,
+    test_share: Annotated[
+        float | None, typer.Option(help="The share of the queries to test on, instead of a split.")
+    ] = None,
+    min_grade: Annotated[int, typer.Option(help="The lowest grade that counts as relevant in training.")] = 1,
+    test_min_grade: Annotated[int, typer.Option(help="The lowest grade that counts as relevant in testing.")] = 1,
+    relevant: Annotated[
+        int, typer.Option(help="Maximal number of relevant documents in a training query's list.")
+    ] = 25,
     train_queries: Annotated[int | None, typer.Option(help=TRAIN_QUERIES)] = None,
-    test_queries: Annotated[int | None, typer.Option(help="Keep only so many test queries.")] = None,
+    test_queries: Annotated[int | None, typer.Option(help="Keep only this many test queries, sampled.")] = None,
     keep: Annotated[list[str] | None, typer.Option(metavar="CONSTRUCTION", help=KEEP)] = None,
     seed: Seed = 0,
+    quiet: Quiet = False,
 ) -> None:
-    """Read a collection from where it is and write it as a folder."""
+    """Read a collection from a source and write it as a folder."""
     from unrank.collection.build import import_collection
     from unrank.collection.inspect import describe
     from unrank.collection.selection import ImportOptions
@@ -52,19 +62,21 @@ def import_(
         tuple(keep or ()),
     )
     collection = import_collection(source, out, options)
-    show_counts(describe(collection))
-    say(f"written to {out}")
+    if not quiet:
+        show_counts(describe(collection))
+        say(f"written to {out}")
 
 
 def inspect(
     collection: CollectionFolder,
     removal: RemovalFile = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Check every file against the hash it was written with.")
+        bool, typer.Option("--verify", help="Compare every file with the hash that was recorded at its import.")
     ] = False,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Counts, entanglement, an example; with a removal, what it would touch."""
+    """Print counts of a collection and an example; with a removal, the pairs that it affects."""
     from unrank.collection.collection import open_collection
     from unrank.collection.inspect import dataset_table, describe, describe_removal
     from unrank.collection.partition import make_partition
@@ -79,27 +91,32 @@ def inspect(
         return
     show_counts(counts)
     for removal_kind, rows in table.items():
-        say(f"\nfor {removal_kind.replace('_', ' ')}, as the paper's table counts")
+        say(f"\nfor {removal_kind.replace('_', ' ')}, counted as in the paper's table")
         show_counts(rows)
-    query, document = opened.pairs[0]
-    say(f"\nfor example, query {_shown(opened.queries.id(query))}: {_shown(opened.queries.text(query), 200)}")
-    say(f"finds document {_shown(opened.documents.id(document))}: {_shown(opened.documents.text(document), 300)}")
+    if not quiet:
+        query, document = opened.pairs[0]
+        say(
+            f"\nfor example, to the query {_shown(opened.queries.id(query))}: {_shown(opened.queries.text(query), 200)}"
+        )
+        say(f"the document {_shown(opened.documents.id(document))} is relevant:")
+        say(_shown(opened.documents.text(document), 300))
     if verify:
-        say("every file is as it was written")
+        say("all files are unchanged")
     if partition is not None:
         show_partition(partition)
 
 
 def find(
     collection: CollectionFolder,
-    words: Annotated[str, typer.Argument(help="What the text says.")],
-    queries: Annotated[bool, typer.Option("--queries", help="Look in queries only.")] = False,
-    documents: Annotated[bool, typer.Option("--documents", help="Look in documents only.")] = False,
-    exact: Annotated[bool, typer.Option("--exact", help="The words as they stand, in any case of letters.")] = False,
-    most: Annotated[int, typer.Option(help="How many to show of each.", min=1)] = 10,
+    words: Annotated[str, typer.Argument(metavar="WORDS", help="Words of the text.")],
+    queries: Annotated[bool, typer.Option("--queries", help="Search the queries only.")] = False,
+    documents: Annotated[bool, typer.Option("--documents", help="Search the documents only.")] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="Find the words as one string, in any letter case.")] = False,
+    most: Annotated[int, typer.Option(help="Maximal number of results of each kind.", min=1)] = 10,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """The ids behind a text: where an erasure request begins."""
+    """Find the ids of queries and documents by words of their texts."""
     from unrank.collection.bm25 import find_texts
     from unrank.collection.collection import open_collection
 
@@ -111,13 +128,14 @@ def find(
         say_json({name: [vars(hit) for hit in hits] for name, hits in found.items()})
         return
     for name, hits in found.items():
-        say(f"{name}: {len(hits) or 'none'}")
+        if not quiet:
+            say(f"{name}: {len(hits) or 'none'}")
         for hit in hits:
             say(f"  {_shown(hit.id)}\t{_shown(hit.text, 160)}")
 
 
 def _shown(text: str, most: int = LONGEST_LINE) -> str:
-    """An id, or the beginning of a text, in one line."""
+    """Return an id, or the beginning of a text, in one line."""
     return one_line(text[:most], LONGEST_LINE)
 
 
@@ -127,8 +145,9 @@ def split(
     share: Annotated[float, typer.Option(help="The share of the relevant training pairs to remove.")],
     out: Annotated[Path, typer.Option("--out", help="The removal.json to write; it must not exist.")],
     seed: Seed = 0,
+    quiet: Quiet = False,
 ) -> None:
-    """Draw queries or documents that hold a share of the training pairs, and write them as a removal."""
+    """Sample queries or documents that hold a share of the training pairs, and write them as a removal."""
     from unrank.collection.collection import open_collection
     from unrank.collection.partition import make_partition
     from unrank.collection.removal import Removal
@@ -136,5 +155,7 @@ def split(
     opened = open_collection(collection)
     removal = Removal.sample(opened, remove.value, share, seed)
     removal.save(out)
-    say(f"{len(removal.queries or removal.documents):,} {remove.value} written to {out}")
-    show_partition(make_partition(opened, removal))
+    if not quiet:
+        number, noun = len(removal.queries or removal.documents), {"queries": "query", "documents": "document"}
+        say(f"{count(number, noun[remove.value])} written to {out}")
+        show_partition(make_partition(opened, removal))

@@ -1,4 +1,4 @@
-"""The command `demo`: the main job, told as it goes."""
+"""The command `demo`: forgetting, step by step."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 
 def demo(
     out: Annotated[
-        Path | None, typer.Option("--out", help="Where to write; by default a new temporary folder.")
+        Path | None, typer.Option("--out", help="The folder to write; by default a new temporary one.")
     ] = None,
     device: DeviceOption = DeviceName.auto,
     quiet: Quiet = False,
 ) -> None:
-    """Forget a part of Python's own documentation, in minutes, with nothing to download."""
+    """Forget a part of Python's documentation, in minutes; nothing to download."""
     if out is not None:
         check_free(out)
-    say("Reading the documentation that comes with this Python, and the encoder all-MiniLM-L6-v2 ...")
+    if not quiet:
+        say("Reading the documentation that comes with this Python, and the encoder all-MiniLM-L6-v2 ...")
     from unrank.cli.progress import progress
     from unrank.collection.build import import_collection
     from unrank.collection.partition import make_partition
@@ -47,13 +48,14 @@ def demo(
     removal = demo_removal(collection)
     removal.save(folder / "removal.json")
     partition = make_partition(collection, removal)
-    say(f"{collection}\n")
-    say(
-        f"argparse superseded optparse: all of it must go, and all of {WHOLE[1]}, and some of {PARTLY}: "
-        f"{len(removal.documents) / len(collection.documents):.0%} of the documents."
-    )
-    show_partition(partition)
-    say(f"Forgetting, until the forget MRR is {TARGET} of what it was ...")
+    if not quiet:
+        say(f"{collection}\n")
+        say(
+            f"argparse superseded optparse, so all of optparse is to be forgotten, all of {WHOLE[1]}, and a part of "
+            f"{PARTLY}: {len(removal.documents) / len(collection.documents):.0%} of the documents."
+        )
+        show_partition(partition)
+        say(f"Forgetting, until the forget MRR is {TARGET} of its value before ...")
     with progress(quiet) as listener:
         result = forget(
             original,
@@ -77,32 +79,31 @@ def demo(
 
 
 def tell(result: Forgotten) -> None:
-    """In plain words what came of it."""
+    """Print the outcome in words."""
     assert result.before.forget is not None and result.after.forget is not None
     before, after, epoch = result.before.forget.mean, result.after.forget.mean, result.record.learning_epoch
-    done = "forgot what it was told to" if result.reached else "did not forget enough"
-    kept = ", ".join(f"{share:.3f} of {name}" for name, share in result.kept.items())
-    say(
-        f"\nThe ranker {done}: its MRR there fell from {before:.3f} to {after:.3f}; the target was {result.target:.3f}."
-    )
-    say(f"It kept {kept}.")
+    done = "forgot what was removed" if result.reached else "did not forget enough"
+    kept = ", ".join(f"{name} {share:.3f}" for name, share in result.kept.items())
+    say(f"\nThe ranker {done}: its forget MRR went from {before:.3f} to {after:.3f} (target {result.target:.3f}).")
+    say(f"Share of the MRR kept: {kept}.")
     say(
         f"That took {duration(result.record.seconds)}; "
-        f"one epoch of training would take {duration(epoch['seconds'])} ({epoch['how']})."
+        f"one epoch of training takes {duration(epoch['seconds'])} ({epoch['how']})."
     )
 
 
 def show_example(example: Example) -> None:
+    """Print the first documents of a query before and after."""
     say(f"\nquery: {example.query}")
     for when, lines, place in (
         ("before", example.before, example.place_before),
         ("after", example.after, example.place_after),
     ):
-        say(f"  {when}: the first forgotten document stands at place {place}")
+        say(f"  {when}: the first forgotten document is at rank {place}")
         for number, line in enumerate(lines, 1):
             say(f"    {number}. {_mark(line)}")
 
 
 def _mark(line: Line) -> str:
     text = line.text if len(line.text) <= 90 else f"{line.text[:89]}…"
-    return f"{text}  [to be forgotten]" if line.forgotten else text
+    return f"{text}  [removed]" if line.forgotten else text

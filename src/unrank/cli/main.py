@@ -1,4 +1,4 @@
-"""`unrank`: one command a job. A mistake of the user's is one line on standard error and exit 2."""
+"""The command `unrank`, and `unrank list`. A mistake of the user is one line on standard error and exit status 2."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import fields
+from enum import StrEnum
+from typing import Annotated, Any
 
 import typer
 
-from unrank.cli import audit, bench, collection, demo, desk, filter, forget, names, ranker, report
+import unrank
+from unrank.cli import audit, bench, collection, demo, desk, filter, forget, ranker, report
+from unrank.cli.option import Quiet
+from unrank.cli.show import say
 from unrank.disk import follows
 from unrank.errors import LONGEST_LINE, Stopped, UnrankError, one_line, told
 
-# What the command line raises at a wrong word; typer names only its children.
+# The error for a wrong option or argument; typer exports only its subclasses.
 MISUSE: type[Any] = typer.BadParameter.__mro__[2]
 STOPPED = 130
 
@@ -24,6 +29,61 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        say(f"unrank {unrank.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Read the options that come before a command."""
+
+
+class Listed(StrEnum):
+    """The things that `unrank list` names."""
+
+    methods = "methods"
+    rankers = "rankers"
+    sources = "sources"
+
+
+def list_(
+    what: Annotated[Listed, typer.Argument(metavar="WHAT", help="methods, rankers or sources.")], quiet: Quiet = False
+) -> None:
+    """List the methods and their settings, the rankers, or the sources; with --quiet their names alone."""
+    from unrank.collection.sources import SOURCES
+    from unrank.methods import METHODS
+    from unrank.rankers import RANKERS
+
+    names = {Listed.methods: [*METHODS], Listed.rankers: [*RANKERS], Listed.sources: [*SOURCES]}
+    if quiet:
+        say("\n".join(names[what]))
+    elif what is Listed.sources:
+        for name, source in SOURCES.items():
+            say(f"{name + (':' if source.takes_location else ''):<16}{source.summary}")
+    elif what is Listed.rankers:
+        for name, ranker in RANKERS.items():
+            say(f"{name:<16}{ranker.summary}{_also(ranker.alias)}")
+            for method, recipe in ranker.recipes.items():
+                say(f"    {method}: {', '.join(f'{name}={value}' for name, value in recipe.items())}")
+    else:
+        for name, entry in METHODS.items():
+            say(f"{name:<16}{entry.summary}{_also(entry.alias)}")
+            for setting in fields(entry.method):
+                say(f"    --set {setting.name}={setting.default}")
+
+
+def _also(alias: str) -> str:
+    return f" (also: {alias})" if alias else ""
+
+
 app.command("demo")(demo.demo)
 app.command("import")(collection.import_)
 app.command("inspect")(collection.inspect)
@@ -37,21 +97,22 @@ app.command("report")(report.report)
 app.command("audit")(audit.audit)
 app.add_typer(desk.app, name="desk")
 app.command("filter")(filter.filter_)
-app.command("list")(names.list_)
+app.command("list")(list_)
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends us leaves nothing half written either
+    """Run the command of this process, and exit with its status."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that SIGTERM leaves nothing half written either
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command; the exit status."""
+    """Run one command, and return its exit status."""
     if follows():
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - until the process ends
     try:
         status = app(args=list(arguments) or ["--help"], prog_name="unrank", standalone_mode=False)
-        if status == STOPPED:  # what typer makes of an interruption
+        if status == STOPPED:  # typer returns it after an interruption
             raise KeyboardInterrupt
         return status if isinstance(status, int) else 0
     except Stopped as stop:
@@ -66,6 +127,6 @@ def run(arguments: Sequence[str]) -> int:
 
 def _fail(message: str, status: int) -> int:
     if follows() and status == 2:
-        return status  # the first process says the same
+        return status  # the first process prints the same line
     print(f"unrank: {one_line(message, LONGEST_LINE)}", file=sys.stderr)
     return status

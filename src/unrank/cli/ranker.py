@@ -31,14 +31,14 @@ from unrank.cli.show import duration, say, say_json, show_scorecard
 from unrank.disk import check_result
 
 BASE = (
-    "What to start from: an encoder's folder or hub id, by default all-MiniLM-L6-v2; for duet and match-pyramid a file "
-    "of word vectors in GloVe's format or 'random', by default GloVe 6B."
+    "The model to start from: an encoder's folder or hub id, by default all-MiniLM-L6-v2; for duet and match-pyramid a "
+    "file of word vectors in GloVe's format or 'random', by default GloVe 6B."
 )
 
 
 def train(
     collection: CollectionFolder,
-    ranker: Annotated[str, typer.Option("--ranker", help="What to train; 'unrank list rankers' names them.")],
+    ranker: Annotated[str, typer.Option("--ranker", help="The kind of ranker to train; see 'unrank list rankers'.")],
     out: Out,
     base: Annotated[str | None, typer.Option(help=BASE)] = None,
     removal: RemovalFile = None,
@@ -51,7 +51,7 @@ def train(
     same_bits: Deterministic = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a ranker; with a removal, on what is kept alone."""
+    """Train a ranker on a collection; with a removal, on the kept pairs only."""
     from unrank.collection.collection import open_collection
     from unrank.collection.removal import Removal
     from unrank.rankers import ranker_kind
@@ -98,7 +98,7 @@ def evaluate(
     device: DeviceOption = DeviceName.auto,
     quiet: Quiet = False,
 ) -> None:
-    """Measure a ranker (or bm25, to compare with) on the forget, entangled, disjoint and test pairs."""
+    """Measure a ranker, or the baseline bm25, on the forget, entangled, disjoint and test pairs."""
     from unrank.collection.collection import open_collection
     from unrank.collection.removal import Removal
 
