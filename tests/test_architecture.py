@@ -17,7 +17,7 @@ HOUSE = Path(unrank.__file__).parent
 
 FLOORS = [
     {"errors"},
-    {"disk", "formats"},
+    {"disk", "formats", "plugins"},
     {"record"},
     {"collection"},
     {"rankers"},

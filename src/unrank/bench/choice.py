@@ -15,7 +15,7 @@ from unrank.formats import current_settings
 from unrank.methods import make_method, read_settings
 from unrank.methods.base import Method
 from unrank.methods.retrain import Retrain
-from unrank.rankers import RANKERS
+from unrank.rankers import ranker_class
 from unrank.rankers.layers import Layers, read_layers
 
 
@@ -38,7 +38,7 @@ def read_choice(text: str, ranker: str, training: Retrain, epochs: int | None) -
     named, freeze = given.pop("train_layers", None), cast(Freeze | None, given.pop("freeze", None))
     layers = read_layers(named) if named is not None else None
     method = make_method(name, given, ranker, preset or None)
-    check_freeze(freeze, RANKERS[ranker].ranker, method)
+    check_freeze(freeze, ranker_class(ranker), method)
     told = {key: getattr(method, key) for key in current_settings(method.name, given)} | {
         "train_layers": layers,
         "freeze": freeze,

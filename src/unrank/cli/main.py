@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from enum import StrEnum
 from typing import Annotated, Any
@@ -18,6 +18,7 @@ from unrank.cli.option import Quiet
 from unrank.cli.show import say
 from unrank.disk import follows
 from unrank.errors import LONGEST_LINE, Stopped, UnrankError, one_line, told
+from unrank.plugins import Catalogue, Known
 
 # The error for a wrong option or argument; typer exports only its subclasses.
 MISUSE: type[Any] = typer.BadParameter.__mro__[2]
@@ -58,30 +59,42 @@ def list_(
     what: Annotated[Listed, typer.Argument(metavar="WHAT", help="methods, rankers or sources.")], quiet: Quiet = False
 ) -> None:
     """List the methods and their settings, the rankers, or the sources; with --quiet their names alone."""
-    from unrank.collection.sources import SOURCES
-    from unrank.methods import METHODS
-    from unrank.rankers import RANKERS
+    from unrank.collection.sources import CATALOGUE as SOURCES
+    from unrank.methods import CATALOGUE as METHODS
+    from unrank.rankers import CATALOGUE as RANKERS
 
-    names = {Listed.methods: [*METHODS], Listed.rankers: [*RANKERS], Listed.sources: [*SOURCES]}
+    names = {Listed.methods: METHODS.names, Listed.rankers: RANKERS.names, Listed.sources: SOURCES.names}
     if quiet:
-        say("\n".join(names[what]))
+        say("\n".join(names[what]()))
     elif what is Listed.sources:
-        for name, source in SOURCES.items():
-            say(f"{name + (':' if source.takes_location else ''):<16}{source.summary}")
+        for name, source in _entries(SOURCES):
+            say(f"{name + (':' if source.takes_location else ''):<16}{source.summary}{_origin(SOURCES, name)}")
     elif what is Listed.rankers:
-        for name, ranker in RANKERS.items():
-            say(f"{name:<16}{ranker.summary}{_also(ranker.alias)}")
+        for name, ranker in _entries(RANKERS):
+            say(f"{name:<16}{ranker.summary}{_origin(RANKERS, name, ranker.alias)}")
             for method, recipe in ranker.recipes.items():
                 say(f"    {method}: {', '.join(f'{name}={value}' for name, value in recipe.items())}")
     else:
-        for name, entry in METHODS.items():
-            say(f"{name:<16}{entry.summary}{_also(entry.alias)}")
+        for name, entry in _entries(METHODS):
+            say(f"{name:<16}{entry.summary}{_origin(METHODS, name, entry.alias)}")
             for setting in fields(entry.method):
                 say(f"    --set {setting.name}={setting.default}")
 
 
-def _also(alias: str) -> str:
-    return f" (also: {alias})" if alias else ""
+def _entries(catalogue: Catalogue[Known]) -> Iterator[tuple[str, Known]]:
+    """Yield all names with their entries. For one that cannot be used, print the reason instead."""
+    for name in catalogue.names():
+        try:
+            yield catalogue.find(name)
+        except UnrankError as error:
+            say(f"{name:<16}{error}")
+
+
+def _origin(catalogue: Catalogue[Known], name: str, alias: str = "") -> str:
+    """Return the other name of an entry, and the package that it comes from."""
+    package = catalogue.package_of(name)
+    also = f" (also: {alias})" if alias else ""
+    return also + (f" (from the package {package})" if package else "")
 
 
 app.command("demo")(demo.demo)

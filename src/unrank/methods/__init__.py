@@ -1,4 +1,4 @@
-"""How it forgets: one file a method; `METHODS` names them."""
+"""The methods of unlearning, one file each. `METHODS` names unrank's own, `CATALOGUE` those of other packages too."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import hashlib
 import importlib
 import inspect
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from unrank.errors import UnknownName, UnrankError
 from unrank.formats import current_settings
-from unrank.rankers import RANKERS
+from unrank.plugins import Catalogue, summary_of
+from unrank.rankers import CATALOGUE as RANKERS
 
 if TYPE_CHECKING:
     from unrank.methods.base import Method
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MethodEntry:
-    """Where a method's class lives; it is imported when it is first used, and torch with it."""
+    """A method's class, imported with torch when it is first used, and the line that `unrank list methods` prints."""
 
     module: str
     name: str
@@ -30,7 +31,7 @@ class MethodEntry:
 
     @classmethod
     def of(cls, method: type[Method], summary: str, alias: str = "") -> MethodEntry:
-        """The entry of a class that is there already: a method of one's own."""
+        """Return the entry of a class that is imported already."""
         return cls(method.__module__, method.__name__, summary, alias, method)
 
     @property
@@ -51,8 +52,24 @@ METHODS: dict[str, MethodEntry] = {
 }
 
 
+def _adopt(name: str, found: Any) -> MethodEntry:
+    """Return the entry of a method of another package: a class, or an entry that the package made."""
+    from unrank.methods.base import Method
+
+    if isinstance(found, type) and issubclass(found, Method):
+        found = MethodEntry.of(found, summary_of(found))
+    if not isinstance(found, MethodEntry):
+        raise UnrankError("its entry point names neither a Method class nor a MethodEntry")
+    if found.method.name != name:
+        raise UnrankError(f"its entry point says {name!r} and its class {found.method.name!r}")
+    return replace(found, alias="")
+
+
+CATALOGUE = Catalogue("method", METHODS, _adopt)
+
+
 def read_settings(given: Iterable[str]) -> dict[str, str]:
-    """Settings as users write them.
+    """Read settings as users write them.
 
     >>> read_settings(["epochs=3", "learning-rate = 1e-5"])
     {'epochs': '3', 'learning_rate': '1e-5'}
@@ -72,23 +89,22 @@ def read_settings(given: Iterable[str]) -> dict[str, str]:
 def make_method(
     name: str, settings: Mapping[str, str] | None = None, ranker: str | None = None, preset: str | None = None
 ) -> Method:
-    """The method that a user's word means, with settings given as text.
+    """Make the method that a user's word means, with settings given as text.
 
-    Where none is given, those that suit the ranker count, and then the preset's.
+    Other settings are those that suit the ranker, then those of the preset, then the method's own.
 
     >>> make_method("cocol", {"scale": "paper", "epochs": "3"}).epochs
     3
     >>> make_method("retrain", ranker="duet").learning_rate
     0.0005
     """
-    for known, entry in METHODS.items():
-        if name and name.lower() in (known, entry.alias):
-            kinds = settings_of(entry.method)
-            named = current_settings(known, settings or {})
-            given = {key: _parsed(known, kinds, key, value) for key, value in named.items()}
-            recipe = RANKERS[ranker].recipes.get(known, {}) if ranker in RANKERS else {}
-            return entry.method(**{**_preset(entry.method, preset), **recipe, **given})
-    raise UnknownName("method", name, METHODS)
+    known, entry = CATALOGUE.find(name)
+    kinds = settings_of(entry.method)
+    named = current_settings(known, settings or {})
+    given = {key: _parsed(known, kinds, key, value) for key, value in named.items()}
+    suited = RANKERS.get(ranker)
+    recipe = suited.recipes.get(known, {}) if suited is not None else {}
+    return entry.method(**{**_preset(entry.method, preset), **recipe, **given})
 
 
 def _preset(method: type[Method], name: str | None) -> Mapping[str, Any]:
@@ -102,7 +118,7 @@ def _preset(method: type[Method], name: str | None) -> Mapping[str, Any]:
 
 
 def settings_of(method: type[Method]) -> dict[str, Any]:
-    """The type of each setting of a method."""
+    """Return the type of each setting of a method."""
     kinds = get_type_hints(method)
     return {field.name: kinds[field.name] for field in fields(method)}
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from unrank.disk import exists, read_json
-from unrank.errors import BadFile, UnknownName
+from unrank.errors import BadFile, UnrankError
+from unrank.plugins import Catalogue, summary_of
 
 if TYPE_CHECKING:
     from unrank.rankers.base import Ranker
@@ -28,9 +30,15 @@ class RankerEntry:
     own: type[Ranker] | None = None
 
     @classmethod
-    def of(cls, ranker: type[Ranker], summary: str, alias: str = "") -> RankerEntry:
-        """The entry of a class that is there already: a ranker of one's own."""
-        return cls(ranker.__module__, ranker.__name__, summary, alias, own=ranker)
+    def of(
+        cls,
+        ranker: type[Ranker],
+        summary: str,
+        alias: str = "",
+        recipes: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    ) -> RankerEntry:
+        """Return the entry of a class that is imported already."""
+        return cls(ranker.__module__, ranker.__name__, summary, alias, recipes, own=ranker)
 
     @property
     def ranker(self) -> type[Ranker]:
@@ -95,28 +103,47 @@ MODEL_TYPES = {
 """What sentence-transformers and PyLate (the last) write, and which ranker it is."""
 
 
+def _adopt(name: str, found: Any) -> RankerEntry:
+    """Return the entry of a ranker of another package: a class, or an entry that the package made."""
+    from unrank.rankers.base import Ranker
+
+    if isinstance(found, type) and issubclass(found, Ranker):
+        found = RankerEntry.of(found, summary_of(found))
+    if not isinstance(found, RankerEntry):
+        raise UnrankError("its entry point names neither a Ranker class nor a RankerEntry")
+    if found.ranker.kind != name:
+        raise UnrankError(f"its entry point says {name!r} and its class {found.ranker.kind!r}")
+    return replace(found, alias="")
+
+
+CATALOGUE = Catalogue("ranker", RANKERS, _adopt)
+"""All rankers that can be named: unrank's own, and those of installed packages."""
+
+
 def ranker_kind(name: str) -> str:
-    """The ranker that a user's word means."""
-    for kind, entry in RANKERS.items():
-        if name and name.lower() in (kind, entry.alias):
-            return kind
-    raise UnknownName("ranker", name, RANKERS)
+    """Return the kind of ranker that a user's word means."""
+    return CATALOGUE.find(name)[0]
+
+
+def ranker_class(kind: str) -> type[Ranker]:
+    """Return the class of a kind of ranker."""
+    return CATALOGUE.find(kind)[1].ranker
 
 
 def create_ranker(kind: str, base: str | None, seed: int) -> Ranker:
     """A fresh ranker on a pretrained encoder or word vectors; what is new in it is drawn by seed."""
     import torch
 
-    entry = RANKERS[ranker_kind(kind)]
+    made = ranker_class(kind)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return entry.ranker.create(base)
+        return made.create(base)
 
 
 def public_name(kind: str, base: str | None) -> str:
     """What a record may say of a base: its name, or the last name of a file or folder, never where it lies."""
     if base is None:
-        return RANKERS[ranker_kind(kind)].ranker.default_base
+        return ranker_class(kind).default_base
     return Path(base).resolve().name if exists(Path(base)) else base
 
 
@@ -128,7 +155,7 @@ def load_ranker(name: str | Path) -> Ranker:
 
     folder = find_model(str(name))
     kind = detect_kind(folder)
-    entry = RANKERS[kind]
+    entry = CATALOGUE.find(kind)[1]
     check_weights(folder, with_vocabulary=entry.own is None)
     check_unchanged(folder)
     with loading(folder, f"a {kind}"):

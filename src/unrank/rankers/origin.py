@@ -7,19 +7,19 @@ from pathlib import Path
 
 from unrank.disk import sha256
 from unrank.errors import BadFile
-from unrank.rankers import RANKERS
+from unrank.rankers import ranker_class
 from unrank.rankers.encoder import DEFAULT_ENCODER, NOT_PICKLED, find_encoder
 from unrank.rankers.word_file import DEFAULT_WORDS, vector_files
 
 
 def reads_words(kind: str) -> bool:
     """Whether a ranker starts from word vectors, and not from an encoder."""
-    return RANKERS[kind].ranker.default_base == DEFAULT_WORDS
+    return ranker_class(kind).default_base == DEFAULT_WORDS
 
 
 def base_hash(kind: str, base: str | None) -> str:
     """One hash of all the files of a base; of its name alone where it has none."""
-    default = RANKERS[kind].ranker.default_base
+    default = ranker_class(kind).default_base
     files: list[Path] = []
     if reads_words(kind):
         files = vector_files(base)

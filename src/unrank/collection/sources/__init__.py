@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from types import FunctionType
+from typing import Any, cast
 
 from unrank.collection.sources.source import Raw
 from unrank.disk import exists
-from unrank.errors import UnknownName, UnrankError
+from unrank.errors import UnrankError
+from unrank.plugins import Catalogue, summary_of
 
 Reader = Callable[[str, str | None], Raw]
 
@@ -23,6 +25,7 @@ class Source:
     reader: str
     summary: str
     takes_location: bool = True
+    alias: str = ""
 
     def read(self, location: str, test_split: str | None) -> Raw:
         """Open a location for reading; `test_split` is the split to test on, if one is named."""
@@ -45,20 +48,32 @@ SOURCES: dict[str, Source] = {
 }
 
 
+def _adopt(name: str, found: Any) -> Source:
+    """Return the entry of a source of another package: a reader, or an entry that the package made."""
+    if isinstance(found, FunctionType):
+        found = Source(found.__module__, found.__name__, summary_of(found))
+    if not isinstance(found, Source):
+        raise UnrankError("its entry point names neither a function that reads nor a Source")
+    return replace(found, alias="")
+
+
+CATALOGUE = Catalogue("source", SOURCES, _adopt)
+"""All sources that can be named: unrank's own, and those of installed packages."""
+
+
 def read_source(source: str, test_split: str | None = None) -> Raw:
     """Open `kind:location` for reading."""
     kind, location = parse_source(source)
-    return SOURCES[kind].read(location, test_split)
+    return CATALOGUE.find(kind)[1].read(location, test_split)
 
 
 def parse_source(source: str) -> tuple[str, str]:
     """Return the kind and the location of a source, or raise an error that says what is wrong with them."""
     kind, _, location = source.partition(":")
-    if kind not in SOURCES:
-        if exists(Path(source)):
-            raise UnrankError(_suggestion(Path(source)))
-        raise UnknownName("source", kind, SOURCES)
-    if SOURCES[kind].takes_location and not location:
+    if kind not in CATALOGUE.names() and exists(Path(source)):
+        raise UnrankError(_suggestion(Path(source)))
+    kind, entry = CATALOGUE.find(kind)
+    if entry.takes_location and not location:
         raise UnrankError(f"the source {kind!r} needs a location, such as {kind}:PATH")
     return kind, location
 
