@@ -34,12 +34,12 @@ def write_beir(folder: Path, train: Sequence[Pair], test: Sequence[Pair] = (), d
     return folder
 
 
-def some_pairs() -> tuple[list[Pair], list[Pair]]:
+def some_pairs(queries: int = 18, tests: int = 6) -> tuple[list[Pair], list[Pair]]:
     """Training queries that share documents, and test queries."""
     generator = random.Random(12)
     documents = [f"doc{number}" for number in range(30)]
-    train = [(f"query{number}", document) for number in range(18) for document in generator.sample(documents, 3)]
-    return train, [(f"test{number}", generator.choice(documents)) for number in range(6)]
+    train = [(f"query{number}", document) for number in range(queries) for document in generator.sample(documents, 3)]
+    return train, [(f"test{number}", generator.choice(documents)) for number in range(tests)]
 
 
 def tree(folder: Path) -> dict[str, tuple[int, int]]:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Refused, some_pairs
+from tests.cli.conftest import Refused, some_pairs, write_beir
 from unrank.cli.main import run
 from unrank.desk.key import key_file
 from unrank.desk.ledger import Ledger
 from unrank.desk.schema import VERSION
 
 Said = pytest.CaptureFixture[str]
-SETTINGS = ["--set", "learning_rate=1e-3", "--set", "epochs=10", "--target", "90%", "--queries", "20", "--quiet"]
+SETTINGS = ["--set", "learning_rate=1e-3", "--set", "epochs=20", "--reference", "retrained", "--quiet"]
 CANARY = "zyxomma"
 
 
@@ -27,10 +27,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def marked(beir: Path, folder: Path) -> Path:
-    """The BEIR folder with ids and texts that nobody would meet by chance, so that raw bytes can be searched."""
-    out = folder / "beir"
-    shutil.copytree(beir, out)
+def marked(folder: Path) -> Path:
+    """A BEIR folder with ids and texts that nobody would meet by chance, so that raw bytes can be searched."""
+    out = write_beir(folder / "beir", *some_pairs(queries=40, tests=12), documents=10)
     for path in [*out.glob("*.jsonl"), *out.glob("qrels/*.tsv")]:
         text = path.read_text()
         for name in ("query", "doc"):
@@ -46,11 +45,17 @@ def marked(beir: Path, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def walked(marked: Path, folder: Path, encoder: Path) -> Path:
-    """The collection and a ranker trained on it."""
+    """The collection, a ranker trained on it, and one that was retrained without what the requests name."""
     assert run(["import", f"beir:{marked}", "--out", str(folder / "collection"), "--candidates", "10"]) == 0
     command = ["train", str(folder / "collection"), "--ranker", "bi-encoder", "--base", str(encoder), "--quiet"]
     settings = [item for name in ("epochs=4", "learning_rate=1e-3", "batch=48") for item in ("--set", name)]
     assert run([*command, "--out", str(folder / "ranker"), *settings]) == 0
+    removal = folder / "retrained.json"
+    documents = [f"{CANARY}-doc{number}" for number in (1, *range(10, 20))]
+    removal.write_text(json.dumps({"queries": [f"{CANARY}-query1", f"{CANARY}-query12"], "documents": documents}))
+    retrained = ["--out", str(folder / "retrained"), "--removal", str(removal), "--seed", "1"]
+    assert run([*command, *retrained, *settings]) == 0
+    removal.unlink()
     return folder
 
 
@@ -77,7 +82,8 @@ def test_the_whole_walk(
     number = next(line.split()[0] for line in found.splitlines() if f"{CANARY}-doc1" in line.split())
     assert "request 1, due" in desk("add", "collection", "--find", f"{CANARY} doc1", "--choose", number)
     desk("add", "collection", "--query", f"{CANARY}-query1", "--basis", "objection", "--received", "2026-01-31")
-    Path("removal.json").write_text(json.dumps({"documents": [f"{CANARY}-doc10", f"{CANARY}-doc12"]}))
+    named = {"queries": [f"{CANARY}-query12"], "documents": [f"{CANARY}-doc10", f"{CANARY}-doc12"]}
+    Path("removal.json").write_text(json.dumps(named))
     assert "removal.json names what is to be forgotten" in desk("add", "collection", "--removal", "removal.json")
     Path("removal.json").unlink()
     listed = desk("list").splitlines()
@@ -91,21 +97,32 @@ def test_the_whole_walk(
         assert "requests 1, 2, 3 can be fulfilled together in one run" in said
         assert "that stay will notice" in said and "with cocol it takes about" in said and "with retrain it" in said
         assert "ranker: was trained on this collection and has not forgotten all of it" in said
-        assert "collection: holds 4 of 4 named" in said
+        assert "collection: holds 5 of 5 named" in said
     assert not Path("ranker-run1").exists()
 
-    # the run, the next request, and a run that keeps what was forgotten before
-    assert "requests 1, 2, 3 fulfilled by run 1; the new ranker is in ranker-run1" in desk(
-        "run", "ranker", "collection", "--yes", "--keep-at-least", "0.1", *SETTINGS
-    )
-    assert "nothing is open" in desk("run", "ranker", "collection", "--yes", *SETTINGS)
+    # the run: its target is reached on average and the audit finds nothing, but request 2 has not moved by itself
+    capsys.readouterr()
+    assert run(["desk", "run", "ranker", "collection", "--yes", "--keep-at-least", "0.1", *SETTINGS]) == 3
+    said = capsys.readouterr().out
+    assert "target: passed" in said and "audit: passed" in said
+    assert "pairs had to fall and did not; MRR 1.000 before, 1.000 after" in said
+    assert said.count("NOT passed") == said.count("request 2 by itself: NOT passed") == 1
+    assert "requests 1, 3 fulfilled by run 1; the new ranker is in ranker-run1" in said
+    assert "request 2 still open: run again from ranker-run1" in said
+    assert desk("show", "2", "--json").count('"state": "open"') == 1
+    assert "only a fulfilled one has a certificate" in refused("desk", "certificate", "2", "--out", "certificate2")
+
+    # the next request, and a run that keeps what was forgotten before
     desk("add", "collection", *(f"--document={CANARY}-doc{number}" for number in (15, 17, 18)))
-    assert "request 4 fulfilled by run 2" in desk("run", "ranker-run1", "collection", "--yes", *SETTINGS)
+    assert run(["desk", "run", "ranker-run1", "collection", "--yes", *SETTINGS]) == 3
+    assert "request 4 fulfilled by run 2" in capsys.readouterr().out
+    assert "request 2 is refused" in desk("close", "2", "--as", "refused")
+    assert "nothing is open" in desk("run", "ranker", "collection", "--yes", *SETTINGS)
     record = json.loads(Path("ranker-run2/unrank.json").read_text())
     assert len(record["removed_before"]) == 1 and record["earlier"] is not None
 
     # the end: closed, certified, verified, and not let in again
-    for request in "1234":
+    for request in "134":
         desk("close", request)
         desk("certificate", request, "--out", f"certificate{request}")
         assert "not a byte was changed" in desk("verify", f"certificate{request}")
@@ -113,7 +130,7 @@ def test_the_whole_walk(
     assert run(["filter", "beir:beir", "--ledger", "desk.ledger", "--out", "filtered"]) == 0
     assert run(["import", "beir:filtered", "--out", "next", "--candidates", "10"]) == 0
 
-    names = [f"{CANARY}-query1", *(f"{CANARY}-doc{number}" for number in (1, 10, 12, 15, 17, 18))]
+    names = [f"{CANARY}-query12", *(f"{CANARY}-doc{number}" for number in (1, 10, 12, 15, 17, 18))]
     texts = [json.loads(line)["text"] for line in Path("beir/corpus.jsonl").read_text().splitlines()]
     gone = [name.encode() for name in names] + [text.encode() for text in texts if text.startswith(CANARY)]
     places = [*Path().glob("desk.ledger*"), *Path().glob("ranker-run*"), *Path().glob("certificate*")]
@@ -126,6 +143,25 @@ def test_the_whole_walk(
         assert not [row for row in rows for name in names if f'"{name}"' in row or name in row.split("\t")]
     check_page(Path("certificate1"))
     check_changes(Path("certificate1"), walked / "desk.ledger", refused, tmp_path)
+
+
+def test_a_target_that_asks_for_nothing_fulfils_nothing(
+    walked: Path, capsys: Said, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No weight changes, no audit is possible: nothing may say that the request was fulfilled."""
+    monkeypatch.chdir(walked)
+    ledger = ["--ledger", str(tmp_path / "ledger")]
+    assert run(["desk", "add", "collection", "--query", f"{CANARY}-query1", *ledger]) == 0
+    out = ["--out", str(tmp_path / "new")]
+    capsys.readouterr()
+    assert run(["desk", "run", "ranker", "collection", "--yes", "--target", "1.0", "--quiet", *ledger, *out]) == 3
+    said = capsys.readouterr().out
+    assert "target: NOT passed; the forget MRR is 1.000, the target was 1.000, above the default of 0." in said
+    assert "audit: NOT passed" in said and "cannot be known" in said
+    assert "request 1 still open: run 1 did not pass" in said and "fulfilled" not in said
+    assert "only a fulfilled one" in refused("desk", "certificate", 1, "--out", tmp_path / "paper", *ledger)
+    assert "request 1 is not fulfilled" in refused("desk", "close", 1, *ledger)
+    assert run(["desk", "verify", *ledger]) == 0
 
 
 def check_changes(certificate: Path, ledger: Path, refused: Refused, tmp_path: Path) -> None:
@@ -150,8 +186,9 @@ def check_page(certificate: Path) -> None:
         "Request 1 was fulfilled.",
         "What is not claimed",
         "What else must be deleted",
-        "cannot be known",
+        "compared with 1 retrained ranker",
         "2 other requests",
+        "This request by itself: MRR",
     ):
         assert words in page
     assert "http://" not in page and "https://" not in page

@@ -170,15 +170,19 @@ def show_plan(made: Plan) -> None:
 def show_done(done: Done) -> None:
     for gate in done.gates:
         say(f"{gate.name}: {'passed' if gate.passed else 'NOT passed'}; {gate.words}")
-    numbers = numbered(done.requests)
+    for id, result in sorted(done.requests.items()):
+        say(f"request {id} by itself: {'passed' if result.forgotten else 'NOT passed'}; {result.words}")
     out = done.out.relative_to(Path.cwd()) if done.out.is_relative_to(Path.cwd()) else done.out
-    if done.passed:
+    if done.fulfilled:
+        numbers = numbered(done.fulfilled)
         say(f"{numbers} fulfilled by run {done.run}; the new ranker is in {out}, its audit in {out}-audit")
         for holder in done.result["holders"]:
             say(f"  still to delete: {holder['kind']} {holder['path']}: {holder['why']}")
-    else:
-        say(f"{numbers} still open: run {done.run} did not pass; its ranker is in {out} to look at, not to use")
-        say("another --target, more epochs (--set epochs=40) or --method retrain may pass")
+    if done.still_open and done.fulfilled:
+        say(f"{numbered(done.still_open)} still open: run again from {out}")
+    elif done.still_open:
+        say(f"{numbered(done.still_open)} still open: run {done.run} did not pass; its ranker is in {out}, not for use")
+        say("a --reference for the audit, a lower --target, more epochs (--set epochs=40) or --method retrain may pass")
 
 
 def _nothing(elsewhere: list[int]) -> None:

@@ -74,10 +74,12 @@ def certificate(ledger: Ledger, id: int) -> dict[str, Any]:
             "named": entries[0].told["names"],
             "fulfilled": next(entry.at for entry in entries if entry.event == "fulfilled"),
             "keyed_hashes": _hash(hashes),
+            "result": result.get("requests", {}).get(str(id)),
         },
         "run": {
             "number": request.run,
             "requests": len(orders["requests"]),
+            "still_open": sum(not one["forgotten"] for one in result.get("requests", {}).values()),
             "removed": orders["removed"],
             "keep_at_least": orders["keep_at_least"],
             "strict": orders["strict"],

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from unrank.audit.audit import OF_MEMORY
 from unrank.audit.verdict import Verdict
 from unrank.evaluation.scorecard import shares_kept
 from unrank.forgetting.record import ANEW
 from unrank.forgetting.stand import came_back, in_words
 from unrank.forgetting.target import tolerance
 
+ROUNDING = 1e-9
 UNTOUCHED = "nothing had to be changed, and no weight was"
 
 
@@ -22,20 +24,37 @@ class Gate:
     words: str
 
 
-def gates(record: Mapping[str, Any], audit: Mapping[str, Any], keep_at_least: float | None, strict: bool) -> list[Gate]:
-    """The target, what is kept, and what the audit found, by the files that the run left."""
+def gates(
+    record: Mapping[str, Any],
+    audit: Mapping[str, Any],
+    default_target: float | None,
+    keep_at_least: float | None,
+    strict: bool,
+) -> list[Gate]:
+    """Judge the target, what is kept, and what the audit found, by the files that the run left.
+
+    `default_target` is the forget MRR that the run would have gone down to without a target of the user's; `None` if
+    it cannot be measured.
+    """
     return [
-        _target(record),
+        _target(record, default_target),
         *([_earlier(record["earlier"])] if record.get("earlier") else []),
         *([] if keep_at_least is None else [_kept(record, keep_at_least)]),
         _audited(audit, strict),
     ]
 
 
-def _target(record: Mapping[str, Any]) -> Gate:
-    """A method without a target is held to it all the same, unless it trained anew: then it saw nothing of it."""
+def _target(record: Mapping[str, Any], default: float | None) -> Gate:
+    """Hold every method to the target, but not one that trained anew: its ranker never saw what is removed.
+
+    A target above the default asks for less than forgetting, so reaching it shows nothing.
+    """
     now = record["after"]["forget"]
     goal = f"the forget MRR is {now['mrr']:.3f}, the target was {record['target']:.3f}"
+    if default is None:
+        return Gate("target", False, f"{goal}; the default target cannot be measured here, so it shows nothing")
+    if record["target"] > default + ROUNDING:
+        return Gate("target", False, f"{goal}, above the default of {default:.3f}: reaching it shows no forgetting")
     if record["method"] == ANEW:
         return Gate("target", True, f"trained anew without it, to no target: {goal}")
     if record["reached"] is False or now["mrr"] > record["target"] + tolerance(now["queries"]):
@@ -65,8 +84,13 @@ def _kept(record: Mapping[str, Any], least: float) -> Gate:
 
 
 def _audited(audit: Mapping[str, Any], strict: bool) -> Gate:
+    """Judge the audit. Where a test of memory says that nothing can be known, it has shown nothing."""
     verdict = Verdict(audit["verdict"])
+    unknown = [name for name in OF_MEMORY if audit["tests"][name]["verdict"] == Verdict.UNKNOWN]
     lost = audit["tests"]["retention"]["verdict"] == Verdict.LOST
+    if unknown:
+        why = audit["tests"][unknown[0]]["words"]
+        return Gate("audit", False, f"in all: {verdict}; cannot be known by {', '.join(unknown)}: {why}")
     if strict:
         words = f"{verdict}{'; something else was lost' if lost else ''}; --strict asks for no difference and no loss"
         return Gate("audit", verdict is Verdict.INDISTINGUISHABLE and not lost, words)

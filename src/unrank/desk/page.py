@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from unrank.audit.verdict import Verdict
@@ -15,7 +16,15 @@ from unrank.report.page import Card, Page, Section, paragraph
 from unrank.report.table import Table, facts, figure, to_html, words
 from unrank.report.wording import duration
 
+PAIRS_SHOWN = 20
 ONE = {"queries": "query", "documents": "document", "pairs": "pair"}
+
+
+def _heading(run: Mapping[str, Any]) -> str:
+    """Say that a request was fulfilled only if its audit could tell: runs of earlier versions passed without."""
+    if Verdict(run["audit"]["verdict"]) is Verdict.UNKNOWN:
+        return "was run, but whether it is forgotten cannot be known."
+    return "was fulfilled."
 
 
 def _is_late(request: Mapping[str, Any]) -> bool:
@@ -35,13 +44,21 @@ def certificate_page(value: Mapping[str, Any], public_key: str) -> Page:
     together = "It was fulfilled by a run of its own."
     if run["requests"] > 1:
         others = count(run["requests"] - 1, "other request")
-        together = f"It was fulfilled together with {others}; all figures are of them together."
+        left = f", {run['still_open']} of which stayed open" if run.get("still_open") else ""
+        together = f"It was run together with {others}{left}; figures are of all of them unless they say otherwise."
     if is_untouched(record):
         together += f" The new ranker is the old one: {UNTOUCHED}."
-    sections = [_asked(request), _done(run), _measured(run), _audited(run), _deleted(value), _not_claimed(value)]
+    sections = [
+        _asked(request),
+        _done(run),
+        _measured(run, request.get("result")),
+        _audited(run),
+        _deleted(value),
+        _not_claimed(value),
+    ]
     return Page(
         f"Certificate of forgetting, made on {value['made'][:10]} by {value['made_by']}",
-        f"Request {request['id']} was fulfilled.",
+        f"Request {request['id']} {_heading(run)}",
         together,
         cards,
         [*sections, _sealed(value, public_key)],
@@ -82,7 +99,7 @@ def _done(run: Mapping[str, Any]) -> Section:
     return Section("done", "Done", "What was done", content)
 
 
-def _measured(run: Mapping[str, Any]) -> Section:
+def _measured(run: Mapping[str, Any], own: Mapping[str, Any] | None) -> Section:
     rows = []
     for name in SETS:
         before, after = (run["record"][when].get(name) for when in ("before", "after"))
@@ -98,9 +115,22 @@ def _measured(run: Mapping[str, Any]) -> Section:
         "shares a query or a document with it. Disjoint: the rest. Test: queries that nobody trained on."
     )
     content: list[Markup] = [paragraph(told), to_html(Table("measured", "MRR before and after", head, rows))]
+    if own:
+        content.append(paragraph(_own_result(own)))
     if earlier := run["record"].get("earlier"):
         content.append(paragraph(f"Besides, {in_words(earlier)}."))
     return Section("measured", "Measured", "What was measured", content)
+
+
+def _own_result(own: Mapping[str, Any]) -> str:
+    """Say how this request's own pairs moved; of many pairs, only those that are ranked highest now."""
+    ranks = sorted(zip(own["ranks_before"], own["ranks_after"], strict=True), key=itemgetter(1))
+    shown = ", ".join(f"{before} → {after}" for before, after in ranks[:PAIRS_SHOWN])
+    some = "" if len(ranks) <= PAIRS_SHOWN else f" (the {PAIRS_SHOWN} of {len(ranks):,} that are ranked highest now)"
+    return (
+        f"This request by itself: MRR {own['mrr_before']:.3f} before and {own['mrr_after']:.3f} after, over "
+        f"{count(own['queries'], 'query')}. The rank of each of its pairs before and after{some}: {shown}."
+    )
 
 
 def _audited(run: Mapping[str, Any]) -> Section:

@@ -28,16 +28,17 @@ from unrank.desk.holders import holders, without_names
 from unrank.desk.ledger import Ledger
 from unrank.desk.orders import Orders, folder_hash
 from unrank.desk.request import State
+from unrank.desk.results import RequestResult, request_results
 from unrank.disk import check_free, read_json, sha256, sole_user, whole_path
 from unrank.engine.runtime import Progress, Runtime
 from unrank.errors import BadFile, UnrankError
 from unrank.forgetting.earlier import check_references, has_seen
 from unrank.forgetting.forget import forget
 from unrank.forgetting.hashes import recognised
-from unrank.forgetting.record import read_record
+from unrank.forgetting.record import ANEW, read_record
 from unrank.forgetting.run import Pace
 from unrank.forgetting.start import check_base, check_request, find_base
-from unrank.forgetting.workspace import usual_measure
+from unrank.forgetting.workspace import Workspace, usual_measure
 from unrank.formats import RECORD
 from unrank.methods import make_method
 from unrank.methods.base import Method
@@ -54,15 +55,28 @@ class Done:
 
     run: int
     out: Path
-    requests: list[int]
     gates: list[Gate]
+    """What all requests had to show together."""
+    requests: dict[int, RequestResult]
+    """What came of each request by itself."""
     result: dict[str, Any]
     elsewhere: list[int]
     """Requests that are open and could not be fulfilled on this collection."""
 
     @property
+    def fulfilled(self) -> list[int]:
+        """The requests that are fulfilled: all gates passed, and their own pairs moved as far as they had to."""
+        if not all(gate.passed for gate in self.gates):
+            return []
+        return [id for id, result in self.requests.items() if result.forgotten]
+
+    @property
+    def still_open(self) -> list[int]:
+        return [id for id in self.requests if id not in self.fulfilled]
+
+    @property
     def passed(self) -> bool:
-        return all(gate.passed for gate in self.gates)
+        return not self.still_open
 
 
 @dataclass(frozen=True)
@@ -71,6 +85,8 @@ class Work:
 
     orders: Orders
     target: str
+    default_target: str
+    """The target of a run for which none is named."""
     collection: Collection
     batch: Batch
     original: Ranker
@@ -98,9 +114,10 @@ def run_open(
         if not batch.requests:
             return None
         check_references(orders.references, collection, batch.removal)
-        target = orders.target or _usual_target(orders, batch, collection)
+        default = _default_target(orders, batch, collection)
+        target = orders.target or default
         original, references = load_ranker(orders.ranker), [load_ranker(name) for name in orders.references]
-        work = Work(replace(orders, target=target), target, collection, batch, original, known, references)
+        work = Work(replace(orders, target=target), target, default, collection, batch, original, known, references)
         _check(work)
         run, place = _begun(ledger, work.orders.asked(batch, collection), out)
         for folder in (place, audit_folder(place)):
@@ -122,7 +139,7 @@ def _check(work: Work) -> None:
     find_base(work.original, work.method, work.orders.base, work.known)
 
 
-def _usual_target(orders: Orders, batch: Batch, collection: Collection) -> str:
+def _default_target(orders: Orders, batch: Batch, collection: Collection) -> str:
     record = read_record(Path(orders.references[0])) if orders.references else None
     return "destination-1" if has_seen(collection, record, batch.removal) is False else "unseen"
 
@@ -207,6 +224,17 @@ def _audit(work: Work, out: Path, progress: Progress | None) -> None:
     found.save(audit_folder(out))
 
 
+def _default_mrr(work: Work, record: Mapping[str, Any], workspace: Workspace) -> float | None:
+    """Return the forget MRR that the default target means here; `None` if there is no test query to measure it on."""
+    if work.target == work.default_target:
+        return float(record["target"])
+    if work.default_target == "destination-1":
+        reference = work.references[0].to(workspace.runtime.device)
+        return workspace.evaluator.forget_mrr(workspace.scorer(reference))
+    test = record["before"]["test"]
+    return float(test["mrr"]) if test else None
+
+
 def _finish(ledger: Ledger, run: int, out: Path, work: Work) -> Done:
     """Tell the ledger what came of it, all at once."""
     orders, batch = work.orders, work.batch
@@ -214,7 +242,12 @@ def _finish(ledger: Ledger, run: int, out: Path, work: Work) -> Done:
     if record is None:
         raise BadFile(out / RECORD, "missing, though this run wrote it")
     audit = read_json(audit_file)
-    passed = gates(record, audit, orders.keep_at_least, orders.strict)
+    workspace = Workspace.open(work.original, work.collection, batch.partition(work.collection), orders.device)
+    new = load_ranker(out).to(workspace.runtime.device)
+    scorers = (workspace.scorer(work.original), workspace.scorer(new))
+    anew = record["method"] == ANEW
+    each = request_results(work.collection, batch.items, *scorers, record["target"], anew)
+    passed = gates(record, audit, _default_mrr(work, record, workspace), orders.keep_at_least, orders.strict)
     old = [Path(place) for (place,) in ledger.ask("SELECT out FROM run WHERE id < ?", [run])]
     look = [Path(orders.ranker), orders.collection, *old, *orders.look]
     held = holders([place for place in look if place.exists()], batch.all_items, work.collection, ledger.path)
@@ -223,6 +256,7 @@ def _finish(ledger: Ledger, run: int, out: Path, work: Work) -> Done:
         "kept": kept_of(record),
         "audit": audit,
         "gates": [asdict(gate) for gate in passed],
+        "requests": {str(id): one.to_json() for id, one in each.items()},
         "holders": [asdict(holder) for holder in without_names(held, batch.all_items)],
         "files": {
             "ranker": folder_hash(out),
@@ -230,8 +264,7 @@ def _finish(ledger: Ledger, run: int, out: Path, work: Work) -> Done:
             AUDIT: sha256(audit_file),
         },
     }
-    requests, elsewhere = ([request.id for request in some] for some in (batch.requests, batch.elsewhere))
-    done = Done(run, out, requests, passed, result, elsewhere)
+    done = Done(run, out, passed, each, result, [request.id for request in batch.elsewhere])
     _record(ledger, done)
     return done
 
@@ -240,14 +273,11 @@ def _record(ledger: Ledger, done: Done) -> None:
     told = json.dumps(done.result, ensure_ascii=False)
     proof = {"result": hashlib.sha256(told.encode()).hexdigest()}
     with ledger.transaction():
-        state = "passed" if done.passed else "failed"
+        state = "passed" if done.fulfilled else "failed"
         ledger.ask("UPDATE run SET state = ?, result = ? WHERE id = ?", [state, told, done.run])
-        if not done.passed:
-            failed = [gate.name for gate in done.gates if not gate.passed]
-            ledger.write_of_run("failed", done.run, **proof, requests=done.requests, gates=failed)
-            return
-        ledger.write_of_run("passed", done.run, **proof, requests=done.requests)
-        for id in done.requests:
+        failed = [gate.name for gate in done.gates if not gate.passed]
+        ledger.write_of_run(state, done.run, **proof, requests=list(done.requests), gates=failed, open=done.still_open)
+        for id in done.fulfilled:
             if ledger.request(id).state is not State.OPEN:
                 raise UnrankError(f"request {id} was ended while the run was under way: run again for the others")
             ledger.ask("UPDATE request SET run = ? WHERE id = ?", [done.run, id])
