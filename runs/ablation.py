@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from shared import Shown, experiment
 
-from unrank.evaluation.scorecard import SETS
+from unrank.record import SETS
 from unrank.report.bench_figures import method_curves
 from unrank.report.bench_tables import detail_tables
 from unrank.report.cell import Bench, Setting

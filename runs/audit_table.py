@@ -88,7 +88,7 @@ def _forgotten(
         removed,
         target=target,
         reference=reference,
-        known=original.record.to_json({}),
+        record=original.record,
         pace=Pace(watch=0),
         seed=arguments.seed,
         device=arguments.device,

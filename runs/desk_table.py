@@ -15,15 +15,13 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 from shared import base_of, markdown, parser, show
 
 import unrank
 from unrank.cli.main import run
 from unrank.cli.option import NOT_REACHED
-from unrank.desk.gates import kept_of
-from unrank.evaluation.scorecard import KEPT
+from unrank.record import KEPT, read_run
 
 HEAD = [
     "ranker", "batch", "requests", "pairs", "forget before", "forget after", "target", "entangled kept",
@@ -99,18 +97,16 @@ def walk(collection: unrank.Collection, kind: str, arguments: argparse.Namespace
 
 
 def row(kind: str, batch: int, size: int, out: Path, status: int, retraining: float) -> list[str]:
-    record: dict[str, Any] = json.loads((out / "unrank.json").read_text())
+    record = read_run(out)
     audit = json.loads((out.with_name(f"{out.name}-audit") / "audit.json").read_text())
-    before, after = record["before"], record["after"]
-    shares = kept_of(record)
+    shares = record.kept
     kept = [f"{shares[name]:.3f}" if name in shares else "none" for name in KEPT]
-    earlier = record["earlier"]
     return [
-        kind, str(batch), str(size), str(audit["sets"]["forget"]["pairs"]), f"{before['forget']['mrr']:.3f}",
-        f"{after['forget']['mrr']:.3f}", f"{record['target']:.3f}", *kept,
-        f"{earlier['before']:.3f} → {earlier['after']:.3f}" if earlier else "",
+        kind, str(batch), str(size), str(audit["sets"]["forget"]["pairs"]), f"{record.before['forget'].mrr:.3f}",
+        f"{record.after['forget'].mrr:.3f}", f"{record.target:.3f}", *kept,
+        f"{record.earlier.before:.3f} → {record.earlier.after:.3f}" if record.earlier else "",
         "; ".join(f"{name} {found['verdict'].partition(' from ')[0]}" for name, found in audit["tests"].items()),
-        "passed" if status == 0 else "not passed", f"{record['seconds']:.0f} s", f"{retraining:.0f} s",
+        "passed" if status == 0 else "not passed", f"{record.seconds:.0f} s", f"{retraining:.0f} s",
     ]  # fmt: skip
 
 

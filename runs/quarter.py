@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from shared import Shown, experiment
 
-from unrank.evaluation.scorecard import KEPT
+from unrank.record import KEPT
 from unrank.report.bench_tables import summary_table
 from unrank.report.cell import Bench, Cell
 from unrank.report.compare import mean

@@ -12,8 +12,8 @@ from shared import Lines, base_of, keep, markdown, parser, show
 import unrank
 from unrank.evaluation.scorecard import Scorecard, SetMetrics
 from unrank.forgetting.evaluate import evaluate_bm25
-from unrank.forgetting.record import Record
 from unrank.rankers import RANKERS
+from unrank.record import Record
 
 HEAD = ["ranker", "training queries", "test queries", "share of BM25", "epochs", "seconds"]
 

@@ -21,10 +21,10 @@ import numpy as np
 from shared import Lines, answer, base_of, check_out, parser, write
 
 import unrank
-from unrank.forgetting.record import read_record
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.base import Ranker
+from unrank.record import read_record
 from unrank.report.figure.histogram import histograms
 from unrank.report.figure.palette import Style
 from unrank.report.figure.panels import panels
@@ -47,9 +47,9 @@ def scores_of(ranker: Ranker, collection: unrank.Collection, device: Any) -> dic
 def trained_rankers(bench: Path, collection: unrank.Collection) -> dict[str, Path]:
     """The folders of a bench's originals on this collection, by kind."""
     records = {folder: read_record(folder) for folder in sorted(bench.glob("rankers/[!.]*"))}
-    originals = {folder: record for folder, record in records.items() if record and record["removed"] is None}
+    originals = {folder: record for folder, record in records.items() if record and record.removed is None}
     mine = collection.fingerprint
-    return {record["ranker"]: at for at, record in originals.items() if record["collection"]["fingerprint"] == mine}
+    return {record.ranker: at for at, record in originals.items() if record.collection.fingerprint == mine}
 
 
 def run(arguments: argparse.Namespace) -> int:

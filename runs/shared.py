@@ -16,11 +16,11 @@ from unrank.cli.option import NOT_REACHED
 from unrank.disk import check_free
 from unrank.engine.runtime import Silence
 from unrank.errors import UnrankError, count
-from unrank.forgetting.record import Record
 from unrank.methods import read_settings
 from unrank.methods.retrain import Retrain
 from unrank.rankers import ranker_kind
 from unrank.rankers.origin import reads_words
+from unrank.record import Record
 from unrank.report.bench_folder import read_bench
 from unrank.report.cell import YARDSTICK, Bench, Cell
 from unrank.report.figure.png import check_png
@@ -120,7 +120,7 @@ def keep(out: Path, *records: Record) -> None:
     """Records, one a line, with the counts of what was removed in place of its hashes, and of the runs before."""
     with (out / "records.jsonl").open("a", encoding="utf-8") as file:
         for record in records:
-            value: dict[str, Any] = record.to_json({})
+            value: dict[str, Any] = record.to_json()
             removed = value["removed"] or {}
             value["removed"] = {name: part["count"] for name, part in removed.items() if name != "salt"}
             value["removed_before"] = len(value["removed_before"])

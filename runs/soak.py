@@ -20,10 +20,11 @@ from shared import Lines, base_of, keep, markdown, parser, show
 import unrank
 from unrank.collection.partition import make_partition
 from unrank.engine.checkpoint import Cache
-from unrank.evaluation.scorecard import KEPT, Scorecard, shares_kept
+from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.workspace import Workspace
 from unrank.methods import read_settings
 from unrank.rankers.base import Ranker
+from unrank.record import KEPT, shares_kept
 from unrank.report.figure.curve import Curve, Target, curves
 from unrank.report.figure.palette import Style
 from unrank.report.figure.panels import panels
@@ -124,7 +125,7 @@ def soak(collection: unrank.Collection, kind: str, arguments: argparse.Namespace
             request,
             method=unrank.make_method(arguments.method, read_settings(arguments.set or ()), ranker=kind),
             target=arguments.target,
-            known=record.to_json({}),
+            record=record,
             measure=MEASURED,
             seed=arguments.seed,
             **where,

@@ -39,9 +39,7 @@ def table(bench: Bench) -> Table:
 def row(bench: Bench, setting: Setting) -> list[Value]:
     cells = {name: bench.of(name, setting) for name in bench.series}
     labels = [setting.collection, setting.ranker, f"{percent(setting.share)} by {setting.removal}"]
-    epochs = [
-        mean(cell.run.seconds / cell.run.epoch_seconds for cell in found if cell.alone) for found in cells.values()
-    ]
+    epochs = [mean(cell.run.total_time for cell in found if cell.alone) for found in cells.values()]
     shares = [mean(cell.time for cell in found) for name, found in cells.items() if name != YARDSTICK]
     return [*map(words, labels), *(figure(value, ".2f") for value in (*epochs, *shares))]
 

@@ -17,7 +17,8 @@ HOUSE = Path(unrank.__file__).parent
 
 FLOORS = [
     {"errors"},
-    {"disk", "formats", "plugins"},
+    {"disk", "plugins"},
+    {"parse"},
     {"record"},
     {"collection"},
     {"rankers"},

@@ -14,7 +14,7 @@ import pytest
 import unrank
 from tests.tiny import make_learnable_beir
 from unrank.cli.main import run
-from unrank.forgetting.record import Record
+from unrank.record import Record
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

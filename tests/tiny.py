@@ -15,6 +15,7 @@ from unrank.collection.build import build_collection
 from unrank.collection.collection import Collection
 from unrank.collection.selection import ImportOptions
 from unrank.collection.sources.source import Judgement, Raw, Text
+from unrank.record import CollectionName, LearningEpoch, PreviousRequest, Record, RemovedHashes, SetSummary
 
 WORDS = [
     f"{first}{second}" for first in "bcdfghklmnprst" for second in ("a", "e", "i", "o", "u", "an", "el", "ir", "os")
@@ -144,3 +145,26 @@ def make_bi_encoder(encoder: Path, folder: Path) -> Path:
 
     create_ranker("bi-encoder", str(encoder), 0).save(folder)
     return folder
+
+
+def made_record(
+    fingerprint: str = "none",
+    device: str = "cpu",
+    removed: RemovedHashes | None = None,
+    removed_before: tuple[PreviousRequest, ...] = (),
+) -> Record:
+    """Return a record that says no more than on which collection and device an epoch of training was measured."""
+    return Record(
+        ranker="bi-encoder",
+        method="cocol",
+        settings={},
+        collection=CollectionName("made", fingerprint),
+        epochs=1,
+        seconds=1.0,
+        timing={},
+        learning_epoch=LearningEpoch(1.0, "measured", device),
+        after={"test": SetSummary(0.5, 0.5, 0.5, 1)},
+        history=(),
+        removed=removed,
+        removed_before=removed_before,
+    )

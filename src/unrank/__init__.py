@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from unrank.evaluation.scorecard import Scorecard
     from unrank.forgetting.evaluate import evaluate
     from unrank.forgetting.forget import Forgotten, forget
-    from unrank.forgetting.record import read_record
     from unrank.forgetting.run import Pace
     from unrank.forgetting.train import train
     from unrank.methods import METHODS, make_method
     from unrank.rankers import RANKERS, load_ranker
+    from unrank.record import read_record
 
 __version__ = "0.1.0"
 
@@ -46,7 +46,7 @@ _HOMES = {
     "make_method": "methods",
     "open_collection": "collection.collection",
     "partition": "collection.partition",
-    "read_record": "forgetting.record",
+    "read_record": "record",
     "train": "forgetting.train",
 }
 

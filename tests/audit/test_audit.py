@@ -15,18 +15,18 @@ import torch
 import unrank
 from tests.audit.conftest import THOROUGHNESS
 from tests.table import TableRanker
-from tests.tiny import make_collection
+from tests.tiny import made_record, make_collection
 from unrank.audit.audit import AUDIT, OF_MEMORY, TESTS, Audit, audit_ranker
 from unrank.audit.verdict import Verdict
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.errors import UnrankError
-from unrank.evaluation.scorecard import SETS
 from unrank.forgetting.hashes import hashed
 from unrank.forgetting.train import train
 from unrank.methods.finetune import Finetune
 from unrank.methods.retrain import Retrain
 from unrank.rankers.base import Ranker
+from unrank.record import SETS, PreviousRequest
 
 BY_HEART = Retrain(learning_rate=3e-3, epochs=30, enough=0.98, negatives=2, batch=120)
 BRIEF = replace(
@@ -177,7 +177,12 @@ def test_what_was_forgotten_before_is_not_kept(
     now, before = Removal(documents=removal.documents[:9]), Removal(documents=removal.documents[9:])
     plain = table_audit(world, now, retrained, original, references)
     known = table_audit(
-        world, now, retrained, original, references, known={"removed": hashed(now), "removed_before": [hashed(before)]}
+        world,
+        now,
+        retrained,
+        original,
+        references,
+        record=made_record(removed=hashed(now), removed_before=(PreviousRequest(**vars(hashed(before))),)),
     )
     assert known.about["sets"]["forget"] == plain.about["sets"]["forget"]
     kept = [found.findings["recovery"].details["pairs"] for found in (plain, known)]

@@ -14,8 +14,8 @@ from unrank.audit.readings import Each
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition
 from unrank.errors import UnrankError
-from unrank.evaluation.scorecard import SETS
 from unrank.rankers.base import Ranker
+from unrank.record import SETS
 
 
 def test_small_sets_are_taken_whole(open_world: Open, retrained: TableRanker, partition: Partition) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.tiny import make_bi_encoder
+from tests.tiny import made_record, make_bi_encoder
 from unrank.audit.audit import OF_MEMORY
 from unrank.audit.case import Thoroughness
 from unrank.collection.collection import Collection, Pairs
@@ -39,10 +39,10 @@ from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Evaluator
 from unrank.forgetting.hashes import hashed, recognised
-from unrank.forgetting.record import read_record, removed_before
 from unrank.forgetting.train import train
 from unrank.methods.retrain import Retrain
 from unrank.rankers import load_ranker
+from unrank.record import PreviousMrr, SetSummary, read_record, requests_of
 from unrank.report.page import page_html
 
 NOWHERE = Path("/nowhere/desk.ledger")
@@ -82,7 +82,7 @@ def test_all_that_is_open_goes_in_one_run(
     assert done.passed and done.fulfilled == [1, 2] and done.out.name == "ranker-run1"
     record = read_record(done.out)
     assert record is not None
-    assert recognised(dense, [record["removed"]]) == Removal(["query1"], ["doc1"])
+    assert recognised(dense, [record.removed] if record.removed else []) == Removal(["query1"], ["doc1"])
     assert [ledger.request(id).run for id in (1, 2)] == [1, 1]
     assert run_open(ledger, key_file(path), orders) is None, "what is fulfilled is not done twice"
     value = certificate(ledger, 1)
@@ -167,7 +167,7 @@ def test_requests_that_name_the_same_pairs(ledger: Ledger, key: Key, dense: Coll
     for named in ({"pairs": [(query, document)]}, {"queries": [query]}, {"documents": [document]}):
         ask(ledger, key, dense, **named)
     ledger.add([Item(query=query, query_text="another text")], date(2026, 1, 1), date(2026, 2, 1), "other", key)
-    batch = open_batch(ledger, key, dense, {})
+    batch = open_batch(ledger, key, dense, None)
     assert [request.id for request in batch.requests] == [1, 2, 3]
     assert [request.id for request in batch.elsewhere] == [4]
     assert batch.overlaps(dense) == [(1, 2, 1), (1, 3, 1), (2, 3, 1)]
@@ -180,7 +180,7 @@ def test_a_request_that_fits_another_collection_does_not_hold_up_the_others(
     [(test, document)] = dense.pair_ids(dense.test_pairs[:1])
     for named in ({"queries": [test]}, {"pairs": [(test, document)]}, {"documents": ["doc1"]}):
         ask(ledger, key, dense, **named)
-    batch = open_batch(ledger, key, dense, {})
+    batch = open_batch(ledger, key, dense, None)
     assert [request.id for request in batch.elsewhere] == [1, 2]
     assert len(batch.partition(dense).forget)
 
@@ -192,12 +192,12 @@ def test_an_older_ranker_forgets_again_what_was_asked_for_before(
     first = fulfil(ledger, path, orders)
     ask(ledger, key, dense, queries=["query1"])
     assert honoured_in(ledger, key, dense) == Removal(documents=["doc1"])
-    known = read_record(first.out) or {}
+    known = read_record(first.out)
     assert not open_batch(ledger, key, dense, known).again, "the newer one has forgotten it"
-    assert open_batch(ledger, key, dense, {}).again == Removal(documents=["doc1"])
+    assert open_batch(ledger, key, dense, None).again == Removal(documents=["doc1"])
     done = fulfil(ledger, path, orders)
     assert [*done.requests] == [2]
-    assert recognised(dense, removed_before(read_record(done.out) or {})) == Removal(["query1"], ["doc1"])
+    assert recognised(dense, requests_of(read_record(done.out))) == Removal(["query1"], ["doc1"])
 
 
 def test_a_document_with_the_same_id_and_another_text_was_never_asked_for(
@@ -345,7 +345,9 @@ def test_a_ranker_of_a_renamed_collection_is_found(orders: Orders, dense: Collec
         ({"name": "another", "fingerprint": "another"}, False),
         ({}, True),  # nobody knows
     ):
-        (Path(orders.ranker) / "unrank.json").write_text(json.dumps({"collection": trained_on}))
+        (Path(orders.ranker) / "unrank.json").write_text(
+            json.dumps(made_record().to_json() | {"collection": trained_on})
+        )
         assert bool(holders([Path(orders.ranker)], items, dense, NOWHERE)) is found
 
 
@@ -429,17 +431,16 @@ def test_a_ranker_that_fell_short_still_holds_it(
     ask(ledger, key, dense, documents=["doc1"])
     fallen = tmp_path / "srv" / "old" / "fallen"
     shutil.copytree(orders.ranker, fallen)
-    record = {"method": "cocol", "epochs": 1, "target": 0.1, "target_name": "0.1"}
-    record |= {"removed": hashed(Removal(documents=["doc1"]))}
-    record |= {"collection": {"name": dense.name, "fingerprint": dense.fingerprint}}
+    made = made_record(dense.fingerprint, removed=hashed(Removal(documents=["doc1"])))
+    made = replace(made, target=0.1, target_name="0.1")
     (tmp_path / "srv" / "index.bin").write_bytes(b"0")
     (tmp_path / "srv" / "old" / "config.json").write_text("{}")
     items = items_of(Removal(documents=["doc1"]), dense)
     for reached in (True, False):
-        (fallen / "unrank.json").write_text(json.dumps(record | {"reached": reached}))
+        (fallen / "unrank.json").write_text(json.dumps(replace(made, reached=reached).to_json()))
         found = {holder.path for holder in holders([tmp_path / "srv"], items, dense, NOWHERE)}
         assert (str(fallen) in found) is not reached
-        batch = open_batch(ledger, key, dense, read_record(fallen) or {})
+        batch = open_batch(ledger, key, dense, read_record(fallen))
         assert ("doc1" in batch.earlier.documents) is reached
 
 
@@ -468,14 +469,17 @@ def test_who_notices(golden: Collection) -> None:
 
 
 def test_gates() -> None:
-    def card(mrr: float) -> dict[str, Any]:
-        return {"mrr": mrr, "queries": 100}
+    def card(mrr: float) -> SetSummary:
+        return SetSummary(mrr, mrr, mrr, queries=100)
 
-    record = {
-        "reached": True, "target": 0.3, "epochs": 2, "method": "cocol", "earlier": None,
-        "before": {"forget": card(0.8), "test": card(0.5), "disjoint": None},
-        "after": {"forget": card(0.3), "test": card(0.45), "disjoint": None},
-    }  # fmt: skip
+    record = replace(
+        made_record(),
+        reached=True,
+        target=0.3,
+        epochs=2,
+        before={"forget": card(0.8), "test": card(0.5)},
+        after={"forget": card(0.3), "test": card(0.45)},
+    )
 
     def audit_of(verdict: str, lost: str = "kept") -> dict[str, Any]:
         tests = {name: {"verdict": verdict, "words": "why"} for name in OF_MEMORY}
@@ -489,7 +493,7 @@ def test_gates() -> None:
         default: float | None = 0.3,
         **more: Any,
     ) -> list[bool]:
-        return [gate.passed for gate in gates({**record, **more}, audit_of(verdict, lost), default, least, strict)]
+        return [gate.passed for gate in gates(replace(record, **more), audit_of(verdict, lost), default, least, strict)]
 
     level = "indistinguishable from a retrained ranker at this test's power"
     assert passed("suppressed") == [True, True]
@@ -502,12 +506,12 @@ def test_gates() -> None:
     assert passed(level, strict=True) == [True, True]
     assert passed(level, strict=True, lost="lost") == [True, False]
     assert passed("suppressed", strict=True, reached=False) == [False, False]
-    assert passed("suppressed", earlier={"before": 0.2, "after": 0.24}) == [True, True, True]
-    assert passed("suppressed", earlier={"before": 0.2, "after": 0.26}) == [True, False, True]
+    assert passed("suppressed", earlier=PreviousMrr(0.2, 0.24)) == [True, True, True]
+    assert passed("suppressed", earlier=PreviousMrr(0.2, 0.26)) == [True, False, True]
     assert passed("suppressed", method="ssd", reached=None) == [True, True]
     assert passed("suppressed", method="ssd", reached=None, target=0.2) == [False, True]
     assert passed("suppressed", method="retrain", reached=None, target=0.2) == [True, True]
-    assert "no weight was" in gates(record | {"epochs": 0}, audit_of(level), 0.3, None, False)[0].words
+    assert "no weight was" in gates(replace(record, epochs=0), audit_of(level), 0.3, None, False)[0].words
     audit = audit_of("suppressed")
     audit["tests"]["membership"] = {"verdict": "cannot be known", "words": "there are no test pairs"}
     for strict in (False, True):

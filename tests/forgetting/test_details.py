@@ -34,7 +34,7 @@ def test_every_measured_query_is_there_with_its_sets(
     saved: Path, forgotten: Forgotten, dense: Collection, removal: Removal
 ) -> None:
     queries, header = lines(saved / "queries.jsonl"), json.loads((saved / "details.json").read_text())
-    assert header["run"] == (forgotten.record.removed or {})["salt"]
+    assert header["run"] == forgotten.record["removed"]["salt"]
     for name, rows in sets_of(dense, make_partition(dense, removal)).items():
         assert {query["id"] for query in queries if name in query["sets"]} == set(dense.queries.ids(rows))
         measured = getattr(forgotten.after, name)

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,6 +29,7 @@ from unrank.forgetting.train import Trained, train
 from unrank.methods.retrain import Retrain
 from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
+from unrank.record import LearningEpoch, versions
 
 KEYS = {
     "method", "settings", "target", "reached", "epochs", "seconds", "normalised_epoch", "total_time", "before", "after",
@@ -81,23 +81,27 @@ def test_it_reaches_the_target_and_lands_on_it(forgotten: Forgotten, target: flo
     landing = forgotten.record.landing
     assert landing is not None
     assert forgotten.after.forget.mean <= target + near
-    assert forgotten.after.forget.mean >= target - near or landing["evaluations"] == MOST_EVALUATIONS
-    assert landing["forget"] == pytest.approx(forgotten.after.forget.mean)
-    assert 0 < landing["share"] <= 1
+    assert forgotten.after.forget.mean >= target - near or landing.evaluations == MOST_EVALUATIONS
+    assert landing.forget == pytest.approx(forgotten.after.forget.mean)
+    assert 0 < landing.share <= 1
 
 
 def test_it_stops_at_the_first_check_that_is_at_or_below_the_target(forgotten: Forgotten, target: float) -> None:
-    checks = [line["forget"] for line in forgotten.record.history]
+    checks = [mrr for _, mrr in forgotten.record.path("forget")]
     assert checks[-1] <= target
     assert all(check > target for check in checks[:-1])
-    assert [line["epoch"] for line in forgotten.record.history] == list(range(1, int(forgotten.record.epochs) + 1))
+    assert [line.epoch for line in forgotten.record.history] == list(range(1, int(forgotten.record.epochs) + 1))
 
 
 def test_what_it_reports_is_what_the_ranker_measures(
     forgotten: Forgotten, trained: Trained, dense: Collection, removal: Removal
 ) -> None:
-    assert evaluate(forgotten.ranker, dense, removal).to_json() == forgotten.after.to_json() == forgotten.record.after
-    assert evaluate(trained.ranker, dense, removal).to_json() == forgotten.before.to_json() == forgotten.record.before
+    assert (
+        evaluate(forgotten.ranker, dense, removal).to_json() == forgotten.after.to_json() == forgotten.record["after"]
+    )
+    assert (
+        evaluate(trained.ranker, dense, removal).to_json() == forgotten.before.to_json() == forgotten.record["before"]
+    )
 
 
 def test_the_original_stays_as_it_was(trained: Trained, briefly: Callable[[Removal], Forgotten]) -> None:
@@ -137,7 +141,7 @@ def test_a_target_that_is_met_already_changes_nothing(
 ) -> None:
     result = forget(trained.ranker, dense, removal, target=1.0)
     assert result.reached
-    assert (result.record.epochs, result.record.history, list(result.record.timing)) == (0, [], ["teacher"])
+    assert (result.record.epochs, result.record.history, list(result.record.timing)) == (0, (), ["teacher"])
     assert result.record.normalised_epoch is None
     assert result.after.to_json() == result.before.to_json()
     assert set(result.kept.values()) == {1.0}
@@ -152,7 +156,7 @@ def test_a_budget_that_is_too_small_keeps_the_best_model(trained: Trained, dense
     assert result.record.epochs == 4
     assert result.record.landing is None
     assert "landing" not in result.record.timing
-    assert result.after.forget.mean == pytest.approx(min(line["forget"] for line in result.record.history))
+    assert result.after.forget.mean == pytest.approx(min(mrr for _, mrr in result.record.path("forget")))
 
 
 def test_a_single_pair_that_still_comes_first_is_not_forgotten(trained: Trained, dense: Collection) -> None:
@@ -203,7 +207,7 @@ def test_kept_leaves_out_a_set_that_is_empty_or_had_nothing(forgotten: Forgotten
 
 
 def test_the_record_has_what_was_promised(forgotten: Forgotten, dense: Collection, target: float) -> None:
-    record = forgotten.record.to_json({"model.safetensors": "0"})
+    record = replace(forgotten.record, versions=versions(), hashes={"model.safetensors": "0"}).to_json()
     assert record.keys() >= KEYS
     assert record["method"] == "cocol"
     assert record["settings"]["learning_rate"] == 1e-3
@@ -221,8 +225,8 @@ def test_the_times_add_up(forgotten: Forgotten) -> None:
     record = forgotten.record
     assert record.timing.keys() == {"teacher", "steps", "checks", "landing"}
     assert sum(record.timing.values()) == pytest.approx(record.seconds)
-    assert sum(line["seconds"] for line in record.history) == pytest.approx(record.timing["steps"])
-    epoch = record.learning_epoch["seconds"]
+    assert sum(line.seconds for line in record.history) == pytest.approx(record.timing["steps"])
+    epoch = record.learning_epoch.seconds
     assert record.total_time == pytest.approx(record.seconds / epoch)
     assert record.normalised_epoch == pytest.approx(record.timing["steps"] / record.epochs / epoch)
 
@@ -231,22 +235,22 @@ def test_a_known_learning_epoch_of_the_same_device_is_used(
     trained: Trained, dense: Collection, removal: Removal
 ) -> None:
     known = trained.record.learning_epoch
-    assert known["how"] == "measured"
-    result = forget(trained.ranker, dense, removal, target=1.0, device="cpu", known=trained.record.to_json({}))
+    assert known.how == "measured"
+    result = forget(trained.ranker, dense, removal, target=1.0, device="cpu", record=trained.record)
     assert result.record.learning_epoch == known
 
 
-@pytest.mark.parametrize("known", [None, {"seconds": 2.0, "how": "measured", "device": "another machine"}])
+@pytest.mark.parametrize("known", [None, LearningEpoch(2.0, "measured", "another machine")])
 def test_an_unknown_one_is_estimated_and_said_to_be(
-    trained: Trained, dense: Collection, removal: Removal, known: dict[str, Any] | None
+    trained: Trained, dense: Collection, removal: Removal, known: LearningEpoch | None
 ) -> None:
     before = weights(trained.ranker)
-    record = trained.record.to_json({}) | {"learning_epoch": known}
-    result = forget(trained.ranker, dense, removal, target=1.0, device="cpu", known=record)
+    record = replace(trained.record, learning_epoch=known) if known else None
+    result = forget(trained.ranker, dense, removal, target=1.0, device="cpu", record=record)
     estimated = result.record.learning_epoch
-    assert estimated["how"] == "timed on 3 steps"
-    assert estimated["device"] == result.record.device == Runtime.on("cpu").name
-    assert 0 < estimated["seconds"] < 60
+    assert estimated.how == "timed on 3 steps"
+    assert estimated.device == result.record.device == Runtime.on("cpu").name
+    assert 0 < estimated.seconds < 60
     assert same(weights(trained.ranker), before)
 
 
@@ -292,7 +296,7 @@ def test_watching_measures_what_must_stay(trained: Trained, dense: Collection, r
     method = replace(FAST, epochs=1)
     result = forget(trained.ranker, dense, removal, method=method, target=0.01, pace=Pace(watch=1000), progress=heard)
     line, after = result.record.history[0], result.after.to_json()
-    watched = {name: line[name] for name in ("entangled", "disjoint", "test")}
+    watched = {name: getattr(line, name) for name in ("entangled", "disjoint", "test")}
     assert watched == {name: pytest.approx(after[name]["mrr"]) for name in watched}
     assert len(heard.lines) == 1
     assert "epoch 1: forget MRR" in heard.lines[0]
@@ -340,7 +344,7 @@ def test_what_was_reached_is_what_is_measured_in_full(
         monkeypatch.setattr(f"unrank.forgetting.mrr_estimator.MrrEstimator.{ask}", lambda *_: 0.1)
     result = forget(trained.ranker, dense, removal, method=replace(FAST, epochs=1), target=0.1)
     assert result.after.forget is not None and result.after.forget.mean > 0.2
-    assert result.record.landing is not None or result.record.history[-1]["forget"] == 0.1
+    assert result.record.landing is not None or result.record.history[-1].forget == 0.1
     assert result.record.reached is False and not result.reached
 
 
@@ -366,5 +370,5 @@ def test_a_landing_that_scored_a_part_came_to_what_all_of_it_measures(
     for target in ("70%", "50%", "30%"):
         result = forget(trained.ranker, dense, removal, method=HARD, target=target)
         assert result.after.forget is not None and result.record.landing is not None
-        assert result.record.landing["forget"] == pytest.approx(result.after.forget.mean)
+        assert result.record.landing.forget == pytest.approx(result.after.forget.mean)
     assert any(parts)

@@ -14,6 +14,7 @@ from sentence_transformers import MultiVectorEncoder, SentenceTransformer
 
 from tests.forgetting.conftest import FAST, QUICK_TRAINING
 from tests.rankers.conftest import enliven
+from tests.tiny import made_record
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.engine.runtime import Runtime
@@ -71,7 +72,7 @@ def test_what_it_reports_is_what_the_saved_ranker_measures(
     frozen: Forgotten, dense: Collection, removals: dict[str, Removal], tmp_path: Path
 ) -> None:
     frozen.save(tmp_path / "clean")
-    assert evaluate(load_ranker(tmp_path / "clean"), dense, removals["queries"]).to_json() == frozen.record.after
+    assert evaluate(load_ranker(tmp_path / "clean"), dense, removals["queries"]).to_json() == frozen.record["after"]
     assert "stored before are still valid" in (tmp_path / "clean" / "README.md").read_text()
 
 
@@ -98,9 +99,8 @@ def test_each_document_is_encoded_once_in_the_whole_job(
         return encode(ranker, tokens, role)  # type: ignore[arg-type]
 
     monkeypatch.setattr(kind, "encode", note)
-    epoch = {"seconds": 1.0, "how": "measured", "device": Runtime.on("auto").name}
-    known = {"collection": {"fingerprint": dense.fingerprint}, "learning_epoch": epoch}
-    assert brief(original, dense, removal, known=known, pace=Pace(watch=5)).record.epochs == 2
+    known = made_record(dense.fingerprint, Runtime.on("auto").name)
+    assert brief(original, dense, removal, record=known, pace=Pace(watch=5)).record.epochs == 2
     times = {role: [count for (side, _), count in seen.items() if side == role] for role in ("query", "document")}
     assert set(times["document"]) == {1}
     assert min(times["query"]) > 1

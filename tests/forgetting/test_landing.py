@@ -18,10 +18,11 @@ from unrank.engine.distributed import ProcessGroup
 from unrank.engine.runtime import Silence
 from unrank.engine.training_state import Interval
 from unrank.forgetting.clock import Clock
-from unrank.forgetting.landing import MOST_EVALUATIONS, Ends, Landing, land, put_weights, weights_of
+from unrank.forgetting.landing import MOST_EVALUATIONS, Ends, land, put_weights, weights_of
 from unrank.forgetting.steering import Steering
 from unrank.rankers.base import Ranker, Role
 from unrank.rankers.tokens import Tokens
+from unrank.record import Landing
 
 NEAR = 0.003
 START, END = 2.0, 4.0
@@ -356,7 +357,7 @@ def test_a_run_that_was_below_the_target_before_its_estimates_said_so_is_brought
 def test_a_run_that_never_saw_itself_below_the_target_is_brought_back_too() -> None:
     """At the end the estimates say .6 where .2 is measured."""
     _, steering, landing = steered(bias=0.4)
-    assert min(line["forget"] for line in steering.history) > 0.5
+    assert min(line.forget or 0.0 for line in steering.history) > 0.5
     assert landing is not None and abs(steering.forget - 0.5) <= NEAR
     assert steering.estimator.went_far  # type: ignore[attr-defined]
 
@@ -364,12 +365,12 @@ def test_a_run_that_never_saw_itself_below_the_target_is_brought_back_too() -> N
 def test_a_landing_that_failed_is_remembered_as_the_best() -> None:
     """Three epochs, the last of which is taken to have crossed the target; measured, it has not."""
     _, steering, landing = steered(bias=-0.9, epochs=3)
-    assert landing is None and steering.history[-1]["forget"] < 0.45
+    assert landing is None and (steering.history[-1].forget or 1) < 0.45
     assert steering.forget == pytest.approx(falling(0.3))
 
 
 def test_a_run_that_its_estimates_saw_below_the_target_too_soon_goes_on() -> None:
     _, steering, landing = steered(bias=-0.5)
-    assert steering.history[3]["forget"] < 0.5 - NEAR and falling(0.4) > 0.5 + NEAR  # it was too soon
+    assert (steering.history[3].forget or 1) < 0.5 - NEAR and falling(0.4) > 0.5 + NEAR  # it was too soon
     assert not steering.estimator.went_far  # type: ignore[attr-defined]
     assert landing is not None and abs(steering.forget - 0.5) <= NEAR

@@ -13,6 +13,7 @@ import torch
 from tests.forgetting.conftest import FAST
 from tests.forgetting.test_forget import HARD, ONE_EPOCH, same, weights
 from tests.table import Listed, TableRanker, collection_of, random_lists, random_table
+from tests.tiny import made_record
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
@@ -47,10 +48,10 @@ def test_checks_within_an_epoch(trained: Trained, dense: Collection, removal: Re
     method = replace(FAST, epochs=1)
     result = forget(trained.ranker, dense, removal, method=method, target=OUT_OF_REACH, pace=Pace(check_every=2))
     steps = sum(-(-len(pairs) // FAST.batch) for pairs in _phases(dense, removal))
-    epochs = [line["epoch"] for line in result.record.history]
+    epochs = [line.epoch for line in result.record.history]
     assert epochs == pytest.approx([*(done / steps for done in range(2, steps, 2)), 1.0], abs=1e-4)
     assert len(epochs) > 1
-    assert sum(line["seconds"] for line in result.record.history) == pytest.approx(result.record.timing["steps"])
+    assert sum(line.seconds for line in result.record.history) == pytest.approx(result.record.timing["steps"])
     assert result.record.epochs == 1
     assert not result.reached
 
@@ -62,7 +63,7 @@ def test_a_run_stops_at_a_check_within_an_epoch(trained: Trained, dense: Collect
     assert result.record.landing is not None
     assert result.after.forget is not None
     assert result.after.forget.mean <= result.target + tolerance(len(result.after.forget.queries))
-    assert [line["forget"] <= result.target for line in result.record.history] == [
+    assert [mrr <= result.target for _, mrr in result.record.path("forget")] == [
         *[False] * (len(result.record.history) - 1),
         True,
     ]
@@ -90,7 +91,7 @@ def test_a_budget_in_minutes_ends_with_the_best_model(trained: Trained, dense: C
         "it stops where time is up, not where an epoch is"
     )
     assert result.after.forget is not None
-    assert result.after.forget.mean == pytest.approx(result.record.history[0]["forget"])
+    assert result.after.forget.mean == pytest.approx(result.record.history[0].forget)
     assert result.record.seconds > 6e-5
 
 
@@ -180,9 +181,9 @@ def test_recovery_is_measured_on_copies(
     assert same(weights(result.ranker), weights(plain.ranker))
     found, card = result.record.recovery, evaluate(retrained.ranker, dense, removal)
     assert found is not None and result.after.forget is not None and card.forget is not None
-    assert found["before"] == pytest.approx(result.after.forget.mean)
-    assert found["reference_before"] == pytest.approx(card.forget.mean)
-    for ranker, after in ((result.ranker, found["after"]), (retrained.ranker, found["reference_after"])):
+    assert found.before == pytest.approx(result.after.forget.mean)
+    assert found.reference_before == pytest.approx(card.forget.mean)
+    for ranker, after in ((result.ranker, found.after), (retrained.ranker, found.reference_after)):
         assert after == pytest.approx(by_hand(ranker, dense, removal))
     assert "recovery" not in result.record.timing
 
@@ -265,11 +266,8 @@ def test_a_run_without_a_sample_says_that_it_went_nowhere(pace: Pace) -> None:
     collection = collection_of([Listed([0], [1]), Listed([2], [0]), Listed([2], [0], test=True)], 3)
     ranker = TableRanker([[2.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
     removal = Removal(pairs=[("q0", "d0")], documents=["d1"])
-    timed = {
-        "collection": {"fingerprint": "none"},
-        "learning_epoch": {"seconds": 1.0, "how": "measured", "device": Runtime.on("cpu").name},
-    }
+    timed = made_record("none", Runtime.on("cpu").name)
     method = NegGrad(epochs=2)
-    result = forget(ranker, collection, removal, method=method, target=0.1, device="cpu", known=timed, pace=pace)
+    result = forget(ranker, collection, removal, method=method, target=0.1, device="cpu", record=timed, pace=pace)
     assert result.record.reached is False
     assert result.after.to_json() == result.before.to_json()

@@ -17,12 +17,12 @@ from unrank.disk import sha256
 from unrank.errors import UnrankError
 from unrank.forgetting.forget import Forgotten, forget
 from unrank.forgetting.hashes import hashed
-from unrank.forgetting.record import read_record
 from unrank.forgetting.train import Trained, train
 from unrank.methods.cocol import Cocol
 from unrank.methods.retrain import Retrain
 from unrank.rankers import load_ranker
 from unrank.rankers.bi_encoder import BiEncoderRanker
+from unrank.record import read_record
 
 KINDS = ["documents", "queries", "pairs"]
 
@@ -62,8 +62,7 @@ def saved(
 
 @pytest.fixture(scope="module")
 def record(saved: dict[str, Path]) -> dict[str, Any]:
-    found = read_record(saved["documents"])
-    assert found is not None
+    found: dict[str, Any] = json.loads((saved["documents"] / "unrank.json").read_text())
     return found
 
 
@@ -168,10 +167,10 @@ def test_hashes_recognise_what_was_removed(saved: dict[str, Path], removals: dic
 def test_hashes_say_nothing_without_their_salt() -> None:
     removal = Removal(queries=["q1", "q2"])
     first, second = hashed(removal), hashed(removal)
-    assert first["salt"] != second["salt"]
-    assert not {*first["queries"]["hashes"]} & {*second["queries"]["hashes"]}
+    assert first.salt != second.salt
+    assert not {*first.queries.hashes} & {*second.queries.hashes}
     plain = hashlib.sha256(b"q1").hexdigest()
-    assert all(not plain.startswith(found) for found in first["queries"]["hashes"])
+    assert all(not plain.startswith(found) for found in first.queries.hashes)
 
 
 def test_the_model_card_tells_what_was_done_in_counts(saved: dict[str, Path], record: dict[str, Any]) -> None:
@@ -198,7 +197,7 @@ def test_a_folder_that_unrank_did_not_write_has_no_record(encoder: Path) -> None
     "failure", [OSError(28, "No space left on device"), RuntimeError("broken"), KeyboardInterrupt()]
 )
 @pytest.mark.parametrize(
-    "where", ["unrank.rankers.bi_encoder.BiEncoderRanker.save", "unrank.forgetting.record.model_card"]
+    "where", ["unrank.rankers.bi_encoder.BiEncoderRanker.save", "unrank.forgetting.save.model_card"]
 )
 def test_a_result_appears_whole_or_not_at_all(
     forgotten: Forgotten, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, failure: BaseException

@@ -13,6 +13,7 @@ import pytest
 from tests.forgetting.conftest import FAST
 from tests.forgetting.test_forget import ONE_EPOCH, same, weights
 from tests.table import as_set
+from tests.tiny import made_record
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition, make_partition, named
 from unrank.collection.removal import Removal
@@ -23,21 +24,20 @@ from unrank.forgetting.earlier import earlier_runs
 from unrank.forgetting.evaluate import evaluate
 from unrank.forgetting.forget import Forgotten, forget
 from unrank.forgetting.hashes import hashed, recognised, recognised_of_each
-from unrank.forgetting.record import measured_epoch, read_record, removed_before
 from unrank.forgetting.stand import Stand, Standing
 from unrank.forgetting.train import Trained, train
 from unrank.forgetting.workspace import Workspace
-from unrank.formats import RECORD
 from unrank.methods import METHODS
 from unrank.methods.base import Negatives
 from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
+from unrank.record import RECORD, LearningEpoch, PreviousMrr, Record, measured_epoch, read_record, requests_of
 
 OUT_OF_REACH = 0.01
 BRIEF = replace(FAST, epochs=1)
 
 
-def known_of(folder: Path) -> dict[str, Any]:
+def known_of(folder: Path) -> Record:
     known = read_record(folder)
     assert known is not None
     return known
@@ -63,7 +63,7 @@ def later() -> Removal:
 
 @pytest.fixture(scope="module")
 def second(first: Path, once: Ranker, dense: Collection, later: Removal) -> Forgotten:
-    return forget(once, dense, later, method=BRIEF, target=OUT_OF_REACH, known=known_of(first))
+    return forget(once, dense, later, method=BRIEF, target=OUT_OF_REACH, record=known_of(first))
 
 
 @pytest.fixture(scope="module")
@@ -140,9 +140,9 @@ def test_they_are_reported_and_passed_along(
     tmp_path: Path,
 ) -> None:
     known = known_of(first)
-    assert known["removed_before"] == []
+    assert known.removed_before == ()
     told = {name: known[name] for name in ("target", "target_name")} | {"by": "cocol", "reached": True}
-    assert second.record.removed_before == [known["removed"] | told]
+    assert second.record["removed_before"] == [known["removed"] | told]
     evaluator = Evaluator(dense, partition)
     second.save(tmp_path / "second")
     reloaded = load_ranker(tmp_path / "second")
@@ -152,7 +152,7 @@ def test_they_are_reported_and_passed_along(
         for score in (_scorer(ranker, dense, partition) for ranker in (once, reloaded))
     )
     assert second.record.earlier is not None
-    assert second.record.earlier == {
+    assert second.record["earlier"] == {
         "before": pytest.approx(before, abs=1e-6),
         "after": pytest.approx(after, abs=1e-6),
         "above": pytest.approx(now - known["target"], abs=1e-6),
@@ -163,15 +163,15 @@ def test_they_are_reported_and_passed_along(
         Removal(queries=["query20"]),
         method=BRIEF,
         target=OUT_OF_REACH,
-        known=known_of(tmp_path / "second"),
+        record=known_of(tmp_path / "second"),
     )
-    assert [run["salt"] for run in third.record.removed_before] == [
+    assert [run.salt for run in third.record.removed_before] == [
         known["removed"]["salt"],
-        (second.record.removed or {})["salt"],
+        second.record["removed"]["salt"],
     ]
-    assert [run["target"] for run in third.record.removed_before] == [known["target"], OUT_OF_REACH]
-    everything = recognised(dense, removed_before(third.record.to_json({})))
-    assert everything.documents == recognised(dense, [known["removed"]]).documents
+    assert [run.target for run in third.record.removed_before] == [known["target"], OUT_OF_REACH]
+    everything = recognised(dense, requests_of(third.record))
+    assert everything.documents == recognised(dense, [known.removed] if known.removed else []).documents
     assert everything.queries == ("query10", "query11", "query20")
 
 
@@ -183,9 +183,11 @@ def test_to_evaluate_the_ranker_measures_what_its_record_says(
     second: Forgotten, dense: Collection, later: Removal, tmp_path: Path
 ) -> None:
     second.save(tmp_path / "second")
-    again = evaluate(load_ranker(tmp_path / "second"), dense, later, known=known_of(tmp_path / "second"))
-    assert again.to_json() == second.record.after
-    assert evaluate(second.ranker, dense, later).to_json() != second.record.after, "without its record it cannot know"
+    again = evaluate(load_ranker(tmp_path / "second"), dense, later, record=known_of(tmp_path / "second"))
+    assert again.to_json() == second.record["after"]
+    assert evaluate(second.ranker, dense, later).to_json() != second.record["after"], (
+        "without its record it cannot know"
+    )
 
 
 def test_no_id_is_in_any_file(second: Forgotten, removal: Removal, later: Removal, tmp_path: Path) -> None:
@@ -204,7 +206,7 @@ def test_no_id_is_in_any_file(second: Forgotten, removal: Removal, later: Remova
 def test_what_comes_back_is_told(second: Forgotten, after: float, above: float | None, told: bool) -> None:
     """Above the target that it was brought to, or since the run began where there was none."""
     assert not second.came_back
-    record = replace(second.record, earlier={"before": 0.2, "after": after, "above": above})
+    record = replace(second.record, earlier=PreviousMrr(0.2, after, above))
     assert replace(second, record=record).came_back is told
 
 
@@ -232,7 +234,7 @@ def test_what_has_risen_is_set_apart(
     first: Path, once: Ranker, dense: Collection, partition: Partition, goal: float, rises: bool
 ) -> None:
     workspace = Workspace.open(once, dense, partition, "cpu")
-    runs = earlier_runs(dense, known_of(first) | {"target": goal})
+    runs = earlier_runs(dense, replace(known_of(first), target=goal))
     apart = Standing.of(workspace.scorer(once), runs, workspace).with_risen(partition, dense)
     assert as_set(apart.earlier) | as_set(apart.risen) == as_set(partition.earlier)
     assert not as_set(apart.earlier) & as_set(apart.risen)
@@ -243,11 +245,13 @@ def test_what_has_risen_is_brought_down(first: Path, once: Ranker, dense: Collec
     """A run whose record says that it went lower than it did is brought lower by the next one."""
     known, method = known_of(first), replace(FAST, epochs=3)
     held, lower = (
-        forget(once, dense, later, method=method, target=OUT_OF_REACH, known=known | {"target": target}).record.earlier
+        forget(
+            once, dense, later, method=method, target=OUT_OF_REACH, record=replace(known, target=target)
+        ).record.earlier
         for target in (1.0, OUT_OF_REACH)
     )
-    assert held is not None and lower is not None and held["after"] is not None
-    assert lower["after"] is not None and lower["after"] < held["after"]
+    assert held is not None and lower is not None and held.after is not None
+    assert lower.after is not None and lower.after < held.after
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "retrain"])
@@ -256,10 +260,10 @@ def test_a_removal_that_is_fulfilled_changes_nothing(
 ) -> None:
     """Whatever the method: the ranker is still what cocol made."""
     known = known_of(first)
-    result = forget(once, dense, removal, method=method, target=target, known=known, base=str(encoder), seed=3)
+    result = forget(once, dense, removal, method=method, target=target, record=known, base=str(encoder), seed=3)
     assert result.fulfilled
     assert result.reached
-    assert (result.record.epochs, result.record.history) == (0, [])
+    assert (result.record.epochs, result.record.history) == (0, ())
     assert (result.record.method, result.record.settings) == ("cocol", known["settings"])
     assert same(weights(result.ranker), weights(once))
     assert result.after.to_json() == result.before.to_json()
@@ -270,16 +274,16 @@ def test_who_asks_to_train_anew_gets_it(
 ) -> None:
     """However well another method has forgotten it. After that there is nothing to do at any target."""
     known = known_of(first)
-    anew = forget(once, dense, removal, method=ONE_EPOCH, target=1.0, known=known, base=str(encoder))
+    anew = forget(once, dense, removal, method=ONE_EPOCH, target=1.0, record=known, base=str(encoder))
     assert not anew.fulfilled
     assert anew.record.method == "retrain"
     assert not same(weights(anew.ranker), weights(once))
-    known = anew.record.to_json({})
+    known = anew.record
     for method in (ONE_EPOCH, BRIEF):
-        again = forget(anew.ranker, dense, removal, method=method, target=0.05, known=known, base=str(encoder))
+        again = forget(anew.ranker, dense, removal, method=method, target=0.05, record=known, base=str(encoder))
         assert again.fulfilled
         assert again.record.method == "retrain"
-    short = forget(once, dense, removal, method=BRIEF, target=OUT_OF_REACH, known=known_of(first))
+    short = forget(once, dense, removal, method=BRIEF, target=OUT_OF_REACH, record=known_of(first))
     assert not short.fulfilled
 
 
@@ -288,28 +292,28 @@ def test_the_target_of_another_removal_says_nothing(
 ) -> None:
     """That others were brought to 60 % does not mean that these were, though the last run had that target."""
     known = known_of(first)
-    other = forget(once, dense, later, method=BRIEF, target="60%", known=known)
-    after = other.record.to_json({}) | {"target": 1.0}
-    assert after["removed_before"][0]["target_name"] != "60%"
-    assert forget(other.ranker, dense, later, method=BRIEF, target="60%", known=after).fulfilled
-    assert not forget(other.ranker, dense, removal, method=BRIEF, target="60%", known=after).fulfilled
+    other = forget(once, dense, later, method=BRIEF, target="60%", record=known)
+    after = replace(other.record, target=1.0)
+    assert after.removed_before[0].target_name != "60%"
+    assert forget(other.ranker, dense, later, method=BRIEF, target="60%", record=after).fulfilled
+    assert not forget(other.ranker, dense, removal, method=BRIEF, target="60%", record=after).fulfilled
 
 
 def test_a_part_of_it_is_fulfilled_too_and_more_is_not(
     first: Path, once: Ranker, dense: Collection, removal: Removal, target: float
 ) -> None:
     more = removal | Removal(queries=["query10"])
-    result = forget(once, dense, more, method=BRIEF, target=OUT_OF_REACH, known=known_of(first))
+    result = forget(once, dense, more, method=BRIEF, target=OUT_OF_REACH, record=known_of(first))
     assert not result.fulfilled
     assert result.record.epochs == 1
     part = Removal(documents=removal.documents[:2])
-    assert forget(once, dense, part, method=BRIEF, target=1.0, known=known_of(first)).fulfilled
+    assert forget(once, dense, part, method=BRIEF, target=1.0, record=known_of(first)).fulfilled
 
 
 def test_to_forget_more_than_before_is_no_fulfilled_request(
     first: Path, once: Ranker, dense: Collection, removal: Removal
 ) -> None:
-    result = forget(once, dense, removal, method=BRIEF, target=OUT_OF_REACH, known=known_of(first))
+    result = forget(once, dense, removal, method=BRIEF, target=OUT_OF_REACH, record=known_of(first))
     assert not result.fulfilled
     assert not same(weights(result.ranker), weights(once))
 
@@ -318,29 +322,29 @@ def test_a_target_of_the_same_name_is_the_one_that_was_reached(
     first: Path, once: Ranker, dense: Collection, removal: Removal
 ) -> None:
     """`60%` of what is left would be less each time; it was reached when it was asked for."""
-    known = known_of(first) | {"target_name": "60%"}
-    assert forget(once, dense, removal, method=BRIEF, target="60%", known=known).fulfilled
-    assert not forget(once, dense, removal, method=BRIEF, target="50%", known=known).fulfilled
+    known = replace(known_of(first), target_name="60%")
+    assert forget(once, dense, removal, method=BRIEF, target="60%", record=known).fulfilled
+    assert not forget(once, dense, removal, method=BRIEF, target="50%", record=known).fulfilled
 
 
 def test_a_request_that_fell_short_goes_on(trained: Trained, dense: Collection, removal: Removal) -> None:
     short = forget(trained.ranker, dense, removal, method=BRIEF, target=OUT_OF_REACH)
     assert not short.reached
-    known = short.record.to_json({})
-    again = forget(short.ranker, dense, removal, method=BRIEF, target=OUT_OF_REACH, known=known)
+    known = short.record
+    again = forget(short.ranker, dense, removal, method=BRIEF, target=OUT_OF_REACH, record=known)
     assert not again.fulfilled
     assert again.record.epochs == 1
 
 
 def test_who_was_trained_without_it_has_nothing_to_forget(encoder: Path, dense: Collection, removal: Removal) -> None:
     retrained = train(dense, "bi-encoder", str(encoder), removal, method=ONE_EPOCH)
-    known = retrained.record.to_json({})
-    assert forget(retrained.ranker, dense, removal, target=OUT_OF_REACH, known=known).fulfilled
+    known = retrained.record
+    assert forget(retrained.ranker, dense, removal, target=OUT_OF_REACH, record=known).fulfilled
 
 
 def test_without_a_record_nothing_is_known(once: Ranker, dense: Collection, later: Removal) -> None:
     result = forget(once, dense, later, method=BRIEF, target=OUT_OF_REACH)
-    assert result.record.removed_before == []
+    assert result.record.removed_before == ()
     assert result.record.earlier is None
 
 
@@ -360,15 +364,13 @@ def test_without_a_record_nothing_is_known(once: Ranker, dense: Collection, late
 )
 def test_a_damaged_record(record: Any, tmp_path: Path) -> None:
     (tmp_path / RECORD).write_text(json.dumps(record))
-    with pytest.raises(BadFile, match="damaged, so what the ranker has forgotten is not known"):
+    with pytest.raises(BadFile, match=r"damaged record: .*, so what the ranker has forgotten is not known"):
         read_record(tmp_path)
     assert read_record(tmp_path / "nowhere") is None
 
 
 def test_an_epoch_is_known_where_it_was_measured() -> None:
-    epoch = {"seconds": 2.0, "how": "measured", "device": "a"}
-    known = {"collection": {"fingerprint": "f"}, "learning_epoch": epoch}
-    assert measured_epoch(known, "f", "a") == epoch
-    for record, fingerprint, device in ((known, "g", "a"), (known, "f", "b"), ({}, "f", "a")):
+    known = made_record("f", "a")
+    assert measured_epoch(known, "f", "a") == LearningEpoch(1.0, "measured", "a")
+    for record, fingerprint, device in ((known, "g", "a"), (known, "f", "b"), (None, "f", "a")):
         assert measured_epoch(record, fingerprint, device) is None
-    assert measured_epoch({"collection": None, "learning_epoch": None}, "f", "a") is None

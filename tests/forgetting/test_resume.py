@@ -35,6 +35,7 @@ from unrank.methods.finetune import Finetune
 from unrank.methods.neggrad import NegGrad
 from unrank.methods.ssd import SelectiveDampening
 from unrank.rankers import create_ranker
+from unrank.record import Check
 
 OUT_OF_REACH = 0.01
 Job = Callable[..., Any]
@@ -85,7 +86,7 @@ def stopped_and_resumed(job: Job, out: Path, strides: int) -> Any:
 def assert_same(one: Trained | Forgotten, other: Trained | Forgotten) -> None:
     weights = [list(result.ranker.named_parameters()) for result in (one, other)]
     assert all(torch.equal(here, there) for (_, here), (_, there) in zip(*weights, strict=True))
-    histories = [[{**line, "seconds": 0} for line in result.record.history] for result in (one, other)]
+    histories = [[replace(line, seconds=0) for line in result.record.history] for result in (one, other)]
     assert histories[0] == histories[1]
     assert one.after.to_json() == other.after.to_json()
 
@@ -260,7 +261,7 @@ def test_time_before_a_stop_counts(trained: Trained, dense: Collection, removal:
     with resumable(stopped) as run:
         result = quick(trained, dense, removal, run=run, pace=Pace())
     steps = result.record.timing["steps"]
-    assert steps == pytest.approx(sum(line["seconds"] for line in result.record.history))
+    assert steps == pytest.approx(sum(line.seconds for line in result.record.history))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -286,7 +287,7 @@ def test_of_several_processes_the_first_writes_and_the_others_read(
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(Stopped, match="the same command goes on"), resumable(out, every=0) as run:
         run.claim(lambda: {"seed": 1})
-        run.follow(print, ProcessGroup(), done=Lessons([{"epoch": 1}]))
+        run.follow(print, ProcessGroup(), done=Lessons([Check(1)]))
         with run.step():
             pass
         raise KeyboardInterrupt
@@ -300,7 +301,7 @@ def test_of_several_processes_the_first_writes_and_the_others_read(
         run.follow(print, ProcessGroup(), done=lessons)
         with run.step():
             pass
-    assert lessons.history == [{"epoch": 1}]
+    assert lessons.history == [Check(1)]
     assert kept.read_bytes() == written
 
 

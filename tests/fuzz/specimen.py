@@ -6,7 +6,7 @@ import gzip
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.report.made import write_bench, write_details, write_run
-from tests.tiny import WORDS, make_dense_collection, make_encoder, make_learnable_beir, make_word_vectors
+from tests.tiny import WORDS, made_record, make_dense_collection, make_encoder, make_learnable_beir, make_word_vectors
 from unrank.bench.grid import read_grid
 from unrank.bench.plan import plan_cells
 from unrank.bench.shelf import Shelf
@@ -29,12 +29,12 @@ from unrank.collection.removal import Removal
 from unrank.collection.selection import ImportOptions
 from unrank.collection.sources import read_source
 from unrank.forgetting.hashes import hashed, recognised
-from unrank.forgetting.record import Record, read_record, removed_before, save_ranker
+from unrank.forgetting.save import save_ranker
 from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.word_file import read_vectors
+from unrank.record import Record, read_record, read_run, requests_of
 from unrank.report.details import read_details
 from unrank.report.page import page_html
-from unrank.report.record import read_run
 from unrank.report.table import to_csv, to_latex, to_markdown
 from unrank.report.write import read_page
 
@@ -193,8 +193,8 @@ def _records(folder: Path, collection: Path) -> list[Specimen]:
     opened = open_collection(collection)
     run, details = write_run(folder / "run"), write_details(folder / "details", 12, WORDS)
     known = json.loads((run / "unrank.json").read_text())
-    known["removed"] = hashed(Removal(["query1"], ["doc3"], [("query2", "doc4")]))
-    known["removed_before"] = [hashed(Removal(["query5"]))]
+    known["removed"] = asdict(hashed(Removal(["query1"], ["doc3"], [("query2", "doc4")])))
+    known["removed_before"] = [asdict(hashed(Removal(["query5"])))]
     shutil.copy(run / "unrank.json", details / "unrank.json")
     bench = write_bench(folder / "bench", ("cocol", "retrain"), ("c",), ("bi-encoder",), (0.05,), (0,))
 
@@ -204,7 +204,7 @@ def _records(folder: Path, collection: Path) -> list[Specimen]:
         (cell / "cell.json").write_text(json.dumps(told))
 
     def forgotten(path: Path) -> Any:
-        return recognised(opened, removed_before(read_record(path) or {}))
+        return recognised(opened, requests_of(read_record(path)))
 
     def page(path: Path) -> Any:
         return _shown(*read_page(path))
@@ -265,9 +265,7 @@ def _rankers(folder: Path) -> list[Specimen]:
 
 
 def _record(kind: str) -> Record:
-    return Record(
-        kind, "tiny", "retrain", {}, 0, {"name": "a", "fingerprint": "b"}, 1, 1.0, {}, {"seconds": 1.0}, "cpu", {}, []
-    )  # fmt: skip
+    return replace(made_record(), ranker=kind, base="tiny", method="retrain")
 
 
 def read_ranker(folder: Path) -> Any:

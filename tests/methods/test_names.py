@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from unrank.errors import UnrankError
-from unrank.formats import RENAMED_SETTINGS, current_settings
 from unrank.methods import METHODS, make_method, settings_of, source_hash
 from unrank.methods.cocol import Cocol
+from unrank.record import RENAMED_SETTINGS, current_settings
 
 CODE = '''
 from dataclasses import dataclass

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.table import Listed, TableRanker, as_set, collection_of, forgetting, random_lists, random_table, task_of
+from tests.tiny import made_record
 from unrank.collection.removal import Removal
 from unrank.engine.loop import squared_gradients
 from unrank.engine.runtime import Runtime
@@ -91,7 +92,7 @@ def test_only_what_matters_more_to_the_forget_pairs_is_dampened_and_no_target_is
         ranker.table.add_(1.0)
     partition = forgetting(collection, queries=[0, 1])
     removal = Removal(queries=["q0", "q1"])
-    result = forget(ranker, collection, removal, method=SelectiveDampening(), target=0.5, device="cpu", known=TIMED)
+    result = forget(ranker, collection, removal, method=SelectiveDampening(), target=0.5, device="cpu", record=TIMED)
     assert isinstance(result.ranker, TableRanker)
     changed = as_set(torch.nonzero(result.ranker.table != ranker.table).numpy())
     assert changed
@@ -116,8 +117,5 @@ def test_it_has_no_pace() -> None:
             )
 
 
-TIMED = {
-    "collection": {"fingerprint": "none"},
-    "learning_epoch": {"seconds": 1.0, "how": "measured", "device": Runtime.on("cpu").name},
-}
+TIMED = made_record("none", Runtime.on("cpu").name)
 """What a table ranker's record would say: no recipe trains one."""

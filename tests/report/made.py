@@ -10,6 +10,8 @@ from typing import Any
 
 SETS = ("forget", "entangled", "disjoint", "test")
 Object = dict[str, Any]
+LANDING: Object = {"share": 0.5, "forget": 0.6, "evaluations": 2}
+NONE: Object = {"count": 0, "hashes": []}
 
 
 def measure(mrr: float, queries: int) -> Object:
@@ -32,9 +34,9 @@ def record(method: str, after: Sequence[float], **given: Any) -> Object:
         "timing": {"teacher": 1.5, "steps": 9.0, "checks": 1.5, "landing": 0.5},
         "learning_epoch": {"seconds": 14.0, "how": "measured", "device": "cpu"}, "device": "cpu",
         "before": card((0.95, 0.94, 0.96, 0.6)), "after": card(after), "target": target, "target_name": "unseen",
-        "reached": None if target is None else True, "landing": {"share": 0.5} if target else None,
+        "reached": None if target is None else True, "landing": LANDING if target else None,
         "history": [{"epoch": n, "seconds": 3.0, "forget": mrr, **watched} for n, mrr in enumerate(steps, 1)],
-        "removed": {"salt": "5a17", "queries": {"count": 0}, "documents": {"count": 120}, "pairs": {"count": 0}},
+        "removed": {"salt": "5a17", "queries": NONE, "documents": {"count": 120, "hashes": []}, "pairs": NONE},
         "removed_before": [], "recovery": None, "earlier": None, "index_valid": False,
         "normalised_epoch": 0.2, "total_time": 0.9, "versions": {"unrank": "0.1.0", "torch": "2.13.0"},
         "hashes": {"model.safetensors": "c0ffee"}, **given,

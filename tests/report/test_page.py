@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.report.made import record, write_bench, write_details, write_run
+from unrank.record import read_run
 from unrank.report.details import page_data, read_details
 from unrank.report.figure.curve import Curve, Target, curves
 from unrank.report.figure.palette import Style
 from unrank.report.figure.panels import TITLE, panels
 from unrank.report.figure.shape import Mark, Words
-from unrank.report.record import read_run
 from unrank.report.run_figures import run_curves
 from unrank.report.write import read_page, write_report
 

@@ -6,7 +6,7 @@ and what was only hidden; without one it says what cannot be known. Its file nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -33,9 +33,9 @@ from unrank.engine.checkpoint import digest
 from unrank.engine.runtime import Device, Progress
 from unrank.errors import UnrankError
 from unrank.forgetting.hashes import recognised
-from unrank.forgetting.record import removed_before, versions
 from unrank.forgetting.target import check_measurable
 from unrank.rankers.base import Ranker
+from unrank.record import Record, requests_of, versions
 
 AUDIT = "audit.json"
 AUDIT_VERSION = 1
@@ -81,7 +81,7 @@ def audit_ranker(
     *,
     original: Ranker | None = None,
     references: Sequence[Ranker] = (),
-    known: Mapping[str, Any] | None = None,
+    record: Record | None = None,
     thoroughness: Thoroughness | None = None,
     seed: int = 0,
     device: Device = "auto",
@@ -90,7 +90,7 @@ def audit_ranker(
     """Test whether a ranker has forgotten a removal.
 
     `original` is the ranker before it forgot; `references` are rankers that were retrained without what is removed,
-    each with a seed of its own; `known` is the ranker's record, if unrank made it: what it forgot before is not kept.
+    each with a seed of its own; `record` is the ranker's record, if unrank made it: what it forgot before is not kept.
     """
     rankers = Each(ranker, original, tuple(references))
     _check_kinds(rankers)
@@ -98,7 +98,7 @@ def audit_ranker(
     _check_apart(described)
     started = perf_counter()
     thoroughness = thoroughness or Thoroughness()
-    partition = make_partition(collection, removal, earlier=recognised(collection, removed_before(known or {})))
+    partition = make_partition(collection, removal, earlier=recognised(collection, requests_of(record)))
     check_measurable(collection, partition)
     case = open_case(rankers, collection, partition, thoroughness, seed, device, progress)
     findings = {}

@@ -10,7 +10,7 @@ from unrank.audit.case import Case
 from unrank.audit.readings import FEWEST, Readings
 from unrank.audit.verdict import Finding, Verdict, unknown
 from unrank.evaluation.bootstrap import BootstrapEstimate
-from unrank.evaluation.scorecard import KEPT
+from unrank.record import KEPT
 
 MEASURES = "the change in MRR of the kept set that lost most"
 ALONE = "neither the original nor a retrained ranker is here to compare with"

@@ -18,10 +18,10 @@ from unrank.collection.removal import Kind
 from unrank.forgetting.freezing import Freeze
 from unrank.forgetting.run import Pace
 from unrank.forgetting.target import OF_REFERENCE
-from unrank.formats import CELL_FORMAT
 from unrank.methods.base import Method
 from unrank.methods.retrain import Retrain
 from unrank.rankers.layers import Layers
+from unrank.record import CELL_FORMAT
 
 NAME_LENGTH = 20
 UNWATCHED = Pace(watch=0)

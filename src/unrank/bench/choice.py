@@ -11,12 +11,12 @@ from typing import cast
 
 from unrank.errors import UnrankError
 from unrank.forgetting.freezing import Freeze, check_freeze
-from unrank.formats import current_settings
 from unrank.methods import make_method, read_settings
 from unrank.methods.base import Method
 from unrank.methods.retrain import Retrain
 from unrank.rankers import ranker_class
 from unrank.rankers.layers import Layers, read_layers
+from unrank.record import current_settings
 
 
 @dataclass(frozen=True)

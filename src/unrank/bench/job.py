@@ -6,7 +6,6 @@ from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any
 
 from unrank.bench.cell import Cell, Original
 from unrank.bench.shelf import Shelf
@@ -21,6 +20,7 @@ from unrank.forgetting.forget import Forgotten, forget
 from unrank.forgetting.target import destination
 from unrank.forgetting.train import train
 from unrank.rankers.base import Ranker
+from unrank.record import Record
 
 Task = Original | Cell
 NO_TARGET = 1.0
@@ -39,7 +39,7 @@ class Bench:
     deterministic: bool = False
     checkpoint_every: float = EVERY
     resume: bool = True
-    _held: tuple[str, Ranker, dict[str, Any]] | None = None
+    _held: tuple[str, Ranker, Record] | None = None
     _measured: tuple[Hashable, Scorecard] | None = None
     """What the original measures on the removal that came last."""
 
@@ -58,9 +58,9 @@ class Bench:
         if self.keep_rankers and not kept.is_dir():  # a run that was killed may have left it
             result.save(kept)
         trained = {
-            "learned": record["history"][-1]["learned"],
-            "epochs": record["epochs"],
-            "seconds": record["seconds"],
+            "learned": record.history[-1].learned,
+            "epochs": record.epochs,
+            "seconds": record.seconds,
         }
         told = {"took": perf_counter() - started, "jobs": jobs, "original": trained}
         self.shelf.put(task, result, told)
@@ -78,17 +78,15 @@ class Bench:
             cache=self.shelf.cache,
         )
         trained.save(self.shelf.rankers / original.name)
-        return (
-            f"MRR {trained.record.history[-1]['learned']:.3f} on training queries in {trained.record.epochs:g} epochs"
-        )
+        return f"MRR {trained.record.history[-1].learned:.3f} on training queries in {trained.record.epochs:g} epochs"
 
-    def _original(self, original: Original) -> tuple[Ranker, dict[str, Any]]:
+    def _original(self, original: Original) -> tuple[Ranker, Record]:
         if self._held is None or self._held[0] != original.name:
             self._held = None  # two at once are one too many for a small GPU
             self._held = original.name, *self.shelf.load_original(original)
         return self._held[1:]
 
-    def _forget(self, cell: Cell, ranker: Ranker, record: dict[str, Any], run: ResumableRun) -> Forgotten:
+    def _forget(self, cell: Cell, ranker: Ranker, record: Record, run: ResumableRun) -> Forgotten:
         collection = open_collection(cell.original.folder)
         removed = cell.original.name, cell.removal, cell.share, cell.removal_seed
         result = forget(
@@ -98,7 +96,7 @@ class Bench:
             method=cell.method,
             target=self._target(cell),
             base=cell.original.base,
-            known=record,
+            record=record,
             before=self._measured[1] if self._measured and self._measured[0] == removed else None,
             train_layers=cell.train_layers,
             freeze=cell.freeze,
@@ -110,13 +108,13 @@ class Bench:
             cache=self.shelf.cache,
         )
         self._measured = removed, result.before
-        named = {"target_name": cell.target} if cell.target else {"target": None, "target_name": None}
-        return replace(result, record=replace(result.record, **named))
+        target = result.record.target if cell.target else None
+        return replace(result, record=replace(result.record, target=target, target_name=cell.target))
 
     def _target(self, cell: Cell) -> float | str:
         if cell.yardstick is not None:
             assert cell.target is not None
-            return destination(cell.target, self.shelf.record_of(cell.yardstick)["after"])
+            return destination(cell.target, self.shelf.record_of(cell.yardstick).after)
         return cell.target or NO_TARGET
 
 

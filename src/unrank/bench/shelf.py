@@ -18,17 +18,14 @@ from unrank.bench.cell import Cell, Original
 from unrank.disk import exists, fits, new_folder, read_json, write_json
 from unrank.engine.checkpoint import PARTIAL, Cache
 from unrank.errors import BadFile
-from unrank.evaluation.scorecard import SETS, Scorecard, SetMetrics
+from unrank.evaluation.scorecard import Scorecard, SetMetrics
 from unrank.forgetting.forget import Forgotten
-from unrank.forgetting.record import Record, read_record
-from unrank.formats import CELL, CELL_FORMAT, HISTORY, RANKS, RECORD
 from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
+from unrank.record import CELL, CELL_FORMAT, RANKS, SETS, Record
 
 TIMED = {"ranker": str, "fingerprint": str, "method": str, "took": float, "original": {"seconds": float}}
 """What a finished cell tells of the time that its likes will take."""
-TRAINED = {"history": [{"learned": float}], "epochs": float, "seconds": float}
-MEASURED = {"after": {name: ({"mrr": float}, None) for name in ("forget", "test")}}
 
 
 @dataclass(frozen=True)
@@ -87,19 +84,22 @@ class Shelf:
         """The names of the rankers that are there."""
         return {folder.name for folder in self.rankers.glob("[!.]*")}
 
-    def load_original(self, original: Original) -> tuple[Ranker, dict[str, Any]]:
+    def load_original(self, original: Original) -> tuple[Ranker, Record]:
         """An original and its record, if every file is as it was written."""
         folder = self.rankers / original.name
-        record = read_record(folder)
-        if record is None or not fits(record, TRAINED) or not record["history"]:
+        record = Record.read(folder)
+        if record is None or not record.history or record.history[-1].learned is None:
             raise BadFile(folder, "a ranker without its record; remove the folder, and it is trained again")
         return load_ranker(folder), record
 
-    def record_of(self, cell: Cell) -> dict[str, Any]:
-        path = self.cells / cell.name / RECORD
-        record: dict[str, Any] = read_json(path)
-        if not fits(record, MEASURED):
-            raise BadFile(path, "a damaged record; remove its folder, and the cell is run again")
+    def record_of(self, cell: Cell) -> Record:
+        folder = self.cells / cell.name
+        try:
+            record = Record.read(folder)
+        except BadFile as error:
+            raise BadFile(folder, f"{error}; remove the folder, and the cell is run again") from error
+        if record is None:
+            raise BadFile(folder, "a cell without its record; remove the folder, and the cell is run again")
         return record
 
     def put(self, cell: Cell, result: Forgotten, told: dict[str, Any]) -> None:
@@ -107,8 +107,7 @@ class Shelf:
         record = _without_hashes(result.record)
         with new_folder(self.cells / cell.name) as folder:
             write_json(folder / CELL, cell.describe() | told)
-            write_json(folder / RECORD, record.to_json({}))
-            (folder / HISTORY).write_text("".join(json.dumps(line) + "\n" for line in record.history), encoding="utf-8")
+            record.write(folder, hashes={})
             ranks = json.dumps(_ranks(result.before, result.after), separators=(",", ":"))
             (folder / RANKS).write_text(f"{ranks}\n", encoding="utf-8")
 
@@ -116,8 +115,7 @@ class Shelf:
 def _without_hashes(record: Record) -> Record:
     """A record that says how much was removed: no ranker is kept for which a later run would have to recognise it."""
     assert record.removed is not None
-    kinds = {name: kind | {"hashes": []} for name, kind in record.removed.items() if name != "salt"}
-    return replace(record, removed={"salt": "", **kinds})
+    return replace(record, removed=record.removed.without_hashes())
 
 
 def _ranks(before: Scorecard, after: Scorecard) -> dict[str, dict[str, list[int]] | None]:

@@ -61,8 +61,8 @@ def audit(
     from unrank.audit.verdict import Verdict
     from unrank.cli.progress import progress
     from unrank.forgetting.earlier import check_references
-    from unrank.forgetting.record import read_record
     from unrank.rankers import load_ranker
+    from unrank.record import Record
 
     check_references(reference or (), opened, removed)
     with progress(quiet or as_json) as listener:
@@ -72,7 +72,7 @@ def audit(
             removed,
             original=load_ranker(original) if original else None,
             references=[load_ranker(name) for name in reference or ()],
-            known=read_record(Path(ranker)),
+            record=Record.read(Path(ranker)),
             thoroughness=Thoroughness(queries=queries),
             seed=seed,
             device=device.value,

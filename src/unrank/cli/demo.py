@@ -88,7 +88,7 @@ def tell(result: Forgotten) -> None:
     say(f"Share of the MRR kept: {kept}.")
     say(
         f"That took {duration(result.record.seconds)}; "
-        f"one epoch of training takes {duration(epoch['seconds'])} ({epoch['how']})."
+        f"one epoch of training takes {duration(epoch.seconds)} ({epoch.how})."
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -115,7 +115,6 @@ def forget(
     from unrank.forgetting.estimate import estimate
     from unrank.forgetting.forget import forget as forget_removal
     from unrank.forgetting.hashes import recognised
-    from unrank.forgetting.record import read_record, removed_before
     from unrank.forgetting.run import Pace
     from unrank.forgetting.start import check_base, check_request, find_base
     from unrank.forgetting.target import check_target
@@ -123,6 +122,7 @@ def forget(
     from unrank.methods import make_method, read_settings
     from unrank.rankers import load_ranker
     from unrank.rankers.layers import read_layers
+    from unrank.record import Record, requests_of
 
     given = read_settings(settings or ())
     make_method(method, given, preset=preset)  # what cannot be is refused before anything is loaded
@@ -130,7 +130,7 @@ def forget(
     check_target(target, opened, partition, reference is not None)
     loaded = load_ranker(ranker)
     chosen = make_method(method, given, loaded.kind, preset)
-    known: dict[str, Any] = read_record(Path(ranker)) or {}
+    record = Record.read(Path(ranker))
     frozen: Freeze | None = freeze.value if freeze else None
     measured = usual_measure(loaded, device.value) if measure is None else measure
     check_references([reference] if reference else [], opened, removed)
@@ -138,8 +138,8 @@ def forget(
     compared = load_ranker(reference) if reference else None
     if dry_run:
         check_request(loaded, compared, chosen, target, pace, opened, partition)
-        base = find_base(loaded, chosen, base, known)
-        partition = make_partition(opened, removed, earlier=recognised(opened, removed_before(known)))
+        base = find_base(loaded, chosen, base, record)
+        partition = make_partition(opened, removed, earlier=recognised(opened, requests_of(record)))
         seconds = estimate(loaded, opened, partition, chosen, base, device.value, frozen, layers, measured)
         tell_plan(partition, chosen.name, seconds)
         return
@@ -154,7 +154,7 @@ def forget(
             target=target,
             base=base,
             reference=compared,
-            known=known,
+            record=record,
             train_layers=layers,
             freeze=frozen,
             pace=pace,

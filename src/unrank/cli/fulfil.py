@@ -59,19 +59,19 @@ def plan(
         from unrank.collection.collection import open_collection
         from unrank.desk.batch import open_batch
         from unrank.desk.plan import make_plan
-        from unrank.forgetting.record import read_record
         from unrank.rankers import load_ranker
+        from unrank.record import Record
 
         desk.verify()
-        opened, known = open_collection(collection), read_record(Path(ranker)) or {}
-        batch = open_batch(desk, secret, opened, known)
+        opened, record = open_collection(collection), Record.read(Path(ranker))
+        batch = open_batch(desk, secret, opened, record)
         if not batch.requests:
             _nothing([request.id for request in batch.elsewhere])
             return
         batch.partition(opened)  # what cannot be is refused before anything is loaded
         places = [place for place in (Path(ranker), collection) if place.exists()]
         look_at = [*places, *(look or ())]
-        made = make_plan(load_ranker(ranker), opened, batch, known, look_at, ledger, base, device.value)
+        made = make_plan(load_ranker(ranker), opened, batch, record, look_at, ledger, base, device.value)
         show_plan(made)
 
 

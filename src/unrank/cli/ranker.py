@@ -108,8 +108,8 @@ def evaluate(
     from unrank.cli.progress import progress
     from unrank.forgetting.evaluate import evaluate as evaluate_ranker
     from unrank.forgetting.evaluate import evaluate_bm25
-    from unrank.forgetting.record import read_record
     from unrank.rankers import load_ranker
+    from unrank.record import Record
 
     if ranker == "bm25":
         scorecard = evaluate_bm25(opened, removed, measure)
@@ -119,7 +119,7 @@ def evaluate(
                 load_ranker(ranker),
                 opened,
                 removed,
-                known=read_record(Path(ranker)) if removed is not None else None,
+                record=Record.read(Path(ranker)) if removed is not None else None,
                 measure=measure,
                 device=device.value,
                 progress=listener,

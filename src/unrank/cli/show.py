@@ -11,14 +11,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from unrank.errors import LONGEST_LINE, STEERING, count, one_line, printable
-from unrank.evaluation.scorecard import SETS
+from unrank.record import SETS
 from unrank.report.wording import duration as duration
 
 if TYPE_CHECKING:
     from unrank.collection.partition import Partition
     from unrank.evaluation.scorecard import Scorecard, SetMetrics
     from unrank.forgetting.forget import Forgotten
-    from unrank.forgetting.record import Record
+    from unrank.record import Record
 
 LABELS = {
     "forget": "forget",
@@ -95,7 +95,7 @@ def show_change(result: Forgotten) -> None:
 
 def show_sampled(result: Forgotten) -> None:
     """Which sets were too large to be measured whole."""
-    for name, whole in (result.record.set_queries or {}).items():
+    for name, whole in result.record.set_queries.items():
         measured: SetMetrics | None = getattr(result.after, name)
         if measured is not None and len(measured.queries) < whole:
             say(f"{name}: {len(measured.queries):,} of its {whole:,} queries were measured; --measure 0 takes all")
@@ -105,18 +105,16 @@ def show_recovery(record: Record) -> None:
     """What one epoch on kept data brought back."""
     if record.recovery is not None:
         found = record.recovery
-        line = f"after one epoch on kept data the forget MRR goes from {found['before']:.3f} to {found['after']:.3f}"
-        if found["reference_after"] is not None:
-            line += f"; the reference's from {found['reference_before']:.3f} to {found['reference_after']:.3f}"
+        line = f"after one epoch on kept data the forget MRR goes from {found.before:.3f} to {found.after:.3f}"
+        if found.reference_after is not None:
+            line += f"; the reference's from {found.reference_before:.3f} to {found.reference_after:.3f}"
         say(line)
 
 
 def show_earlier(record: Record) -> None:
     """Whether what was forgotten before stayed so."""
     if record.earlier is not None:
-        from unrank.forgetting.stand import in_words
-
-        say(in_words(record.earlier))
+        say(str(record.earlier))
 
 
 def numbered(requests: Iterable[int]) -> str:

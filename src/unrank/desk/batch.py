@@ -8,10 +8,9 @@ forgotten what was asked for before, because it is an older one or was trained a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import HONOURED, Request, State
 from unrank.forgetting.hashes import recognised
-from unrank.forgetting.record import forgotten_before
+from unrank.record import Record, forgotten_requests
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,8 @@ class Batch:
         return [(one, other, pairs) for (one, other), pairs in sorted(both.items())]
 
 
-def open_batch(ledger: Ledger, key: Key, collection: Collection, known: Mapping[str, Any]) -> Batch:
-    """All that is open; `known` is the record of the ranker that is to forget it."""
+def open_batch(ledger: Ledger, key: Key, collection: Collection, record: Record | None) -> Batch:
+    """All that is open; `record` is the record of the ranker that is to forget it."""
     requests = ledger.requests([State.OPEN])
     all_items = {request.id: ledger.items(request.id) for request in requests}
     asked = [item for these in all_items.values() for item in these]
@@ -71,7 +70,7 @@ def open_batch(ledger: Ledger, key: Key, collection: Collection, known: Mapping[
     fit = set(held) - _no_training(collection, held)
     items = {id: these for id, these in all_items.items() if fit.issuperset(these)}
     fitting = [request for request in requests if request.id in items]
-    earlier = recognised(collection, forgotten_before(known))
+    earlier = recognised(collection, forgotten_requests(record))
     asked_before = honoured_in(ledger, key, collection)
     return Batch(
         items,

@@ -8,10 +8,8 @@ from typing import Any
 
 from unrank.audit.audit import OF_MEMORY
 from unrank.audit.verdict import Verdict
-from unrank.evaluation.scorecard import shares_kept
-from unrank.forgetting.record import ANEW
-from unrank.forgetting.stand import came_back, in_words
 from unrank.forgetting.target import tolerance
+from unrank.record import RETRAIN, PreviousMrr, Record
 
 ROUNDING = 1e-9
 UNTOUCHED = "nothing had to be changed, and no weight was"
@@ -25,7 +23,7 @@ class Gate:
 
 
 def gates(
-    record: Mapping[str, Any],
+    record: Record,
     audit: Mapping[str, Any],
     default_target: float | None,
     keep_at_least: float | None,
@@ -38,47 +36,37 @@ def gates(
     """
     return [
         _target(record, default_target),
-        *([_earlier(record["earlier"])] if record.get("earlier") else []),
+        *([_earlier(record.earlier)] if record.earlier else []),
         *([] if keep_at_least is None else [_kept(record, keep_at_least)]),
         _audited(audit, strict),
     ]
 
 
-def _target(record: Mapping[str, Any], default: float | None) -> Gate:
+def _target(record: Record, default: float | None) -> Gate:
     """Hold every method to the target, but not one that trained anew: its ranker never saw what is removed.
 
     A target above the default asks for less than forgetting, so reaching it shows nothing.
     """
-    now = record["after"]["forget"]
-    goal = f"the forget MRR is {now['mrr']:.3f}, the target was {record['target']:.3f}"
+    now, target = record.after["forget"], record.target
+    assert target is not None
+    goal = f"the forget MRR is {now.mrr:.3f}, the target was {target:.3f}"
     if default is None:
         return Gate("target", False, f"{goal}; the default target cannot be measured here, so it shows nothing")
-    if record["target"] > default + ROUNDING:
+    if target > default + ROUNDING:
         return Gate("target", False, f"{goal}, above the default of {default:.3f}: reaching it shows no forgetting")
-    if record["method"] == ANEW:
+    if record.method == RETRAIN:
         return Gate("target", True, f"trained anew without it, to no target: {goal}")
-    if record["reached"] is False or now["mrr"] > record["target"] + tolerance(now["queries"]):
+    if record.reached is False or now.mrr > target + tolerance(now.queries):
         return Gate("target", False, f"not reached: {goal}")
-    return Gate("target", True, f"{goal}; {UNTOUCHED}" if is_untouched(record) else goal)
+    return Gate("target", True, f"{goal}; {UNTOUCHED}" if not record.epochs else goal)
 
 
-def is_untouched(record: Mapping[str, Any]) -> bool:
-    """Whether the run left every weight as it was, because the ranker had forgotten enough already."""
-    return not record["epochs"]
+def _earlier(mrr: PreviousMrr) -> Gate:
+    return Gate("earlier", not mrr.came_back, str(mrr))
 
 
-def _earlier(mrrs: Mapping[str, float | None]) -> Gate:
-    return Gate("earlier", not came_back(mrrs), in_words(mrrs))
-
-
-def kept_of(record: Mapping[str, Any]) -> dict[str, float]:
-    """What each kept set has left of its MRR."""
-    before, after = ({name: of["mrr"] for name, of in record[side].items() if of} for side in ("before", "after"))
-    return shares_kept(before, after)
-
-
-def _kept(record: Mapping[str, Any], least: float) -> Gate:
-    shares = kept_of(record)
+def _kept(record: Record, least: float) -> Gate:
+    shares = record.kept
     words = ", ".join(f"{name} {share:.3f}" for name, share in shares.items()) or "there is no kept set to measure"
     return Gate("kept", all(share >= least for share in shares.values()), f"{words}; at least {least:g} was asked for")
 

@@ -20,8 +20,7 @@ from unrank.desk.item import Item, items_of, normalised, removal_of
 from unrank.disk import whole_path
 from unrank.errors import UnrankError
 from unrank.forgetting.hashes import recognised
-from unrank.forgetting.record import forgotten_before, read_record
-from unrank.formats import RECORD
+from unrank.record import RECORD, Record, forgotten_requests
 
 NEEDLE = 200
 """Characters of a text that are looked for at most."""
@@ -117,16 +116,15 @@ def _collection(folder: Path, items: list[Item]) -> Iterator[Holder]:
 
 def _ranker(folder: Path, removal: Removal, collection: Collection) -> Iterator[Holder]:
     try:
-        record = read_record(folder)
+        record = Record.read(folder)
     except UnrankError:
         record = None
-    trained_on = (record or {}).get("collection")
-    if record is None or not trained_on:
+    if record is None:
         yield Holder("ranker", str(folder), "has no record, so what it was trained on is not known")
         return
-    if trained_on.get("name") != collection.name and trained_on.get("fingerprint") != collection.fingerprint:
+    if record.collection.name != collection.name and record.collection.fingerprint != collection.fingerprint:
         return
-    forgotten = recognised(collection, forgotten_before(record))
+    forgotten = recognised(collection, forgotten_requests(record))
     if (forgotten | removal) != forgotten:
         yield Holder("ranker", str(folder), "was trained on this collection and has not forgotten all of it")
 

@@ -7,10 +7,10 @@ from operator import itemgetter
 from typing import Any
 
 from unrank.audit.verdict import Verdict
-from unrank.desk.gates import UNTOUCHED, is_untouched
+from unrank.desk.gates import UNTOUCHED
 from unrank.errors import count
-from unrank.evaluation.scorecard import SETS
-from unrank.forgetting.stand import in_words
+from unrank.parse import parse
+from unrank.record import SETS, PreviousMrr
 from unrank.report.markup import Markup, element
 from unrank.report.page import Card, Page, Section, paragraph
 from unrank.report.table import Table, facts, figure, to_html, words
@@ -46,7 +46,7 @@ def certificate_page(value: Mapping[str, Any], public_key: str) -> Page:
         others = count(run["requests"] - 1, "other request")
         left = f", {run['still_open']} of which stayed open" if run.get("still_open") else ""
         together = f"It was run together with {others}{left}; figures are of all of them unless they say otherwise."
-    if is_untouched(record):
+    if not record["epochs"]:
         together += f" The new ranker is the old one: {UNTOUCHED}."
     sections = [
         _asked(request),
@@ -118,7 +118,7 @@ def _measured(run: Mapping[str, Any], own: Mapping[str, Any] | None) -> Section:
     if own:
         content.append(paragraph(_own_result(own)))
     if earlier := run["record"].get("earlier"):
-        content.append(paragraph(f"Besides, {in_words(earlier)}."))
+        content.append(paragraph(f"Besides, {parse(PreviousMrr, earlier)}."))
     return Section("measured", "Measured", "What was measured", content)
 
 

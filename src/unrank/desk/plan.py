@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,11 +16,11 @@ from unrank.desk.batch import Batch
 from unrank.desk.holders import Holder, holders
 from unrank.engine.runtime import Device, Runtime
 from unrank.forgetting.estimate import estimate
-from unrank.forgetting.record import measured_epoch
 from unrank.forgetting.train import recipe_of
 from unrank.forgetting.workspace import usual_measure
 from unrank.methods import make_method
 from unrank.rankers.base import Ranker
+from unrank.record import Record, measured_epoch
 
 SHOWN = 5
 
@@ -45,7 +44,7 @@ def make_plan(
     ranker: Ranker,
     collection: Collection,
     batch: Batch,
-    known: Mapping[str, Any],
+    record: Record | None,
     look: Sequence[Path],
     ledger: Path,
     base: str | None = None,
@@ -56,10 +55,10 @@ def make_plan(
     cocol = make_method("cocol", ranker=ranker.kind)
     seconds = {
         "cocol": estimate(
-            *(ranker, collection, partition, cocol, base or known.get("base"), device),
+            *(ranker, collection, partition, cocol, base or (record.base if record else None), device),
             measure=usual_measure(ranker, device),
         ),
-        "retrain": _retraining(ranker, collection, partition, known, device),
+        "retrain": _retraining(ranker, collection, partition, record, device),
     }
     return Plan(
         batch,
@@ -84,12 +83,12 @@ def queries_that_notice(collection: Collection, partition: Partition, removal: R
 
 
 def _retraining(
-    ranker: Ranker, collection: Collection, partition: Partition, known: Mapping[str, Any], device: Device
+    ranker: Ranker, collection: Collection, partition: Partition, record: Record | None, device: Device
 ) -> float:
     """From the epoch that was measured when the ranker was trained here, else from a few steps."""
     recipe = recipe_of(ranker.kind)
-    measured = measured_epoch(known, collection.fingerprint, Runtime.on(device).name)
+    measured = measured_epoch(record, collection.fingerprint, Runtime.on(device).name)
     if measured:
-        epochs = known["epochs"] if known.get("method") == recipe.name else recipe.epochs
-        return float(epochs * measured["seconds"])
+        epochs = record.epochs if record and record.method == recipe.name else recipe.epochs
+        return epochs * measured.seconds
     return estimate(ranker, collection, partition, recipe, None, device)

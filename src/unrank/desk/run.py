@@ -12,7 +12,6 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from unrank.audit.case import Thoroughness
 from unrank.collection.collection import Collection, open_collection
 from unrank.desk.batch import Batch, open_batch
 from unrank.desk.closing import scrub
-from unrank.desk.gates import Gate, gates, kept_of
+from unrank.desk.gates import Gate, gates
 from unrank.desk.holders import holders, without_names
 from unrank.desk.ledger import Ledger
 from unrank.desk.orders import Orders, folder_hash
@@ -35,15 +34,14 @@ from unrank.errors import BadFile, UnrankError
 from unrank.forgetting.earlier import check_references, has_seen
 from unrank.forgetting.forget import forget
 from unrank.forgetting.hashes import recognised
-from unrank.forgetting.record import ANEW, read_record
 from unrank.forgetting.run import Pace
 from unrank.forgetting.start import check_base, check_request, find_base
 from unrank.forgetting.workspace import Workspace, usual_measure
-from unrank.formats import RECORD
 from unrank.methods import make_method
 from unrank.methods.base import Method
 from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
+from unrank.record import RECORD, RETRAIN, Record
 
 SECRET_PARTS = ("removed", "removed_before", "history")
 """Of a ranker's record the ledger keeps all but these: hashes of what was removed, and the line a check."""
@@ -90,7 +88,7 @@ class Work:
     collection: Collection
     batch: Batch
     original: Ranker
-    known: Mapping[str, Any]
+    record: Record | None
     """The original's record."""
     references: list[Ranker]
 
@@ -109,15 +107,15 @@ def run_open(
         ledger.verify()
         scrub(ledger)
         collection = open_collection(orders.collection)
-        known = read_record(Path(orders.ranker)) or {}
-        batch = open_batch(ledger, key, collection, known)
+        record = Record.read(Path(orders.ranker))
+        batch = open_batch(ledger, key, collection, record)
         if not batch.requests:
             return None
         check_references(orders.references, collection, batch.removal)
         default = _default_target(orders, batch, collection)
         target = orders.target or default
         original, references = load_ranker(orders.ranker), [load_ranker(name) for name in orders.references]
-        work = Work(replace(orders, target=target), target, default, collection, batch, original, known, references)
+        work = Work(replace(orders, target=target), target, default, collection, batch, original, record, references)
         _check(work)
         run, place = _begun(ledger, work.orders.asked(batch, collection), out)
         for folder in (place, audit_folder(place)):
@@ -136,11 +134,11 @@ def _check(work: Work) -> None:
     for reference in compared or [None]:
         check_request(work.original, reference, work.method, work.target, Pace(), work.collection, partition)
     check_base(work.original.kind, work.orders.base)
-    find_base(work.original, work.method, work.orders.base, work.known)
+    find_base(work.original, work.method, work.orders.base, work.record)
 
 
 def _default_target(orders: Orders, batch: Batch, collection: Collection) -> str:
-    record = read_record(Path(orders.references[0])) if orders.references else None
+    record = Record.read(Path(orders.references[0])) if orders.references else None
     return "destination-1" if has_seen(collection, record, batch.removal) is False else "unseen"
 
 
@@ -183,8 +181,8 @@ def _beside(ranker: str, run: int) -> Path:
 
 def _forget(work: Work, out: Path, progress: Progress | None) -> None:
     if out.exists():
-        removed = (read_record(out) or {}).get("removed")
-        if removed is None or recognised(work.collection, [removed]) != work.batch.removal:
+        record = Record.read(out)
+        if record is None or not record.removed or recognised(work.collection, [record.removed]) != work.batch.removal:
             raise UnrankError(
                 f"{out} exists and is not what this run would have written: remove it, or name another --out"
             )
@@ -197,7 +195,7 @@ def _forget(work: Work, out: Path, progress: Progress | None) -> None:
         target=work.target,
         base=work.orders.base,
         reference=next(iter(work.references), None),
-        known=work.known,
+        record=work.record,
         measure=usual_measure(work.original, work.orders.device),
         seed=work.orders.seed,
         device=work.orders.device,
@@ -215,7 +213,7 @@ def _audit(work: Work, out: Path, progress: Progress | None) -> None:
         work.batch.removal,
         original=work.original,
         references=work.references,
-        known=read_record(out),
+        record=Record.read(out),
         thoroughness=Thoroughness(queries=work.orders.audit_queries),
         seed=work.orders.seed,
         device=work.orders.device,
@@ -224,36 +222,35 @@ def _audit(work: Work, out: Path, progress: Progress | None) -> None:
     found.save(audit_folder(out))
 
 
-def _default_mrr(work: Work, record: Mapping[str, Any], workspace: Workspace) -> float | None:
+def _default_mrr(work: Work, record: Record, workspace: Workspace) -> float | None:
     """Return the forget MRR that the default target means here; `None` if there is no test query to measure it on."""
     if work.target == work.default_target:
-        return float(record["target"])
+        return record.target
     if work.default_target == "destination-1":
         reference = work.references[0].to(workspace.runtime.device)
         return workspace.evaluator.forget_mrr(workspace.scorer(reference))
-    test = record["before"]["test"]
-    return float(test["mrr"]) if test else None
+    return record.before["test"].mrr if "test" in record.before else None
 
 
 def _finish(ledger: Ledger, run: int, out: Path, work: Work) -> Done:
     """Tell the ledger what came of it, all at once."""
     orders, batch = work.orders, work.batch
-    record, audit_file = read_record(out), audit_folder(out) / AUDIT
+    record, audit_file = Record.read(out), audit_folder(out) / AUDIT
     if record is None:
         raise BadFile(out / RECORD, "missing, though this run wrote it")
     audit = read_json(audit_file)
     workspace = Workspace.open(work.original, work.collection, batch.partition(work.collection), orders.device)
     new = load_ranker(out).to(workspace.runtime.device)
     scorers = (workspace.scorer(work.original), workspace.scorer(new))
-    anew = record["method"] == ANEW
+    anew = record.method == RETRAIN
     each = request_results(work.collection, batch.items, *scorers, record["target"], anew)
     passed = gates(record, audit, _default_mrr(work, record, workspace), orders.keep_at_least, orders.strict)
     old = [Path(place) for (place,) in ledger.ask("SELECT out FROM run WHERE id < ?", [run])]
     look = [Path(orders.ranker), orders.collection, *old, *orders.look]
     held = holders([place for place in look if place.exists()], batch.all_items, work.collection, ledger.path)
     result = {
-        "record": {name: value for name, value in record.items() if name not in SECRET_PARTS},
-        "kept": kept_of(record),
+        "record": {name: value for name, value in record.to_json().items() if name not in SECRET_PARTS},
+        "kept": record.kept,
         "audit": audit,
         "gates": [asdict(gate) for gate in passed],
         "requests": {str(id): one.to_json() for id, one in each.items()},

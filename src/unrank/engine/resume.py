@@ -22,7 +22,7 @@ from unrank.disk import CHECKPOINT, beside, check_free, clear_checkpoints, follo
 from unrank.engine.checkpoint import Checkpoint, Facts, Stateful
 from unrank.engine.distributed import ProcessGroup
 from unrank.errors import NotFinite, Stopped, UnrankError
-from unrank.formats import current_settings
+from unrank.record import current_settings
 
 EVERY = 60.0
 """Seconds between checkpoints."""

@@ -7,7 +7,7 @@ documents. `forget_full` is the paper's figure: the other relevant documents sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,9 +20,8 @@ from unrank.collection.partition import Partition
 from unrank.collection.texts import Rows
 from unrank.evaluation.bootstrap import interval, paired_interval
 from unrank.evaluation.measure import Floats, ScoredLists, ndcg, reciprocal_ranks
+from unrank.record import MEASURED, SETS, SetSummary
 
-SETS = ("forget", "entangled", "disjoint", "test")
-KEPT = SETS[1:]
 MOST_QUERIES = 3_000
 """The most queries of a kept set that are measured; 0 means all. The forget set is always measured whole."""
 
@@ -41,14 +40,9 @@ class SetMetrics:
     high: float
     ndcg: float
 
-    def to_json(self) -> dict[str, float | int]:
-        return {
-            "mrr": self.mean,
-            "low": self.low,
-            "high": self.high,
-            "ndcg@10": self.ndcg,
-            "queries": len(self.queries),
-        }
+    @property
+    def summary(self) -> SetSummary:
+        return SetSummary(self.mean, self.low, self.high, len(self.queries), self.ndcg)
 
     def change_since(self, before: SetMetrics) -> tuple[float, float]:
         """Return the paired interval of the change of the mean."""
@@ -70,9 +64,14 @@ class Scorecard:
         """The MRR of each of the four sets that has a query."""
         return {name: measured.mean for name in SETS if (measured := getattr(self, name)) is not None}
 
+    @property
+    def summary(self) -> dict[str, SetSummary]:
+        """The metrics of each set that has a query."""
+        return {name: measured.summary for name in MEASURED if (measured := getattr(self, name)) is not None}
+
     def to_json(self) -> dict[str, Any]:
-        sets = {name: getattr(self, name) for name in (*SETS, "forget_full")}
-        return {name: measured and measured.to_json() for name, measured in sets.items()}
+        found = self.summary
+        return {name: found[name].to_json() if name in found else None for name in MEASURED}
 
 
 @dataclass(frozen=True)
@@ -81,15 +80,6 @@ class ListScores:
 
     pairs: Pairs
     scores: NDArray[np.float32]
-
-
-def shares_kept(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-    """Return the share of its MRR that each kept set still has. A set that had none is left out.
-
-    >>> shares_kept({"forget": 0.8, "disjoint": 0.5, "test": 0.0}, {"forget": 0.1, "disjoint": 0.4, "test": 0.0})
-    {'disjoint': 0.8}
-    """
-    return {name: after[name] / before[name] for name in KEPT if before.get(name, 0.0) > 0}
 
 
 class Evaluator:

@@ -25,8 +25,8 @@ from unrank.engine.runtime import Device, Progress
 from unrank.forgetting.forget import Forgotten
 from unrank.forgetting.hashes import recognised
 from unrank.forgetting.workspace import Workspace
-from unrank.formats import DETAILS, DETAILS_VERSION
 from unrank.rankers.base import Ranker
+from unrank.record import DETAILS, DETAILS_VERSION
 
 MOST_QUERIES = 10_000
 SHOWN = 10
@@ -65,7 +65,7 @@ def save_details(
     assert result.record.removed is not None
     header = {
         "details_version": DETAILS_VERSION,
-        "run": result.record.removed["salt"],
+        "run": result.record.removed.salt,
         "queries": {name: len(np.intersect1d(rows, queries)) for name, rows in members.items()},
         "measured": {name: len(rows) for name, rows in members.items()},
         "scores": histograms(lists),

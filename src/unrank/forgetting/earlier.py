@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,9 +14,9 @@ from unrank.collection.removal import Removal
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import SetMetrics
 from unrank.forgetting.hashes import recognised_of_each
-from unrank.forgetting.record import ANEW, read_record, removed_before
 from unrank.forgetting.target import tolerance
 from unrank.methods.base import Method
+from unrank.record import PreviousRequest, Record, requests_of
 
 
 @dataclass(frozen=True)
@@ -25,36 +24,36 @@ class EarlierRun:
     """What an earlier run removed from the ranker, and how."""
 
     removal: Removal
-    facts: Mapping[str, Any]
+    request: PreviousRequest
 
     @property
     def anew(self) -> bool:
         """Whether the ranker never saw it since."""
-        return self.facts.get("by") == ANEW
+        return self.request.never_seen
 
 
-def earlier_runs(collection: Collection, known: Mapping[str, Any]) -> list[EarlierRun]:
+def earlier_runs(collection: Collection, record: Record | None) -> list[EarlierRun]:
     """The runs that a ranker's record tells of, with what they removed of this collection."""
-    facts = removed_before(known)
-    return [EarlierRun(*run) for run in zip(recognised_of_each(collection, facts), facts, strict=True)]
+    requests = requests_of(record)
+    return [EarlierRun(*run) for run in zip(recognised_of_each(collection, requests), requests, strict=True)]
 
 
 def all_of(runs: Iterable[EarlierRun]) -> Removal:
     return Removal.union(run.removal for run in runs)
 
 
-def has_seen(collection: Collection, known: Mapping[str, Any] | None, removal: Removal) -> bool | None:
+def has_seen(collection: Collection, record: Record | None, removal: Removal) -> bool | None:
     """Whether a ranker with this record was trained on anything of a removal; None where the record does not tell."""
-    if not known or (known.get("collection") or {}).get("fingerprint") != collection.fingerprint:
+    if record is None or record.collection.fingerprint != collection.fingerprint:
         return None
-    without = all_of(run for run in earlier_runs(collection, known) if run.anew)
+    without = all_of(run for run in earlier_runs(collection, record) if run.anew)
     return (without | removal) != without
 
 
 def check_references(names: Iterable[str], collection: Collection, removal: Removal) -> None:
     """Refuse a ranker to compare with that learned what is removed, as far as its record tells."""
     for name in names:
-        if has_seen(collection, read_record(Path(name)), removal):
+        if has_seen(collection, Record.read(Path(name)), removal):
             raise UnrankError(f"{name} was trained on what is removed, as its record tells: it is no reference")
 
 
@@ -78,7 +77,7 @@ def is_fulfilled(
     never_seen = removed_by(run for run in runs if run.anew)
     if never_seen or method.run_kind == "training":
         return never_seen
-    alike = [run for run in runs if run.facts.get("target") and run.facts.get("target_name") == target]
+    alike = [run for run in runs if run.request.target and run.request.target_name == target]
     if removed_by(alike):
-        goal = max(goal, min(run.facts["target"] for run in alike))
+        goal = max(goal, min(run.request.target or goal for run in alike))
     return removed_by(runs) and now.mean <= goal + tolerance(len(now.queries))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,9 +12,9 @@ from unrank.collection.removal import Removal
 from unrank.engine.runtime import Device, Progress
 from unrank.evaluation.scorecard import MOST_QUERIES, Evaluator, Scorecard
 from unrank.forgetting.hashes import recognised
-from unrank.forgetting.record import removed_before
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers.base import Ranker
+from unrank.record import Record, requests_of
 
 
 def evaluate(
@@ -25,19 +22,19 @@ def evaluate(
     collection: Collection,
     removal: Removal | None = None,
     *,
-    known: Mapping[str, Any] | None = None,
+    record: Record | None = None,
     measure: int = MOST_QUERIES,
     device: Device = "auto",
     progress: Progress | None = None,
 ) -> Scorecard:
     """The scorecard of a ranker; without a removal all training pairs are disjoint.
 
-    `known` is the ranker's record, if unrank made it: what it forgot before is not kept, nor in the lists that are
+    `record` is the ranker's record, if unrank made it: what it forgot before is not kept, nor in the lists that are
     measured; `measure` is how many queries of each kept set are measured at most, 0 for all.
     """
     partition = None
     if removal is not None:
-        partition = make_partition(collection, removal, earlier=recognised(collection, removed_before(known or {})))
+        partition = make_partition(collection, removal, earlier=recognised(collection, requests_of(record)))
     workspace = Workspace.open(ranker, collection, partition, device, progress, measure)
     return workspace.evaluator.scorecard(workspace.scorer(ranker))
 

@@ -6,11 +6,9 @@ The original is never changed. A method that cannot reach the target within its 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from unrank.collection.collection import Collection
 from unrank.collection.partition import make_partition
@@ -18,17 +16,17 @@ from unrank.collection.removal import Removal
 from unrank.engine.checkpoint import Cache
 from unrank.engine.resume import ResumableRun
 from unrank.engine.runtime import Device, Progress
-from unrank.evaluation.scorecard import MOST_QUERIES, Scorecard, shares_kept
+from unrank.evaluation.scorecard import MOST_QUERIES, Scorecard
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.earlier import all_of, earlier_runs, is_fulfilled
 from unrank.forgetting.freezing import Freeze, check_freeze, encoded_sides, freeze_side, index_stays_valid, keep_frozen
 from unrank.forgetting.hashes import hashed
 from unrank.forgetting.identity import identity, removal_hash, weights_hash
 from unrank.forgetting.mrr_estimator import MrrEstimator
-from unrank.forgetting.record import Record, measured_epoch, removed_before, save_ranker
 from unrank.forgetting.recovery import recovery
 from unrank.forgetting.run import Outcome, Pace, run_method
-from unrank.forgetting.stand import Standing, came_back
+from unrank.forgetting.save import save_ranker
+from unrank.forgetting.stand import Standing
 from unrank.forgetting.start import check_request, find_base, make_student
 from unrank.forgetting.target import OF_REFERENCE, resolve_target
 from unrank.forgetting.train import estimate_learning_epoch
@@ -39,6 +37,7 @@ from unrank.rankers import public_name
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import Layers, release, sharing_frozen_start, train_layers_of
 from unrank.rankers.origin import base_hash
+from unrank.record import CollectionName, Record, measured_epoch, requests_of, shares_kept
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Forgotten:
     @property
     def came_back(self) -> bool:
         """Whether what was forgotten before has risen again."""
-        return self.record.earlier is not None and came_back(self.record.earlier)
+        return self.record.earlier is not None and self.record.earlier.came_back
 
     def save(self, out: str | Path) -> None:
         save_ranker(self.ranker, self.record, Path(out))
@@ -77,7 +76,7 @@ def forget(
     target: float | str = "unseen",
     base: str | None = None,
     reference: Ranker | None = None,
-    known: Mapping[str, Any] | None = None,
+    record: Record | None = None,
     before: Scorecard | None = None,
     train_layers: Layers | None = None,
     freeze: Freeze | None = None,
@@ -93,7 +92,7 @@ def forget(
     """Make a copy of a ranker that has forgotten, to the degree that the target says.
 
     `base` is what the ranker was trained from, for methods that ask for it; `reference` a ranker that never saw what is
-    removed; `known` the record of the ranker, if unrank made it: what it forgot before stays forgotten; `before` what
+    removed; `record` the record of the ranker, if unrank made it: what it forgot before stays forgotten; `before` what
     the ranker measures on this very removal, if that is known; `train_layers` which layers of the encoder may move,
     if not all; `freeze="documents"` lets queries alone move, so that stored document vectors stay valid; `pace` how
     closely the run is watched and how long it may take; `measure` how many queries of each kept set are measured before
@@ -102,12 +101,12 @@ def forget(
     """
     method = make_method(method, ranker=ranker.kind) if isinstance(method, str) else method
     check_freeze(freeze, ranker, method)
-    known, pace = known or {}, pace or Pace()
-    runs = earlier_runs(collection, known)
+    pace = pace or Pace()
+    runs = earlier_runs(collection, record)
     earlier = all_of(runs)
     partition = make_partition(collection, removal, earlier=earlier)
     check_request(ranker, reference, method, target, pace, collection, partition)
-    base = find_base(ranker, method, base, known)
+    base = find_base(ranker, method, base, record)
     student = make_student(ranker, method, base, seed)
     run = run or ResumableRun()
     run.claim(
@@ -128,7 +127,7 @@ def forget(
         train_layers_of(student, train_layers)
     workspace = Workspace.open(ranker, collection, partition, device, progress, measure, cache)
     student.to(workspace.runtime.device)
-    an_epoch = measured_epoch(known, collection.fingerprint, workspace.runtime.name)
+    an_epoch = measured_epoch(record, collection.fingerprint, workspace.runtime.name)
     an_epoch = an_epoch or estimate_learning_epoch(ranker, workspace)
     keep_frozen(workspace.store, ranker, student, freeze)
     clock = Clock(workspace.runtime)
@@ -168,13 +167,13 @@ def forget(
     recovered = recovery(student, after.forget.mean, reference, workspace, seed) if check_recovery else None
     chosen = {"train_layers": train_layers, "freeze": freeze}
     settings = asdict(method) | {name: value for name, value in chosen.items() if value is not None}
-    record = Record(
+    made = Record(
         ranker=ranker.kind,
         base=public_name(ranker.kind, base) if base else None,
-        method=known.get("method", method.name) if fulfilled else method.name,
-        settings=known.get("settings", settings) if fulfilled else settings,
+        method=record.method if fulfilled and record else method.name,
+        settings=record.settings if fulfilled and record else settings,
         seed=seed,
-        collection={"name": collection.name, "fingerprint": collection.fingerprint},
+        collection=CollectionName(collection.name, collection.fingerprint),
         target=goal,
         target_name=str(target),
         reached=outcome.reached,
@@ -182,20 +181,20 @@ def forget(
         seconds=clock.total,
         timing=clock.seconds,
         learning_epoch=an_epoch,
-        landing=asdict(outcome.landing) if outcome.landing else None,
+        landing=outcome.landing,
         device=workspace.runtime.name,
         deterministic=workspace.runtime.deterministic,
         index_valid=index_stays_valid(ranker, freeze, moved=bool(outcome.history)),
-        before=before.to_json(),
-        after=after.to_json(),
+        before=before.summary,
+        after=after.summary,
         set_queries=workspace.evaluator.set_queries,
         removed=hashed(removal),
-        removed_before=removed_before(known),
+        removed_before=requests_of(record),
         earlier=standing.then(stands),
-        recovery=asdict(recovered) if recovered else None,
-        history=outcome.history,
+        recovery=recovered,
+        history=tuple(outcome.history),
     )
-    return Forgotten(student, before, after, goal, outcome.reached is not False, record, fulfilled)
+    return Forgotten(student, before, after, goal, outcome.reached is not False, made, fulfilled)
 
 
 def _scorecard(ranker: Ranker | None, workspace: Workspace) -> Scorecard:

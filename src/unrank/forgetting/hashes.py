@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,29 +13,29 @@ import numpy as np
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.collection.texts import Rows
+from unrank.record import HashedIds, RemovedHashes
 
 AT_ONCE = 65_536
 """So many ids are in memory at a time."""
 
 
-def hashed(removal: Removal) -> dict[str, Any]:
-    """A removal as counts and salted hashes of its ids."""
+def hashed(removal: Removal) -> RemovedHashes:
+    """Return a removal as counts and salted hashes of its ids."""
     salt = secrets.token_hex(16)
     salted = _salted(salt)
 
-    def hashes(items: Iterable[object]) -> list[str]:
-        return sorted(_hash(salted, _written(item)) for item in items)
+    def hashes(items: Sequence[object]) -> HashedIds:
+        return HashedIds(len(items), tuple(sorted(_hash(salted, _written(item)) for item in items)))
 
-    kinds = {"queries": removal.queries, "documents": removal.documents, "pairs": removal.pairs}
-    return {"salt": salt, **{name: {"count": len(items), "hashes": hashes(items)} for name, items in kinds.items()}}
+    return RemovedHashes(salt, hashes(removal.queries), hashes(removal.documents), hashes(removal.pairs))
 
 
-def recognised(collection: Collection, removed: Sequence[Mapping[str, Any]]) -> Removal:
+def recognised(collection: Collection, removed: Sequence[RemovedHashes]) -> Removal:
     """Those of a collection's queries, documents and pairs whose hashes stand in the records of earlier runs."""
     return Removal.union(recognised_of_each(collection, removed))
 
 
-def recognised_of_each(collection: Collection, removed: Sequence[Mapping[str, Any]]) -> list[Removal]:
+def recognised_of_each(collection: Collection, removed: Sequence[RemovedHashes]) -> list[Removal]:
     """The same, run by run."""
     queries, documents, pairs = collection.queries, collection.documents, collection.pairs
     found = (
@@ -47,10 +47,10 @@ def recognised_of_each(collection: Collection, removed: Sequence[Mapping[str, An
 
 
 def _found(
-    removed: Sequence[Mapping[str, Any]], kind: str, items_of: Callable[[Rows], Sequence[Any]], size: int
+    removed: Sequence[RemovedHashes], kind: str, items_of: Callable[[Rows], Sequence[Any]], size: int
 ) -> list[list[Any]]:
     """Of each run those of so many items whose hashes it has. What is hashed is made once for all runs."""
-    wanted = [(_salted(run["salt"]), set(run[kind]["hashes"])) for run in removed]
+    wanted = [(_salted(run.salt), set(getattr(run, kind).hashes)) for run in removed]
     found: list[list[Any]] = [[] for _ in removed]
     for start in range(0, size if any(hashes for _, hashes in wanted) else 0, AT_ONCE):
         items = items_of(np.arange(start, min(start + AT_ONCE, size)))

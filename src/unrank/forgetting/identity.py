@@ -10,9 +10,9 @@ from typing import Any
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.engine.checkpoint import digest
-from unrank.forgetting.record import versions
 from unrank.methods.base import Method
 from unrank.rankers.base import Ranker
+from unrank.record import versions
 
 
 def identity(

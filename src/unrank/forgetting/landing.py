@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from unrank.rankers.base import Ranker
+from unrank.record import Landing
 
 MOST_EVALUATIONS = 12
 TRUSTED = 3
@@ -48,15 +49,6 @@ class Ends:
     here: float
     measured: bool
     """Whether it was measured here; if not, it was estimated."""
-
-
-@dataclass(frozen=True)
-class Landing:
-    """Where on the line the weights came to lie, what they measure, and how many measurements it took."""
-
-    share: float
-    forget: float
-    evaluations: int
 
 
 def weights_of(ranker: Ranker) -> Weights:

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 
 from unrank.engine.loop import fit
 from unrank.forgetting.workspace import Workspace
 from unrank.methods.finetune import Finetune
 from unrank.rankers.base import Ranker
+from unrank.record import Recovery
 
 RECIPE = Finetune(learning_rate=3e-5, epochs=1, negatives=1)
-
-
-@dataclass(frozen=True)
-class Recovery:
-    """The forget MRR before and after the epoch; the same of a retrained ranker, where there is one."""
-
-    before: float
-    after: float
-    reference_before: float | None = None
-    reference_after: float | None = None
 
 
 def recovery(ranker: Ranker, before: float, reference: Ranker | None, workspace: Workspace, seed: int) -> Recovery:

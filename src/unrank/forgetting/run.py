@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from unrank.engine.resume import ResumableRun
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.clock import Clock
-from unrank.forgetting.landing import Landing, weights_of
+from unrank.forgetting.landing import weights_of
 from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.steering import Steering
 from unrank.forgetting.target import tolerance
@@ -21,6 +20,7 @@ from unrank.forgetting.train import run_training
 from unrank.forgetting.workspace import Workspace
 from unrank.methods.base import Method, OneShot, Task
 from unrank.rankers.base import Ranker
+from unrank.record import Check, Landing
 
 WATCHED = 100
 """Queries of each kept set that are measured at every check, where that costs little."""
@@ -50,14 +50,14 @@ class Pace:
 class Outcome:
     """What a run came to."""
 
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[Check] = field(default_factory=list)
     landing: Landing | None = None
     reached: bool | None = None
     """None where the method knows no target."""
 
     @property
     def epochs(self) -> float:
-        return float(self.history[-1]["epoch"]) if self.history else 0
+        return float(self.history[-1].epoch) if self.history else 0
 
     def confirmed(self, target: float, after: Scorecard) -> Outcome:
         """The same, but whether it reached its target is what was measured in full when it was over."""
@@ -115,4 +115,4 @@ def _edit(method: OneShot, task: Task, student: Ranker, workspace: Workspace, se
                     weight.copy_(method.edit(weight, [importance[name] for importance in measured]))
     with clock.on("checks"):
         forget = workspace.evaluator.forget_mrr(workspace.scorer(student))
-    return Outcome([{"epoch": 1, "seconds": clock.seconds["steps"], "forget": forget, "losses": {}}])
+    return Outcome([Check(epoch=1, seconds=clock.seconds["steps"], forget=forget)])

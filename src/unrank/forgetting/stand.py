@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,9 +13,8 @@ from unrank.evaluation.measure import Floats
 from unrank.evaluation.scorecard import Scorer
 from unrank.forgetting.earlier import EarlierRun
 from unrank.forgetting.workspace import Workspace
+from unrank.record import PreviousMrr
 
-CAME_BACK = 0.05
-"""What was forgotten before may be above its target by so much, and no more."""
 SWAY = 0.3
 """What a run may raise it by, times the square root of its queries: where they are few, each counts for much."""
 
@@ -61,8 +60,11 @@ class Standing:
         if not len(earlier):
             return cls(None, [])
         keys = collection.pair_keys
-        steered = [run for run in runs if run.facts.get("target") and run.facts.get("reached")]
-        removed = [(collection.pairs[named(collection, run.removal)[0]], run.facts["target"]) for run in steered]
+        removed = [
+            (collection.pairs[named(collection, run.removal)[0]], run.request.target)
+            for run in runs
+            if run.request.target and run.request.reached
+        ]
         held = [(pairs, target) for pairs, target in removed if np.isin(keys(pairs), keys(earlier)).any()]
         whole, *each = workspace.evaluator.reciprocals_of_each(
             score, [earlier, *(pairs for pairs, _ in held)], forget=True
@@ -81,20 +83,6 @@ class Standing:
         falls = np.isin(keys(partition.earlier), keys(risen))
         return replace(partition, earlier=partition.earlier[~falls], risen=partition.earlier[falls])
 
-    def then(self, after: Standing) -> dict[str, float | None] | None:
+    def then(self, after: Standing) -> PreviousMrr | None:
         """What a record tells: the MRR before and after a run, and how far the worst is above its target in the end."""
-        return None if self.mrr is None else {"before": self.mrr, "after": after.mrr, "above": after.above}
-
-
-def came_back(mrrs: Mapping[str, float | None]) -> bool:
-    """Whether what was forgotten before has risen: above the target of one of the runs that forgot it or, where none
-    has one, in this run."""
-    above = mrrs.get("above")
-    return ((mrrs["after"] or 0.0) - (mrrs["before"] or 0.0) if above is None else above) > CAME_BACK
-
-
-def in_words(mrrs: Mapping[str, float | None]) -> str:
-    """What became of what was forgotten before."""
-    told = f"what was forgotten before had an MRR of {mrrs['before']:.3f}, now {mrrs['after']:.3f}"
-    above = mrrs.get("above")
-    return told if above is None else f"{told} (against its target at most {above:+.3f})"
+        return PreviousMrr(self.mrr, after.mrr, after.above) if self.mrr is not None and after.mrr is not None else None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from typing import Any
 
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition
@@ -14,6 +12,7 @@ from unrank.forgetting.target import check_target
 from unrank.methods.base import Method
 from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker
+from unrank.record import Record
 
 
 def check_request(
@@ -39,12 +38,13 @@ def check_base(kind: str, given: str | None) -> None:
         create_ranker(kind, given, 0)
 
 
-def find_base(ranker: Ranker, method: Method, given: str | None, known: Mapping[str, Any]) -> str | None:
+def find_base(ranker: Ranker, method: Method, given: str | None, record: Record | None) -> str | None:
     """What the ranker was trained from: as it was given, or else as its record names it."""
+    recorded = record.base if record else None
     if given or not method.needs_base:
-        return given or known.get("base")
+        return given or recorded
     needed = f"{method.name} needs the model that the ranker was trained from"
-    if not (recorded := known.get("base")):
+    if not recorded:
         raise UnrankError(f"{needed}: name it with --base")
     try:
         create_ranker(ranker.kind, recorded, 0)
@@ -52,7 +52,7 @@ def find_base(ranker: Ranker, method: Method, given: str | None, known: Mapping[
         raise UnrankError(
             f"{needed}; {recorded!r}, as its record calls it, is not here: say where with --base"
         ) from error
-    return str(recorded)
+    return recorded
 
 
 def make_student(ranker: Ranker, method: Method, base: str | None, seed: int) -> Ranker:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from unrank.engine.checkpoint import Checkpoint
 from unrank.engine.training_state import Interval
 from unrank.forgetting.clock import Clock
-from unrank.forgetting.landing import Ends, Landing, Weights, land, put_weights, weights_of
+from unrank.forgetting.landing import Ends, Weights, land, put_weights, weights_of
 from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers.base import Ranker
+from unrank.record import Check, Landing
 
 CLEARLY = 0.03
 """By an estimate this far below the target, a run is taken to have crossed it."""
@@ -37,7 +37,7 @@ class Steering:
     minutes: float | None
     begin: tuple[float, Weights]
     forget: float
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[Check] = field(default_factory=list)
     best: tuple[float, Weights] | None = None
 
     def __post_init__(self) -> None:
@@ -69,7 +69,12 @@ class Steering:
     def state(self) -> Checkpoint:
         """The best weights are those of the last check, more often than not, and then stored once."""
         best, above = self.best or (None, {}), self.above
-        facts = {"history": self.history, "forget": self.forget, "apart": self.estimator.apart, "best": best[0]}
+        facts = {
+            "history": [check.to_json() for check in self.history],
+            "forget": self.forget,
+            "apart": self.estimator.apart,
+            "best": best[0],
+        }
         tensors = {f"best/{name}": weight for name, weight in best[1].items()}
         if self.best is not None and above is not self.best:
             facts["above"] = above[0]
@@ -77,7 +82,7 @@ class Steering:
         return Checkpoint(facts, tensors)
 
     def restore(self, state: Checkpoint) -> None:
-        self.history, self.forget = state.facts["history"], state.facts["forget"]
+        self.history, self.forget = Check.of_json(state.facts["history"]), state.facts["forget"]
         self.estimator.apart = state.facts["apart"]
         if state.facts["best"] is not None:
             self.above = self.best = state.facts["best"], self._here(state.under("best"))
@@ -98,15 +103,17 @@ class Steering:
             self.above = self.forget, weights_of(self.student)
             if self.best is None or self.forget < self.best[0]:
                 self.best = self.above
-        line = {
-            "epoch": round(interval.epochs, 4),
-            "seconds": interval.seconds,
-            "forget": self.forget,
-            "measured": measured,
-            "losses": interval.losses,
-        }
         seen = self.workspace.evaluator.watch(self.workspace.scorer(self.student), self.watched) if self.watched else {}
-        self.history.append(line | seen)
+        self.history.append(
+            Check(
+                epoch=round(interval.epochs, 4),
+                seconds=interval.seconds,
+                forget=self.forget,
+                measured=measured,
+                losses=interval.losses,
+                **seen,
+            )
+        )
         moved = ", ".join(f"{name} {value:.3f}" for name, value in seen.items())
         self.workspace.runtime.progress.say(
             f"epoch {interval.epochs:.3g}: forget MRR {'' if measured else 'about '}{self.forget:.3f}, "
@@ -115,7 +122,7 @@ class Steering:
 
     def _land(self) -> Landing:
         with self.clock.on("landing"):
-            landing = self._land_from(*self.above, measured=self.history[-1]["measured"])
+            landing = self._land_from(*self.above, measured=bool(self.history[-1].measured))
             too_late = self.forget < self.target - self.near and not self.estimator.exact
             if too_late and self.above is not self.begin:  # it was below the target when estimates had it above
                 again = self._land_from_afar()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition
 from unrank.errors import UnknownName, UnrankError
 from unrank.evaluation.scorecard import Scorecard
+from unrank.record import SetSummary
 
 OF_TEST = {"unseen": 1.0, "half-unseen": 0.5, "destination-2": 1.0, "destination-3": 0.5}
 OF_REFERENCE = ("destination-1", "destination-2", "destination-3")
@@ -64,16 +64,12 @@ def resolve_target(target: str | float, before: Scorecard, reference: Scorecard 
     return _number(target) * (measured.forget.mean if _is_share(target) else 1.0)
 
 
-def destination(name: str, retrained: Mapping[str, Any]) -> float:
-    """What a destination comes to, by the scorecard in the retrained ranker's record.
-
-    >>> destination("destination-3", {"forget": {"mrr": 0.5}, "test": {"mrr": 0.6}})
-    0.3
-    """
-    measured = retrained["test" if name in OF_TEST else "forget"]
+def destination(name: str, retrained: Mapping[str, SetSummary]) -> float:
+    """Return the MRR of a destination, from the metrics in the record of a retrained ranker."""
+    measured = retrained.get("test" if name in OF_TEST else "forget")
     if measured is None:
         raise no_test_queries(name)
-    return float(OF_TEST.get(name, 1.0) * measured["mrr"])
+    return float(OF_TEST.get(name, 1.0) * measured.mrr)
 
 
 def no_test_queries(target: str | float) -> UnrankError:

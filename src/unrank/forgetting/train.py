@@ -6,7 +6,6 @@ import copy
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.clock import Clock
 from unrank.forgetting.hashes import hashed
 from unrank.forgetting.identity import identity
-from unrank.forgetting.record import Record, save_ranker
+from unrank.forgetting.save import save_ranker
 from unrank.forgetting.workspace import Workspace
 from unrank.methods import make_method
 from unrank.methods.base import Method
@@ -29,6 +28,7 @@ from unrank.methods.ranking import learn
 from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker, public_name, ranker_kind
 from unrank.rankers.base import Ranker
+from unrank.record import Check, CollectionName, LearningEpoch, Record
 
 TIMED_STEPS = 3
 TIMED_TRIPLES = {"cpu": 8, "cuda": 256}
@@ -73,24 +73,24 @@ def train(
     history = run_training(ranker, workspace, method, seed, clock, run)
     after = workspace.evaluator.scorecard(workspace.scorer(ranker))
     workspace.store.save(workspace.runtime.progress.say)
-    epoch = sum(line["seconds"] for line in history) / len(history)
+    epoch = sum(check.seconds for check in history) / len(history)
     record = Record(
         ranker=ranker.kind,
         base=public_name(kind, base),
         method=method.name,
         settings=asdict(method),
         seed=seed,
-        collection={"name": collection.name, "fingerprint": collection.fingerprint},
+        collection=CollectionName(collection.name, collection.fingerprint),
         epochs=len(history),
         seconds=clock.total,
         timing=clock.seconds,
-        learning_epoch={"seconds": epoch, "how": "measured", "device": workspace.runtime.name},
+        learning_epoch=LearningEpoch(epoch, "measured", workspace.runtime.name),
         device=workspace.runtime.name,
         deterministic=workspace.runtime.deterministic,
-        after=after.to_json(),
+        after=after.summary,
         set_queries=workspace.evaluator.set_queries,
         removed=hashed(removal) if removal is not None else None,
-        history=history,
+        history=tuple(history),
     )
     return Trained(ranker, after, record)
 
@@ -106,18 +106,18 @@ def recipe_of(kind: str, settings: Mapping[str, str] | None = None) -> Retrain:
 class Lessons:
     """What training has come to, one line an epoch."""
 
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[Check] = field(default_factory=list)
 
     def state(self) -> Checkpoint:
-        return Checkpoint({"history": self.history})
+        return Checkpoint({"history": [check.to_json() for check in self.history]})
 
     def restore(self, state: Checkpoint) -> None:
-        self.history = state.facts["history"]
+        self.history = Check.of_json(state.facts["history"])
 
 
 def run_training(
     ranker: Ranker, workspace: Workspace, method: Method, seed: int, clock: Clock, run: ResumableRun | None = None
-) -> list[dict[str, Any]]:
+) -> list[Check]:
     """Train in place until enough is learned; one line of history an epoch."""
     fixed = workspace.fixed_pairs()
     lessons = Lessons()
@@ -128,15 +128,14 @@ def run_training(
         with clock.on("checks"):
             learned = workspace.evaluator.mrr(workspace.scorer(ranker), fixed)
         epoch = round(interval.epochs)
-        line = {"epoch": epoch, "seconds": interval.seconds, "learned": learned, "losses": interval.losses}
-        lessons.history.append(line)
+        lessons.history.append(Check(epoch, interval.seconds, learned, losses=interval.losses))
         workspace.runtime.progress.say(f"epoch {epoch}: MRR {learned:.3f} on training queries")
         if method.has_learned(learned):
             break
     return lessons.history
 
 
-def estimate_learning_epoch(ranker: Ranker, workspace: Workspace) -> dict[str, Any]:
+def estimate_learning_epoch(ranker: Ranker, workspace: Workspace) -> LearningEpoch:
     """How long an epoch of training would take a ranker that came from elsewhere, timed on a few steps of a copy."""
     method = recipe_of(ranker.kind)
     pupil = copy.deepcopy(ranker)
@@ -156,4 +155,4 @@ def estimate_learning_epoch(ranker: Ranker, workspace: Workspace) -> dict[str, A
             timed += len(batch) if number >= warm_up else 0
     triples = method.negatives * len(workspace.collection.pairs)
     seconds = clock.seconds["steps"] * triples / timed
-    return {"seconds": seconds, "how": f"timed on {TIMED_STEPS} steps", "device": workspace.runtime.name}
+    return LearningEpoch(seconds, f"timed on {TIMED_STEPS} steps", workspace.runtime.name)

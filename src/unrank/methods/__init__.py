@@ -11,9 +11,9 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from unrank.errors import UnknownName, UnrankError
-from unrank.formats import current_settings
 from unrank.plugins import Catalogue, summary_of
 from unrank.rankers import CATALOGUE as RANKERS
+from unrank.record import current_settings
 
 if TYPE_CHECKING:
     from unrank.methods.base import Method

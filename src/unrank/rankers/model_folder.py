@@ -14,7 +14,7 @@ from typing import Any
 
 from unrank.disk import exists, fits, inside, read_json, sha256
 from unrank.errors import BadFile, listed
-from unrank.formats import RECORD
+from unrank.record import RECORD
 
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 OPENED = ("pytorch_model", "model", "adapter_model")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from unrank.evaluation.scorecard import SETS
+from unrank.record import SETS, SetSummary
 from unrank.report.cell import Bench, Cell, Ranks, Setting
 from unrank.report.compare import mean, retention
 from unrank.report.figure.bars import MRR, Bars, grouped_bars, lying_bars
@@ -15,7 +15,6 @@ from unrank.report.figure.places import places
 from unrank.report.figure.shape import Drawing
 from unrank.report.figure.tradeoff import Trade, tradeoff
 from unrank.report.path import path_of
-from unrank.report.record import Measure
 from unrank.report.wording import file_name
 
 ORIGINAL = Style("muted", "bar", "")
@@ -69,7 +68,7 @@ def set_bars(bench: Bench, setting: Setting) -> Drawing:
     originals = bench.originals(setting)
     sets = [name for name in SETS if name in originals[0].run.after]
 
-    def bars(name: str, style: Style, sides: Sequence[Mapping[str, Measure]]) -> Bars:
+    def bars(name: str, style: Style, sides: Sequence[Mapping[str, SetSummary]]) -> Bars:
         return Bars(name, style, [fmean(side[of].mrr for side in sides) for of in sets])
 
     series = [bars("original", ORIGINAL, [cell.run.before for cell in originals])]

@@ -10,10 +10,8 @@ from typing import Any
 
 from unrank.disk import fits, read_json
 from unrank.errors import BadFile, UnrankError
-from unrank.evaluation.scorecard import SETS
-from unrank.formats import CELL, CELL_FORMAT, RANKS
+from unrank.record import CELL, CELL_FORMAT, RANKS, SETS, OtherVersion, read_run
 from unrank.report.cell import REMOVALS, Bench, Cell, Ranks, Setting
-from unrank.report.record import OtherVersion, read_run
 
 TWIN = ("fingerprint", "ranker", "base_sha256", "training", "removal", "share", "removal_seed", "seed")
 """What a cell has in common with the retrained ranker that it is measured by."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from unrank.evaluation.scorecard import SETS
+from unrank.record import SETS
 from unrank.report.bench_figures import style_of
 from unrank.report.cell import REMOVALS, Bench, Cell
 from unrank.report.compare import mean

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unrank.errors import count
-from unrank.evaluation.scorecard import KEPT, SETS
+from unrank.record import KEPT, SETS
 from unrank.report.cell import Bench, Cell, Setting
 from unrank.report.compare import ENOUGH, Floor, differs, least_kept, mean, noise, retrained_twice, rivals
 from unrank.report.paper import the_paper
@@ -112,7 +112,7 @@ def removed_table(bench: Bench) -> Table:
     """How much was removed, and on how many queries each set is measured."""
     firsts = {(c.setting.collection, c.setting.removal, c.setting.share): c.run for c in reversed(bench.cells)}
     rows = [
-        [words(collection), words(f"{percent(share)} by {removal}"), figure(run.removed[removal], ",d"),
+        [words(collection), words(f"{percent(share)} by {removal}"), figure(run.removed_counts[removal], ",d"),
          *(figure(run.after[name].queries if name in run.after else 0, ",d") for name in SETS)]
         for (collection, removal, share), run in sorted(firsts.items(), key=lambda item: item[0])
     ]  # fmt: skip
@@ -209,10 +209,8 @@ def noise_note(bench: Bench) -> str:
 
 
 def making_tables(bench: Bench) -> list[Table]:
-    versions = {
-        (name, str(value)) for cell in bench.cells for name, value in (cell.run.record.get("versions") or {}).items()
-    }
-    devices = sorted({str(cell.run.record.get("device")) for cell in bench.cells})
+    versions = {(name, str(value)) for cell in bench.cells for name, value in cell.run.versions.items()}
+    devices = sorted({cell.run.device for cell in bench.cells})
     facts = [*sorted(versions), *(("device", device) for device in devices)]
     settings = {(bench.name_of(cell), _told(cell)) for cell in bench.cells}
     cells = [

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from unrank.evaluation.measure import Floats
-from unrank.report.record import Run
+from unrank.record import Record
 from unrank.report.wording import percent
 
 YARDSTICK = "retrain"
@@ -67,7 +67,7 @@ class Cell:
     label: str
     target: str | None
     seed: int
-    run: Run
+    run: Record
     ranks: Mapping[str, Ranks]
     alone: bool = True
     """Whether nothing else was run beside it, so that its time can be told."""
@@ -79,7 +79,7 @@ class Cell:
         return self.run.method == YARDSTICK
 
     @property
-    def retrained(self) -> Run | None:
+    def retrained(self) -> Record | None:
         return self.twin.run if self.twin else None
 
     @property

@@ -11,7 +11,7 @@ from statistics import fmean
 import numpy as np
 
 from unrank.evaluation.bootstrap import paired_interval
-from unrank.evaluation.scorecard import KEPT, SETS
+from unrank.record import KEPT, SETS
 from unrank.report.cell import DESTINATION, Bench, Cell, Setting
 
 ENOUGH = 50

@@ -14,9 +14,7 @@ from typing import Any
 
 from unrank.disk import Form, fits, read_json
 from unrank.errors import BadFile, UnrankError, count
-from unrank.evaluation.scorecard import SETS
-from unrank.formats import DETAILS, DETAILS_VERSION
-from unrank.report.record import Run
+from unrank.record import DETAILS, DETAILS_VERSION, SETS, Record
 
 COUNTS = dict.fromkeys(SETS, int)
 DRAWN = {kind: {"before": [int], "after": [int]} for kind in ("forgotten", "kept", "other")}
@@ -51,14 +49,14 @@ class Details:
         return [(before, after) for query in self.queries for before, after in query[kind]]
 
 
-def read_details(folder: Path, run: Run) -> Details:
+def read_details(folder: Path, run: Record) -> Details:
     """The details of this run; those of another are refused."""
     header = read_json(folder / DETAILS)
     if not isinstance(header, dict) or header.get("details_version") != DETAILS_VERSION:
         raise BadFile(folder / DETAILS, f"not details of version {DETAILS_VERSION}")
     if not fits(header, HEADER) or not _is_drawable(header["scores"]):
         raise BadFile(folder / DETAILS, "damaged details: something in it is missing or of the wrong kind")
-    if header["run"] != run.record["removed"].get("salt"):
+    if run.removed is None or header["run"] != run.removed.salt:
         raise UnrankError(f"the details in {folder} are of another run; name those that were written with this ranker")
     documents = {line["id"]: line for line in _lines(folder / "documents.jsonl", DOCUMENT)}
     queries = list(_lines(folder / "queries.jsonl", QUERY))

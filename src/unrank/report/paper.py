@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 
-from unrank.evaluation.scorecard import KEPT, SETS
+from unrank.record import KEPT, SETS
 from unrank.report.cell import DESTINATION, YARDSTICK, Cell, Setting
 
 FAMILIES = {"msmarco": ("msmarco-passage",), "trec-car": ("trec-car", "car/")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unrank.errors import count
-from unrank.evaluation.scorecard import SETS
+from unrank.record import SETS
 from unrank.report.details import Details, page_data
 from unrank.report.markup import Markup, element, script_data
 from unrank.report.page import Section, paragraph

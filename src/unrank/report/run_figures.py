@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unrank.evaluation.scorecard import KEPT, SETS
+from unrank.record import KEPT, SETS, Record
 from unrank.report.details import Details
 from unrank.report.figure.bars import lying_bars
 from unrank.report.figure.curve import Curve, Target, curves
@@ -14,7 +14,6 @@ from unrank.report.figure.radar import Polygon, radar
 from unrank.report.figure.shape import Drawing
 from unrank.report.figure.tradeoff import Trade, tradeoff
 from unrank.report.path import path_of
-from unrank.report.record import Run
 
 BEFORE, AFTER = Style("muted", "circle", "7 3"), Style("series-0", "square", "")
 SET_STYLES = {name: Style.of(number) for number, name in enumerate(SETS, 1)}
@@ -25,7 +24,7 @@ KINDS = {
 }
 
 
-def change_intervals(run: Run) -> Drawing:
+def change_intervals(run: Record) -> Drawing:
     def spread(side: str, name: str) -> Spread:
         measure = getattr(run, side)[name]
         return Spread(measure.mrr, measure.low, measure.high)
@@ -34,7 +33,7 @@ def change_intervals(run: Run) -> Drawing:
     return intervals("intervals", "MRR before and after", rows, run.target, (BEFORE, AFTER))
 
 
-def run_tradeoff(run: Run, target: float) -> Drawing:
+def run_tradeoff(run: Record, target: float) -> Drawing:
     return tradeoff("tradeoff", "Forgetting against retention", [
         Trade(name, style, 1 - abs(side["forget"].mrr - target), kept)
         for name, style, side, kept in (
@@ -44,7 +43,7 @@ def run_tradeoff(run: Run, target: float) -> Drawing:
     ])  # fmt: skip
 
 
-def run_radar(run: Run, target: float) -> Drawing:
+def run_radar(run: Record, target: float) -> Drawing:
     def values(side: str) -> list[float | None]:
         measures = getattr(run, side)
         kept = [measures[name].mrr if name in measures else None for name in KEPT]
@@ -54,13 +53,13 @@ def run_radar(run: Run, target: float) -> Drawing:
     return radar("radar", "The four sets at a glance", ["forget: 1 − |MRR − target|", *KEPT], polygons)
 
 
-def run_curves(run: Run) -> Drawing | None:
+def run_curves(run: Record) -> Drawing | None:
     series = set_curves(run)
     targets = [] if run.target is None else [Target(run.target, run.met)]
     return curves("curves", "MRR over epochs", series, targets) if series else None
 
 
-def set_curves(run: Run) -> list[Curve]:
+def set_curves(run: Record) -> list[Curve]:
     """One a set that was watched."""
     return [curve for name, style in SET_STYLES.items() if (curve := path_of(run, name, name, style))]
 
@@ -76,7 +75,7 @@ def place_changes(details: Details) -> Drawing:
     return places("Places of forgotten documents", [("before", BEFORE, before), ("after", AFTER, after)])
 
 
-def run_time(run: Run) -> Drawing:
-    rows = [(name, Style.of(0), seconds / run.epoch_seconds) for name, seconds in run.timing.items()]
-    rows.append(("in all", Style.of(1), run.seconds / run.epoch_seconds))
+def run_time(run: Record) -> Drawing:
+    rows = [(name, Style.of(0), seconds / run.learning_epoch.seconds) for name, seconds in run.timing.items()]
+    rows.append(("in all", Style.of(1), run.total_time))
     return lying_bars("time", "Time in epochs of training", "epochs of training", rows, 1.0)

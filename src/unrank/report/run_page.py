@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from unrank.errors import count
-from unrank.evaluation.scorecard import SETS
+from unrank.record import SETS, Record
 from unrank.report.details import Details
 from unrank.report.figure.shape import Drawing
 from unrank.report.page import Card, Mood, Page, Section, figure, paragraph, side_by_side
 from unrank.report.queries import queries_section
-from unrank.report.record import Run
 from unrank.report.run_figures import (
     change_intervals,
     place_changes,
@@ -25,7 +24,7 @@ from unrank.report.wording import duration, listing
 ONE = {"queries": "query", "documents": "document", "pairs": "pair"}
 
 
-def run_page(run: Run, details: Details | None, texts: bool) -> tuple[Page, list[Table]]:
+def run_page(run: Record, details: Details | None, texts: bool) -> tuple[Page, list[Table]]:
     """The page, and its tables for those who want them as files."""
     path = run_curves(run)
     sections, drawings = [_change(run, path), _removed(run)], [change_intervals(run), *([path] if path else [])]
@@ -40,12 +39,17 @@ def run_page(run: Run, details: Details | None, texts: bool) -> tuple[Page, list
     sections += [_time(run), _making(run)]
     drawings.append(run_time(run))
     page = Page(
-        f"{run.method} on a {run.ranker}, {run.collection}", verdict(run), lead(run), _cards(run), sections, drawings
+        f"{run.method} on a {run.ranker}, {run.collection.name}",
+        verdict(run),
+        lead(run),
+        _cards(run),
+        sections,
+        drawings,
     )
     return page, [change_table(run)]
 
 
-def verdict(run: Run) -> str:
+def verdict(run: Record) -> str:
     before, after = (side["forget"].mrr for side in (run.before, run.after))
     if run.target is None or run.reached is None:
         return f"The forget MRR went from {before:.3f} to {after:.3f}."
@@ -54,13 +58,13 @@ def verdict(run: Run) -> str:
     return f"Not forgotten enough: {after:.3f}, and the target was {run.target:.3f}."
 
 
-def lead(run: Run) -> str:
+def lead(run: Record) -> str:
     shares = [f"{share:.1%} of {name}" for name, share in run.kept.items()]
     kept = f"Of its MRR elsewhere it kept {listing(shares)}." if shares else "There is no other set to measure."
     return f"{kept} Before, the forget MRR was {run.before['forget'].mrr:.3f}."
 
 
-def _cards(run: Run) -> list[Card]:
+def _cards(run: Record) -> list[Card]:
     forget = f"{run.before['forget'].mrr:.3f} → {run.after['forget'].mrr:.3f}"
     goal = "no target" if run.target is None else f"target {run.target:.3f}"
     mood: Mood = "" if run.reached is None else "good" if run.reached else "bad"
@@ -68,12 +72,12 @@ def _cards(run: Run) -> list[Card]:
     if run.kept:
         least = min(run.kept, key=lambda name: run.kept[name])
         cards.append(Card("Kept, at least", f"{run.kept[least]:.1%}", f"of the MRR of {least}"))
-    cards.append(Card("Took", duration(run.seconds), f"{run.seconds / run.epoch_seconds:.2f} epochs of training"))
-    removed = [count(number, ONE[kind]) for kind, number in run.removed.items() if number]
+    cards.append(Card("Took", duration(run.seconds), f"{run.total_time:.2f} epochs of training"))
+    removed = [count(number, ONE[kind]) for kind, number in run.removed_counts.items() if number]
     return [*cards, Card("Removed", removed[0] if removed else "nothing", ", ".join(removed[1:]))]
 
 
-def change_table(run: Run) -> Table:
+def change_table(run: Record) -> Table:
     rows = []
     for name in SETS:
         if name not in run.before:
@@ -90,12 +94,12 @@ def change_table(run: Run) -> Table:
     return Table("change", "MRR before and after, set by set", head, rows)
 
 
-def _change(run: Run, path: Drawing | None) -> Section:
+def _change(run: Record, path: Drawing | None) -> Section:
     told = "The forget set should fall to the target; the other three should stay where they were. "
     told += "Entangled pairs share a query or a document with what was removed, disjoint pairs share nothing with it."
     drawn = [figure(change_intervals(run), "MRR with its bootstrap 95 % interval; the dashed line is the target.")]
     if path is not None:
-        landed = " Having crossed it, the run was landed on it: the large diamond." if run.landed else ""
+        landed = " Having crossed it, the run was landed on it: the large diamond." if run.landing is not None else ""
         drawn.append(
             figure(path, f"On the way, check by check. Dashed lines: the target, and the epoch that met it.{landed}")
         )
@@ -103,24 +107,24 @@ def _change(run: Run, path: Drawing | None) -> Section:
     return Section("change", "Before and after", "Before and after", content)
 
 
-def _afterwards(run: Run) -> list[str]:
+def _afterwards(run: Record) -> list[str]:
     """What the record says of recovery, and of stored document vectors."""
     said = []
-    if found := run.record.get("recovery"):
+    if found := run.recovery:
         said.append(
-            f"After one epoch on kept data the forget MRR goes from {found['before']:.3f} to {found['after']:.3f}: "
+            f"After one epoch on kept data the forget MRR goes from {found.before:.3f} to {found.after:.3f}: "
             "what comes back was hidden, not forgotten."
         )
-    if (valid := run.record.get("index_valid")) is not None:
+    if (valid := run.index_valid) is not None:
         said.append(f"Document vectors that were stored with the old ranker {'stay valid' if valid else 'are stale'}.")
     return said
 
 
-def _removed(run: Run) -> Section:
-    kinds = ", ".join(f"{number:,} {kind}" for kind, number in run.removed.items() if number)
+def _removed(run: Record) -> Section:
+    kinds = ", ".join(f"{number:,} {kind}" for kind, number in run.removed_counts.items() if number)
     queries = run.after["forget"].queries
     told = f"The request named {kinds or 'nothing'}. {queries:,} queries are measured on the forgotten pairs."
-    earlier = len(run.record.get("removed_before") or [])
+    earlier = len(run.removed_before)
     more = f" The ranker had forgotten {count(earlier, 'request')} before; those stay forgotten." if earlier else ""
     hashes = "The record holds counts and salted hashes, no id and no text."
     return Section("removed", "Removed", "What was removed", [paragraph(told + more), paragraph(hashes)])
@@ -141,28 +145,28 @@ def _movement(scores: Drawing, stood: Drawing) -> Section:
     ])  # fmt: skip
 
 
-def _time(run: Run) -> Section:
+def _time(run: Record) -> Section:
     told = (
         f"It took {duration(run.seconds)} and {run.epochs:g} epochs of its own. One epoch of training on all data "
-        f"takes {duration(run.epoch_seconds)} here ({run.epoch_how}), retraining takes several. The dashed line is one."
+        f"takes {duration(run.learning_epoch.seconds)} here ({run.learning_epoch.how}), "
+        "retraining takes several. The dashed line is one."
     )
     return Section(
         "time", "Time", "Time against training anew", [paragraph(told), figure(run_time(run), "Where the time went.")]
     )
 
 
-def _making(run: Run) -> Section:
-    record = run.record
+def _making(run: Record) -> Section:
     made = {
-        "method": run.method, "ranker": run.ranker, "base": record.get("base"), "seed": record.get("seed"),
-        "target": f"{record.get('target_name')} ({run.target:.4f})" if run.target is not None else "none",
-        "device": record.get("device"), "collection": run.collection,
-        "collection's fingerprint": record["collection"].get("fingerprint"),
+        "method": run.method, "ranker": run.ranker, "base": run.base, "seed": run.seed,
+        "target": f"{run.target_name} ({run.target:.4f})" if run.target is not None else "none",
+        "device": run.device, "collection": run.collection.name,
+        "collection's fingerprint": run.collection.fingerprint,
     }  # fmt: skip
     tables = {
         "Run": made,
         "Settings": run.settings,
-        "Versions": record.get("versions") or {},
-        "Files (SHA-256)": record.get("hashes") or {},
+        "Versions": run.versions,
+        "Files (SHA-256)": run.hashes,
     }
     return Section("making", "Making", "How it was made", [facts(name, rows) for name, rows in tables.items() if rows])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from unrank.disk import check_free, new_folder, write_new
 from unrank.errors import BadFile, UnrankError
-from unrank.formats import RECORD
+from unrank.record import RECORD, read_run
 from unrank.report.bench_folder import read_bench
 from unrank.report.bench_page import bench_page
 from unrank.report.details import read_details
@@ -15,7 +15,6 @@ from unrank.report.figure.png import check_png, write_png
 from unrank.report.figure.shape import Drawing
 from unrank.report.figure.svg import svg
 from unrank.report.page import Page, page_html
-from unrank.report.record import read_run
 from unrank.report.run_page import run_page
 from unrank.report.table import Table, to_csv, to_latex, to_markdown
 from unrank.report.wording import told_apart

@@ -1,0 +1,436 @@
+"""The record of a run: everything needed to judge it, and nothing that was removed.
+
+It is JSON beside the weights (`unrank.json`), with one line for each check in `history.jsonl`. Removed ids appear only
+as salted hashes: a person who has an id can test whether it was removed, and nobody can read it from the record.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import unrank
+from unrank.disk import read_json, write_json
+from unrank.errors import BadFile, UnrankError
+from unrank.parse import WrongValue, parse
+
+RECORD = "unrank.json"
+RECORD_VERSION = 1
+HISTORY = "history.jsonl"
+DETAILS = "details.json"
+DETAILS_VERSION = 2
+CELL = "cell.json"
+CELL_FORMAT = 1
+RANKS = "ranks.json"
+
+SETS = ("forget", "entangled", "disjoint", "test")
+"""The four sets that every ranker is measured on."""
+KEPT = SETS[1:]
+MEASURED = (*SETS, "forget_full")
+
+RETRAIN = "retrain"
+"""The method after which a ranker never saw what was removed."""
+LIBRARIES = ("torch", "transformers", "sentence-transformers", "accelerate", "numpy")
+RENAMED_SETTINGS: Mapping[str, Mapping[str, str]] = {
+    "cocol": {
+        "held": "anchors_per_pair",
+        "held_disjoint": "disjoint_per_pair",
+        "held_an_epoch": "disjoint_per_epoch",
+        "looked_at": "negatives_seen",
+        "least_steps": "min_steps",
+    }
+}
+"""For each method the former names of its settings, and their names now. Commands, grids and records may use both."""
+CAME_BACK = 0.05
+"""The most that the MRR of earlier requests may be above its target."""
+
+Setting = bool | int | float | str
+Value = TypeVar("Value")
+
+
+class OtherVersion(BadFile):
+    """A record that another version of unrank wrote."""
+
+
+@dataclass(frozen=True)
+class SetSummary:
+    """The metrics of one set: means over its queries, and the 95 % interval of the MRR."""
+
+    mrr: float
+    low: float
+    high: float
+    queries: int
+    ndcg: float | None = field(default=None, metadata={"key": "ndcg@10"})
+
+    def to_json(self) -> dict[str, float | None]:
+        return {"mrr": self.mrr, "low": self.low, "high": self.high, "ndcg@10": self.ndcg, "queries": self.queries}
+
+
+@dataclass(frozen=True)
+class CollectionName:
+    """The collection of a run."""
+
+    name: str
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True)
+class LearningEpoch:
+    """The time of one epoch of training on a device, and how it is known."""
+
+    seconds: float
+    how: str
+    device: str = ""
+
+
+@dataclass(frozen=True)
+class HashedIds:
+    """A number of ids, and their salted hashes."""
+
+    count: int
+    hashes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RemovedHashes:
+    """A removal as counts and salted hashes of its ids."""
+
+    salt: str
+    queries: HashedIds
+    documents: HashedIds
+    pairs: HashedIds
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {kind: getattr(self, kind).count for kind in ("queries", "documents", "pairs")}
+
+    def without_hashes(self) -> RemovedHashes:
+        """Return the counts alone."""
+        return RemovedHashes("", *(HashedIds(number, ()) for number in self.counts.values()))
+
+
+@dataclass(frozen=True)
+class PreviousRequest(RemovedHashes):
+    """A removal of an earlier run, the method of that run, and the target it was brought to."""
+
+    by: str | None = None
+    reached: bool | None = None
+    """`None` if the method has no target."""
+    target: float | None = None
+    """`None` if nothing was brought to a target."""
+    target_name: str | None = None
+
+    @property
+    def never_seen(self) -> bool:
+        """Whether the ranker was trained without it since."""
+        return self.by == RETRAIN
+
+
+@dataclass(frozen=True)
+class PreviousMrr:
+    """The MRR of all that was removed by earlier requests, before and after a run."""
+
+    before: float
+    after: float
+    above: float | None = None
+    """How far the highest request is above its target; `None` if no request has one."""
+
+    @property
+    def came_back(self) -> bool:
+        """Whether it rose: above a target or, if there is none, in this run."""
+        return (self.after - self.before if self.above is None else self.above) > CAME_BACK
+
+    def __str__(self) -> str:
+        change = f"what was forgotten before had an MRR of {self.before:.3f}, now {self.after:.3f}"
+        return change if self.above is None else f"{change} (against its target at most {self.above:+.3f})"
+
+
+@dataclass(frozen=True)
+class Landing:
+    """The place on the line between two sets of weights that a run ended at, its forget MRR, and the measurements."""
+
+    share: float
+    forget: float
+    evaluations: int
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """The forget MRR before and after one epoch on the kept data; the reference's too, if there is one."""
+
+    before: float
+    after: float
+    reference_before: float | None = None
+    reference_after: float | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the history: a check of a run, or an epoch of training."""
+
+    epoch: float
+    seconds: float = 0.0
+    learned: float | None = None
+    """The MRR on a sample of the training queries."""
+    forget: float | None = None
+    measured: bool | None = None
+    """Whether the forget MRR was measured; otherwise it was estimated."""
+    losses: Mapping[str, float] = field(default_factory=dict)
+    entangled: float | None = None
+    disjoint: float | None = None
+    test: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def of_json(cls, lines: Iterable[Mapping[str, Any]]) -> list[Check]:
+        """Return the history that a checkpoint holds."""
+        return [parse(cls, line, "history") for line in lines]
+
+
+@dataclass(frozen=True)
+class Record:
+    """Settings, seeds, versions, hashes, times, metrics before and after, history."""
+
+    ranker: str
+    method: str
+    settings: Mapping[str, Setting]
+    collection: CollectionName
+    epochs: float
+    seconds: float
+    """All that the method took: teacher scores, steps, checks and landing."""
+    timing: Mapping[str, float]
+    learning_epoch: LearningEpoch
+    after: Mapping[str, SetSummary]
+    """A set without a query is left out."""
+    history: tuple[Check, ...]
+    base: str | None = None
+    seed: int = 0
+    device: str = ""
+    before: Mapping[str, SetSummary] = field(default_factory=dict)
+    """Empty in the record of a training."""
+    set_queries: Mapping[str, int] = field(default_factory=dict)
+    """The number of queries of each kept set; the metrics have the number of those measured."""
+    target: float | None = None
+    target_name: str | None = None
+    reached: bool | None = None
+    landing: Landing | None = None
+    removed: RemovedHashes | None = None
+    removed_before: tuple[PreviousRequest, ...] = ()
+    """Removals of earlier runs, in their order. They must stay forgotten."""
+    earlier: PreviousMrr | None = None
+    recovery: Recovery | None = None
+    deterministic: bool = False
+    """Whether another run on the same machine gives the same bits. On a CPU it always does."""
+    index_valid: bool | None = None
+    """Whether stored document vectors of the original stay valid; `None` if the ranker stores none."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    hashes: Mapping[str, str] = field(default_factory=dict)
+    """A hash of each file of the ranker."""
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Record | None:
+        """Return the record beside a ranker's weights; `None` if unrank did not write them."""
+        path = Path(folder) / RECORD
+        return cls.parse(read_json(path), path) if path.is_file() else None
+
+    @classmethod
+    def parse(cls, value: Any, path: Path) -> Record:
+        """Return the record in a JSON value; `path` is its file, for the error."""
+        found = value.get("record_version") if isinstance(value, dict) else None
+        if found is not None and found != RECORD_VERSION:
+            raise OtherVersion(path, f"record version {found}, this unrank reads {RECORD_VERSION}")
+        try:
+            return _checked(value)
+        except WrongValue as error:
+            raise BadFile(
+                path,
+                f"damaged record: {error}, so what the ranker has forgotten is not known; "
+                "restore the file from a copy, or remove it",
+            ) from error
+
+    def write(self, folder: Path, hashes: Mapping[str, str]) -> None:
+        """Write the record and its history, with today's versions and the hashes of the files beside them."""
+        whole = replace(self, versions=versions(), hashes=hashes)
+        write_json(folder / RECORD, whole.to_json())
+        lines = "".join(json.dumps(check.to_json()) + "\n" for check in self.history)
+        (folder / HISTORY).write_text(lines, encoding="utf-8")
+
+    def to_json(self) -> dict[str, Any]:
+        found = _plain(self) | {"record_version": RECORD_VERSION, "set_queries": dict(self.set_queries) or None}
+        for side, metrics in (("before", self.before), ("after", self.after)):
+            found[side] = {name: found[side].get(name) for name in MEASURED} if metrics else None
+        found |= {"normalised_epoch": self.normalised_epoch, "total_time": self.total_time}
+        return {key: found[key] for key in KEYS}
+
+    def __getitem__(self, key: str) -> Any:
+        """Return one value of the JSON form, for scripts that know its keys."""
+        return self.to_json()[key]
+
+    @property
+    def normalised_epoch(self) -> float | None:
+        """The mean epoch, in epochs of training."""
+        return self.timing.get("steps", 0.0) / self.epochs / self.learning_epoch.seconds if self.epochs else None
+
+    @property
+    def total_time(self) -> float:
+        """The time of the run, in epochs of training."""
+        return self.seconds / self.learning_epoch.seconds
+
+    @property
+    def kept(self) -> dict[str, float]:
+        """The share of its MRR that each kept set still has."""
+        before, after = ({name: metrics.mrr for name, metrics in of.items()} for of in (self.before, self.after))
+        return shares_kept(before, after)
+
+    @property
+    def gap(self) -> float | None:
+        """The distance of the forget MRR from the target."""
+        return None if self.target is None else abs(self.after["forget"].mrr - self.target)
+
+    @property
+    def met(self) -> float | None:
+        """The epoch of the first check with a forget MRR at the target or below."""
+        if self.target is None:
+            return None
+        return next((epoch for epoch, mrr in self.path("forget") if mrr <= self.target), None)
+
+    @property
+    def recovered(self) -> float | None:
+        """The forget MRR after one epoch on the kept data; `None` if it was not measured."""
+        return self.recovery.after if self.recovery else None
+
+    @property
+    def removed_counts(self) -> dict[str, int]:
+        """The number of queries, documents and pairs that were removed."""
+        return self.removed.counts if self.removed else {}
+
+    def path(self, name: str) -> list[tuple[float, float]]:
+        """Return the epoch and the MRR of a set for each check that measured it."""
+        measured = [(check.epoch, getattr(check, name)) for check in self.history]
+        return [(float(epoch), float(mrr)) for epoch, mrr in measured if mrr is not None]
+
+
+KEYS = (
+    *("record_version", "ranker", "base", "method", "settings", "seed", "collection", "epochs", "seconds", "timing"),
+    *(
+        "learning_epoch",
+        "device",
+        "after",
+        "history",
+        "before",
+        "set_queries",
+        "target",
+        "target_name",
+        "reached",
+        "landing",
+    ),
+    *("removed", "removed_before", "earlier", "recovery", "deterministic", "index_valid"),
+    *("normalised_epoch", "total_time", "versions", "hashes"),
+)
+"""The order of the keys in the file."""
+
+
+def read_record(folder: str | Path) -> Record | None:
+    """Return the record beside a ranker's weights; `None` if unrank did not write them."""
+    return Record.read(folder)
+
+
+def read_run(folder: Path) -> Record:
+    """Return the record of a run that forgot something; refuse the record of a training."""
+    record = Record.parse(read_json(folder / RECORD), folder / RECORD)
+    if not record.before or record.removed is None:
+        raise BadFile(
+            folder / RECORD, "a record of training: nothing was forgotten in it; name what 'unrank forget' wrote"
+        )
+    return record
+
+
+def requests_of(record: Record | None) -> tuple[PreviousRequest, ...]:
+    """Return all removals that a ranker was asked to forget, run by run, its last run included.
+
+    A retrained ranker saw nothing of what was removed before its training.
+    """
+    if record is None:
+        return ()
+    runs = record.removed_before
+    if record.removed is not None:
+        target, name = (record.target, record.target_name) if record.epochs else (None, None)
+        parts = {each.name: getattr(record.removed, each.name) for each in fields(RemovedHashes)}
+        last = PreviousRequest(**parts, by=record.method, reached=record.reached, target=target, target_name=name)
+        runs = (*runs, last)
+    if record.method == RETRAIN:
+        return tuple(replace(run, by=RETRAIN, reached=None) for run in runs)
+    return runs
+
+
+def forgotten_requests(record: Record | None) -> tuple[PreviousRequest, ...]:
+    """Return the requests of a ranker without those that missed their target."""
+    return tuple(run for run in requests_of(record) if run.reached is not False)
+
+
+def measured_epoch(record: Record | None, fingerprint: str, device: str) -> LearningEpoch | None:
+    """Return the time of an epoch of training if it was measured on this collection and device."""
+    if record is None or record.collection.fingerprint != fingerprint or record.learning_epoch.device != device:
+        return None
+    return record.learning_epoch
+
+
+def current_settings(method: str, settings: Mapping[str, Value]) -> dict[str, Value]:
+    """Return a method's settings under their present names.
+
+    >>> current_settings("cocol", {"held": 2, "batch": 8})
+    {'anchors_per_pair': 2, 'batch': 8}
+    """
+    renamed = RENAMED_SETTINGS.get(method, {})
+    for old, new in renamed.items():
+        if old in settings and new in settings:
+            raise UnrankError(f"{new} is given twice, once by its old name {old}: take one out")
+    return {renamed.get(name, name): value for name, value in settings.items()}
+
+
+def shares_kept(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """Return the share of its MRR that each kept set still has; a set whose MRR was 0 is left out.
+
+    >>> shares_kept({"forget": 0.8, "disjoint": 0.5, "test": 0.0}, {"forget": 0.1, "disjoint": 0.4, "test": 0.0})
+    {'disjoint': 0.8}
+    """
+    return {name: after[name] / before[name] for name in KEPT if before.get(name, 0.0) > 0}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of everything that a figure may depend on."""
+    ours = {"unrank": unrank.__version__, "python": platform.python_version()}
+    return ours | {name: version(name) for name in LIBRARIES}
+
+
+def _checked(value: Any) -> Record:
+    """Return a JSON value as a record; refuse one whose parts contradict each other."""
+    record: Record = parse(Record, value)
+    if value.get("record_version") is None:
+        raise WrongValue("record_version is missing")
+    if not record.learning_epoch.seconds > 0:
+        raise WrongValue("learning_epoch.seconds is not above 0")
+    if record.before and ("forget" not in record.before or set(record.before) != set(record.after)):
+        raise WrongValue("before and after do not have the same sets")
+    return replace(record, settings=current_settings(record.method, record.settings))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON: dataclasses as objects, tuples as lists."""
+    if isinstance(value, SetSummary | Check):
+        return value.to_json()
+    if is_dataclass(value):
+        found = {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+        if isinstance(value, PreviousRequest) and value.target is None:
+            del found["target"], found["target_name"]
+        return found
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, tuple) else value
