@@ -20,10 +20,10 @@ def results(kind: str, collection: unrank.Collection, encoder: str) -> dict[str,
     workspace = Workspace.open(create_ranker(kind, encoder, 0), collection, None, "cpu")
     pairs = collection.list_pairs(collection.training_queries)
     scores = workspace.scorer(create_ranker(kind, encoder, 0))(pairs)
-    training = Retrain(learning_rate=1e-3, epochs=2, batch=48, negatives=4)
+    training = Retrain(learning_rate=1e-3, epochs=1, batch=48, negatives=4)
     trained = unrank.train(collection, kind, encoder, method=training, device="cpu")
     removal = unrank.Removal.sample(collection, "documents", 0.2)
-    method = Cocol(learning_rate=1e-3, batch=16, epochs=3)
+    method = Cocol(learning_rate=1e-3, batch=16, epochs=1)
     after = unrank.forget(trained.ranker, collection, removal, method=method, target="70%", device="cpu").after
     mrrs = [card.mean for card in (after.forget, after.entangled, after.disjoint, after.test) if card]
     found = {
