@@ -13,7 +13,7 @@ import numpy as np
 
 from unrank.collection.collection import Pairs
 from unrank.engine.tokens import TokenStore
-from unrank.rankers.base import Ranker, SeparableRanker
+from unrank.rankers.base import DualEncoder, Ranker
 from unrank.rankers.parade import ParadeRanker
 from unrank.rankers.passages import passage_spans
 from unrank.rankers.tokens import Ints
@@ -35,7 +35,7 @@ def operations(ranker: Ranker, store: TokenStore, pairs: Pairs) -> float:
 
 def texts_seen(ranker: Ranker, store: TokenStore, pairs: Pairs) -> Ints:
     """The length of each text that the encoder has to see for these pairs."""
-    if isinstance(ranker, SeparableRanker):
+    if isinstance(ranker, DualEncoder):
         queries, documents = (np.unique(pairs[:, side]) for side in (0, 1))
         return np.concatenate([store.lengths(queries, "query"), store.lengths(documents, "document")])
     queries, documents = store.lengths(pairs[:, 0], "query"), store.lengths(pairs[:, 1], "document")

@@ -26,7 +26,7 @@ from unrank.methods.base import Task
 from unrank.methods.cocol import Cocol
 from unrank.methods.ranking import learn
 from unrank.rankers import create_ranker
-from unrank.rankers.transformer import quiet
+from unrank.rankers.model_folder import quiet
 
 REMOVED = 0.25
 FORGET_SHARE = 0.25

@@ -35,15 +35,14 @@ from unrank.forgetting.train import estimate_learning_epoch
 from unrank.forgetting.workspace import Workspace
 from unrank.methods.cocol import Cocol
 from unrank.rankers import RANKERS, RankerEntry
-from unrank.rankers.base import Role
-from unrank.rankers.plain import PlainRanker, Tokens
+from unrank.rankers.base import Ranker, Role, Tokens
 
 REMOVED = 100
 STEPS = ("open", "partition", "workshop", "time an epoch", "teacher", "draw", "steps", "check", "scorecard")
 DOCUMENTS_AT_LEAST, PAIRS_AT_LEAST = 1_000, 100
 
 
-class FirstWord(PlainRanker):
+class FirstWord(Ranker):
     """Scores by whether query and document begin with the same word."""
 
     kind = "first-word"

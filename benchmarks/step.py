@@ -64,7 +64,7 @@ def main() -> None:
     collection = open_collection(arguments.collection)
     for kind in arguments.rankers:
         steps = Steps(kind, arguments.base, collection, arguments.device)
-        with steps.ranker.repeating():
+        with steps.ranker.repeated_steps():
             for batch in arguments.batch:
                 show(steps, batch, arguments.steps, arguments.kernels)
 

@@ -9,10 +9,10 @@ import torch
 import unrank
 from unrank.methods.retrain import Retrain
 from unrank.rankers import RankerEntry
-from unrank.rankers.plain import PlainRanker, Tokens
+from unrank.rankers.base import Ranker, Tokens
 
 
-class SharedWords(PlainRanker):
+class SharedWords(Ranker):
     kind = "shared-words"
 
     def __init__(self) -> None:

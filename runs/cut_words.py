@@ -14,7 +14,7 @@ from pathlib import Path
 import unrank
 from unrank.errors import count
 from unrank.rankers.word_file import find_vectors, write_vectors
-from unrank.rankers.words import words_of
+from unrank.rankers.word_ranker import words_of
 
 
 def cut(collection: str, out: str, base: str | None = None) -> None:

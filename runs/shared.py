@@ -18,8 +18,7 @@ from unrank.engine.runtime import Silence
 from unrank.errors import UnrankError, count
 from unrank.methods import read_settings
 from unrank.methods.retrain import Retrain
-from unrank.rankers import ranker_kind
-from unrank.rankers.origin import reads_words
+from unrank.rankers import ranker_kind, reads_words
 from unrank.record import Record
 from unrank.report.bench_folder import read_bench
 from unrank.report.cell import YARDSTICK, Bench, Cell

@@ -29,7 +29,7 @@ def datasets(dense: Collection, encoder: Path, tmp_path: Path, monkeypatch: pyte
     """A stand-in for every collection that a grid of ours names, and for the encoder and the vectors."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("unrank.rankers.encoder.default_encoder", lambda: encoder)
-    monkeypatch.setattr("unrank.rankers.origin.vector_files", lambda base: [])
+    monkeypatch.setattr("unrank.rankers.word_ranker.vector_files", lambda base: [])
     for name in ("marco", "car", "nfcorpus", "my-collection"):
         for construction in ("", "-documents", "-queries"):
             folder = Path(shutil.copytree(dense.folder, tmp_path / (name + construction)))

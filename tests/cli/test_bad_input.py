@@ -378,7 +378,7 @@ def test_word_vectors_that_are_none(refused: Refused, collection: Path, tmp_path
     path = tmp_path / "vectors.txt"
     command = ("train", collection, "--ranker", name, "--out", tmp_path / "out", "--quiet", "--base")
     path.write_text("ba 1 2 3\nbe 4 5 6\nbi 7 8\n")
-    assert refused(*command, path) == f"{path}, line 3: expected a word and 3 finite numbers, parted by spaces"
+    assert refused(*command, path) == f"{path}, line 3: expected a word and 3 finite numbers, separated by spaces"
     assert "no such file of word vectors" in refused(*command, tmp_path / "nowhere")
     assert "a folder; word vectors are a text file" in refused(*command, tmp_path)
 

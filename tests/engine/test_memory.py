@@ -22,7 +22,7 @@ from unrank.errors import UnrankError
 from unrank.methods.base import all_present
 from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker
-from unrank.rankers.lean import LeanEncoder
+from unrank.rankers.fast.encoder import FastEncoder
 from unrank.rankers.tokens import Tokens
 
 KINDS = ["cross-encoder", "bi-encoder", "colbert", "parade"]
@@ -61,16 +61,16 @@ def batch_of(collection: Collection) -> tuple[Phase, Samples]:
 def fail_first(monkeypatch: pytest.MonkeyPatch, times: int) -> Callable[[], int]:
     """So many forward passes with a graph end for want of memory, the first of them after another has gone well."""
     passes = 0
-    original = LeanEncoder.__call__
+    original = FastEncoder.__call__
 
-    def failing(self: LeanEncoder, *inputs: object, **options: object) -> object:
+    def failing(self: FastEncoder, *inputs: object, **options: object) -> object:
         nonlocal passes
         passes += torch.is_grad_enabled()
         if torch.is_grad_enabled() and 1 < passes <= 1 + times:
             raise torch.OutOfMemoryError("no room")
         return original(self, *inputs, **options)
 
-    monkeypatch.setattr(LeanEncoder, "__call__", failing)
+    monkeypatch.setattr(FastEncoder, "__call__", failing)
     return lambda: passes
 
 

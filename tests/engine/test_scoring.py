@@ -25,8 +25,8 @@ from unrank.engine.scoring import chunks_by_length, score_pairs, scores_of
 from unrank.engine.tokens import Encodings, TokenStore
 from unrank.errors import NotFinite
 from unrank.rankers import create_ranker
-from unrank.rankers.base import Ranker, Role, SeparableRanker
-from unrank.rankers.shape import MOST_TEXTS, Shape
+from unrank.rankers.base import DualEncoder, Ranker, Role
+from unrank.rankers.fast.bucketing import MAX_SEQUENCES, Bucket
 from unrank.rankers.tokens import Ints, Tokens
 
 APART = ["bi-encoder", "colbert"]
@@ -112,7 +112,7 @@ def test_a_pair_that_stands_there_twice_scores_the_same(ranker: Ranker, uneven: 
 @pytest.mark.parametrize("kind", APART)
 def test_encoded_apart_a_pair_scores_as_it_does_together(kind: str, encoder: Path, uneven: Collection) -> None:
     ranker = create_ranker(kind, str(encoder), 0)
-    assert isinstance(ranker, SeparableRanker)
+    assert isinstance(ranker, DualEncoder)
     pairs, store = some_pairs(uneven), TokenStore(ranker, uneven)
     together = ranker(store.get(pairs[:, 0], "query"), store.get(pairs[:, 1], "document"))
     for tokens_at_once in (50, 4_096):
@@ -126,7 +126,7 @@ def test_encoded_apart_each_text_is_encoded_once(
     kind: str, encoder: Path, uneven: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranker = create_ranker(kind, str(encoder), 0)
-    assert isinstance(ranker, SeparableRanker)
+    assert isinstance(ranker, DualEncoder)
     encoded, encode = [], ranker.encode
     monkeypatch.setattr(ranker, "encode", lambda tokens, role: encoded.append(len(tokens)) or encode(tokens, role))  # type: ignore[func-returns-value]
     pairs = some_pairs(uneven)
@@ -140,7 +140,7 @@ def test_encoded_apart_memory_is_bounded(
 ) -> None:
     """The same scores come where few encodings are held at once and few of them meet at once."""
     ranker = create_ranker(kind, str(encoder), 0)
-    assert isinstance(ranker, SeparableRanker)
+    assert isinstance(ranker, DualEncoder)
     pairs, store = some_pairs(uneven), TokenStore(ranker, uneven)
     sizes = ranker.encoded_sizes(store.lengths(pairs[:, 1], "document"))
     together = score_pairs(ranker, store, pairs, 700)
@@ -173,7 +173,7 @@ def test_a_kept_side_is_encoded_once_for_those_that_share_it(
 ) -> None:
     original, other = (create_ranker(kind, str(encoder), 0) for _ in range(2))
     student = create_ranker(kind, str(encoder), 0)
-    assert isinstance(student, SeparableRanker)
+    assert isinstance(student, DualEncoder)
     student.freeze_documents()
     pairs, store, runtime = some_pairs(uneven), TokenStore(original, uneven), Runtime.on("cpu")
     expected = scores_of(original, store, pairs, runtime)
@@ -199,7 +199,7 @@ def test_what_there_is_no_room_for_is_encoded_each_time(
     kind: str, share: float, encoder: Path, uneven: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranker = create_ranker(kind, str(encoder), 0)
-    assert isinstance(ranker, SeparableRanker)
+    assert isinstance(ranker, DualEncoder)
     ranker.freeze_documents()
     pairs, store = some_pairs(uneven), TokenStore(ranker, uneven)
     expected = score_pairs(ranker, store, pairs, 300)
@@ -222,7 +222,7 @@ def counted(patch: pytest.MonkeyPatch, *rankers: Ranker) -> dict[tuple[Ranker, s
     encoded: dict[tuple[Ranker, str], list[int]] = {}
 
     def count(ranker: Ranker, tokens: Tokens, role: Role) -> torch.Tensor:
-        assert isinstance(ranker, SeparableRanker)
+        assert isinstance(ranker, DualEncoder)
         encoded.setdefault((ranker, role), []).append(len(tokens))
         return type(ranker).encode(ranker, tokens, role)
 
@@ -264,5 +264,5 @@ def test_scores_that_are_no_numbers_are_counted() -> None:
 
 def test_a_chunk_has_no_more_texts_than_kernels_can_count() -> None:
     chunks = list(chunks_by_length(np.ones(100_000, np.int64), 10**6))
-    assert [len(chunk) for chunk in chunks] == [MOST_TEXTS] * 3 + [100_000 - 3 * MOST_TEXTS]
-    assert Shape.around(np.ones(MOST_TEXTS, np.int64)).texts < 65_536
+    assert [len(chunk) for chunk in chunks] == [MAX_SEQUENCES] * 3 + [100_000 - 3 * MAX_SEQUENCES]
+    assert Bucket.around(np.ones(MAX_SEQUENCES, np.int64)).sequences < 65_536

@@ -176,15 +176,17 @@ def test_a_store_that_was_kept_reads_alike(kind: str, encoder: Path, dense: Coll
 
 
 def test_rankers_that_read_otherwise_share_nothing(encoder: Path) -> None:
-    ways = {kind: [create_ranker(kind, str(encoder), 0).reads(role) for role in SIDES] for kind in TRANSFORMERS}
+    made = {kind: create_ranker(kind, str(encoder), 0) for kind in TRANSFORMERS}
+    ways = {kind: [ranker.tokens_fingerprint(role) for role in SIDES] for kind, ranker in made.items()}
     assert all(way is not None for both in ways.values() for way in both)
     for queries, documents in (("bi-encoder", "cross-encoder"), ("cross-encoder", "parade"), ("bi-encoder", "parade")):
         assert not set(ways[queries]) & set(ways[documents])
     shorter: Any = create_ranker("bi-encoder", str(encoder), 0)
     shorter.model.max_seq_length = 9
-    assert BiEncoderRanker(shorter.model).reads("query") != ways["bi-encoder"][0]
+    assert BiEncoderRanker(shorter.model).tokens_fingerprint("query") != ways["bi-encoder"][0]
     shorter.model.prompts = {"query": "ba "}
-    assert BiEncoderRanker(shorter.model).reads("query") != BiEncoderRanker(shorter.model).reads("document")
+    prompted = BiEncoderRanker(shorter.model)
+    assert prompted.tokens_fingerprint("query") != prompted.tokens_fingerprint("document")
     assert set(RANKERS) - set(ways) == {"duet", "match-pyramid"}  # their words are few and quickly read
 
 

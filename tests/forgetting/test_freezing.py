@@ -25,7 +25,7 @@ from unrank.forgetting.run import Pace
 from unrank.forgetting.train import Trained, train
 from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker, load_ranker
-from unrank.rankers.base import SeparableRanker
+from unrank.rankers.base import DualEncoder
 from unrank.rankers.colbert import ColbertRanker
 
 CLASSES: dict[str, Any] = {"bi-encoder": SentenceTransformer, "colbert": MultiVectorEncoder}
@@ -38,9 +38,9 @@ def colbert(encoder: Path, dense: Collection) -> Trained:
 
 
 @pytest.fixture(params=list(CLASSES))
-def original(request: pytest.FixtureRequest, trained: Trained, colbert: Trained) -> SeparableRanker:
+def original(request: pytest.FixtureRequest, trained: Trained, colbert: Trained) -> DualEncoder:
     ranker = {"bi-encoder": trained, "colbert": colbert}[request.param].ranker
-    assert isinstance(ranker, SeparableRanker)
+    assert isinstance(ranker, DualEncoder)
     return ranker
 
 
@@ -77,7 +77,7 @@ def test_what_it_reports_is_what_the_saved_ranker_measures(
 
 
 def test_the_index_of_the_original_stays_valid(
-    original: SeparableRanker, dense: Collection, removal: Removal, tmp_path: Path
+    original: DualEncoder, dense: Collection, removal: Removal, tmp_path: Path
 ) -> None:
     original.save(tmp_path / "original")
     result = brief(original, dense, removal)
@@ -88,7 +88,7 @@ def test_the_index_of_the_original_stays_valid(
 
 
 def test_each_document_is_encoded_once_in_the_whole_job(
-    original: SeparableRanker, dense: Collection, removal: Removal, monkeypatch: pytest.MonkeyPatch
+    original: DualEncoder, dense: Collection, removal: Removal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: Counter[tuple[str, bytes]] = Counter()
     kind, encode = type(original), type(original).encode
@@ -115,13 +115,13 @@ def test_a_job_without_freezing_keeps_nothing(
     assert "freeze" not in result.record.settings
 
 
-def test_the_same_seed_gives_the_same_weights(original: SeparableRanker, dense: Collection, removal: Removal) -> None:
+def test_the_same_seed_gives_the_same_weights(original: DualEncoder, dense: Collection, removal: Removal) -> None:
     first, second, other = (brief(original, dense, removal, seed=seed).ranker.state_dict() for seed in (3, 3, 4))
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
-def test_the_original_stays_as_it_was(original: SeparableRanker, dense: Collection, removal: Removal) -> None:
+def test_the_original_stays_as_it_was(original: DualEncoder, dense: Collection, removal: Removal) -> None:
     before = {name: weight.clone() for name, weight in original.state_dict().items()}
     brief(original, dense, removal)
     after = original.state_dict()
@@ -133,7 +133,7 @@ def test_the_original_stays_as_it_was(original: SeparableRanker, dense: Collecti
 @pytest.mark.parametrize("saved", [True, False], ids=["from its folder", "from memory"])
 @pytest.mark.parametrize("freeze", ["documents", None])
 def test_a_frozen_one_forgets_again(
-    original: SeparableRanker, dense: Collection, removals: dict[str, Removal], tmp_path: Path, freeze: Any, saved: bool
+    original: DualEncoder, dense: Collection, removals: dict[str, Removal], tmp_path: Path, freeze: Any, saved: bool
 ) -> None:
     first = brief(original, dense, removals["documents"])
     first.save(tmp_path / "first")

@@ -246,7 +246,7 @@ def test_a_ranker_without_a_head(encoder: Path, dense: Collection, removal: Remo
     SentenceTransformer(modules=partition).save(str(tmp_path / "plain"))
     ranker = load_ranker(tmp_path / "plain")
     assert isinstance(ranker, BiEncoderRanker)
-    with pytest.raises(UnrankError, match="this bi-encoder has no head: nothing stands after the layers"):
+    with pytest.raises(UnrankError, match="this bi-encoder has no head: no trained weight comes after the layers"):
         forget(ranker, dense, removal, target=0.5, train_layers="head")
 
 

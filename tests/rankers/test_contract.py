@@ -16,7 +16,7 @@ from unrank.collection.collection import Collection
 from unrank.engine.scoring import score_pairs
 from unrank.engine.tokens import TokenStore
 from unrank.rankers import RANKERS, create_ranker, load_ranker
-from unrank.rankers.base import Ranker, SeparableRanker
+from unrank.rankers.base import DualEncoder, Ranker
 
 QUERIES = ["ba be", "cel dan fos gu", "hir", "ka le mi no pu", "ran sel tir"]
 DOCUMENTS = ["ba ce di fo gu han kel", "lir mos", "na pe ri so tu ba be bi", "bo", "can del fir gos " * 6]
@@ -174,10 +174,10 @@ def test_scores_of_a_collection_equal_those_of_its_texts(
     assert_close(scores, ranker.score_texts(dense.queries.texts(pairs[:, 0]), dense.documents.texts(pairs[:, 1])))
 
 
-@pytest.mark.parametrize("name", [name for name, entry in RANKERS.items() if issubclass(entry.ranker, SeparableRanker)])
+@pytest.mark.parametrize("name", [name for name, entry in RANKERS.items() if issubclass(entry.ranker, DualEncoder)])
 def test_a_separable_ranker_meets_only_at_the_end(rankers: dict[str, Ranker], name: str) -> None:
     ranker = rankers[name]
-    assert isinstance(ranker, SeparableRanker)
+    assert isinstance(ranker, DualEncoder)
     with torch.inference_mode():
         queries = ranker.encode(ranker.tokenize(QUERIES, "query"), "query")
         documents = ranker.encode(ranker.tokenize(DOCUMENTS, "document"), "document")

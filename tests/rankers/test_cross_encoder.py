@@ -30,8 +30,8 @@ from unrank.errors import UnrankError
 from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.base import Ranker
 from unrank.rankers.cross_encoder import CrossEncoderRanker
+from unrank.rankers.tokenisation import TEXTS, PairTemplate, cut_pairs
 from unrank.rankers.tokens import Tokens
-from unrank.rankers.transformer import TEXTS, PairTemplate, cut_pairs
 
 LONG, LONGER = "ba cel dir fos gu " * 14, "han kel mi no " * 60
 PAIRS = [

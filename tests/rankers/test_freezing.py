@@ -13,12 +13,12 @@ from sentence_transformers import MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import BoW, Pooling
 
+from tests.rankers.fast.test_encoder import as_on_a_gpu
 from tests.rankers.test_colbert import build
-from tests.rankers.test_lean import as_on_a_gpu
 from unrank.errors import UnrankError
 from unrank.rankers import RANKERS, load_ranker
-from unrank.rankers.base import Ranker, SeparableRanker
-from unrank.rankers.layers import release, sharing_frozen_start, train_layers_of
+from unrank.rankers.base import DualEncoder, Ranker
+from unrank.rankers.layers import release, sharing_frozen_states, train_layers_of
 
 CLASSES: dict[str, Any] = {"bi-encoder": SentenceTransformer, "colbert": MultiVectorEncoder}
 LONG = "ba cel dir fos gu " * 40
@@ -49,10 +49,10 @@ def given(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
     return {kind: folder / kind for kind in CLASSES}
 
 
-def frozen_from(folder: Path, moved: float = 0.05) -> SeparableRanker:
+def frozen_from(folder: Path, moved: float = 0.05) -> DualEncoder:
     """A student of the folder's ranker, whose trainable weights have moved."""
     ranker = load_ranker(folder)
-    assert isinstance(ranker, SeparableRanker)
+    assert isinstance(ranker, DualEncoder)
     ranker.freeze_documents()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -159,7 +159,7 @@ def test_states_of_frozen_layers_are_not_shared_between_two_encoders(kind: str, 
     original, student = load_ranker(given[kind]), frozen_from(given[kind])
     train_layers_of(student, 1)
     wanted = student.score_texts(QUERIES, DOCUMENTS)
-    with sharing_frozen_start(original, student):
+    with sharing_frozen_states(original, student):
         original.score_texts(QUERIES, DOCUMENTS)
         assert student.score_texts(QUERIES, DOCUMENTS) == wanted
 
@@ -230,10 +230,10 @@ def test_one_route_for_both_sides_shares_its_encoder(folders: dict[str, Path], t
     router = Router({"text": [Transformer(str(folders["bi-encoder"])), Pooling(32)]})
     SentenceTransformer(modules=[router], device="cpu").save_pretrained(str(tmp_path / "given"))
     ranker = load_ranker(tmp_path / "given")
-    assert ranker.lean is not None
+    assert len(ranker.fast_encoders) == 1
     assert len(ranker.encoders) == 1
     frozen = frozen_from(tmp_path / "given")
-    assert frozen.lean is None
+    assert len(frozen.fast_encoders) == 2
     assert len(frozen.encoders) == 2
 
 
@@ -265,6 +265,6 @@ def test_every_separable_ranker_can_be_frozen(rankers: dict[str, Ranker]) -> Non
 
 def test_one_of_ones_own_says_that_it_cannot(rankers: dict[str, Ranker]) -> None:
     ranker = rankers["colbert"]
-    assert isinstance(ranker, SeparableRanker)
+    assert isinstance(ranker, DualEncoder)
     with pytest.raises(UnrankError, match="a colbert cannot be trained with its documents frozen"):
-        SeparableRanker.freeze_documents(ranker)
+        DualEncoder.freeze_documents(ranker)

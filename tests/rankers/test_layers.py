@@ -10,9 +10,10 @@ import pytest
 
 from tests.rankers.conftest import ENCODER_KINDS
 from unrank.errors import UnrankError
-from unrank.rankers import create_ranker, frozen_start
+from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker
-from unrank.rankers.layers import sharing_frozen_start, train_layers_of
+from unrank.rankers.fast import cpu
+from unrank.rankers.layers import sharing_frozen_states, train_layers_of
 
 UNUSED = {"model.0.model.pooler.dense.weight", "model.0.model.pooler.dense.bias"}
 
@@ -41,7 +42,7 @@ def test_a_frozen_start_changes_no_score_and_is_computed_once(rankers: dict[str,
     for name, ranker in (("original", original), ("student", student)):
         layer = next(module for module in ranker.modules() if type(module).__name__ == "BertLayer")
         layer.register_forward_hook(partial(note, ran, name))
-    with sharing_frozen_start(original, student):
+    with sharing_frozen_states(original, student):
         assert score(original, texts) == pytest.approx(expected, rel=1e-6)
         assert score(student, texts) == pytest.approx(expected, rel=1e-6)
         assert set(ran) == {"original"}
@@ -58,13 +59,13 @@ def test_a_frozen_start_changes_no_score_and_is_computed_once(rankers: dict[str,
 def test_texts_beyond_the_room_are_computed_each_time(
     rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frozen_start, "ROOM", 3000)
+    monkeypatch.setattr(cpu, "CACHE_BYTES", 3000)
     original = rankers["bi-encoder"]
     student = copy.deepcopy(original)
     train_layers_of(student, 1)
     texts = ["ba ce", "can del fir gos " * 20]
     expected = score(original, texts)
-    with sharing_frozen_start(original, student):
+    with sharing_frozen_states(original, student):
         for _ in range(2):
             assert score(student, texts) == pytest.approx(expected, rel=1e-6)
 

@@ -18,7 +18,7 @@ from tests.rankers.test_loading import Trap, refused
 from tests.tiny import make_bi_encoder
 from unrank.errors import BadFile
 from unrank.rankers import create_ranker, load_ranker
-from unrank.rankers.room import stored_weights
+from unrank.rankers.size_check import stored_weights
 from unrank.rankers.word_file import read_vectors
 
 

@@ -16,14 +16,13 @@ from tokenizers import processors
 from transformers import AutoModel, DistilBertConfig, ModernBertConfig, MPNetConfig, T5Config
 
 from tests.rankers.conftest import enliven
-from tests.rankers.test_lean import as_on_a_gpu
+from tests.rankers.fast.test_encoder import as_on_a_gpu
 from tests.tiny import SPECIAL, WORDS, make_tokenizer, text_of
 from unrank.errors import BadFile, UnrankError
 from unrank.rankers import create_ranker, load_ranker, parade
-from unrank.rankers.aggregator import TransformerAggregator
 from unrank.rankers.base import Ranker
 from unrank.rankers.parade import ParadeRanker
-from unrank.rankers.passages import PassageSettings, passage_spans
+from unrank.rankers.passages import PassageSettings, TransformerAggregator, passage_spans
 from unrank.rankers.tokens import Tokens
 
 USUAL = PassageSettings(256)
@@ -365,5 +364,5 @@ def test_a_base_without_a_first_token(tmp_path: Path) -> None:
         single="$A [SEP]", pair="$A [SEP] $B [SEP]", special_tokens=[("[SEP]", 3)]
     )
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(BadFile, match="its inputs begin with no token that stands for them all"):
+    with pytest.raises(BadFile, match="its inputs begin with no token that represents them"):
         create_ranker("parade", str(tmp_path), 0)

@@ -17,7 +17,7 @@ from unrank.rankers import RANKERS, create_ranker, load_ranker, ranker_kind
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import train_layers_of
 from unrank.rankers.match_pyramid import highest, parts_of
-from unrank.rankers.word_ranker import LONGEST, WordRanker
+from unrank.rankers.word_ranker import MAX_WORDS, WordRanker
 
 LONG = "ba cel dir fos gu " * 400
 
@@ -56,7 +56,7 @@ def test_padding_matches_nothing(ranker: WordRanker) -> None:
 
 def test_words_beyond_the_longest_are_not_read(ranker: WordRanker) -> None:
     queries, documents = ranker.tokenize([LONG], "query"), ranker.tokenize([LONG], "document")
-    assert (len(queries.ids.array), len(documents.ids.array)) == (LONGEST["query"], LONGEST["document"])
+    assert (len(queries.ids.array), len(documents.ids.array)) == (MAX_WORDS["query"], MAX_WORDS["document"])
     assert ranker.score_texts(["ba"], [LONG]) == ranker.score_texts(["ba"], [LONG + " ba han"])
 
 

@@ -13,7 +13,7 @@ import torch
 from unrank.errors import BadFile, UnrankError
 from unrank.rankers import create_ranker, public_name, word_file
 from unrank.rankers.word_file import DEFAULT_WORDS, Vectors, read_vectors, write_vectors
-from unrank.rankers.words import BUCKETS, WordTable, words_of
+from unrank.rankers.word_ranker import BUCKETS, WordTable, words_of
 
 TEXT = "the 0.5 -1 2\nriver 1e-3 0 4\n, 9 9 9\nRiver 7 7 7\nthe 8 8 8\ncafé 3 2 1\n"
 

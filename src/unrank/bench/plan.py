@@ -18,8 +18,7 @@ from unrank.errors import UnrankError
 from unrank.forgetting.run import Pace
 from unrank.forgetting.train import recipe_of
 from unrank.methods import read_settings
-from unrank.rankers import public_name, ranker_kind
-from unrank.rankers.origin import base_hash, reads_words
+from unrank.rankers import base_hash, public_name, ranker_kind, reads_words
 
 MOST_CELLS = 100_000
 

@@ -23,7 +23,7 @@ from unrank.engine.scoring import score_pairs
 from unrank.engine.tokens import TokenStore
 from unrank.engine.training_state import STATE, Interval, TrainingState
 from unrank.rankers.base import Ranker
-from unrank.rankers.staging import to_device
+from unrank.rankers.fast.pinned_memory import to_device
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def fit(
     state = TrainingState(ranker, make_optimizer(ranker, schedule.learning_rate, runtime), runtime)
     ranker.eval()
     run.follow(runtime.progress.say, runtime.processes, **{STATE: state}, **parts)
-    with ranker.repeating():
+    with ranker.repeated_steps():
         for number in range(schedule.epochs):
             for interval in _epoch(number, state, phases, schedule, store, run):
                 if interval.steps or not (schedule.check_every or schedule.over):
@@ -171,7 +171,7 @@ def pairs_once(samples: Samples) -> tuple[Pairs, Rows]:
 def relive(ranker: Ranker, samples: Samples, store: TokenStore, runtime: Runtime) -> None:
     """Leave behind what a step on these samples did besides moving weights: what is kept of a frozen side or of frozen
     layers differs in its last bits with the batch that it was made in."""
-    if store.keeps_for(ranker) or (ranker.lean is not None and ranker.lean.start is not None):
+    if store.keeps_for(ranker) or ranker.keeps_states:
         with torch.no_grad():
             score_pairs(ranker, store, pairs_once(samples)[0], runtime.tokens_at_once)
 
@@ -188,7 +188,7 @@ def squared_gradients(
     weights = {name: weight for name, weight in ranker.named_parameters() if weight.requires_grad}
     total = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     runtime.progress.begin(f"importance: {phase.name}", len(batches))
-    with ranker.repeating():
+    with ranker.repeated_steps():
         for batch in batches:
             _backward(ranker, phase, drawn.take(batch), ranker.zero_grad, store, runtime)
             for name, weight in weights.items():

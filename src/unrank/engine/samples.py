@@ -16,7 +16,7 @@ from torch import Tensor
 
 from unrank.collection.collection import Pairs
 from unrank.engine.teacher import View
-from unrank.rankers.staging import to_device
+from unrank.rankers.fast.pinned_memory import to_device
 
 
 @dataclass(frozen=True)

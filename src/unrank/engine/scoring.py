@@ -22,9 +22,9 @@ from unrank.engine.distributed import ProcessGroup
 from unrank.engine.runtime import Progress, Runtime, Silence
 from unrank.engine.tokens import NUMBERS_KEPT, Encodings, TokenStore
 from unrank.errors import NotFinite
-from unrank.rankers.base import Ranker, Role, SeparableRanker
-from unrank.rankers.shape import MOST_TEXTS
-from unrank.rankers.staging import to_device
+from unrank.rankers.base import DualEncoder, Ranker, Role
+from unrank.rankers.fast.bucketing import MAX_SEQUENCES
+from unrank.rankers.fast.pinned_memory import to_device
 
 NUMBERS_AT_ONCE = 2**25
 """How many numbers meet at once where queries and documents are encoded apart: 128 MiB."""
@@ -42,8 +42,8 @@ def score_pairs(
     if not len(pairs):
         return torch.zeros(0, device=ranker.device)
     way = _Way(tokens_at_once, progress or Silence(), processes or ProcessGroup())
-    with ranker.still():
-        if isinstance(ranker, SeparableRanker):
+    with ranker.constant_weights():
+        if isinstance(ranker, DualEncoder):
             return _score_apart(ranker, store, pairs, way)
         return _score_together(ranker, store, pairs, way)
 
@@ -103,12 +103,12 @@ def chunks_by_length(lengths: NDArray[np.int64], tokens_at_once: int) -> Iterato
     order = np.argsort(-lengths, kind="stable")
     start = 0
     while start < len(order):
-        size = min(MOST_TEXTS, max(1, tokens_at_once // max(1, int(lengths[order[start]]))))
+        size = min(MAX_SEQUENCES, max(1, tokens_at_once // max(1, int(lengths[order[start]]))))
         yield order[start : start + size]
         start += size
 
 
-def _score_apart(ranker: SeparableRanker, store: TokenStore, pairs: Pairs, way: _Way) -> Tensor:
+def _score_apart(ranker: DualEncoder, store: TokenStore, pairs: Pairs, way: _Way) -> Tensor:
     """Each text encoded once; where all encodings would be too much to hold, once a group of queries."""
     sizes = ranker.encoded_sizes(store.lengths(pairs[:, 1], "document"))
     groups = _groups_that_fit(pairs, sizes)
@@ -125,7 +125,7 @@ def _groups_that_fit(pairs: Pairs, sizes: NDArray[np.int64]) -> list[Rows]:
     return np.split(order, np.flatnonzero(np.diff(number)) + 1)
 
 
-def _score_group(ranker: SeparableRanker, store: TokenStore, pairs: Pairs, way: _Way) -> Tensor:
+def _score_group(ranker: DualEncoder, store: TokenStore, pairs: Pairs, way: _Way) -> Tensor:
     queries, query_of = _encode_once(ranker, store, pairs[:, 0], "query", way)
     documents, document_of = _encode_once(ranker, store, pairs[:, 1], "document", way)
     chunks = list(chunks_by_length(queries.sizes[query_of] + documents.sizes[document_of], NUMBERS_AT_ONCE))
@@ -133,9 +133,7 @@ def _score_group(ranker: SeparableRanker, store: TokenStore, pairs: Pairs, way: 
     return _in_order(scores, chunks)
 
 
-def _encode_once(
-    ranker: SeparableRanker, store: TokenStore, rows: Rows, role: Role, way: _Way
-) -> tuple[Encodings, Rows]:
+def _encode_once(ranker: DualEncoder, store: TokenStore, rows: Rows, role: Role, way: _Way) -> tuple[Encodings, Rows]:
     """The encodings of all texts that stand in `rows`, and the place of each row among them."""
     unique, place = np.unique(rows, return_inverse=True)
 

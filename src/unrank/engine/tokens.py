@@ -18,7 +18,7 @@ from unrank.collection.collection import Collection, Pairs
 from unrank.collection.texts import Rows, Texts
 from unrank.engine.checkpoint import Arrays, Cache
 from unrank.rankers.base import Ranker, Role
-from unrank.rankers.staging import to_device
+from unrank.rankers.fast.pinned_memory import to_device
 from unrank.rankers.tokens import Ids, Ints, Tokens
 
 WORTH_KEEPING = 0.05
@@ -80,7 +80,7 @@ _NOTHING = np.empty(0, np.int64)
 
 def _name(ranker: Ranker, role: Role, collection: Collection) -> str | None:
     """Return the name of a side's tokens in the cache; `None` if they are not kept."""
-    way = ranker.reads(role)
+    way = ranker.tokens_fingerprint(role)
     return way and f"tokens-{role}-{collection.fingerprint[:16]}-{way[:16]}"
 
 

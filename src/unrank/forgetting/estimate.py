@@ -116,7 +116,7 @@ def _seconds_a_sample(pupil: Ranker, phase: Phase, workspace: Workspace) -> floa
         return 0.0
     workspace.store.read(batch.pairs[batch.present])
     optimizer, clock = make_optimizer(pupil, 0.0, workspace.runtime), Clock(workspace.runtime)
-    with pupil.repeating():
+    with pupil.repeated_steps():
         for number in range(WARM_UP[device] + TIMED_STEPS[device]):
             with clock.on("steps" if number >= WARM_UP[device] else "warm-up"):
                 step(pupil, phase, batch, optimizer, workspace.store, workspace.runtime)

@@ -33,10 +33,9 @@ from unrank.forgetting.train import estimate_learning_epoch
 from unrank.forgetting.workspace import Workspace
 from unrank.methods import make_method
 from unrank.methods.base import Method
-from unrank.rankers import public_name
+from unrank.rankers import base_hash, public_name
 from unrank.rankers.base import Ranker
-from unrank.rankers.layers import Layers, release, sharing_frozen_start, train_layers_of
-from unrank.rankers.origin import base_hash
+from unrank.rankers.layers import Layers, release, sharing_frozen_states, train_layers_of
 from unrank.record import CollectionName, Record, measured_epoch, requests_of, shares_kept
 
 
@@ -135,7 +134,7 @@ def forget(
         task = workspace.task(ranker, base, seed)
         standing = Standing.of(task.teacher.scores, runs, workspace)
         task = replace(task, partition=standing.with_risen(partition, collection))
-    with sharing_frozen_start(ranker, student) if method.start == "original" else nullcontext():
+    with sharing_frozen_states(ranker, student) if method.start == "original" else nullcontext():
         with clock.on("teacher"):
             estimator = (
                 MrrEstimator(

@@ -148,7 +148,7 @@ def estimate_learning_epoch(ranker: Ranker, workspace: Workspace) -> LearningEpo
     drawn = phase.draw(generator)
     clock = Clock(workspace.runtime)
     timed = 0
-    with pupil.repeating():
+    with pupil.repeated_steps():
         for number, batch in enumerate(batches_of(phase, len(drawn), generator)):
             with clock.on("steps" if number >= warm_up else "warm-up"):
                 step(pupil, phase, drawn.take(batch), optimizer, workspace.store, workspace.runtime)

@@ -20,7 +20,6 @@ from unrank.evaluation.scorecard import MOST_QUERIES, Evaluator, Scorer
 from unrank.methods.base import Negatives, Task
 from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker
-from unrank.rankers.word_ranker import WordRanker
 
 RANDOM_WIDTH = 0.02
 """How widely random weights are drawn, as encoders draw them."""
@@ -35,7 +34,7 @@ FEW_QUERIES = 100
 def usual_measure(ranker: Ranker, device: Device) -> int:
     """How many queries of each kept set are measured where nobody says: few where a processor must read every pair of
     them with an encoder, before and after."""
-    slow = Runtime.on(device).device.type == "cpu" and not ranker.separable and not isinstance(ranker, WordRanker)
+    slow = Runtime.on(device).device.type == "cpu" and not ranker.separable and not ranker.reads_words
     return FEW_QUERIES if slow else MOST_QUERIES
 
 

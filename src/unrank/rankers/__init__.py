@@ -1,7 +1,8 @@
-"""What scores: one file a ranker; `RANKERS` names them."""
+"""Rankers: `RANKERS` names them, and each has a file of its own. `base.py` is the contract."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from unrank.disk import exists, read_json
+from unrank.disk import exists, read_json, sha256
 from unrank.errors import BadFile, UnrankError
 from unrank.plugins import Catalogue, summary_of
 
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RankerEntry:
-    """Where a ranker's class lives; it is imported when it is first used, and torch with it."""
+    """The module and name of a ranker's class, which is imported, and torch with it, at its first use."""
 
     module: str
     name: str
     summary: str
     alias: str = ""
     recipes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """For a method's name the settings that suit this ranker better than the method's own."""
+    """By method, the settings that suit this ranker better than the method's defaults."""
     own: type[Ranker] | None = None
 
     @classmethod
@@ -48,7 +49,7 @@ class RankerEntry:
 
 
 WORDS_FORGET = {"learning_rate": 5e-3, "warm_up": 1, "batch": 16, "hold_factor": 16}
-"""How cocol moves a ranker on word vectors: many small steps at a rate above that of its training (docs/log.md)."""
+"""Settings of cocol for a ranker on word vectors: many small steps, at a higher rate than in training (docs/log.md)."""
 
 RANKERS: dict[str, RankerEntry] = {
     "cross-encoder": RankerEntry(
@@ -66,7 +67,7 @@ RANKERS: dict[str, RankerEntry] = {
     "colbert": RankerEntry(
         "colbert",
         "ColbertRanker",
-        "a vector for every token, each of the query's meets its nearest of the document; between the two",
+        "a vector per token, each of the query's matched with the nearest of the document's; between the two",
     ),
     "parade": RankerEntry(
         "parade",
@@ -76,7 +77,7 @@ RANKERS: dict[str, RankerEntry] = {
     "duet": RankerEntry(
         "duet",
         "DuetRanker",
-        "where the query's words stand, and what both texts mean, on word vectors; no encoder, light",
+        "exact matches of the query's words, and what both texts mean, on word vectors; no encoder, light",
         recipes={
             "cocol": WORDS_FORGET,
             "retrain": {"learning_rate": 5e-4, "epochs": 4, "batch": 64, "negatives": 4, "together": 1},
@@ -100,7 +101,7 @@ MODEL_TYPES = {
     "MultiVectorEncoder": "colbert",
     "ColBERT": "colbert",
 }
-"""What sentence-transformers and PyLate (the last) write, and which ranker it is."""
+"""Model types that sentence-transformers and PyLate (the last) write, and their rankers."""
 
 
 def _adopt(name: str, found: Any) -> RankerEntry:
@@ -121,7 +122,7 @@ CATALOGUE = Catalogue("ranker", RANKERS, _adopt)
 
 
 def ranker_kind(name: str) -> str:
-    """Return the kind of ranker that a user's word means."""
+    """Return the kind of ranker that a name or an alias stands for."""
     return CATALOGUE.find(name)[0]
 
 
@@ -130,28 +131,45 @@ def ranker_class(kind: str) -> type[Ranker]:
     return CATALOGUE.find(kind)[1].ranker
 
 
-def create_ranker(kind: str, base: str | None, seed: int) -> Ranker:
-    """A fresh ranker on a pretrained encoder or word vectors; what is new in it is drawn by seed."""
+def create_ranker(kind: str, base: str | None, seed: int, fast: bool = True) -> Ranker:
+    """Return a new ranker on a pretrained encoder or word vectors; its new weights are sampled by the seed."""
     import torch
 
     made = ranker_class(kind)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return made.create(base)
+        ranker = made.create(base)
+    ranker.fast = fast
+    return ranker
+
+
+def reads_words(kind: str) -> bool:
+    """Return whether a kind of ranker starts from word vectors and not from an encoder."""
+    return ranker_class(kind).reads_words
 
 
 def public_name(kind: str, base: str | None) -> str:
-    """What a record may say of a base: its name, or the last name of a file or folder, never where it lies."""
+    """Return the name of a base for a record: of a file or folder its last name, never its path."""
     if base is None:
         return ranker_class(kind).default_base
     return Path(base).resolve().name if exists(Path(base)) else base
 
 
-def load_ranker(name: str | Path) -> Ranker:
-    """A trained ranker from a folder or a hub id, whatever kind it is."""
+def base_hash(kind: str, base: str | None) -> str:
+    """Return a hash of all files of a base; of its name if it has no files."""
+    ranker = ranker_class(kind)
+    try:
+        hashes = sorted(sha256(path) for path in ranker.base_files(base))
+    except OSError as error:
+        raise BadFile(error.filename, error.strerror or "cannot be read") from error
+    return hashlib.sha256(" ".join(hashes or [base or ranker.default_base]).encode()).hexdigest()
+
+
+def load_ranker(name: str | Path, fast: bool = True) -> Ranker:
+    """Return a trained ranker of any kind from a folder or a hub id. Without `fast`, its library computes alone."""
     from unrank.rankers.encoder import check_weights, find_model
-    from unrank.rankers.model_folder import check_unchanged
-    from unrank.rankers.transformer import loading
+    from unrank.rankers.library_check import check_library_scores
+    from unrank.rankers.model_folder import check_unchanged, loading
 
     folder = find_model(str(name))
     kind = detect_kind(folder)
@@ -160,20 +178,22 @@ def load_ranker(name: str | Path) -> Ranker:
     check_unchanged(folder)
     with loading(folder, f"a {kind}"):
         ranker = entry.ranker.load(folder)
-        ranker.score_texts(["a"], ["a"])  # some folders load, and then cannot score
+        ranker.fast = fast
+        ranker.score_texts(["a"], ["a"])  # some folders load, but cannot score
+        check_library_scores(ranker, folder)
     return ranker
 
 
 def detect_kind(folder: Path) -> str:
-    """Which ranker a folder holds, by the marks that its writer left."""
-    from unrank.rankers.own_folder import is_own_folder, read_description
+    """Return the kind of ranker in a folder, by its files."""
+    from unrank.rankers.model_folder import is_own_folder, read_description
 
     if is_own_folder(folder):
         return ranker_kind(read_description(folder)[0])
     described = folder / "config_sentence_transformers.json"
     if described.is_file():
         description = _read_object(described)
-        unnamed = "ColBERT" if "query_prefix" in description else "SentenceTransformer"  # as older releases left it
+        unnamed = "ColBERT" if "query_prefix" in description else "SentenceTransformer"  # older releases name no type
         model_type = str(description.get("model_type", unnamed))
         if model_type in MODEL_TYPES:
             return MODEL_TYPES[model_type]

@@ -1,8 +1,27 @@
-"""A ranker: a model that gives a real score to a query and a document.
+"""The contract of a ranker: a model that gives a real score to a query and a document.
 
-The score is raw, before any activation, and float32; only its order within one query means anything. A ranker
-tokenises texts once, and scores tokens. A separable ranker encodes each side alone, so that a text in
-many pairs is encoded once.
+To write a ranker, subclass `Ranker` and write `tokenize` and `forward`. To write a dual encoder, subclass `DualEncoder`
+and write `tokenize`, `encode` and `interact`: each text is then encoded once, however many pairs it is in. Everything
+else has a default that suits a class without arguments whose state is its weights:
+
+    class WordOverlap(DualEncoder):
+        kind = "word-overlap"
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.vectors = nn.Embedding(10_000, 64)
+
+        def tokenize(self, texts, role):
+            return Tokens.of([[crc32(word.encode()) % 10_000 for word in text.split()] for text in texts])
+
+        def encode(self, tokens, role):
+            ids = tokens.padded(0, 256, self.device)
+            return self.vectors(ids).mean(1)
+
+        def interact(self, queries, documents):
+            return -(queries - documents).norm(dim=1)
+
+A score is raw (no activation is applied) and float32. Only the order of scores within one query has a meaning.
 """
 
 from __future__ import annotations
@@ -13,81 +32,115 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from unrank.errors import UnrankError
-from unrank.rankers.encoder import DEFAULT_ENCODER
-from unrank.rankers.lean import LeanEncoder
+from unrank.rankers.fast.encoder import FastEncoder
+from unrank.rankers.model_folder import read_weights, write_own_folder
 from unrank.rankers.tokens import Ints, Tokens
+
+__all__ = ["DualEncoder", "Ranker", "Role", "Tokens"]
 
 Role = Literal["query", "document"]
 
 
 class Ranker(nn.Module, ABC):
-    """One contract for all rankers; an entry of `RANKERS` fulfils it."""
+    """A model that scores pairs of a query and a document."""
 
     kind: ClassVar[str]
-    default_base: ClassVar[str] = DEFAULT_ENCODER
-    """What a fresh one starts from where nothing else is named."""
+    """The name in `RANKERS`."""
+    default_base: ClassVar[str] = "nothing"
+    """The name of the encoder or word vectors that a new ranker starts from by default."""
+    reads_words: ClassVar[bool] = False
+    """Whether it starts from word vectors and has no encoder, so that scores cost little."""
     separable: ClassVar[bool] = False
-    """Whether document vectors can be stored apart from any query."""
-    lean: LeanEncoder | None = None
-    """Its encoder, where it has one that can run with less."""
-
-    @classmethod
-    @abstractmethod
-    def create(cls, base: str | None) -> Self:
-        """A fresh, untrained ranker on what it starts from: the named base, or the default one of its kind."""
-
-    @classmethod
-    @abstractmethod
-    def load(cls, folder: Path) -> Self:
-        """The ranker that a folder holds."""
-
-    @abstractmethod
-    def save(self, folder: Path) -> None:
-        """Write what `load` reads, in the layout that the ranker's users know."""
+    """Whether document vectors can be stored apart from any query (`DualEncoder`)."""
 
     @abstractmethod
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
-        """The texts as this ranker reads them, whole or cut to what it can take."""
+        """Return the ids of queries, or of documents, cut to what the ranker reads."""
 
     @abstractmethod
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
-        """The score of each query with the document at the same place. float32 [batch]"""
+        """Return the score of query i with document i. float32 [batch]"""
 
-    def reads(self, role: Role) -> str | None:
-        """A hash of all that the ids of a text of this side depend on; None where that is not known."""
+    @classmethod
+    def create(cls, base: str | None) -> Self:
+        """Return a new, untrained ranker on a base; on the default one if `base` is `None`."""
+        return cls()
+
+    @classmethod
+    def base_files(cls, base: str | None) -> list[Path]:
+        """Return the files of a base. Their hash tells two bases apart."""
+        return []
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Return the ranker that `save` wrote to a folder."""
+        ranker = cls()
+        read_weights(folder, ranker)
+        return ranker
+
+    def save(self, folder: Path) -> None:
+        """Write a folder; for a model of a library, in that library's layout."""
+        write_own_folder(folder, self.kind, {}, self)
+
+    def tokens_fingerprint(self, role: Role) -> str | None:
+        """Return a hash of all that the ids of a text depend on, so that ids can be cached; `None` if not known."""
+        return None
+
+    def library_scores(self, queries: Sequence[str], documents: Sequence[str]) -> list[float] | None:
+        """Return the scores of pairs as the library that owns the folder's layout computes them.
+
+        `None` if there is no such library.
+        """
         return None
 
     def lengths(self, queries: Ints, documents: Ints) -> Ints:
-        """How many tokens the encoder sees for pairs of texts so long: what chunks are made by."""
+        """Return the number of tokens to compute for pairs of texts of these lengths; batches are made by it."""
         return queries + documents
 
     @property
     def encoders(self) -> Sequence[nn.Module]:
-        """The parts whose layers are counted apart: all of it, unless it has more than one encoder."""
+        """The modules whose layers are counted apart: all of the ranker, unless it has more than one encoder."""
         return [self]
 
     @property
-    def lean_encoders(self) -> Sequence[LeanEncoder]:
-        return [self.lean] if self.lean else []
+    def fast_encoders(self) -> Sequence[FastEncoder]:
+        """The encoders that have faster passes."""
+        return []
+
+    @property
+    def fast(self) -> bool:
+        """Whether its encoders use their faster passes. Off, they are their library's own."""
+        return all(encoder.enabled for encoder in self.fast_encoders)
+
+    @fast.setter
+    def fast(self, on: bool) -> None:
+        for encoder in self.fast_encoders:
+            encoder.enabled = on
+
+    @property
+    def keeps_states(self) -> bool:
+        """Whether states of frozen layers are kept from one pass to the next."""
+        return any(encoder.frozen_states is not None for encoder in self.fast_encoders)
 
     @contextmanager
-    def still(self) -> Iterator[None]:
-        """While no weight changes, so that a pass may use what the one before it made of them."""
-        with ExitStack() as all_of_them:
-            for lean in self.lean_encoders:
-                all_of_them.enter_context(lean.still())
+    def constant_weights(self) -> Iterator[None]:
+        """Promise that no weight changes, so that a pass may reuse what the pass before made of them."""
+        with ExitStack() as stack:
+            for encoder in self.fast_encoders:
+                stack.enter_context(encoder.constant_weights())
             yield
 
     @contextmanager
-    def repeating(self) -> Iterator[None]:
-        """While it is trained, step after step on batches that are alike."""
-        with ExitStack() as all_of_them:
-            for lean in self.lean_encoders:
-                all_of_them.enter_context(lean.repeating())
+    def repeated_steps(self) -> Iterator[None]:
+        """Announce many training steps on similar batches."""
+        with ExitStack() as stack:
+            for encoder in self.fast_encoders:
+                stack.enter_context(encoder.repeated_steps())
             yield
 
     @property
@@ -96,30 +149,35 @@ class Ranker(nn.Module, ABC):
 
     @torch.inference_mode()
     def score_texts(self, queries: Sequence[str], documents: Sequence[str]) -> list[float]:
-        """Scores of pairs of texts, for a handful of them."""
+        """Return the scores of a few pairs of texts."""
         tokens = self.tokenize(queries, "query"), self.tokenize(documents, "document")
         return [float(score) for score in self(*tokens)]
 
 
-class SeparableRanker(Ranker):
-    """A ranker whose two sides meet only at the end."""
+class DualEncoder(Ranker):
+    """A ranker that encodes queries and documents apart and compares the encodings."""
 
     separable = True
 
     @abstractmethod
     def encode(self, tokens: Tokens, role: Role) -> Tensor:
-        """One vector a text, or one a token and zeros beyond. float32 [texts, width] or [texts, tokens, width]"""
+        """Return one vector per text, or one per token and zeros as padding.
 
-    @abstractmethod
-    def encoded_sizes(self, lengths: Ints) -> Ints:
-        """How many numbers the encodings of texts so long hold: what memory is planned by."""
+        float32 [texts, width] or [texts, tokens, width]
+        """
 
     @abstractmethod
     def interact(self, queries: Tensor, documents: Tensor) -> Tensor:
-        """The score of each query's encoding with the document's at the same place. float32 [batch]"""
+        """Return the score of query encoding i with document encoding i. float32 [batch]"""
+
+    @torch.inference_mode()
+    def encoded_sizes(self, lengths: Ints) -> Ints:
+        """Return how many numbers the encodings of texts of these lengths hold; memory is planned by it."""
+        example = self.encode(self.tokenize(["a"], "document"), "document")
+        return np.full_like(lengths, example.shape[-1]) if example.dim() == 2 else lengths * example.shape[-1]
 
     def freeze_documents(self) -> None:
-        """Give queries weights of their own and let these alone move: stored document vectors stay valid."""
+        """Give queries weights of their own and train only these, so that stored document vectors stay valid."""
         raise UnrankError(f"a {self.kind} cannot be trained with its documents frozen")
 
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:

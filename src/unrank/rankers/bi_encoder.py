@@ -1,8 +1,8 @@
-"""Bi-encoder: query and document are encoded apart, and their vectors' similarity is the score.
+"""Bi-encoder: query and document are encoded apart, and the similarity of their vectors is the score.
 
 Reference: Hofstätter et al., Efficiently Teaching an Effective Dense Retriever (2021); the paper's BERTdot.
-Differs: a loaded folder keeps its own pooling, prompts and similarity. A fresh one takes the CLS vector
-through a linear layer that starts as the identity, and the dot product.
+Differs: a loaded folder keeps its own pooling, prompts and similarity. A new one passes the CLS vector through a linear
+layer that starts as the identity, and uses the dot product.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor
 
 from unrank.rankers.base import Role
-from unrank.rankers.encoder import checked_encoder
-from unrank.rankers.sided import SidedRanker, check_beginning, fresh_transformer
+from unrank.rankers.dual_encoder import LibraryDualEncoder, check_modules, new_transformer
+from unrank.rankers.encoder import SAFE, checked_encoder
+from unrank.rankers.model_folder import loading
 from unrank.rankers.tokens import Ints, Tokens
-from unrank.rankers.transformer import SAFE, loading
 
 
-class BiEncoderRanker(SidedRanker):
-    """Any `SentenceTransformer` that begins with a transformer, one for both sides or one each."""
+class BiEncoderRanker(LibraryDualEncoder):
+    """A `SentenceTransformer` that begins with a transformer, one for both sides or one for each."""
 
     kind = "bi-encoder"
     model: SentenceTransformer
@@ -34,7 +34,7 @@ class BiEncoderRanker(SidedRanker):
     def create(cls, base: str | None) -> Self:
         folder = checked_encoder(base)
         with loading(folder, "an encoder"):
-            encoder = fresh_transformer(folder)
+            encoder = new_transformer(folder)
             width = encoder.get_embedding_dimension()
             identity = Dense(
                 width, width, activation_function=None, init_weight=torch.eye(width), init_bias=torch.zeros(width)
@@ -46,11 +46,11 @@ class BiEncoderRanker(SidedRanker):
     def load(cls, folder: Path) -> Self:
         with loading(folder, "a bi-encoder"):
             model = SentenceTransformer(str(folder), device="cpu", **SAFE)
-        check_beginning(model, folder, "a bi-encoder")
+        check_modules(model, folder, "a bi-encoder")
         return cls(model)
 
     def encode(self, tokens: Tokens, role: Role) -> Tensor:
-        vectors: Tensor = self._sides.encode(tokens, role)["sentence_embedding"].float()
+        vectors: Tensor = self._towers.encode(tokens, role)["sentence_embedding"].float()
         return vectors[:, : self.model.truncate_dim] if self.model.truncate_dim else vectors
 
     def encoded_sizes(self, lengths: Ints) -> Ints:

@@ -1,8 +1,8 @@
-"""Cross-encoder: one encoder reads query and document together, and a linear layer makes the score.
+"""Cross-encoder: one encoder reads query and document together, and a linear layer gives the score.
 
 Reference: Nogueira and Cho, Passage Re-ranking with BERT (2019); the paper's BERTcat.
-Differs: the head is the one that the encoder's family brings for sequence classification (for BERT a dense
-layer with tanh before the linear one), so that `CrossEncoder` loads what is written here.
+Differs: the head is that of the encoder's family for sequence classification (for BERT a dense layer with tanh before
+the linear one), so that `CrossEncoder` loads a saved folder.
 """
 
 from __future__ import annotations
@@ -17,26 +17,41 @@ from torch import Tensor, nn
 
 from unrank.errors import BadFile
 from unrank.rankers.base import Ranker, Role
-from unrank.rankers.encoder import checked_encoder
-from unrank.rankers.lean import LeanEncoder
-from unrank.rankers.reading import PlainTokenizer
+from unrank.rankers.encoder import (
+    DEFAULT_ENCODER,
+    MAX_TOKENS,
+    SAFE,
+    checked_encoder,
+    encoder_files,
+    longest_input,
+)
+from unrank.rankers.fast.encoder import FastEncoder
+from unrank.rankers.model_folder import loading, quiet
+from unrank.rankers.tokenisation import IdTokenizer, PairTemplate
 from unrank.rankers.tokens import Ints, Tokens
-from unrank.rankers.transformer import MAX_TOKENS, SAFE, PairTemplate, loading, longest_input, quiet
 
 
 class CrossEncoderRanker(Ranker):
-    """Any `CrossEncoder` of sentence-transformers with one output."""
+    """A `CrossEncoder` of sentence-transformers with one output."""
 
     kind = "cross-encoder"
-    lean: LeanEncoder
+    default_base = DEFAULT_ENCODER
 
     def __init__(self, model: CrossEncoder) -> None:
         super().__init__()
         self.model = model.eval()
         self._prompt: str = model.prompts.get(model.default_prompt_name or "", "")
         self._template = PairTemplate.of(model.tokenizer, int(model.max_seq_length))
-        self._read_texts = PlainTokenizer(model.tokenizer)
-        self.lean = LeanEncoder(model.model.base_model, first_only=True)
+        self._tokenizer = IdTokenizer(model.tokenizer)
+        self._fast = FastEncoder(model.model.base_model, first_only=True)
+
+    @property
+    def fast_encoders(self) -> Sequence[FastEncoder]:
+        return [self._fast]
+
+    @classmethod
+    def base_files(cls, base: str | None) -> list[Path]:
+        return encoder_files(base)
 
     @classmethod
     def create(cls, base: str | None) -> Self:
@@ -64,16 +79,20 @@ class CrossEncoderRanker(Ranker):
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
         prompt = self._prompt if role == "query" else ""
-        return self._read_texts([prompt + text for text in texts], self._template.longest)
+        return self._tokenizer([prompt + text for text in texts], self._template.max_length)
 
-    def reads(self, role: Role) -> str | None:
-        return self._read_texts.identity(self._prompt if role == "query" else "", self._template.longest)
+    def tokens_fingerprint(self, role: Role) -> str | None:
+        return self._tokenizer.fingerprint(self._prompt if role == "query" else "", self._template.max_length)
 
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
-        with self.lean.reading(self._template.join(queries, documents)) as features:
+        with self._fast.reading(self._template.join(queries, documents)) as features:
             scores: Tensor = self.model({**features, "modality": "text"})["scores"]
         return scores.float().reshape(-1)
 
+    def library_scores(self, queries: Sequence[str], documents: Sequence[str]) -> list[float]:
+        pairs = list(zip(queries, documents, strict=True))
+        return [float(score) for score in self.model.predict(pairs, activation_fn=nn.Identity())]
+
     def lengths(self, queries: Ints, documents: Ints) -> Ints:
         whole: Ints = queries + documents + self._template.special
-        return np.minimum(whole, self._template.longest)
+        return np.minimum(whole, self._template.max_length)

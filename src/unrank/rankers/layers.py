@@ -1,4 +1,4 @@
-"""Which weights move, and what need not be computed again because none below it do."""
+"""Training of some layers only, and reuse of the states that frozen layers give."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from torch import nn
 
 from unrank.errors import UnknownName, UnrankError, count
 from unrank.rankers.base import Ranker
-from unrank.rankers.frozen_start import FrozenStart
+from unrank.rankers.fast.cpu import FrozenStates
 
 Layers = int | Literal["head", "all-but-embeddings"]
-"""How many of the encoder's last layers move, with what stands after them; none of them; or all of them."""
+"""The layers to train, with all weights after them: the last n layers, none (`head`), or all."""
 
 
 def read_layers(text: str) -> Layers:
-    """
+    """Read a choice of layers.
+
     >>> read_layers("2"), read_layers("head")
     (2, 'head')
     """
@@ -30,24 +31,24 @@ def read_layers(text: str) -> Layers:
 
 
 def train_layers_of(ranker: Ranker, which: Layers) -> None:
-    """Freeze the embeddings and all but the last layers of what still moves; what stands after them stays trainable."""
-    moving = [encoder for encoder in ranker.encoders if any(weight.requires_grad for weight in encoder.parameters())]
-    frozen = {id(weight) for encoder in moving for weight in _first_weights(encoder, ranker.kind, which)}
+    """Freeze the embeddings and all but the last layers of each trained encoder; weights after them stay trained."""
+    trained = [encoder for encoder in ranker.encoders if any(weight.requires_grad for weight in encoder.parameters())]
+    frozen = {id(weight) for encoder in trained for weight in _first_weights(encoder, ranker.kind, which)}
     for name, weight in ranker.named_parameters():
         if id(weight) in frozen or "embedding" in name:
             weight.requires_grad_(False)
     if not _can_learn(ranker):
-        raise UnrankError(f"this {ranker.kind} has no head: nothing stands after the layers of its encoder")
+        raise UnrankError(f"this {ranker.kind} has no head: no trained weight comes after the layers of its encoder")
 
 
 def release(student: Ranker, original: Ranker) -> None:
-    """Let all of a student move again, as all of its original could: another job may begin with it."""
+    """Make all weights of a student trainable again if all of its original's are, so that another job can train it."""
     if all(weight.requires_grad for weight in original.parameters()):
         student.requires_grad_(True)
 
 
 def _first_weights(encoder: nn.Module, kind: str, which: Layers) -> Iterator[nn.Parameter]:
-    """The weights of all layers but the last."""
+    """Yield the weights of all layers but the last ones."""
     stacks = [module for module in encoder.modules() if isinstance(module, nn.ModuleList)]
     if not stacks:
         raise UnrankError(f"a {kind} has no layers to choose from")
@@ -61,19 +62,22 @@ def _first_weights(encoder: nn.Module, kind: str, which: Layers) -> Iterator[nn.
 
 
 def _can_learn(ranker: Ranker) -> bool:
-    """Whether a gradient reaches anything: an encoder may bring weights that no score depends on, such as a pooler."""
+    """Return whether a score has a gradient: an encoder may have weights that no score depends on, such as a pooler."""
     score = ranker(ranker.tokenize(["a"], "query"), ranker.tokenize(["a"], "document"))
     return bool(score.requires_grad)
 
 
 @contextmanager
-def sharing_frozen_start(original: Ranker, student: Ranker) -> Iterator[None]:
-    """While a student whose first layers are its original's and stay so: what they make of a text is computed once."""
-    if original.lean is None or student.lean is None or not (frozen := student.lean.frozen_layers):
-        yield
-        return
-    original.lean.start = student.lean.start = FrozenStart(frozen)
+def sharing_frozen_states(original: Ranker, student: Ranker) -> Iterator[None]:
+    """Compute the states of frozen layers once per text, for a student and the original it shares them with."""
+    encoders = [*original.fast_encoders, *student.fast_encoders]
+    one_each = len(original.fast_encoders) == len(student.fast_encoders) == 1
+    frozen = encoders[-1].frozen_layers if one_each else 0
+    states = FrozenStates(frozen) if frozen else None
+    for encoder in encoders:
+        encoder.frozen_states = states
     try:
         yield
     finally:
-        original.lean.start = student.lean.start = None
+        for encoder in encoders:
+            encoder.frozen_states = None

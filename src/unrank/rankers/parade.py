@@ -1,13 +1,13 @@
-"""PARADE: a document's passages are read one by one with the query, and a small transformer over what was read scores.
+"""PARADE: an encoder reads each passage of a document with the query, and a small transformer scores the passages.
 
-So that a document longer than the encoder's window counts whole. Each passage is a core and some tokens on either
-side of it, so that no sentence is lost at a cut; its CLS vector stands for it. Nothing says where in the document a
-passage stood: any number of passages can be read, and a passage counts alike wherever it is.
+So a document longer than the encoder's window is read whole. A passage is a core and some tokens on either side of it,
+so that no sentence is lost at a cut; its CLS vector represents it. Passages have no positions: a document may have any
+number of them, and a passage counts the same wherever it is.
 
 Reference: Li et al., PARADE: Passage Representation Aggregation for Document Reranking (2020).
 Differs: passages are short, 50 tokens and 7 more on either side. They have no positions, for which other
-implementations fix the number of passages. The new layers start so that the mean of the passages' vectors passes
-through them; with `max` there are none, but the largest value of each element.
+implementations fix the number of passages. The new layers start so that they pass on the mean of the passages'
+vectors. With `max` there are no layers, only the largest value of each element.
 """
 
 from __future__ import annotations
@@ -24,33 +24,36 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 
 from unrank.errors import BadFile
-from unrank.rankers.aggregator import make_aggregator
 from unrank.rankers.base import Ranker, Role
-from unrank.rankers.encoder import checked_encoder
-from unrank.rankers.lean import LeanEncoder
-from unrank.rankers.own_folder import read_description, read_weights, write_own_folder
-from unrank.rankers.passages import Aggregation, PassageSettings, cores, passage_spans
-from unrank.rankers.reading import PlainTokenizer
-from unrank.rankers.room import check_numbers
-from unrank.rankers.shape import MOST_TEXTS
-from unrank.rankers.staging import to_device
+from unrank.rankers.encoder import (
+    DEFAULT_ENCODER,
+    LOCAL,
+    MAX_TOKENS,
+    checked_encoder,
+    encoder_files,
+    longest_input,
+)
+from unrank.rankers.fast.bucketing import MAX_SEQUENCES
+from unrank.rankers.fast.encoder import FastEncoder
+from unrank.rankers.fast.pinned_memory import to_device
+from unrank.rankers.model_folder import loading, quiet, read_description, read_weights, write_own_folder
+from unrank.rankers.passages import Aggregation, PassageSettings, cores, make_aggregator, passage_spans
+from unrank.rankers.size_check import check_numbers
+from unrank.rankers.tokenisation import TEXTS, IdTokenizer, PairTemplate
 from unrank.rankers.tokens import WIDTH_STEP, Ints, Tokens
-from unrank.rankers.transformer import MAX_TOKENS, TEXTS, PairTemplate, loading, longest_input, quiet
 
 TOKENS_AT_ONCE = {"cpu": 4_096, "cuda": 524_288}
-"""How many tokens go through the encoder at once; a document of more is read in pieces."""
+"""Most tokens in one pass of the encoder, by device; a longer document is read in pieces."""
 
 MANY_PASSAGES = 8
-"""Documents of more on average are read again for their gradients: a step holds a batch of them in memory."""
-
-LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+"""Mean number of passages above which passes are recomputed for gradients, so that a batch fits in memory."""
 
 
 class ParadeRanker(Ranker):
-    """Any encoder that `AutoModel` loads and whose inputs begin with a token that stands for them all."""
+    """An encoder that `AutoModel` loads and whose inputs begin with a token that represents them, such as CLS."""
 
     kind = "parade"
-    lean: LeanEncoder
+    default_base = DEFAULT_ENCODER
 
     def __init__(self, encoder: PreTrainedModel, tokenizer: Any, settings: PassageSettings) -> None:
         super().__init__()
@@ -59,10 +62,18 @@ class ParadeRanker(Ranker):
         self.aggregator = make_aggregator(encoder.config, settings.layers, settings.aggregation)
         self.tokenizer, self.settings = tokenizer, settings
         self._template = PairTemplate.of(tokenizer, settings.longest)
-        self._read_texts = PlainTokenizer(tokenizer)
-        self._query_room = settings.longest - self._template.special - settings.window
-        self.lean = LeanEncoder(encoder, first_only=True)
+        self._id_tokenizer = IdTokenizer(tokenizer)
+        self._query_length = settings.longest - self._template.special - settings.window
+        self._fast = FastEncoder(encoder, first_only=True)
         self.eval()
+
+    @property
+    def fast_encoders(self) -> Sequence[FastEncoder]:
+        return [self._fast]
+
+    @classmethod
+    def base_files(cls, base: str | None) -> list[Path]:
+        return encoder_files(base)
 
     @classmethod
     def create(cls, base: str | None, aggregation: Aggregation = "transformer") -> Self:
@@ -72,7 +83,9 @@ class ParadeRanker(Ranker):
             encoder = AutoModel.from_pretrained(str(folder), use_safetensors=True, dtype=torch.float32, **LOCAL)
             template = PairTemplate.of(tokenizer, min(MAX_TOKENS, longest_input(tokenizer, encoder.config)))
         if template.parts[0] in TEXTS:
-            raise BadFile(folder, "no encoder for parade: its inputs begin with no token that stands for them all")
+            raise BadFile(
+                folder, "no encoder for parade: its inputs begin with no token that represents them, such as CLS"
+            )
         settings = replace(PassageSettings.fitting(template), aggregation=aggregation)
         return cls(encoder, tokenizer, settings)
 
@@ -96,21 +109,21 @@ class ParadeRanker(Ranker):
             self.tokenizer.save_pretrained(str(folder))
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
-        """A query cut so that a passage always has its room; a document whole."""
-        return self._read_texts(texts, self._room(role))
+        """Return whole documents, and queries cut so that a passage always fits beside them."""
+        return self._id_tokenizer(texts, self._max_length(role))
 
-    def reads(self, role: Role) -> str | None:
-        return self._read_texts.identity(self._room(role))
+    def tokens_fingerprint(self, role: Role) -> str | None:
+        return self._id_tokenizer.fingerprint(self._max_length(role))
 
-    def _room(self, role: Role) -> int | None:
-        return self._query_room if role == "query" else None
+    def _max_length(self, role: Role) -> int | None:
+        return self._query_length if role == "query" else None
 
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
         counts = cores(documents.lengths, self.settings.passage)
         document, starts, ends = passage_spans(documents.lengths, self.settings)
         passages = documents.spans(document, starts, ends)
-        again = torch.is_grad_enabled() and len(passages) > MANY_PASSAGES * len(documents)
-        vectors = self._read(queries.take(document), passages, again)
+        recompute = torch.is_grad_enabled() and len(passages) > MANY_PASSAGES * len(documents)
+        vectors = self._read(queries.take(document), passages, recompute)
         grid, missing = _grid(counts)
         scores: Tensor = self.aggregator(vectors[to_device(grid, self.device)], to_device(missing, self.device))
         return scores.float()
@@ -121,37 +134,37 @@ class ParadeRanker(Ranker):
         return whole
 
     def _widths(self, queries: Ints, passages: Ints) -> Ints:
-        """How many tokens the encoder sees for a query with one passage."""
-        tokens = np.minimum(queries, self._query_room) + passages + self._template.special
-        return np.minimum(-(-tokens // WIDTH_STEP) * WIDTH_STEP, self._template.longest)
+        """Return the number of tokens of a query with one passage, padded."""
+        tokens = np.minimum(queries, self._query_length) + passages + self._template.special
+        return np.minimum(-(-tokens // WIDTH_STEP) * WIDTH_STEP, self._template.max_length)
 
-    def _read(self, queries: Tokens, passages: Tokens, again: bool) -> Tensor:
-        """The CLS vector of each passage with its query. [passages, width]
+    def _read(self, queries: Tokens, passages: Tokens, recompute: bool) -> Tensor:
+        """Return the CLS vector of each passage with its query. [passages, width]
 
-        Of many passages only a piece is at work at a time: where gradients are wanted, it is read again for them.
+        Many passages are read in pieces; if gradients are needed, each piece is recomputed for them.
         """
         width = int(self._widths(queries.lengths, passages.lengths).max())
-        size = min(MOST_TEXTS, max(1, TOKENS_AT_ONCE.get(self.device.type, TOKENS_AT_ONCE["cpu"]) // width))
+        size = min(MAX_SEQUENCES, max(1, TOKENS_AT_ONCE.get(self.device.type, TOKENS_AT_ONCE["cpu"]) // width))
         pieces = np.array_split(np.arange(len(passages)), -(-len(passages) // size))
-        again = again or (torch.is_grad_enabled() and len(pieces) > 1)
-        return torch.cat([self._read_piece(queries.take(piece), passages.take(piece), again) for piece in pieces])
+        recompute = recompute or (torch.is_grad_enabled() and len(pieces) > 1)
+        return torch.cat([self._read_piece(queries.take(piece), passages.take(piece), recompute) for piece in pieces])
 
-    def _read_piece(self, queries: Tokens, passages: Tokens, again: bool) -> Tensor:
+    def _read_piece(self, queries: Tokens, passages: Tokens, recompute: bool) -> Tensor:
         inputs = self._template.join(queries, passages)
 
         def encode() -> Tensor:
-            with self.lean.reading(inputs, again=again) as features:
+            with self._fast.reading(inputs, recomputed=recompute) as features:
                 vectors: Tensor = self.encoder(**features).last_hidden_state[:, 0]
             return vectors.float()
 
-        if not again:
+        if not recompute:
             return encode()
         vectors: Tensor = checkpoint(encode, use_reentrant=False, preserve_rng_state=False)
         return vectors
 
 
 def _grid(counts: Ints) -> tuple[Ints, Any]:
-    """Which passages each document has, padded, and where it has none. [documents, most passages]
+    """Return the passages of each document, padded, and where there is only padding. [documents, most passages]
 
     >>> [array.tolist() for array in _grid(np.array([2, 1]))]
     [[[0, 1], [2, 2]], [[False, False], [False, True]]]

@@ -1,7 +1,7 @@
-"""Token ids of many texts, and how they become padded tensors.
+"""Token ids of many texts, and padded tensors of them.
 
-Texts are spans of one long array of ids: to choose among them or cut them copies nothing. Those of a batch are laid end
-to end before they are moved to a device, so that few and small copies do.
+Texts are spans of one long array of ids, so selecting or cutting texts copies nothing. The ids of a batch are
+concatenated before they are copied to a device, so that copies are few and small.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unrank.rankers.staging import to_device
+from unrank.rankers.fast.pinned_memory import to_device
 
 Ints = NDArray[np.int64]
 WIDTH_STEP = 8
@@ -61,42 +61,45 @@ class Tokens:
         starts = np.concatenate([self.starts, len(self.ids.array) + other.starts])
         return Tokens(ids, starts, np.concatenate([self.lengths, other.lengths]))
 
-    def take(self, places: Ints) -> Tokens:
-        return Tokens(self.ids, self.starts[places], self.lengths[places])
+    def take(self, texts: Ints) -> Tokens:
+        return Tokens(self.ids, self.starts[texts], self.lengths[texts])
 
     def cut(self, lengths: Ints) -> Tokens:
-        """Text i at most `lengths[i]` long."""
+        """Return the texts cut so that text i has at most `lengths[i]` tokens."""
         return Tokens(self.ids, self.starts, np.minimum(self.lengths, lengths))
 
-    def spans(self, places: Ints, starts: Ints, ends: Ints) -> Tokens:
-        """Of the text at each place, its tokens from start to end.
+    def spans(self, texts: Ints, starts: Ints, ends: Ints) -> Tokens:
+        """Return tokens `starts[i]` to `ends[i]` of text `texts[i]`.
 
         >>> spans = Tokens.of([[1, 2, 3], [4, 5]]).spans(np.array([1, 0]), np.array([0, 1]), np.array([1, 3]))
         >>> [text.tolist() for text in spans]
         [[4], [2, 3]]
         """
-        return Tokens(self.ids, self.starts[places] + starts, ends - starts)
+        return Tokens(self.ids, self.starts[texts] + starts, ends - starts)
 
-    def end_to_end(self) -> NDArray[np.int32]:
-        """The ids of all texts, one text after another. [tokens]"""
-        return self.with_room(np.zeros_like(self.lengths), self.lengths)
+    def concatenated(self) -> NDArray[np.int32]:
+        """Return the ids of all texts, one text after another. [tokens]"""
+        return self.with_margins(np.zeros_like(self.lengths), self.lengths)
 
-    def with_room(self, before: Ints, lengths: Ints) -> NDArray[np.int32]:
-        """Stretches so long, one after another: the text at the same place stands in each, after so many ids that are
-        to be written over, as are those after it. [tokens]"""
+    def with_margins(self, before: Ints, lengths: Ints) -> NDArray[np.int32]:
+        """Return rows of `lengths[i]` ids, one after another, with text i after `before[i]` ids. [tokens]
+
+        The ids before and after a text are arbitrary: the caller writes over them.
+        """
         if not len(self.ids.array):
             return np.zeros(lengths.sum(), np.int32)
-        return self.ids.array.take(places(self.starts - before, lengths), mode="clip")
+        return self.ids.array.take(span_indices(self.starts - before, lengths), mode="clip")
 
     def padded(self, padding: int, most: int, device: torch.device) -> Tensor:
-        """One row a text, none wider than `most`. int64 [texts, width]"""
-        return spread(self.end_to_end(), mask_of(self.lengths, width_for(self.lengths, most), device), padding)
+        """Return one row per text; the width is rounded up, but not above `most`. int64 [texts, width]"""
+        mask = token_mask(self.lengths, padded_width(self.lengths, most), device)
+        return pad_rows(self.concatenated(), mask, padding)
 
 
-def places(starts: Ints, lengths: Ints) -> Ints:
-    """The places of spans that start here and are so long, one span after another.
+def span_indices(starts: Ints, lengths: Ints) -> Ints:
+    """Return the indices of spans, one span after another.
 
-    >>> places(np.array([5, 0]), np.array([2, 3])).tolist()
+    >>> span_indices(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]
     """
     ends = np.cumsum(lengths)
@@ -105,21 +108,21 @@ def places(starts: Ints, lengths: Ints) -> Ints:
     return each
 
 
-def spread(tokens: NDArray[np.int32], mask: Tensor, padding: int) -> Tensor:
-    """What stands end to end, where the mask is True, row after row; padding elsewhere. int64 [texts, width]"""
+def pad_rows(tokens: NDArray[np.int32], mask: Tensor, padding: int) -> Tensor:
+    """Write concatenated ids to where the mask is True, row by row, and padding elsewhere. int64 [texts, width]"""
     rows = torch.full(mask.shape, padding, device=mask.device)
     return rows.masked_scatter_(mask, to_device(tokens, mask.device).long())
 
 
-def mask_of(lengths: Ints, width: int, device: torch.device) -> Tensor:
-    """True where there is a token, False where there is padding. [texts, width]"""
+def token_mask(lengths: Ints, width: int, device: torch.device) -> Tensor:
+    """Return True for each token and False for padding. [texts, width]"""
     return torch.arange(width, device=device) < to_device(lengths, device).unsqueeze(1)
 
 
-def width_for(lengths: Ints, most: int) -> int:
-    """The longest length, rounded up so that few shapes occur and memory is used again.
+def padded_width(lengths: Ints, most: int) -> int:
+    """Return the longest length, rounded up so that few shapes occur and memory is reused.
 
-    >>> width_for(np.array([3, 18]), 64), width_for(np.array([63]), 50), width_for(np.array([], np.int64), 64)
+    >>> padded_width(np.array([3, 18]), 64), padded_width(np.array([63]), 50), padded_width(np.array([], np.int64), 64)
     (24, 63, 8)
     """
     longest = int(lengths.max(initial=1))

@@ -1,7 +1,7 @@
-"""Where word vectors come from: the package of `unrank[words]`, a GloVe-format text file, or nowhere.
+"""Where word vectors come from: the package of `unrank[words]`, a text file in GloVe's format, or nowhere.
 
-A line of such a file is a word and its numbers, parted by spaces, the most frequent word first. `--base random` names
-no vectors at all: every word is then an unknown one.
+A line of such a file is a word and its numbers, separated by spaces, the most frequent word first. `--base random`
+names no vectors: every word is then unknown.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RANDOM_WIDTH = 50
 
 LONGEST_LINE = 2**20
 MOST_UNPACKED = 100
-"""How many times its size a packed file may have when it is unpacked; text packs to a third."""
+"""Largest ratio of a file's size unpacked and packed; text packs to a third."""
 
 Wanted = Callable[[str], bool]
 
@@ -42,7 +42,7 @@ class Vectors:
 
 
 def find_vectors(base: str | None, wanted: Wanted) -> Vectors:
-    """The vectors that a base names, of the wanted words."""
+    """Return the vectors of a base, for the wanted words."""
     if base == RANDOM:
         return Vectors([], np.zeros((0, RANDOM_WIDTH), np.float32))
     if base is None or base == DEFAULT_WORDS:
@@ -51,14 +51,14 @@ def find_vectors(base: str | None, wanted: Wanted) -> Vectors:
 
 
 def vector_files(base: str | None) -> list[Path]:
-    """The files that hold the vectors which a base names."""
+    """Return the files that hold the vectors of a base."""
     if base == RANDOM:
         return []
     return sorted(find_package().iterdir()) if base is None or base == DEFAULT_WORDS else [Path(base)]
 
 
 def find_package() -> Path:
-    """The folder of GloVe 6B, 50 numbers a word."""
+    """Return the folder of GloVe 6B with 50 numbers per word."""
     found = importlib.util.find_spec(DEFAULT_PACKAGE)
     if found is None or found.origin is None:
         raise UnrankError(
@@ -81,20 +81,20 @@ def read_package(wanted: Wanted) -> Vectors:
 
 
 def read_vectors(path: Path, wanted: Wanted = lambda _: True) -> Vectors:
-    """The vectors of a text file, which may be packed by gzip. Of a word that comes twice, the first."""
+    """Return the vectors of a text file, which may be packed by gzip; of a word that occurs twice, the first."""
     vectors: dict[str, NDArray[np.float32]] = {}
     width = 0
     for number, line in _lines(path):
         fields = line.split(" ")
         if number == 1 and len(fields) == 2 and all(field.isdecimal() for field in fields):
-            continue  # word2vec's own text format begins with how many words and how many numbers
+            continue  # word2vec's text format begins with the number of words and of numbers
         width = width or len(fields) - 1
         word, numbers = fields[: len(fields) - width], _numbers(fields[len(fields) - width :])
         if len(fields) <= width or numbers is None:
-            raise BadFile(path, f"expected a word and {width or 'some'} finite numbers, parted by spaces", number)
+            raise BadFile(path, f"expected a word and {width or 'some'} finite numbers, separated by spaces", number)
         if _numbers(word[1:]) is not None:
             raise BadFile(path, f"{len(fields) - 1} numbers where the first line has {width}", number)
-        if wanted(" ".join(word)):  # some tables hold words with spaces in them
+        if wanted(" ".join(word)):  # some tables have words with spaces
             vectors.setdefault(" ".join(word), numbers)
     if not width:
         raise BadFile(path, "holds no word vectors")
@@ -102,7 +102,7 @@ def read_vectors(path: Path, wanted: Wanted = lambda _: True) -> Vectors:
 
 
 def write_vectors(path: Path, vectors: Vectors) -> None:
-    """The same format, for a table that was cut to some words."""
+    """Write vectors in GloVe's format."""
     with path.open("w", encoding="utf-8") as file:
         for word, vector in zip(vectors.words, vectors.vectors, strict=True):
             file.write(f"{word} {' '.join(f'{value:.5g}' for value in vector)}\n")
@@ -115,11 +115,11 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         raise BadFile(path, "binary or pickled, which is never opened; write the vectors as text, in GloVe's format")
     number = read = 0
     try:
-        room = MOST_UNPACKED * path.stat().st_size
+        most = MOST_UNPACKED * path.stat().st_size
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), start=1):
                 read += len(line)
-                if len(line) == LONGEST_LINE or read > room:
+                if len(line) == LONGEST_LINE or read > most:
                     raise BadFile(path, "far longer than word vectors are", number)
                 yield number, line.decode().rstrip()
     except FileNotFoundError as error:
@@ -131,7 +131,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _numbers(fields: list[str]) -> NDArray[np.float32] | None:
-    """The numbers that float16 can hold; none where a field is something else."""
+    """Return the numbers of fields; `None` if one is no number or does not fit in float16."""
     try:
         numbers = np.array(fields, np.float32)
     except ValueError:

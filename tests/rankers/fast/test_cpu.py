@@ -9,13 +9,14 @@ import torch
 from torch.nn.functional import gelu
 from transformers.activations import GELUActivation
 
-from unrank.rankers.gelu import NO_KERNELS, quicken
+from unrank.rankers.fast.cpu import NO_KERNELS, faster_gelus
 
 
 def quickened(monkeypatch: pytest.MonkeyPatch, capability: str = NO_KERNELS) -> GELUActivation:
     monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: capability)
     activation = GELUActivation()
-    quicken(torch.nn.Sequential(activation))
+    for module, forward in faster_gelus(torch.nn.Sequential(activation)).items():
+        module.forward = forward
     return activation
 
 

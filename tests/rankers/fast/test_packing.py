@@ -12,18 +12,18 @@ import torch
 from sentence_transformers.sentence_transformer.modules import Normalize
 
 from tests.rankers.conftest import enliven
+from tests.rankers.fast.test_encoder import as_on_a_gpu, scores
 from tests.rankers.test_bi_encoder import build
 from tests.rankers.test_cross_encoder import PAIRS, save_roberta, with_token_types
-from tests.rankers.test_lean import as_on_a_gpu, scores
 from tests.tiny import make_encoder
-from unrank.rankers import create_ranker, inputs, load_ranker, packing, tokens
+from unrank.rankers import create_ranker, load_ranker, tokenisation, tokens
 from unrank.rankers.base import Ranker
 from unrank.rankers.bi_encoder import BiEncoderRanker
 from unrank.rankers.cross_encoder import CrossEncoderRanker
-from unrank.rankers.inputs import Inputs
-from unrank.rankers.shape import Shape
+from unrank.rankers.fast import packing
+from unrank.rankers.fast.bucketing import Bucket
+from unrank.rankers.tokenisation import TEXTS, EncoderInputs, PairTemplate
 from unrank.rankers.tokens import Tokens
-from unrank.rankers.transformer import TEXTS, PairTemplate
 
 CPU = torch.device("cpu")
 FAMILIES = ("bert", "distilbert", "roberta")
@@ -51,7 +51,7 @@ def read(ranker: Ranker) -> tuple[Tokens, Tokens]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_pairs_are_joined_as_the_tokenizer_joins_them(family: str, tmp_path: Path) -> None:
     ranker = cross_encoder(family, tmp_path)
-    joined, longest = ranker._template.join(*read(ranker)), ranker._template.longest
+    joined, longest = ranker._template.join(*read(ranker)), ranker._template.max_length
     expected: Any = ranker.model.tokenizer(
         *map(list, zip(*PAIRS, strict=True)), truncation="longest_first", max_length=longest
     )
@@ -60,16 +60,16 @@ def test_pairs_are_joined_as_the_tokenizer_joins_them(family: str, tmp_path: Pat
     padded, names = joined.padded(CPU), ["input_ids", "token_type_ids"][: 2 if family == "bert" else 1]
     assert padded.keys() == {*names, "attention_mask"}
     assert padded["attention_mask"].sum(1).tolist() == joined.lengths.tolist()
-    shape = Shape.around(joined.lengths)
-    packed = joined.packed(shape, CPU).tolist()
-    for place, name in enumerate(names):
+    bucket = Bucket.around(joined.lengths)
+    packed = joined.packed(bucket, CPU).tolist()
+    for number, name in enumerate(names):
         rows = zip(padded[name].tolist(), joined.lengths, strict=True)
         assert [row[:length] for row, length in rows] == expected[name]
-        end_to_end = [number for text in expected[name] for number in text]
-        filled = end_to_end + [0] * (shape.tokens - len(end_to_end))
-        assert packed[place * shape.tokens : (place + 1) * shape.tokens] == filled
-    starts = np.cumsum([0, *shape.filled_up(joined.lengths)])
-    assert packed[len(names) * shape.tokens :] == starts.tolist()
+        concatenated = [token for text in expected[name] for token in text]
+        filled = concatenated + [0] * (bucket.tokens - len(concatenated))
+        assert packed[number * bucket.tokens : (number + 1) * bucket.tokens] == filled
+    cu_seqlens = np.cumsum([0, *bucket.filled(joined.lengths)])
+    assert packed[len(names) * bucket.tokens :] == cu_seqlens.tolist()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -100,7 +100,7 @@ def test_where_first_tokens_alone_are_read_nothing_is_padded_and_a_pass_takes_on
     kind: str, rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranker = copy.deepcopy(rankers[kind])
-    passes: list[Shape] = []
+    passes: list[Bucket] = []
     copies: list[Any] = []
     as_on_a_gpu(monkeypatch, torch.float32)
 
@@ -108,17 +108,17 @@ def test_where_first_tokens_alone_are_read_nothing_is_padded_and_a_pass_takes_on
         copies.append(array)
         return torch.from_numpy(array)
 
-    for module in (inputs, packing, tokens):
+    for module in (tokenisation, packing, tokens):
         monkeypatch.setattr(module, "to_device", noted)
-    monkeypatch.setattr(Inputs, "padded", None)
-    (encoder,) = ranker.lean_encoders
-    usual = encoder.play
+    monkeypatch.setattr(EncoderInputs, "padded", None)
+    (encoder,) = ranker.fast_encoders
+    usual = encoder.run
 
-    def play(run: Any, given: Any, shape: Shape) -> tuple[torch.Tensor, ...]:
-        passes.append(shape)
-        return usual(run, given, shape)
+    def run(function: Any, given: Any, bucket: Bucket, family: Any) -> tuple[torch.Tensor, ...]:
+        passes.append(bucket)
+        return usual(function, given, bucket, family)
 
-    monkeypatch.setattr(encoder, "play", play)
+    monkeypatch.setattr(encoder, "run", run)
     scores(ranker)
     assert 0 < len(passes) == len(copies)
     assert all(array.dtype == np.int32 for array in copies)

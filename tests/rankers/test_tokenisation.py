@@ -18,9 +18,9 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from tests.rankers.conftest import enliven
 from tests.tiny import make_tokenizer
-from unrank.rankers import create_ranker, reading
+from unrank.rankers import create_ranker, tokenisation
 from unrank.rankers.bi_encoder import BiEncoderRanker
-from unrank.rankers.reading import PROBES, PlainTokenizer, Reader, read_alike
+from unrank.rankers.tokenisation import PROBES, IdTokenizer, SideTokenizer, faster_tokenizer
 
 TEXTS = ["ba ce di fo", "", "xyzzy", "ba [SEP] ce", "[CLS] han [PAD]", "han kel mi no pu " * 30, "DAN Fos"]
 CUT: dict[str, Any] = {"truncation": True, "max_length": 512}
@@ -33,12 +33,12 @@ COMMON_PADDING: list[dict[str, Any]] = [{}, {"padding": True}, {"padding": "max_
 def test_a_plain_tokenizer_gives_what_the_library_gives(
     longest: int | None, side: Literal["left", "right"], split: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "TEXTS_AT_ONCE", 3)
+    monkeypatch.setattr(tokenisation, "TEXTS_AT_ONCE", 3)
     tokenizer: Any = make_tokenizer()
     tokenizer.truncation_side, tokenizer.split_special_tokens = side, split
     cut = {} if longest is None else {"truncation": True, "max_length": longest}
     expected = tokenizer(TEXTS, add_special_tokens=False, **cut)["input_ids"]
-    for plain in (reader := PlainTokenizer(tokenizer), copy.deepcopy(reader)):
+    for plain in (reader := IdTokenizer(tokenizer), copy.deepcopy(reader)):
         assert [ids.tolist() for ids in plain(TEXTS, longest)] == expected
     reader._compiled = None  # as where the tokenizer is not a compiled one
     assert [ids.tolist() for ids in reader(TEXTS, longest)] == expected
@@ -56,7 +56,7 @@ def test_the_library_is_left_out_where_it_does_nothing_more(prompt: str, longest
         return given
 
     asked: list[int] = []
-    read = read_alike(tokenizer, prompt, longest, library)
+    read = faster_tokenizer(tokenizer, prompt, longest, library)
     given = [ids.tolist() for ids in read(TEXTS)]
     assert asked == [len(PROBES) + 2]
     assert given == library(TEXTS)
@@ -78,7 +78,7 @@ def test_a_library_with_ways_of_its_own_reads_itself(other: Callable[[Any, str],
     def library(texts: list[str]) -> list[list[int]]:
         return [other(tokenizer, text)["input_ids"] for text in texts]
 
-    assert read_alike(tokenizer, "", 512, library) == Reader(library)
+    assert faster_tokenizer(tokenizer, "", 512, library) == SideTokenizer(library)
 
 
 def test_a_tokenizer_that_knows_nothing_of_the_probes_is_not_judged_by_them() -> None:
@@ -93,7 +93,7 @@ def test_a_tokenizer_that_knows_nothing_of_the_probes_is_not_judged_by_them() ->
         ids: list[list[int]] = tokenizer(texts, truncation=True, max_length=9)["input_ids"]
         return ids
 
-    assert [ids.tolist() for ids in read_alike(tokenizer, "", 512, library)(["прр"])] == [[0, 2, 3, 3, 1]]
+    assert [ids.tolist() for ids in faster_tokenizer(tokenizer, "", 512, library)(["прр"])] == [[0, 2, 3, 3, 1]]
 
 
 def test_a_ranker_that_has_read_can_be_copied_and_pickled_and_cut_shorter(encoder: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_ranker_that_has_read_can_be_copied_and_pickled_and_cut_shorter(encode
     before = ranker.tokenize(TEXTS, "query")
     pickle.dumps(ranker)
     copied = copy.deepcopy(ranker)
-    assert copied._sides._readers == {}
+    assert copied._towers._tokenizers == {}
     assert [ids.tolist() for ids in copied.tokenize(TEXTS, "query")] == [ids.tolist() for ids in before]
     ranker.model.max_seq_length = 8
     assert max(ranker.tokenize(TEXTS, "query").lengths) == max(ranker.tokenize(TEXTS, "document").lengths) == 8
@@ -133,12 +133,14 @@ def test_the_first_token_after_a_prompt_that_is_not_pooled(encoder: Path, includ
 
 def test_several_threads_score_with_one_ranker(encoder: Path) -> None:
     ranker: Any = enliven(create_ranker("cross-encoder", str(encoder), seed=0))
-    whole = ranker.lean._encoder(input_ids=torch.arange(5, 11)[None]).last_hidden_state
+    whole = ranker.model.model.base_model(input_ids=torch.arange(5, 11)[None]).last_hidden_state
     expected = ranker.score_texts(TEXTS, TEXTS[::-1])
 
     def score(turn: int) -> bool:
         if turn % 2:
-            return bool(ranker.lean._encoder(input_ids=torch.arange(5, 11)[None]).last_hidden_state.equal(whole))
+            return bool(
+                ranker.model.model.base_model(input_ids=torch.arange(5, 11)[None]).last_hidden_state.equal(whole)
+            )
         return bool(np.allclose(ranker.score_texts(TEXTS, TEXTS[::-1]), expected, atol=1e-6))
 
     with ThreadPoolExecutor(4) as pool:

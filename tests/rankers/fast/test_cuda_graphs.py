@@ -13,12 +13,13 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.rankers.test_lean import DOCUMENTS, KINDS, QUERIES, as_on_a_gpu
-from unrank.rankers import parade, replay
+from tests.rankers.fast.test_encoder import DOCUMENTS, KINDS, QUERIES, as_on_a_gpu
+from unrank.rankers import parade
 from unrank.rankers.base import Ranker
 from unrank.rankers.cross_encoder import CrossEncoderRanker
+from unrank.rankers.fast import cuda_graphs
+from unrank.rankers.fast.bucketing import MAX_FILLING, Bucket
 from unrank.rankers.layers import train_layers_of
-from unrank.rankers.shape import LARGEST_WASTE, Shape
 
 STEPS = 6
 
@@ -30,17 +31,17 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
     made: list[Callable[[], None]] = []
     under_way: list[Callable[[], None]] = []
 
-    def record(tape: replay.Tape, work: Callable[[], None]) -> Callable[[], None]:
+    def record(memory: cuda_graphs.GraphMemory, work: Callable[[], None]) -> Callable[[], None]:
         assert not under_way, "a GPU records one thing at a time"
         under_way.append(work)
         work()
         under_way.clear()
-        for tensor in work.__self__.made:  # type: ignore[attr-defined]
+        for tensor in work.__self__.outputs:  # type: ignore[attr-defined]
             tensor.data.fill_(torch.nan)  # a GPU notes what is recorded, and does none of it
         made.append(work)
         return work
 
-    monkeypatch.setattr(replay.Tape, "record", record)
+    monkeypatch.setattr(cuda_graphs.GraphMemory, "record", record)
     return made
 
 
@@ -51,9 +52,9 @@ def train(ranker: Ranker, steps: int = STEPS) -> list[Tensor]:
     optimizer = torch.optim.SGD(moving, lr=rates.get(ranker.kind, 0.05))
     queries, documents = ranker.tokenize(QUERIES, "query"), ranker.tokenize(DOCUMENTS, "document")
     seen = []
-    with ranker.repeating():
+    with ranker.repeated_steps():
         for _ in range(steps):
-            with ranker.still():
+            with ranker.constant_weights():
                 scores: Tensor = ranker(queries, documents)
             assert scores.isfinite().all()
             seen.append(scores.detach().cpu())
@@ -66,7 +67,7 @@ def train(ranker: Ranker, steps: int = STEPS) -> list[Tensor]:
 def assert_trained_alike(replayed: Ranker, usual: Ranker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one with recorded passes, the other without."""
     seen = train(replayed)
-    monkeypatch.setattr(replay, "MOST_TOKENS", 0)
+    monkeypatch.setattr(cuda_graphs, "MAX_TOKENS", 0)
     for expected, given in zip(train(usual), seen, strict=True):
         np.testing.assert_allclose(given, expected, rtol=1e-4, atol=1e-5)
     assert not torch.equal(seen[0], seen[-1])
@@ -105,22 +106,22 @@ def test_what_is_read_again_on_the_way_back_is_not_recorded(
     assert 0 < before == len(recorded)
 
 
-def test_a_tape_is_taken_until_its_pass_went_back(
+def test_memory_is_taken_until_its_pass_went_back(
     rankers: dict[str, Ranker], recorded: list[Callable[[], None]]
 ) -> None:
-    """Two passes, the first goes back, a third begins: it must not be given the second's tape."""
+    """Two passes, the first goes back, a third begins: it must not be given the second's memory."""
     ranker = copy.deepcopy(rankers["cross-encoder"])
     queries, documents = ranker.tokenize(QUERIES, "query"), ranker.tokenize(DOCUMENTS, "document")
-    with ranker.repeating():
-        for _ in range(3 * replay.SEEN_BEFORE + 3):
+    with ranker.repeated_steps():
+        for _ in range(3 * cuda_graphs.SEEN_BEFORE + 3):
             ranker.zero_grad()
             first, second = ranker(queries, documents).sum(), ranker(queries, documents).sum()
             first.backward()
-            held = ranker.lean
-            assert held is not None and held._replays is not None
-            taken = {ticket.tape for ticket in held._replays._under_way}
+            (held,) = ranker.fast_encoders
+            assert held._recorded is not None
+            taken = {pending.memory for pending in held._recorded._pending}
             third = ranker(queries, documents).sum()
-            after = {ticket.tape for ticket in held._replays._under_way}
+            after = {pending.memory for pending in held._recorded._pending}
             assert len(after) >= len(taken)
             (second + third).backward()
     assert after == {0, 1} and taken == {1}
@@ -141,7 +142,7 @@ def test_texts_that_nobody_reads_may_be_longer_than_the_encoder_can_read(
     ranker: Any = copy.deepcopy(rankers["cross-encoder"])
     tokens = ranker.tokenize(["ba"] * 7, "query"), ranker.tokenize(["ba ce di"] * 7, "document")
     lengths = ranker.lengths(tokens[0].lengths, tokens[1].lengths)
-    assert Shape.around(lengths).filled_up(lengths).max() > lengths.max()
+    assert Bucket.around(lengths).filled(lengths).max() > lengths.max()
     expected = ranker(*tokens).detach()
     encoder, longest = ranker.model.model.base_model, int(lengths.max())
     encoder.config.max_position_embeddings = longest
@@ -153,7 +154,7 @@ def test_texts_that_nobody_reads_may_be_longer_than_the_encoder_can_read(
 
 def test_a_copy_records_its_own_passes(rankers: dict[str, Ranker], recorded: list[Callable[[], None]]) -> None:
     original = copy.deepcopy(rankers["cross-encoder"])
-    with original.repeating():
+    with original.repeated_steps():
         train(original)
         before = len(recorded)
         other = copy.deepcopy(original)
@@ -179,8 +180,8 @@ def test_passes_that_wait_for_each_other_do_not_share_a_recording(
         torch.stack(scores).square().sum().backward()  # type: ignore[no-untyped-call]
         return torch.cat([weight.grad.flatten() for weight in ranker.parameters() if weight.grad is not None])
 
-    with ranker.repeating():
-        for _ in range(2 * replay.SEEN_BEFORE + 2):
+    with ranker.repeated_steps():
+        for _ in range(2 * cuda_graphs.SEEN_BEFORE + 2):
             both = gradient(queries, swapped)
     assert len(recorded) == 4  # there and back, for each of the two
     np.testing.assert_allclose(both, gradient(queries) + gradient(swapped), rtol=1e-3, atol=1e-4)
@@ -202,9 +203,9 @@ def test_rare_shapes_and_passes_without_gradients_are_not_recorded(
     rankers: dict[str, Ranker], recorded: list[Callable[[], None]]
 ) -> None:
     ranker = copy.deepcopy(rankers["cross-encoder"])
-    train(ranker, steps=replay.SEEN_BEFORE)
+    train(ranker, steps=cuda_graphs.SEEN_BEFORE)
     assert not recorded
-    with torch.no_grad(), ranker.repeating():
+    with torch.no_grad(), ranker.repeated_steps():
         for _ in range(4):
             ranker(ranker.tokenize(QUERIES, "query"), ranker.tokenize(DOCUMENTS, "document"))
     assert not recorded
@@ -217,7 +218,7 @@ def test_graphs_give_what_single_kernels_give(
 ) -> None:
     replayed, usual = copy.deepcopy(rankers[kind]).cuda(), copy.deepcopy(rankers[kind]).cuda()
     seen = train(replayed)
-    monkeypatch.setattr(replay, "MOST_TOKENS", 0)
+    monkeypatch.setattr(cuda_graphs, "MAX_TOKENS", 0)
     for expected, given in zip(train(usual), seen, strict=True):
         np.testing.assert_allclose(given, expected, rtol=0.03, atol=0.03 * float(expected.abs().max()))
 
@@ -226,23 +227,23 @@ def test_graphs_give_what_single_kernels_give(
 def test_recordings_share_their_memory(rankers: dict[str, Ranker]) -> None:
     ranker = copy.deepcopy(rankers["cross-encoder"]).cuda()
     held = []
-    with ranker.repeating():
+    with ranker.repeated_steps():
         for texts in (256, 248, 240, 232, 224, 216):
             queries = ranker.tokenize(["ba be ce"] * texts, "query")
             documents = ranker.tokenize(["ba ce di fo gu han kel " * 8] * texts, "document")
-            for _ in range(replay.SEEN_BEFORE + 2):
+            for _ in range(cuda_graphs.SEEN_BEFORE + 2):
                 ranker(queries, documents).sum().backward()
             held.append(torch.cuda.memory_reserved())
     assert held[-1] - held[0] < 0.5 * held[0]
 
 
 @hypothesis.given(lengths=st.lists(st.integers(1, 300), min_size=1, max_size=400))
-def test_a_shape_holds_what_it_was_made_for(lengths: list[int]) -> None:
+def test_a_bucket_holds_what_it_was_made_for(lengths: list[int]) -> None:
     wanted = np.array(lengths)
-    shape = Shape.around(wanted)
-    filled = shape.filled_up(wanted)
+    bucket = Bucket.around(wanted)
+    filled = bucket.filled(wanted)
     assert filled[: len(wanted)].tolist() == lengths
-    assert (len(filled), filled.sum()) == (shape.texts, shape.tokens)
-    assert filled.min() >= 1 and filled.max() <= shape.longest
-    if not shape.holds(wanted):
-        assert shape.tokens > LARGEST_WASTE * wanted.sum()
+    assert (len(filled), filled.sum()) == (bucket.sequences, bucket.tokens)
+    assert filled.min() >= 1 and filled.max() <= bucket.max_length
+    if not bucket.holds(wanted):
+        assert bucket.tokens > MAX_FILLING * wanted.sum()

@@ -10,35 +10,24 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
 from tests.rankers.conftest import enliven
-from unrank.rankers import blocks, create_ranker, lean, packing, precision
+from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker
-from unrank.rankers.blocks import Spans
-from unrank.rankers.inputs import Inputs
+from unrank.rankers.fast import bf16_weights, packed_layers, packing
+from unrank.rankers.fast import encoder as fast_encoder
+from unrank.rankers.fast.bucketing import Bucket
 from unrank.rankers.layers import train_layers_of
-from unrank.rankers.shape import Shape
+from unrank.rankers.tokenisation import EncoderInputs
 
 KINDS = ["cross-encoder", "bi-encoder", "colbert", "parade"]
 QUERIES = ["ba be", "", "cel dan fos gu", "hir ka le mi no pu ran sel tir"]
 DOCUMENTS = ["ba ce di fo gu han kel", "lir mos", "", "can del fir gos " * 30]
 
 
-def attend_each_text(asks: Tensor, keys: Tensor, values: Tensor, asked_by: Spans, spans: Spans) -> Tensor:
-    """What the GPU's kernel does, text after text."""
-    each = []
-    for text in range(len(spans.starts) - 1):
-        here, there = (slice(*side.starts[text : text + 2].tolist()) for side in (asked_by, spans))
-        query, key, value = (side.transpose(0, 1).unsqueeze(0) for side in (asks[here], keys[there], values[there]))
-        each.append(scaled_dot_product_attention(query, key, value)[0].transpose(0, 1))
-    return torch.cat(each)
-
-
 def as_on_a_gpu(patch: pytest.MonkeyPatch, kind: torch.dtype) -> None:
-    patch.setattr(lean, "on_gpu", lambda encoder: True)
-    patch.setattr(blocks, "attend", attend_each_text)
-    patch.setattr(precision, "PRECISION", kind)
+    patch.setattr(fast_encoder, "on_gpu", lambda encoder: True)
+    patch.setattr(bf16_weights, "PRECISION", kind)
 
 
 def scores(ranker: Ranker) -> Tensor:
@@ -59,7 +48,7 @@ def test_with_less_than_the_library_computes_scores_and_gradients_stay(
     kind: str, packed: bool, rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranker, whole = copy.deepcopy(rankers[kind]), copy.deepcopy(rankers[kind])
-    for encoder in whole.lean_encoders:
+    for encoder in whole.fast_encoders:
         encoder.first_only = False
     expected, its_gradients = scores_and_gradients(whole)
     if packed:
@@ -76,8 +65,8 @@ def test_where_the_first_token_is_all_that_is_read_the_last_layer_computes_no_ot
     kind: str, rankers: dict[str, Ranker]
 ) -> None:
     ranker, seen = copy.deepcopy(rankers[kind]), []
-    (encoder,) = ranker.lean_encoders
-    layers: Any = packing.layers_of(encoder._encoder)
+    (encoder,) = ranker.fast_encoders
+    layers: Any = encoder._encoder.encoder
     for layer in layers.layer:
         layer.register_forward_hook(lambda layer, inputs, output: seen.append(output.shape[1]))
     scores(ranker)
@@ -131,18 +120,20 @@ def test_padding_reaches_no_layer(encoder: Path, monkeypatch: pytest.MonkeyPatch
 
     def noted(states: Tensor, *rest: Any) -> Tensor:
         seen.append(len(states))
-        return blocks.block(states, *rest)
+        return packed_layers.packed_layer(states, *rest)
 
-    monkeypatch.setattr(packing, "block", noted)
+    monkeypatch.setattr(packing, "packed_layer", noted)
     queries, documents = ranker.tokenize(QUERIES, "query"), ranker.tokenize(DOCUMENTS, "document")
     ranker(queries, documents)
     lengths = ranker.lengths(queries.lengths, documents.lengths)
-    assert set(seen) == {Shape.around(lengths).tokens}
+    assert set(seen) == {Bucket.around(lengths).tokens}
     assert seen[0] < 0.6 * len(lengths) * lengths.max()
 
 
-def test_a_family_that_is_not_listed_sees_padding(rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch) -> None:
-    ranker = rankers["bi-encoder"]
+def test_a_family_that_is_not_listed_runs_through_its_own_layers(
+    rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranker = copy.deepcopy(rankers["bi-encoder"])
     usual = scores(ranker).detach()
     as_on_a_gpu(monkeypatch, torch.float32)
     monkeypatch.setattr(packing, "FAMILIES", {})
@@ -158,12 +149,11 @@ def test_on_a_gpu_scores_are_those_of_the_cpu(kind: str, rankers: dict[str, Rank
 
 
 def test_inputs_are_forgotten_after_the_pass(rankers: dict[str, Ranker]) -> None:
-    held = rankers["bi-encoder"].lean
-    assert held is not None
-    with pytest.raises(ZeroDivisionError), held.reading(Inputs(np.array([1], np.int32), np.array([1]), 8, 0)):
-        assert held._now.inputs is not None
+    (held,) = rankers["bi-encoder"].fast_encoders
+    with pytest.raises(ZeroDivisionError), held.reading(EncoderInputs(np.array([1], np.int32), np.array([1]), 8, 0)):
+        assert held.current.packable is not None
         _ = 1 / 0
-    assert held._now.inputs is None
+    assert held.current.packable is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -1,7 +1,7 @@
-"""How much memory a model may take: about what its weights can fill.
+"""A limit on the memory that a model may ask for: about what its stored weights fill.
 
-A few letters in a config ask for any number of layers of any size. What they ask for is counted first, by building the
-model without memory, and held against the number of weights that the folder holds.
+A few characters in a config can ask for any number of layers of any size. So the model is first built without memory,
+and the number of its weights is compared with the number that the folder holds.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from safetensors import SafetensorError, safe_open
 
 from unrank.disk import read_json
 from unrank.errors import BadFile
+from unrank.rankers.model_folder import loading
 
 SLACK = 4
 SMALL = 2**22
-"""A model may have so many times the weights that are stored, and so many more: a head that is yet to be trained."""
+"""A model may have `SLACK` times the stored weights and `SMALL` more, such as a head that is not yet trained."""
 LAYERS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers")
 
 
 def stored_weights(folder: Path) -> tuple[int, int]:
-    """How many tensors the folder's safetensors hold, and how many numbers."""
+    """Return the number of tensors and of numbers in a folder's safetensors."""
     tensors, numbers = 0, 0
     for path in folder.rglob("*.safetensors"):
         try:
@@ -36,13 +37,13 @@ def stored_weights(folder: Path) -> tuple[int, int]:
 
 
 def check_numbers(folder: Path, asked: int) -> None:
-    """Refuse a description that asks for more numbers than the folder holds weights for."""
+    """Refuse a model that asks for far more numbers than the folder holds."""
     if asked > SLACK * stored_weights(folder)[1] + SMALL:
         raise BadFile(folder, f"cannot be loaded as a ranker: it asks for {asked:,} weights, far more than it holds")
 
 
-def check_room(folder: Path) -> None:
-    """Refuse configs that ask for more than the weights can fill."""
+def check_size(folder: Path) -> None:
+    """Refuse configs that ask for far more weights than the folder holds."""
     for path in folder.rglob("config.json"):
         value = read_json(path)
         if isinstance(value, dict) and "model_type" in value:
@@ -52,10 +53,8 @@ def check_room(folder: Path) -> None:
 
 
 def _weights(folder: Path, path: Path, config: dict[str, Any]) -> int:
-    """How many weights a model so configured has."""
+    """Return the number of weights of a model with this config."""
     from transformers import AutoConfig, AutoModel
-
-    from unrank.rankers.transformer import loading
 
     deep = [config[name] for name in LAYERS if isinstance(config.get(name), int)]
     if deep and max(deep) > stored_weights(folder)[0]:

@@ -1,0 +1,144 @@
+"""Copies of an encoder's weights in bfloat16, which its modules use during a pass.
+
+The weights themselves stay float32, so that small updates are not lost. One kernel casts all weights and one casts
+their gradients back. Copies are kept only while the caller promises that the weights do not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+PRECISION = torch.bfloat16
+ALIGNED = 64
+"""Kernels read a weight fast if the number of elements before it is a multiple of this."""
+
+
+class BF16Weights:
+    """The weights of an encoder, and the slots of its modules that hold them."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        self._weights = sorted(encoder.parameters(), key=lambda weight: weight.numel() % ALIGNED != 0)
+        number = {id(weight): index for index, weight in enumerate(self._weights)}
+        self._slots = [
+            (module._parameters, name, number[id(weight)])
+            for module in encoder.modules()
+            for name, weight in module._parameters.items()
+            if weight is not None
+        ]
+        self._constant = False
+        self._copies: Sequence[Tensor] | None = None
+        self._handle: Tensor | None = None
+        self._fingerprint: int | None = None
+
+    @property
+    def trained(self) -> list[Tensor]:
+        """The weights that are trained."""
+        return [weight for weight in self._weights if weight.requires_grad]
+
+    @property
+    def fingerprint(self) -> int:
+        """A number that changes if weights are moved in memory or others are trained."""
+        if self._fingerprint is None or not self._constant:
+            self._fingerprint = hash(tuple((weight.data_ptr(), weight.requires_grad) for weight in self._weights))
+        return self._fingerprint
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Let the encoder compute with the copies; gradients reach the weights."""
+        copies = self._copies or _lower(*self._weights)
+        if self._constant:
+            self._copies = copies
+        with self._replaced(copies):
+            yield
+
+    @contextmanager
+    def leaves(self) -> Iterator[list[Tensor]]:
+        """Let the encoder compute with detached copies; give those of the trained weights."""
+        copies = [weight.detach() for weight in _cast([weight.detach() for weight in self._weights], PRECISION)]
+        for copy, weight in zip(copies, self._weights, strict=True):
+            copy.requires_grad_(weight.requires_grad)
+        with self._replaced(copies):
+            yield [copy for copy in copies if copy.requires_grad]
+
+    def handle(self) -> Tensor:
+        """Return a tensor that stands for all trained weights: its gradient is theirs, concatenated."""
+        handle: Tensor = self._handle if self._handle is not None else _Handle.apply(*self.trained)  # type: ignore[no-untyped-call]
+        if self._constant:
+            self._handle = handle
+        return handle
+
+    def gradient_buffer(self) -> tuple[Tensor, list[Tensor]]:
+        """Return a buffer for the gradient of the handle, and the view of each weight in it."""
+        whole = torch.zeros(sum(weight.numel() for weight in self.trained), device=self._weights[0].device)
+        return whole, _views(whole, self.trained)
+
+    @contextmanager
+    def _replaced(self, copies: Sequence[Tensor]) -> Iterator[None]:
+        for parameters, name, index in self._slots:
+            parameters[name] = copies[index]  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            for parameters, name, index in self._slots:
+                parameters[name] = self._weights[index]
+
+    @contextmanager
+    def constant(self) -> Iterator[None]:
+        """Keep the copies from one pass to the next while no weight changes."""
+        self._constant = True
+        try:
+            yield
+        finally:
+            self._constant, self._copies, self._handle, self._fingerprint = False, None, None, None
+
+
+class _Lower(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, *weights: Tensor) -> tuple[Tensor, ...]:
+        context.set_materialize_grads(False)
+        copies = _cast(weights, PRECISION)
+        context.mark_non_differentiable(
+            *(copy for copy, trained in zip(copies, context.needs_input_grad, strict=True) if not trained)
+        )
+        return copies
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        given = [gradient for gradient in gradients if gradient is not None]
+        raised = iter(_cast(given, torch.float32))
+        return tuple(None if gradient is None else next(raised) for gradient in gradients)
+
+
+class _Handle(torch.autograd.Function):
+    """A tensor whose value is never read."""
+
+    @staticmethod
+    def forward(context: Any, *weights: Tensor) -> Tensor:
+        context.save_for_backward(*weights)
+        return weights[0].new_empty(1).expand(sum(weight.numel() for weight in weights))
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, ...]:
+        return tuple(_views(gradient, context.saved_tensors))
+
+
+def _lower(*weights: Tensor) -> tuple[Tensor, ...]:
+    copies: tuple[Tensor, ...] = _Lower.apply(*weights)  # type: ignore[no-untyped-call]
+    return copies
+
+
+def _cast(tensors: Sequence[Tensor], precision: torch.dtype) -> tuple[Tensor, ...]:
+    """Copy tensors into one block of memory."""
+    whole = torch.empty(sum(tensor.numel() for tensor in tensors), dtype=precision, device=tensors[0].device)
+    cast = _views(whole, tensors)
+    torch._foreach_copy_(cast, list(tensors))
+    return tuple(cast)
+
+
+def _views(whole: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    return list(torch._C._nn.unflatten_dense_tensors(whole, list(like)))

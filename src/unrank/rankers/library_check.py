@@ -1,0 +1,89 @@
+"""A check that unrank scores a ranker from elsewhere as the library that wrote it does.
+
+A library may do more with a text than unrank knows, such as apply a chat template, and the scores would be wrong
+without a word. So a few pairs are scored both ways, once per content of a folder. Passed checks are remembered in the
+user's state directory; if it cannot be written, they are repeated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import sentence_transformers
+import transformers
+
+from unrank.disk import sha256
+from unrank.errors import BadFile
+from unrank.rankers.base import Ranker
+from unrank.rankers.model_folder import quiet
+from unrank.record import RECORD
+
+PAIRS = (
+    ("how do magnets work", "A magnet has two poles; unlike poles attract each other."),
+    ("Ünï 漢字, 1.5e-3?", "[SEP] names, NUMBERS and symbols: 42 % of café"),
+    ("a", "a long text " * 400),
+)
+"""Pairs that differ in length, case and script; the last is longer than most encoders read."""
+TOLERANCE = 1e-3
+"""Largest difference of two scores, as a share of the largest score."""
+PASSED = "rankers-that-passed.txt"
+
+
+def check_library_scores(ranker: Ranker, folder: Path) -> None:
+    """Refuse a ranker that unrank did not write if its library scores pairs differently."""
+    if (folder / RECORD).is_file():
+        return
+    digest = folder_digest(folder)
+    if digest in _passed():
+        return
+    queries, documents = zip(*PAIRS, strict=True)
+    with quiet():
+        expected = ranker.library_scores(queries, documents)
+    if expected is None:
+        return
+    given = ranker.score_texts(queries, documents)
+    allowed = TOLERANCE * max(1e-3, *map(abs, expected))
+    if not np.allclose(given, expected, rtol=0, atol=allowed, equal_nan=True):
+        worst = int(np.nanargmax(np.abs(np.subtract(given, expected))))
+        raise BadFile(
+            folder,
+            f"unrank scores a pair {given[worst]:.4g} and the model's own library {expected[worst]:.4g}: "
+            f"the model does more with a text than unrank supports{_template(folder)}",
+        )
+    _remember(digest)
+
+
+def folder_digest(folder: Path) -> str:
+    """Return a hash of a folder's files and of the versions of the libraries that read them."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    hashes = [f"{path.relative_to(folder)} {sha256(path)}" for path in files]
+    versions = [transformers.__version__, sentence_transformers.__version__]
+    return hashlib.sha256("\n".join([*versions, *hashes]).encode()).hexdigest()
+
+
+def _template(folder: Path) -> str:
+    configs = [path for path in folder.rglob("tokenizer_config.json") if '"chat_template"' in path.read_text("utf-8")]
+    return " (it has a chat template)" if configs or list(folder.rglob("chat_template*")) else ""
+
+
+def _state_file() -> Path:
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path("~/.local/state").expanduser()) / "unrank" / PASSED
+
+
+def _passed() -> set[str]:
+    with suppress(OSError, UnicodeDecodeError, RuntimeError):  # RuntimeError: no home directory
+        return set(_state_file().read_text(encoding="utf-8").split())
+    return set()
+
+
+def _remember(digest: str) -> None:
+    with suppress(OSError, RuntimeError):
+        path = _state_file()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{digest}\n")
