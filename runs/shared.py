@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unrank.bench.choice import read_choice
-from unrank.bench.grid import Part, read_grid
+from unrank.bench.grid import Section, read_grid
+from unrank.bench.method_spec import read_method_spec
 from unrank.cli.main import run
 from unrank.cli.option import NOT_REACHED
 from unrank.disk import check_free
@@ -91,14 +91,14 @@ def write(shown: Shown, out: Path) -> None:
     print(f"figures and tables are in {out}")
 
 
-def cells_of(bench: Bench, grid: Mapping[str, Part]) -> Bench:
+def cells_of(bench: Bench, grid: Mapping[str, Section]) -> Bench:
     """The cells that a grid asks for, whatever else a bench holds, and whichever collections they are of."""
 
-    def fits(cell: Cell, part: Part) -> bool:
+    def fits(cell: Cell, part: Section) -> bool:
         setting = cell.setting
         if setting.ranker not in map(ranker_kind, part.rankers):
             return False
-        labels = {read_choice(text, setting.ranker, Retrain(), None).label for text in part.methods}
+        labels = {read_method_spec(text, setting.ranker, Retrain(), None).label for text in part.methods}
         return (
             (setting.removal in part.removals and setting.share in part.shares)
             and cell.label in {*labels, YARDSTICK}

@@ -25,7 +25,9 @@ HISTORY = "history.jsonl"
 DETAILS = "details.json"
 DETAILS_VERSION = 2
 CELL = "cell.json"
-CELL_FORMAT = 1
+CELL_FORMAT = 2
+CELL_FORMATS = (1, 2)
+"""The formats of `cell.json` that a report reads. Format 2 adds hashes of the code of method and training."""
 RANKS = "ranks.json"
 
 SETS = ("forget", "entangled", "disjoint", "test")

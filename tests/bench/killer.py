@@ -16,23 +16,24 @@ from time import monotonic
 
 import torch
 
-from unrank.bench.job import Bench, Task
+from unrank.bench.cell import Job
+from unrank.bench.runner import JobRunner
 from unrank.cli.main import run
 
 
 def run_logged(grid: Path, out: Path, log: Path) -> None:
     """Run a grid, writing down what it begins and what it ends."""
-    work = Bench.work
+    run_job = JobRunner.run
 
-    def logged(self: Bench, task: Task) -> str:
+    def logged(self: JobRunner, job: Job) -> str:
         with log.open("a") as file:
-            print("begins", task.name, file=file)
-        said = work(self, task)
+            print("begins", job.name, file=file)
+        said = run_job(self, job)
         with log.open("a") as file:
-            print("ends", task.name, file=file)
+            print("ends", job.name, file=file)
         return said
 
-    Bench.work = logged  # type: ignore[method-assign]
+    JobRunner.run = logged  # type: ignore[method-assign]
     torch.set_num_threads(1)
     os._exit(run(["bench", str(grid), "--out", str(out), "--quiet", "--device", "cpu"]))
 

@@ -64,7 +64,7 @@ def test_a_grid_that_is_killed_again_and_again_goes_on(grid: Grid, tmp_path: Pat
 def test_what_a_killed_run_left_half_written_is_taken_away_and_its_time_counts(
     grid: Grid, bench: RunBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unrank.bench.job.seconds_before", lambda run: 1000.0)
+    monkeypatch.setattr("unrank.bench.runner.seconds_before", lambda run: 1000.0)
     half = tmp_path / "out" / "cells" / ".abc.partial-xyz"
     half.mkdir(parents=True)
     (half / "cell.json").write_text("{")

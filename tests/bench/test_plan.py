@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,10 @@ from tests.bench.conftest import Grid, cells_of
 from unrank.bench.grid import read_grid
 from unrank.collection.collection import Collection
 from unrank.errors import UnrankError
-from unrank.methods import METHODS, MethodEntry
+from unrank.methods import METHODS, MethodEntry, source_hash
+from unrank.methods.cocol import Cocol
 from unrank.methods.finetune import Finetune
+from unrank.methods.retrain import Retrain
 
 GRIDS = Path(__file__).parents[2] / "grids"
 COUNTS = {
@@ -73,7 +76,7 @@ def test_a_method_of_ones_own_is_in_the_grid_at_once(grid: Grid, monkeypatch: py
     monkeypatch.setitem(METHODS, "own", MethodEntry.of(Own, "a method of one's own"))
     cells = cells_of(grid())
     assert len(cells) == before + 2
-    assert {cell.removal for cell in cells if cell.label == "own"} == {"documents", "queries"}
+    assert {cell.removal.kind for cell in cells if cell.label == "own"} == {"documents", "queries"}
 
 
 def test_what_shares_an_original_stands_together_and_the_retrained_come_first(grid: Grid) -> None:
@@ -87,7 +90,7 @@ def test_what_shares_an_original_stands_together_and_the_retrained_come_first(gr
 def test_a_destination_brings_the_retrained_ranker_along(grid: Grid) -> None:
     cells = cells_of(grid('methods = ["cocol"]\nremovals = ["queries"]'))
     assert [cell.label for cell in cells] == ["retrain", "cocol"]
-    assert cells[1].yardstick == cells[0]
+    assert cells[1].reference == cells[0]
     assert len(cells_of(grid('methods = ["cocol"]\nremovals = ["queries"]\ndestinations = ["unseen"]'))) == 1
 
 
@@ -101,15 +104,15 @@ def test_who_is_not_steered_has_one_cell_for_all_destinations(grid: Grid) -> Non
 
 def test_parts_take_from_the_top_what_they_do_not_say(grid: Grid) -> None:
     more = 'removals = ["queries"]\nmethods = ["retrain"]\n[a]\nshares = [0.1]\n[b]\nshares = [0.2]\nseeds = [3]'
-    assert [(cell.share, cell.original.seed) for cell in cells_of(grid(more))] == [(0.1, 0), (0.2, 3)]
+    assert [(cell.removal.share, cell.original.seed) for cell in cells_of(grid(more))] == [(0.1, 0), (0.2, 3)]
 
 
 def test_presets_and_settings(grid: Grid) -> None:
     more = 'removals = ["queries"]\nmethods = ["cocol:paper,epochs=5", "cocol,held=4", "cf"]'
     choices = {cell.label: cell for cell in cells_of(grid(more))}
     assert list(choices) == ["retrain", "cocol:paper,epochs=5", "cocol,anchors_per_pair=4", "finetune"]
-    assert choices["cocol:paper,epochs=5"].preset == "paper"
-    described = choices["cocol,anchors_per_pair=4"].describe()
+    assert choices["cocol:paper,epochs=5"].spec.preset == "paper"
+    described: Any = choices["cocol,anchors_per_pair=4"].describe()
     settings = described["settings"]
     assert (settings["anchors_per_pair"], settings["epochs"], described["preset"]) == (4, 2, None)
     assert choices["cocol:paper,epochs=5"].method.epochs == 5
@@ -119,14 +122,15 @@ def test_presets_and_settings(grid: Grid) -> None:
 def test_what_is_kept_still(grid: Grid) -> None:
     more = 'removals = ["queries"]\nmethods = ["cocol", "cocol,train_layers=1", "cocol,freeze=documents,held=2"]'
     retrained, *cells = cells_of(grid(more))
-    assert [(cell.label, cell.train_layers, cell.freeze) for cell in cells] == [
+    assert [(cell.label, cell.spec.train_layers, cell.spec.freeze) for cell in cells] == [
         ("cocol", None, None),
         ("cocol,train_layers=1", 1, None),
         ("cocol,anchors_per_pair=2,freeze=documents", None, "documents"),
     ]
-    assert {cell.yardstick for cell in cells} == {retrained}
+    assert {cell.reference for cell in cells} == {retrained}
     assert len({cell.name for cell in cells}) == 3
-    assert cells[1].describe()["settings"]["train_layers"] == 1
+    described: Any = cells[1].describe()
+    assert described["settings"]["train_layers"] == 1
 
 
 @pytest.mark.parametrize(
@@ -192,6 +196,16 @@ def test_the_name_goes_by_what_the_base_and_the_collection_hold(
     assert cells_of(grid())[0].name != cell.name
 
 
+def test_a_cell_is_another_if_its_methods_code_is(grid: Grid, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = grid('removals = ["queries"]\nmethods = ["cocol", "ssd"]')
+    before = {cell.label: cell for cell in cells_of(path)}
+    assert before["cocol"].identity()["method_source"] == source_hash(Cocol)
+    assert before["cocol"].identity()["training_source"] == source_hash(Retrain)
+    monkeypatch.setattr("unrank.bench.cell._source_hash", lambda of: "new" if of is Cocol else source_hash(of))
+    after = {cell.label: cell for cell in cells_of(path)}
+    assert [label for label in after if after[label].name != before[label].name] == ["cocol"]
+
+
 def test_cells_that_would_collide(grid: Grid, dense: Collection, tmp_path: Path) -> None:
     with pytest.raises(
         UnrankError, match=r"two cells of the grid are one: '.*cocol to .*' and '.*cocol,anchors_per_pair=1 to"
@@ -234,7 +248,7 @@ def test_two_spellings_of_a_method_are_one_row_of_a_table(grid: Grid) -> None:
     )
     assert {cell.label for cell in spelled} == {"retrain", "cocol,anchors_per_pair=2,without_disjoint=true"}
     with pytest.raises(
-        UnrankError, match=r"^'cocol' and 'cocol,anchors_per_pair=1' are the same method, settings and all: call it"
+        UnrankError, match=r"^'cocol' and 'cocol,anchors_per_pair=1' are the same method with the same settings: use"
     ):
         cells_of(grid(parts.format("cocol", "cocol,held=01")))
     with pytest.raises(UnrankError, match=r"^held is given twice: take one out"):

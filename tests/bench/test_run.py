@@ -12,8 +12,9 @@ import pytest
 
 import unrank
 from tests.bench.conftest import Grid, RunBench, cells_of
-from unrank.bench.job import Bench, Task, most_jobs, seconds_before
-from unrank.bench.shelf import Shelf
+from unrank.bench.cell import Job
+from unrank.bench.runner import JobRunner, most_jobs, seconds_before
+from unrank.bench.store import Store
 from unrank.collection.collection import Collection
 from unrank.disk import CHECKPOINT, clear_checkpoints
 from unrank.engine.checkpoint import Checkpoint
@@ -95,7 +96,7 @@ def test_a_cell_gives_what_train_and_forget_give(
     training = unrank.make_method("retrain", cells["cocol"]["cell.json"]["training"])
     removal = unrank.Removal.sample(dense, "documents", 0.25)
     retrained = unrank.train(dense, "bi-encoder", str(encoder), removal, method=training, device="cpu")  # type: ignore[arg-type]
-    original, _ = Shelf(folder / "out").load_original(cells_of(folder / "grid.toml")[0].original)
+    original, _ = Store(folder / "out").load_original(cells_of(folder / "grid.toml")[0].original)
     assert cells["retrain"]["unrank.json"]["after"] == retrained.after.to_json()
     result = unrank.forget(
         original, dense, removal, method=unrank.make_method("cocol", {"epochs": "2"}), target="destination-2",
@@ -117,33 +118,33 @@ def test_nothing_that_was_removed_is_in_the_records(done: tuple[Path, dict[str, 
 
 
 def worked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The tasks that are done from now on."""
-    tasks: list[str] = []
-    work = Bench.work
+    """Return a list that gets the jobs that are run from now on."""
+    jobs: list[str] = []
+    run_job = JobRunner.run
 
-    def told(self: Bench, task: Task) -> str:
-        tasks.append(getattr(task, "label", "original"))
-        return work(self, task)
+    def noted(self: JobRunner, job: Job) -> str:
+        jobs.append(getattr(job, "label", "original"))
+        return run_job(self, job)
 
-    monkeypatch.setattr(Bench, "work", told)
-    return tasks
+    monkeypatch.setattr(JobRunner, "run", noted)
+    return jobs
 
 
 def test_a_finished_cell_is_never_run_again(
     grid: Grid, bench: RunBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tasks = worked(monkeypatch)
+    jobs = worked(monkeypatch)
     assert bench(grid('removals = ["documents"]\nmethods = ["retrain", "finetune"]')) == 0
-    assert tasks == ["original", "retrain", "finetune"]
+    assert jobs == ["original", "retrain", "finetune"]
     assert bench(grid('removals = ["documents"]\nmethods = ["retrain", "finetune"]')) == 0
-    assert len(tasks) == 3
+    assert len(jobs) == 3
     assert bench(grid('removals = ["documents"]\nmethods = ["retrain", "finetune", "finetune,negatives=2"]')) == 0
-    assert tasks[3:] == ["finetune,negatives=2"]
+    assert jobs[3:] == ["finetune,negatives=2"]
     capsys.readouterr()
     assert bench(grid('removals = ["documents"]\nmethods = ["finetune", "neggrad"]'), "--dry-run") == 0
     said = capsys.readouterr().out
     assert "3 cells: 2 done, 1 to do, 0 rankers to train first; about " in said
-    assert len(tasks) == 4
+    assert len(jobs) == 4
 
 
 def test_cells_of_two_folders_are_copied_together(grid: Grid, bench: RunBench, tmp_path: Path) -> None:
@@ -179,7 +180,7 @@ def test_rankers_that_were_not_kept_are_told(
     folder = done[0]
     command = ["bench", str(folder / "grid.toml"), "--out", str(folder / "out"), "--dry-run"]
     assert run([*command, "--keep-rankers"]) == run(command) == 0
-    told = "3 finished cells without a ranker: --keep-rankers keeps what is run from now on alone"
+    told = "3 finished cells without a ranker: --keep-rankers keeps those of later cells"
     assert capsys.readouterr().out.count(told) == 1
 
 
@@ -216,12 +217,12 @@ def test_a_failing_cell_is_told_and_the_others_go_on(
     assert run(["bench", str(path), "--out", str(tmp_path / "out")]) == 3
     said = capsys.readouterr()
     assert "broken to 0.01, seed 0: failed: this one breaks;" in said.err
-    assert "1 task of 3 not done; the same command tries again" in said.out
+    assert "1 job of 3 not done; the same command tries again" in said.out
     assert len([*(tmp_path / "out" / "cells").iterdir()]) == 1
     monkeypatch.setattr(Broken, "plan", Finetune.plan)
-    tasks = worked(monkeypatch)
+    jobs = worked(monkeypatch)
     assert bench(path) == 0
-    assert tasks == ["broken"]
+    assert jobs == ["broken"]
 
 
 def test_without_an_original_there_are_no_cells(
@@ -232,25 +233,25 @@ def test_without_an_original_there_are_no_cells(
     def fails(*_: object, **__: object) -> None:
         raise ValueError("no such luck")
 
-    monkeypatch.setattr("unrank.bench.job.train", fails)
+    monkeypatch.setattr("unrank.bench.runner.train", fails)
     assert run(["bench", str(grid('methods = ["retrain", "ssd"]')), "--out", str(tmp_path / "out")]) == 3
     said = capsys.readouterr()
     assert "failed: a bug in unrank: ValueError: no such luck" in said.err
     assert "4 cells cannot be run without it" in said.err
-    assert "5 tasks of 5 not done" in said.out
+    assert "5 jobs of 5 not done" in said.out
 
 
 def test_a_changed_original_is_not_worked_on(done: tuple[Path, dict[str, dict[str, Any]]], tmp_path: Path) -> None:
     original = cells_of(done[0] / "grid.toml")[0].original
-    shelf = Shelf(Path(shutil.copytree(done[0] / "out", tmp_path / "out")))
-    shelf.load_original(original)
-    with (shelf.rankers / original.name / "model.safetensors").open("ab") as file:
+    store = Store(Path(shutil.copytree(done[0] / "out", tmp_path / "out")))
+    store.load_original(original)
+    with (store.rankers / original.name / "model.safetensors").open("ab") as file:
         file.write(b"\0")
     with pytest.raises(BadFile, match=r"is damaged|changed since unrank wrote it"):
-        shelf.load_original(original)
-    (shelf.rankers / original.name / "unrank.json").unlink()
+        store.load_original(original)
+    (store.rankers / original.name / "unrank.json").unlink()
     with pytest.raises(BadFile, match="without its record"):
-        shelf.load_original(original)
+        store.load_original(original)
 
 
 def test_cells_that_a_report_would_take_for_others_are_named(

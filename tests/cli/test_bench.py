@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Refused
-from unrank.bench.run import at_work
-from unrank.bench.shelf import Shelf
+from unrank.bench.run import locked
+from unrank.bench.store import Store
 
 GRID = 'collections = ["{collection}"]\nrankers = ["bi-encoder"]\nbase = "{encoder}"\n'
 
@@ -29,14 +29,14 @@ def grid(collection: Path, encoder: Path, tmp_path: Path) -> Path:
         ('methods = ["cocol,anchor=4"]', "unknown setting of cocol 'anchor': did you mean 'anchors'?"),
         ('methods = ["cocol,held"]', "'held' is no setting: expected NAME=VALUE"),
         ('methods = ["cocol,held=few"]', "anchors_per_pair takes a whole number, not 'few'"),
-        ('methods = ["retrain,epochs=3"]', "retrain is the original's training over again"),
+        ('methods = ["retrain,epochs=3"]', "retrain trains as the original was trained"),
         ('method = ["cocol"]', "'method': did you mean 'methods'?"),
         ('removals = ["document"]', "unknown removal 'document': did you mean 'documents'?"),
         ('destinations = ["destination-4"]', "unknown target 'destination-4': did you mean 'destination-"),
         ("destinations = [2.5]", "a target of 2.5 is outside (0, 1]"),
         ("shares = [25]", "a share of 25 cannot be removed"),
-        ("shares = 0.25", "'shares' must be a list with something in it"),
-        ("seeds = []", "'seeds' must be a list with something in it"),
+        ("shares = 0.25", "'shares' must be a list with at least one item"),
+        ("seeds = []", "'seeds' must be a list with at least one item"),
         ("seeds = [0.5]", "'seeds' takes a whole number, not 0.5"),
         ("seeds = [-1]", "must be 0 or more, not -1"),
         ('epochs = "3"', "'epochs' takes a whole number, not '3'"),
@@ -107,14 +107,14 @@ def test_a_folder_that_is_none(refused: Refused, grid: Path, tmp_path: Path) -> 
     assert "is a file" in refused("bench", grid, "--out", tmp_path / "out")
 
 
-@pytest.mark.parametrize("described", [{"format": 2}, {}, []])
+@pytest.mark.parametrize("described", [{"format": 1}, {}, []])
 def test_records_of_another_format(refused: Refused, grid: Path, tmp_path: Path, described: object) -> None:
     cell = tmp_path / "out" / "cells" / "abc"
     cell.mkdir(parents=True)
     (cell / "cell.json").write_text(json.dumps(described))
     said = refused("bench", grid, "--out", tmp_path / "out")
     assert said.startswith(f"{cell}: a cell of format")
-    assert "this unrank writes 1" in said
+    assert "this unrank writes format 2" in said
 
 
 def test_a_damaged_cell(refused: Refused, grid: Path, tmp_path: Path) -> None:
@@ -127,5 +127,5 @@ def test_a_damaged_cell(refused: Refused, grid: Path, tmp_path: Path) -> None:
 
 
 def test_two_runs_in_one_folder(refused: Refused, grid: Path, tmp_path: Path) -> None:
-    with at_work(Shelf(tmp_path / "out")):
+    with locked(Store(tmp_path / "out")):
         assert "another 'unrank bench' is at work in" in refused("bench", grid, "--out", tmp_path / "out")

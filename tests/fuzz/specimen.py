@@ -18,8 +18,8 @@ from tests.report.made import write_bench, write_details, write_run
 from tests.tiny import WORDS, made_record, make_dense_collection, make_encoder, make_learnable_beir, make_word_vectors
 from unrank.bench.grid import read_grid
 from unrank.bench.plan import plan_cells
-from unrank.bench.shelf import Shelf
-from unrank.bench.times import Times
+from unrank.bench.run import Eta
+from unrank.bench.store import Store
 from unrank.collection.bm25 import find_texts
 from unrank.collection.build import import_collection
 from unrank.collection.collection import open_collection
@@ -214,7 +214,7 @@ def _records(folder: Path, collection: Path) -> list[Specimen]:
         return [_shown(*read_page(path, path, texts)) for texts in (True, False)]
 
     def shelf(path: Path) -> Any:
-        return Times(Shelf(path).finished().values())._seconds.keys()
+        return Eta(Store(path).finished().values())._seconds.keys()
 
     return [
         Specimen("record, of what is forgotten", folder / "known", forgotten),

@@ -1,1 +1,1 @@
-"""Many jobs: a grid of cells, each run once, and their small results on disk."""
+"""Benchmarks: a grid of cells, each run once, and their small records on disk."""

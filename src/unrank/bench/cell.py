@@ -1,36 +1,37 @@
-"""A cell: one run of one method; and the original, the trained ranker that it begins with.
+"""The jobs of a bench: originals to train, and cells to run from them.
 
-Each has a name on disk, a hash of all that it depends on. Where a collection lies, how it and the base are called and
-how the grid spelled a method make no difference to a result, so they are not in the hash.
+Each has a name on disk: a hash of everything that its result depends on. The folder of a collection, the names of the
+collection and of the base, and the grid's spelling of a method do not change a result, so they are not in the hash.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
 
 import unrank
-from unrank.collection.removal import Kind
-from unrank.forgetting.freezing import Freeze
+from unrank.bench.method_spec import MethodSpec
+from unrank.collection.collection import Collection
+from unrank.collection.removal import Kind, Removal
 from unrank.forgetting.run import Pace
 from unrank.forgetting.target import OF_REFERENCE
+from unrank.methods import source_hash
 from unrank.methods.base import Method
 from unrank.methods.retrain import Retrain
-from unrank.rankers.layers import Layers
 from unrank.record import CELL_FORMAT
 
 NAME_LENGTH = 20
 UNWATCHED = Pace(watch=0)
-"""The pace of a method that is not steered."""
+"""The pace of a method that has no target."""
 
 
 @dataclass(frozen=True)
 class Original:
-    """A ranker, trained on a whole collection."""
+    """A ranker to train on a whole collection."""
 
     folder: Path
     collection: str
@@ -42,7 +43,8 @@ class Original:
     training: Retrain
     seed: int
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
+        """Return everything that the trained ranker depends on."""
         return {
             "format": CELL_FORMAT,
             "unrank": unrank.__version__,
@@ -50,6 +52,7 @@ class Original:
             "ranker": self.ranker,
             "base_sha256": self.base_sha256,
             "training": asdict(self.training),
+            "training_source": _source_hash(type(self.training)),
             "seed": self.seed,
         }
 
@@ -57,8 +60,34 @@ class Original:
     def name(self) -> str:
         return _hash(self.identity())
 
+    @property
+    def original(self) -> Original:
+        """The original that the job needs: itself."""
+        return self
+
+    @property
+    def needs(self) -> list[str]:
+        """The names of the jobs that must be finished first."""
+        return []
+
     def __str__(self) -> str:
         return f"{self.collection}, {self.ranker}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class SampledRemoval:
+    """A share of the training pairs to remove, sampled by seed."""
+
+    kind: Kind
+    share: float
+    seed: int
+
+    def sample(self, collection: Collection) -> Removal:
+        """Return the queries or documents to remove."""
+        return Removal.sample(collection, self.kind, self.share, self.seed)
+
+    def __str__(self) -> str:
+        return f"{100 * self.share:g} % of {self.kind}"
 
 
 @dataclass(frozen=True)
@@ -66,60 +95,67 @@ class Cell:
     """One run of one method."""
 
     original: Original
-    removal: Kind
-    share: float
-    removal_seed: int
-    method: Method
-    preset: str | None
-    label: str
+    removal: SampledRemoval
+    spec: MethodSpec
     target: str | None
     pace: Pace
     recovery: bool
-    train_layers: Layers | None = None
-    freeze: Freeze | None = None
 
-    def identity(self) -> dict[str, Any]:
+    @property
+    def method(self) -> Method:
+        return self.spec.method
+
+    @property
+    def label(self) -> str:
+        """The method's name in the grid."""
+        return self.spec.label
+
+    def identity(self) -> dict[str, object]:
+        """Return everything that the result depends on."""
+        frozen = {"train_layers": self.spec.train_layers, "freeze": self.spec.freeze}
         return self.original.identity() | {
-            "removal": self.removal,
-            "share": self.share,
-            "removal_seed": self.removal_seed,
+            "removal": self.removal.kind,
+            "share": self.removal.share,
+            "removal_seed": self.removal.seed,
             "method": self.method.name,
-            "settings": asdict(self.method) | self._kept_still(),
+            "method_source": _source_hash(type(self.method)),
+            "settings": asdict(self.method) | {name: value for name, value in frozen.items() if value is not None},
             "target": self.target,
             **asdict(self.pace),
             "recovery": self.recovery,
         }
-
-    def _kept_still(self) -> dict[str, Any]:
-        """What may not move, where anything may not."""
-        told = {"train_layers": self.train_layers, "freeze": self.freeze}
-        return {name: value for name, value in told.items() if value is not None}
 
     @cached_property
     def name(self) -> str:
         return _hash(self.identity())
 
     @cached_property
-    def yardstick(self) -> Cell | None:
-        """The retrained ranker that the destination is measured on."""
+    def reference(self) -> Cell | None:
+        """The retrained ranker that the target is measured on; `None` if the target needs none."""
         if self.target not in OF_REFERENCE:
             return None
         training = self.original.training
-        whole = replace(self, train_layers=None, freeze=None)
-        return replace(whole, method=training, preset=None, label=training.name, target=None, pace=UNWATCHED)
+        return replace(self, spec=MethodSpec(training, None, training.name), target=None, pace=UNWATCHED)
 
-    def describe(self) -> dict[str, Any]:
-        """What the cell is, for people and for the report."""
+    @property
+    def needs(self) -> list[str]:
+        """The names of the jobs that must be finished first."""
+        return [self.original.name, *([self.reference.name] if self.reference else [])]
+
+    def describe(self) -> dict[str, object]:
+        """Return the identity with the names that people and the report use."""
         names = {"collection": self.original.collection, "base": self.original.base_name}
-        return names | {"label": self.label, "preset": self.preset} | self.identity()
+        return names | {"label": self.label, "preset": self.spec.preset} | self.identity()
 
     def __str__(self) -> str:
-        aim = f" to {self.target}" if self.target else ""
-        return (
-            f"{self.original.collection}, {self.original.ranker}, {100 * self.share:g} % of {self.removal}, "
-            f"{self.label}{aim}, seed {self.original.seed}"
-        )
+        target = f" to {self.target}" if self.target else ""
+        original = self.original
+        return f"{original.collection}, {original.ranker}, {self.removal}, {self.label}{target}, seed {original.seed}"
 
 
-def _hash(identity: dict[str, Any]) -> str:
+Job = Original | Cell
+_source_hash = cache(source_hash)
+
+
+def _hash(identity: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:NAME_LENGTH]

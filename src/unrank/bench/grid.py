@@ -1,6 +1,6 @@
-"""A grid file: flat TOML. What stands at its top holds for every table; each table is a part of the grid.
+"""A grid file: flat TOML. Values at its top apply to every table; each table is one section of the grid.
 
-A part is every combination of its lists. Whatever cannot be is refused here, before anything is computed.
+A section stands for every combination of its lists. Values that are not possible are refused before anything is run.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from unrank.methods import METHODS
 from unrank.rankers import ranker_kind
 
 TOO_LARGE = 2**63
-"""No library takes such a seed."""
+"""Libraries take seeds below this."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """The lists of a part, and what holds for all its cells."""
+class Section:
+    """The lists of a section, and the values that all its cells share."""
 
     collections: tuple[str, ...]
     rankers: tuple[str, ...]
     removals: tuple[str, ...] = ("documents", "queries")
     shares: tuple[float, ...] = (0.25,)
     methods: tuple[str, ...] = ()
-    """Every method, where none is named."""
+    """Every method, if none is named."""
     destinations: tuple[str, ...] = ("destination-2",)
     seeds: tuple[int, ...] = (0,)
     removal_seed: int = 0
@@ -46,6 +46,11 @@ class Part:
     watch: int = 0
     recovery: bool = False
 
+    @property
+    def lists(self) -> tuple[tuple[object, ...], ...]:
+        """The lists whose combinations are the cells."""
+        return tuple(getattr(self, name) for name in LISTS)
+
     def __post_init__(self) -> None:
         for ranker in self.rankers:
             ranker_kind(ranker)
@@ -57,7 +62,7 @@ class Part:
                 raise UnrankError(f"a share of {share:g} cannot be removed: give one between 0 and 1, such as 0.05")
         for target in self.destinations:
             check_target_name(target)
-        object.__setattr__(self, "destinations", tuple(map(_one_spelling, self.destinations)))
+        object.__setattr__(self, "destinations", tuple(map(_canonical, self.destinations)))
         for number in (*self.seeds, self.removal_seed, self.watch):
             if number < 0:
                 raise UnrankError(f"seeds and watch must be 0 or more, not {number}")
@@ -76,13 +81,14 @@ VALUES: Mapping[str, type] = {
     "removal_seed": int, "base": str, "words": str, "training": str, "epochs": int, "minutes": float,
     "check_every": int, "watch": int, "recovery": bool,
 }  # fmt: skip
-KEYS = [field.name for field in fields(Part)]
+KEYS = [field.name for field in fields(Section)]
 KINDS = {str: "a text", float: "a number", int: "a whole number", bool: "true or false"}
 
 
-def _one_spelling(target: str) -> str:
-    """
-    >>> _one_spelling(".50"), _one_spelling("50.0 %"), _one_spelling("unseen")
+def _canonical(target: str) -> str:
+    """Return one spelling of a target.
+
+    >>> _canonical(".50"), _canonical("50.0 %"), _canonical("unseen")
     ('0.5', '50%', 'unseen')
     """
     number = target.removesuffix("%")
@@ -92,10 +98,10 @@ def _one_spelling(target: str) -> str:
         return target
 
 
-def read_grid(path: Path, instead: Mapping[str, str] = MappingProxyType({})) -> dict[str, Part]:
-    """The parts of a grid by their names; '' is the name of the only part of a file without tables.
+def read_grid(path: Path, instead: Mapping[str, str] = MappingProxyType({})) -> dict[str, Section]:
+    """Return the sections of a grid by name; '' is the name of the only section of a file without tables.
 
-    `instead` holds for every part, whatever the file says.
+    `instead` replaces values of the file, in every section.
     """
     try:
         value = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -108,11 +114,11 @@ def read_grid(path: Path, instead: Mapping[str, str] = MappingProxyType({})) -> 
     tables = {key: table for key, table in value.items() if isinstance(table, dict)}
     top = {key: item for key, item in value.items() if key not in tables}
     given = {key: _value(key, text) for key, text in instead.items()}
-    return {name: _part(path, name, top | table | given) for name, table in (tables or {"": {}}).items()}
+    return {name: _section(path, name, top | table | given) for name, table in (tables or {"": {}}).items()}
 
 
 def _value(key: str, text: str) -> Any:
-    """What a word of the command line means: as in the file, but a text needs no quotes and one item no brackets."""
+    """Read a value of the command line: as in the file, but a text needs no quotes and one item no brackets."""
     value: Any = text
     if text.startswith("[") or LISTS.get(key, VALUES.get(key, str)) is not str:
         try:
@@ -122,14 +128,14 @@ def _value(key: str, text: str) -> Any:
     return [value] if key in LISTS and not isinstance(value, list) else value
 
 
-def _part(path: Path, name: str, given: Mapping[str, Any]) -> Part:
+def _section(path: Path, name: str, given: Mapping[str, Any]) -> Section:
     where = f"{path}, [{name}]" if name else f"{path}"
     read = {key: _read(where, key, value) for key, value in given.items()}
     for key in ("collections", "rankers"):
         if key not in read:
-            raise BadFile(where, f"{key!r} is missing: a grid names its collections and its rankers")
+            raise BadFile(where, f"{key!r} is missing: a grid needs collections and rankers")
     try:
-        return Part(**read)
+        return Section(**read)
     except UnrankError as error:
         raise BadFile(where, str(error)) from error
 
@@ -140,7 +146,7 @@ def _read(where: str, key: str, value: Any) -> Any:
     if key in VALUES:
         return _item(where, key, value, VALUES[key])
     if not isinstance(value, list) or not value:
-        raise BadFile(where, f"{key!r} must be a list with something in it")
+        raise BadFile(where, f"{key!r} must be a list with at least one item")
     if key == "destinations":
         value = [str(item) if isinstance(item, int | float) else item for item in value]
     return tuple(_item(where, key, item, LISTS[key]) for item in value)

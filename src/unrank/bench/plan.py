@@ -1,118 +1,101 @@
-"""From a grid to its cells, in the order in which they are run: what shares an original stands together."""
+"""The plan of a grid: its cells, in the order in which they are run. Cells of one original follow each other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
 from math import prod
+from pathlib import Path
 from typing import cast
 
-from unrank.bench.cell import UNWATCHED, Cell, Original
-from unrank.bench.check import check_cells
-from unrank.bench.choice import listed_settings, read_choice
-from unrank.bench.grid import Part
+from unrank.bench.cell import UNWATCHED, Cell, Original, SampledRemoval
+from unrank.bench.grid import Section
+from unrank.bench.method_spec import read_method_spec, split_settings
+from unrank.bench.runner import NO_TARGET
 from unrank.collection.collection import Collection, open_collection
+from unrank.collection.partition import make_partition
 from unrank.collection.removal import Kind
 from unrank.errors import UnrankError
+from unrank.forgetting.freezing import Freeze, freeze_side
 from unrank.forgetting.run import Pace
+from unrank.forgetting.target import check_target
 from unrank.forgetting.train import recipe_of
 from unrank.methods import read_settings
-from unrank.rankers import base_hash, public_name, ranker_kind, reads_words
+from unrank.rankers import base_hash, create_ranker, public_name, ranker_kind, reads_words
+from unrank.rankers.layers import Layers, train_layers_of
 
 MOST_CELLS = 100_000
 
-Opened = Callable[[str], Collection]
-Hashed = Callable[[str, str | None], str]
+OpenCollection = Callable[[str], Collection]
+HashBase = Callable[[str, str | None], str]
 
 
-def plan_cells(parts: Mapping[str, Part]) -> list[Cell]:
-    """The cells of a grid, and the retrained rankers that they need. Two that cannot be told apart are refused,
-    and so is one that is bound to fail."""
+def plan_cells(sections: Mapping[str, Section]) -> list[Cell]:
+    """Return the cells of a grid and the retrained rankers that they need. Raise an error if two cells cannot be told
+    apart in a table, or if one is certain to fail."""
     opened, hashed = cache(open_collection), cache(base_hash)
     cells: dict[str, Cell] = {}
     described: dict[str, Cell] = {}
-    called: dict[Hashable, str] = {}
-    for name, part in parts.items():
-        lists = (
-            part.collections,
-            part.rankers,
-            part.seeds,
-            part.removals,
-            part.shares,
-            part.methods,
-            part.destinations,
-        )
-        if prod(map(len, lists)) > MOST_CELLS:
+    labels: dict[Hashable, str] = {}
+    for name, section in sections.items():
+        if prod(map(len, section.lists)) > MOST_CELLS:
             raise UnrankError(
-                f"the part {name!r} of the grid has more than {MOST_CELLS:,} cells: make several grids of it"
+                f"the section {name!r} of the grid has more than {MOST_CELLS:,} cells: divide it into several grids"
             )
-        for cell in _cells(part, opened, hashed):
+        for cell in _cells(section, opened, hashed):
             if twin := cells.get(cell.name):
                 raise UnrankError(f"two cells of the grid are one: '{twin}' and '{cell}'; take one out")
-            _tell_apart(described, cell)
-            _call_alike(called, cell)
+            _check_description(described, cell)
+            _check_label(labels, cell)
             cells[cell.name] = cell
-    needed = {cell.yardstick.name: cell.yardstick for cell in cells.values() if cell.yardstick is not None}
-    for cell in needed.values():
-        _tell_apart(described, cell)
-    planned = _together([*(cells | needed).values()])
+    references = {cell.reference.name: cell.reference for cell in cells.values() if cell.reference is not None}
+    for cell in references.values():
+        _check_description(described, cell)
+    planned = _by_original([*(cells | references).values()])
     check_cells(planned)
     return planned
 
 
-def _tell_apart(described: dict[str, Cell], cell: Cell) -> None:
-    """Refuse a cell that a table would take for another one."""
+def _check_description(described: dict[str, Cell], cell: Cell) -> None:
+    """Raise an error if a table would show this cell and another one alike."""
     other = described.setdefault(str(cell), cell)
     if other.name != cell.name:
         ours, theirs = cell.identity(), other.identity()
         differ = [key for key in ours if ours[key] != theirs[key]]
         raise UnrankError(
             f"two cells of the grid, '{cell}', differ in nothing that a table shows, but in {', '.join(differ)}: give "
-            "all parts of the grid the same, or make two grids"
+            "all sections of the grid the same value, or make two grids"
         )
 
 
-def _call_alike(called: dict[Hashable, str], cell: Cell) -> None:
-    """Refuse a method that has two names: a table would take it for two."""
-    made = (cell.original.ranker, cell.method, cell.train_layers, cell.freeze)
-    other = called.setdefault(made, cell.label)
+def _check_label(labels: dict[Hashable, str], cell: Cell) -> None:
+    """Raise an error if one method has two labels: a table would show it as two methods."""
+    key = (cell.original.ranker, cell.method, cell.spec.train_layers, cell.spec.freeze)
+    other = labels.setdefault(key, cell.label)
     if other != cell.label:
-        raise UnrankError(f"{other!r} and {cell.label!r} are the same method, settings and all: call it by one name")
+        raise UnrankError(f"{other!r} and {cell.label!r} are the same method with the same settings: use one of them")
 
 
-def _together(cells: Sequence[Cell]) -> list[Cell]:
-    """What shares an original side by side, in the order of the grid; retrained rankers, which others need, first."""
+def _by_original(cells: Sequence[Cell]) -> list[Cell]:
+    """Order cells by original, in the order of the grid, and put retrained rankers first, since others need them."""
     place = {name: number for number, name in enumerate(dict.fromkeys(cell.original.name for cell in cells))}
     return sorted(cells, key=lambda cell: (place[cell.original.name], cell.method.run_kind != "training"))
 
 
-def _cells(part: Part, opened: Opened, hashed: Hashed) -> Iterator[Cell]:
-    for folder, ranker, seed in product(part.collections, part.rankers, part.seeds):
-        original = _original(part, opened(folder), ranker_kind(ranker), seed, hashed)
-        choices = [read_choice(text, original.ranker, original.training, part.epochs) for text in part.methods]
-        for removal, share, choice in product(part.removals, part.shares, choices):
-            steered = choice.method.run_kind == "steered"
-            for target in part.destinations if steered else (None,):
-                yield Cell(
-                    original,
-                    cast(Kind, removal),
-                    share,
-                    part.removal_seed,
-                    choice.method,
-                    choice.preset,
-                    choice.label,
-                    target,
-                    Pace(part.check_every, part.minutes, part.watch) if steered else UNWATCHED,
-                    part.recovery,
-                    choice.train_layers,
-                    choice.freeze,
-                )
+def _cells(section: Section, opened: OpenCollection, hashed: HashBase) -> Iterator[Cell]:
+    pace = Pace(section.check_every, section.minutes, section.watch)
+    for folder, ranker, seed in product(section.collections, section.rankers, section.seeds):
+        original = _original(section, opened(folder), ranker_kind(ranker), seed, hashed)
+        specs = [read_method_spec(text, original.ranker, original.training, section.epochs) for text in section.methods]
+        for kind, share, spec in product(section.removals, section.shares, specs):
+            removal = SampledRemoval(cast(Kind, kind), share, section.removal_seed)
+            for target in section.destinations if spec.steered else (None,):
+                yield Cell(original, removal, spec, target, pace if spec.steered else UNWATCHED, section.recovery)
 
 
-def _original(part: Part, collection: Collection, kind: str, seed: int, hashed: Hashed) -> Original:
-    base = part.words if reads_words(kind) else part.base
-    training = recipe_of(kind, read_settings(listed_settings(part.training)))
+def _original(section: Section, collection: Collection, kind: str, seed: int, hashed: HashBase) -> Original:
+    base = section.words if reads_words(kind) else section.base
     return Original(
         collection.folder,
         collection.name,
@@ -121,6 +104,34 @@ def _original(part: Part, collection: Collection, kind: str, seed: int, hashed: 
         base,
         public_name(kind, base),
         hashed(kind, base),
-        training,
+        recipe_of(kind, read_settings(split_settings(section.training))),
         seed,
     )
+
+
+def check_cells(cells: Iterable[Cell]) -> None:
+    """Raise the error that a cell would raise when it is run, before anything is trained: removals, targets and layers
+    that are not possible. Each is checked once."""
+    check_removal, check_frozen = cache(_check_removal), cache(_check_frozen)
+    for cell in cells:
+        original, spec = cell.original, cell.spec
+        try:
+            check_removal(original.folder, cell.removal, cell.target)
+            if spec.train_layers is not None or spec.freeze is not None:
+                check_frozen(original.ranker, original.base, spec.train_layers, spec.freeze)
+        except UnrankError as error:
+            raise UnrankError(f"'{cell}' cannot be run: {error}") from error
+
+
+def _check_removal(folder: Path, removal: SampledRemoval, target: str | None) -> None:
+    collection = open_collection(folder)
+    partition = make_partition(collection, removal.sample(collection))
+    check_target(target or NO_TARGET, collection, partition, has_reference=True)
+
+
+def _check_frozen(kind: str, base: str | None, layers: Layers | None, freeze: Freeze | None) -> None:
+    """Try on a new ranker whether these parts of it can be frozen."""
+    ranker = create_ranker(kind, base, seed=0)
+    freeze_side(ranker, freeze)
+    if layers is not None:
+        train_layers_of(ranker, layers)

@@ -22,26 +22,32 @@ from unrank.disk import several_processes
 from unrank.errors import UnrankError, count
 
 if TYPE_CHECKING:
-    from unrank.bench.run import Step, Survey
+    from unrank.bench.run import GridStatus, Update
 
 
 def bench(
     grid: Annotated[
-        Path, typer.Argument(metavar="GRID.toml", help="The grid; docs/reference/bench.md says how to write one.")
+        Path, typer.Argument(metavar="GRID.toml", help="The grid file; docs/reference/bench.md explains it.")
     ],
     out: Annotated[
-        Path, typer.Option("--out", help="The folder of the records; what is done there is not done again.")
+        Path, typer.Option("--out", help="The folder of the records; cells that are finished there are not run again.")
     ],
     instead: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="In place of what the grid says, such as collections=car."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A value to use instead of the grid's, such as collections=car. Repeatable.",
+        ),
     ] = None,
-    jobs: Annotated[int, typer.Option(help="How many cells to run side by side.", min=1)] = 1,
+    jobs: Annotated[
+        int, typer.Option(help="Cells to run side by side; with several GPUs, each on one of them.", min=1)
+    ] = 1,
     keep_rankers: Annotated[
-        bool, typer.Option("--keep-rankers", help="Keep what comes out of each cell, not its record alone.")
+        bool, typer.Option("--keep-rankers", help="Keep the ranker of each cell, not only its record.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the cells and the time they need; do nothing.")
+        bool, typer.Option("--dry-run", help="List the cells and the expected time, and run nothing.")
     ] = False,
     checkpoint_every: CheckpointEvery = CHECKPOINTS,
     resume: Resume = True,
@@ -49,66 +55,70 @@ def bench(
     same_bits: Deterministic = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run every cell of a grid once: collections, rankers, removals, shares, methods, destinations, seeds."""
+    """Run every cell of a grid once: each collection, ranker, removal, share, method, destination and seed."""
     if several_processes():
-        raise UnrankError("a bench has workers of its own: start it in one process, with --jobs")
+        raise UnrankError("bench starts its own processes: start it without torchrun or accelerate, with --jobs N")
     from unrank.bench.grid import read_grid
-    from unrank.bench.job import Bench
     from unrank.bench.plan import plan_cells
-    from unrank.bench.run import Survey, at_work, run_grid
+    from unrank.bench.run import GridStatus, locked, run_grid
+    from unrank.bench.runner import JobRunner
     from unrank.cli.progress import progress
     from unrank.methods import read_settings
 
     cells = plan_cells(read_grid(grid, read_settings(instead or ())))
-    survey = Survey.of(cells, out)
-    if keep_rankers and (bare := survey.without_rankers):
-        say(f"{count(len(bare), 'finished cell')} without a ranker: --keep-rankers keeps what is run from now on alone")
+    status = GridStatus.of(cells, out)
+    if keep_rankers and not quiet and (bare := status.without_rankers):
+        say(f"{count(len(bare), 'finished cell')} without a ranker: --keep-rankers keeps those of later cells")
     if dry_run:
-        for cell in survey.cells:
-            say(f"{'done' if cell.name in survey.finished else 'to do':<7}{cell.name}  {cell}")
-        say(what_is_ahead(survey, jobs))
+        for cell in status.cells:
+            say(f"{'done' if cell.name in status.finished else 'to do':<7}{cell.name}  {cell}")
+        say(what_is_left(status, jobs))
         return
-    with at_work(survey.shelf), progress(quiet) as listener:
-        survey = Survey.of(cells, out)  # another run may have gone on until now
-        total = len(survey.schedule().left)
-        listener.say(what_is_ahead(survey, jobs))
+    with locked(status.store), progress(quiet) as listener:
+        status = GridStatus.of(cells, out)  # another bench may have run until now
+        total = len(status.queue().left)
+        listener.say(what_is_left(status, jobs))
         listener.begin("bench", total)
 
-        def tell(step: Step) -> None:
-            listener.advance(1 + len(step.fallen))
-            listener.say(f"{total - step.tasks_left} of {total}: {in_words(step)}")
+        def notify(update: Update) -> None:
+            listener.advance(1 + len(update.impossible))
+            listener.say(f"{total - update.jobs_left} of {total}: {in_words(update)}")
 
-        worker = Bench(survey.shelf, device.value, keep_rankers, jobs, same_bits, checkpoint_every, resume)
-        lost = run_grid(survey, worker, jobs, tell)
+        runner = JobRunner(status.store, device.value, keep_rankers, jobs, same_bits, checkpoint_every, resume)
+        lost = run_grid(status, runner, jobs, notify)
     if lost:
-        say(f"{count(lost, 'task')} of {total:,} not done; the same command tries again. Records are in {out}")
+        say(f"{count(lost, 'job')} of {total:,} not done; the same command tries again. The records are in {out}")
         raise typer.Exit(NOT_REACHED)
-    say(f"the grid is done: {count(len(survey.cells), 'cell')}; the records are in {out}")
+    if not quiet:
+        say(f"the grid is done: {count(len(status.cells), 'cell')}; the records are in {out}")
 
 
-def what_is_ahead(survey: Survey, jobs: int) -> str:
-    """How many cells are done, and how long the rest takes."""
-    tasks = survey.schedule().left
-    cells = len(survey.cells) - len(survey.finished)
-    rankers = count(len(tasks) - cells, "ranker")
-    seconds = survey.times.left(tasks, jobs)
+def what_is_left(status: GridStatus, jobs: int) -> str:
+    """Return how many cells are done, and how long the others will take."""
+    left = status.queue().left
+    cells = len(status.cells) - len(status.finished)
+    rankers = count(len(left) - cells, "ranker")
+    seconds = status.eta.left(left, jobs)
     time = f"about {duration(seconds)}" if seconds is not None else "none is done yet, so the time is not known"
-    done = f"{count(len(survey.cells), 'cell')}: {len(survey.finished):,} done"
-    ahead = f"{done}, {cells:,} to do, {rankers} to train first; {time}" if cells else done
-    for label, other in survey.renamed.items():
-        ahead += f"\n{label!r} was run as {other!r}, the same method, settings and all: 'unrank report' calls it that"
-    if not survey.namesakes:
-        return ahead
-    first, others = survey.namesakes[0], count(len(survey.namesakes), "cell")
-    return (
-        f"{ahead}\n{others} in {survey.shelf.cells} made with other settings under the same names, {first} the first: "
-        "'unrank report' takes no folder with both, so choose another --out or take them away"
-    )
+    done = f"{count(len(status.cells), 'cell')}: {len(status.finished):,} done"
+    lines = [f"{done}, {cells:,} to do, {rankers} to train first; {time}" if cells else done]
+    for label, other in status.renamed.items():
+        lines.append(
+            f"{label!r} was run as {other!r}, the same method with the same settings; reports call it {other!r}"
+        )
+    if status.namesakes:
+        others = count(len(status.namesakes), "cell")
+        lines.append(
+            f"{others} in {status.store.cells} made with other settings under the same names, {status.namesakes[0]} "
+            "the first: 'unrank report' refuses a folder with both, so choose another --out or take them away"
+        )
+    return "\n".join(lines)
 
 
-def in_words(step: Step) -> str:
-    result = step.result
+def in_words(update: Update) -> str:
+    """Return the end of a job in one line."""
+    result = update.result
     fate = "failed: " if result.failed else ""
-    fallen = f"; {count(len(step.fallen), 'cell')} cannot be run without it" if step.fallen else ""
-    left = f"; about {duration(step.seconds_left)} left" if step.seconds_left else ""
-    return f"{result.task}: {fate}{result.said}; {duration(result.seconds)}{fallen}{left}"
+    lost = f"; {count(len(update.impossible), 'cell')} cannot be run without it" if update.impossible else ""
+    left = f"; about {duration(update.seconds_left)} left" if update.seconds_left else ""
+    return f"{result.job}: {fate}{result.message}; {duration(result.seconds)}{lost}{left}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from unrank.disk import fits, read_json
 from unrank.errors import BadFile, UnrankError
-from unrank.record import CELL, CELL_FORMAT, RANKS, SETS, OtherVersion, read_run
+from unrank.record import CELL, CELL_FORMATS, RANKS, SETS, OtherVersion, read_run
 from unrank.report.cell import REMOVALS, Bench, Cell, Ranks, Setting
 
 TWIN = ("fingerprint", "ranker", "base_sha256", "training", "removal", "share", "removal_seed", "seed")
@@ -38,8 +38,9 @@ def _description(path: Path) -> dict[str, Any]:
     value = read_json(path)
     if not isinstance(value, dict) or "format" not in value:
         raise BadFile(path, "not the description of a cell")
-    if value["format"] != CELL_FORMAT:
-        raise BadFile(path, f"format {value['format']}, this unrank reads {CELL_FORMAT}; run the bench again")
+    if value["format"] not in CELL_FORMATS:
+        readable = " and ".join(map(str, CELL_FORMATS))
+        raise BadFile(path, f"format {value['format']}, this unrank reads {readable}; run the bench again")
     return value
 
 

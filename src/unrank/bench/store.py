@@ -1,6 +1,6 @@
-"""What a bench leaves on disk: `cells/HASH` for each finished cell, `rankers/HASH` for each original.
+"""The folder of a bench: `cells/HASH` for each finished cell, `rankers/HASH` for each original.
 
-Every folder is written whole or not at all, so that one that is there is finished. Cells are small, and hold no id, no
+Every folder is written whole or not at all, so a folder that exists is finished. Cells are small, and contain no id, no
 text and no hash of either.
 """
 
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,12 +24,30 @@ from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
 from unrank.record import CELL, CELL_FORMAT, RANKS, SETS, Record
 
-TIMED = {"ranker": str, "fingerprint": str, "method": str, "took": float, "original": {"seconds": float}}
-"""What a finished cell tells of the time that its likes will take."""
+FINISHED = {"ranker": str, "fingerprint": str, "method": str, "took": float, "original": {"seconds": float}}
 
 
 @dataclass(frozen=True)
-class Shelf:
+class FinishedCell:
+    """A cell on disk: what it is, and how long it took."""
+
+    method: str
+    ranker: str
+    fingerprint: str
+    label: str
+    report_key: str
+    seconds: float
+    training_seconds: float
+
+
+def report_key(described: Mapping[str, object]) -> str:
+    """Return what identifies a cell in a report."""
+    keys = ("collection", "ranker", "removal", "share", "label", "target", "seed")
+    return json.dumps([described.get(key) for key in keys])
+
+
+@dataclass(frozen=True)
+class Store:
     """The folder of a bench."""
 
     out: Path
@@ -44,15 +62,15 @@ class Shelf:
 
     @property
     def cache(self) -> Cache:
-        """The tokens that every cell needs again. Scores are not kept: no method shall begin with those of another."""
+        """The cache of tokens. Scores are not cached: no method may start with those of another one."""
         return Cache(self.out / "cache", scores=False)
 
     def unfinished(self, name: str) -> Path:
-        """Where a task is kept while it is under way."""
+        """Return the folder of a job's checkpoints."""
         return self.out / "unfinished" / name
 
     def tidy(self) -> None:
-        """Make the folders, and take away what a killed run left half written, or left of what is whole."""
+        """Make the folders; delete half-written folders of a killed run, and checkpoints of finished jobs."""
         for partial in self.cache.folder.glob(f"{PARTIAL}*"):
             shutil.rmtree(partial, ignore_errors=True)
         for folder in (self.cells, self.rankers):
@@ -62,30 +80,20 @@ class Shelf:
             for whole in folder.glob("[!.]*"):
                 shutil.rmtree(self.unfinished(whole.name), ignore_errors=True)
 
-    def finished(self) -> dict[str, dict[str, Any]]:
-        """What `cell.json` says, for each cell that is there."""
+    def finished(self) -> dict[str, FinishedCell]:
+        """Return the cells on disk by name."""
         folders = sorted(self.cells.glob("[!.]*"))
         for folder in folders:
             if not exists(folder / CELL):
                 raise BadFile(folder, f"a cell without its {CELL}; remove its folder, and it is run again")
-        found = {folder.name: read_json(folder / CELL) for folder in folders}
-        for name, described in found.items():
-            version = described.get("format") if isinstance(described, dict) else None
-            if version != CELL_FORMAT:
-                raise BadFile(
-                    self.cells / name,
-                    f"a cell of format {version}, where this unrank writes {CELL_FORMAT}: choose another --out",
-                )
-            if not fits(described, TIMED):
-                raise BadFile(self.cells / name, "a damaged cell; remove its folder, and it is run again")
-        return found
+        return {folder.name: _read_cell(folder) for folder in folders}
 
     def trained(self) -> set[str]:
-        """The names of the rankers that are there."""
+        """Return the names of the rankers on disk."""
         return {folder.name for folder in self.rankers.glob("[!.]*")}
 
     def load_original(self, original: Original) -> tuple[Ranker, Record]:
-        """An original and its record, if every file is as it was written."""
+        """Return an original and its record; raise an error if one of its files has changed."""
         folder = self.rankers / original.name
         record = Record.read(folder)
         if record is None or not record.history or record.history[-1].learned is None:
@@ -93,6 +101,7 @@ class Shelf:
         return load_ranker(folder), record
 
     def record_of(self, cell: Cell) -> Record:
+        """Return the record of a finished cell."""
         folder = self.cells / cell.name
         try:
             record = Record.read(folder)
@@ -102,24 +111,45 @@ class Shelf:
             raise BadFile(folder, "a cell without its record; remove the folder, and the cell is run again")
         return record
 
-    def put(self, cell: Cell, result: Forgotten, told: dict[str, Any]) -> None:
-        """Write a finished cell, and what is told of how it was made."""
+    def write(self, cell: Cell, result: Forgotten, run: Mapping[str, object]) -> None:
+        """Write a finished cell; `run` says how it was run."""
         record = _without_hashes(result.record)
         with new_folder(self.cells / cell.name) as folder:
-            write_json(folder / CELL, cell.describe() | told)
+            write_json(folder / CELL, cell.describe() | dict(run))
             record.write(folder, hashes={})
             ranks = json.dumps(_ranks(result.before, result.after), separators=(",", ":"))
             (folder / RANKS).write_text(f"{ranks}\n", encoding="utf-8")
 
 
+def _read_cell(folder: Path) -> FinishedCell:
+    """Return a finished cell; raise an error if it is damaged or of another format."""
+    described = read_json(folder / CELL)
+    version = described.get("format") if isinstance(described, dict) else None
+    if version != CELL_FORMAT:
+        raise BadFile(
+            folder, f"a cell of format {version}; this unrank writes format {CELL_FORMAT}: choose another --out"
+        )
+    if not fits(described, FINISHED):
+        raise BadFile(folder, "a damaged cell; remove its folder, and it is run again")
+    return FinishedCell(
+        described["method"],
+        described["ranker"],
+        described["fingerprint"],
+        str(described.get("label")),
+        report_key(described),
+        described["took"],
+        described["original"]["seconds"],
+    )
+
+
 def _without_hashes(record: Record) -> Record:
-    """A record that says how much was removed: no ranker is kept for which a later run would have to recognise it."""
+    """Return a record with the counts of what was removed, without hashes: no later run has to recognise it."""
     assert record.removed is not None
     return replace(record, removed=record.removed.without_hashes())
 
 
 def _ranks(before: Scorecard, after: Scorecard) -> dict[str, dict[str, list[int]] | None]:
-    """Where each query's first right answer stood, set by set, in the order of the collection's queries."""
+    """Return the rank of each query's first relevant document, for each set, in the order of the queries."""
     cards = {"before": before, "after": after}
     return {
         name: {when: _rank(getattr(card, name)) for when, card in cards.items()} if getattr(before, name) else None
@@ -128,7 +158,7 @@ def _ranks(before: Scorecard, after: Scorecard) -> dict[str, dict[str, list[int]
 
 
 def _rank(measured: SetMetrics) -> list[int]:
-    """1 over the reciprocal rank; 0 where there is none."""
+    """Return 1 over the reciprocal rank, 0 for a query without a rank."""
     reciprocal = measured.reciprocal
     ranks = np.divide(1, reciprocal, out=np.zeros(len(reciprocal)), where=reciprocal > 0)
     found: list[int] = np.rint(ranks).astype(int).tolist()

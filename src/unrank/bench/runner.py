@@ -1,4 +1,4 @@
-"""The work itself: train an original, or run one cell."""
+"""The jobs themselves: train an original, or run one cell."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-from unrank.bench.cell import Cell, Original
-from unrank.bench.shelf import Shelf
+from unrank.bench.cell import Cell, Job, Original
+from unrank.bench.store import Store
 from unrank.collection.collection import open_collection
-from unrank.collection.removal import Removal
 from unrank.disk import CHECKPOINT
 from unrank.engine.checkpoint import Checkpoint
 from unrank.engine.resume import EVERY, ResumableRun, resumable
@@ -22,48 +21,45 @@ from unrank.forgetting.train import train
 from unrank.rankers.base import Ranker
 from unrank.record import Record
 
-Task = Original | Cell
 NO_TARGET = 1.0
-"""What a method that is not steered is given: it asks for no target, and its record names none."""
+"""The target that `forget` is given for a method without one. It has no effect, and the record leaves it out."""
 
 
 @dataclass
-class Bench:
-    """One worker's place: it keeps the original that it worked on last."""
+class JobRunner:
+    """Runs jobs one after another. It keeps the last original in memory, and its metrics on the last removal."""
 
-    shelf: Shelf
+    store: Store
     device: Device
     keep_rankers: bool
     jobs: int = 1
-    """So many workers share the machine: where there are several, a cell's time says little."""
+    """Number of runners on this machine. The time of a cell says little if there are several."""
     deterministic: bool = False
     checkpoint_every: float = EVERY
     resume: bool = True
-    _held: tuple[str, Ranker, Record] | None = None
+    _loaded: tuple[str, Ranker, Record] | None = None
     _measured: tuple[Hashable, Scorecard] | None = None
-    """What the original measures on the removal that came last."""
 
-    def work(self, task: Task) -> str:
-        """Do one task; a line that says what came out."""
-        place = (self.shelf.rankers if isinstance(task, Original) else self.shelf.cells) / task.name
-        kept = resumable(place, self.shelf.unfinished(task.name), self.checkpoint_every, self.resume)
-        with deterministic(self.deterministic), kept as run:
-            return self._train(task, run) if isinstance(task, Original) else self._run(task, run)
+    def run(self, job: Job) -> str:
+        """Run one job, and return its outcome in words."""
+        out = (self.store.rankers if isinstance(job, Original) else self.store.cells) / job.name
+        checkpoints = resumable(out, self.store.unfinished(job.name), self.checkpoint_every, self.resume)
+        with deterministic(self.deterministic), checkpoints as run:
+            return self._train(job, run) if isinstance(job, Original) else self._run_cell(job, run)
 
-    def _run(self, task: Cell, run: ResumableRun) -> str:
+    def _run_cell(self, cell: Cell, run: ResumableRun) -> str:
         started, jobs = perf_counter() - seconds_before(run), most_jobs(run, self.jobs)
-        ranker, record = self._original(task.original)
-        result = self._forget(task, ranker, record, run)
-        kept = self.shelf.rankers / task.name
-        if self.keep_rankers and not kept.is_dir():  # a run that was killed may have left it
+        ranker, record = self._load(cell.original)
+        result = self._forget(cell, ranker, record, run)
+        kept = self.store.rankers / cell.name
+        if self.keep_rankers and not kept.is_dir():  # a killed run may have written it
             result.save(kept)
         trained = {
             "learned": record.history[-1].learned,
             "epochs": record.epochs,
             "seconds": record.seconds,
         }
-        told = {"took": perf_counter() - started, "jobs": jobs, "original": trained}
-        self.shelf.put(task, result, told)
+        self.store.write(cell, result, {"took": perf_counter() - started, "jobs": jobs, "original": trained})
         return _in_words(result)
 
     def _train(self, original: Original, run: ResumableRun) -> str:
@@ -75,57 +71,58 @@ class Bench:
             seed=original.seed,
             device=self.device,
             run=run,
-            cache=self.shelf.cache,
+            cache=self.store.cache,
         )
-        trained.save(self.shelf.rankers / original.name)
+        trained.save(self.store.rankers / original.name)
         return f"MRR {trained.record.history[-1].learned:.3f} on training queries in {trained.record.epochs:g} epochs"
 
-    def _original(self, original: Original) -> tuple[Ranker, Record]:
-        if self._held is None or self._held[0] != original.name:
-            self._held = None  # two at once are one too many for a small GPU
-            self._held = original.name, *self.shelf.load_original(original)
-        return self._held[1:]
+    def _load(self, original: Original) -> tuple[Ranker, Record]:
+        if self._loaded is None or self._loaded[0] != original.name:
+            self._loaded = None  # free it first: two rankers at once are too many for a small GPU
+            self._loaded = original.name, *self.store.load_original(original)
+        return self._loaded[1:]
 
     def _forget(self, cell: Cell, ranker: Ranker, record: Record, run: ResumableRun) -> Forgotten:
         collection = open_collection(cell.original.folder)
-        removed = cell.original.name, cell.removal, cell.share, cell.removal_seed
+        removed = cell.original.name, cell.removal
         result = forget(
             ranker,
             collection,
-            Removal.sample(collection, cell.removal, cell.share, cell.removal_seed),
+            cell.removal.sample(collection),
             method=cell.method,
             target=self._target(cell),
             base=cell.original.base,
             record=record,
             before=self._measured[1] if self._measured and self._measured[0] == removed else None,
-            train_layers=cell.train_layers,
-            freeze=cell.freeze,
+            train_layers=cell.spec.train_layers,
+            freeze=cell.spec.freeze,
             pace=cell.pace,
             check_recovery=cell.recovery,
             seed=cell.original.seed,
             device=self.device,
             run=run,
-            cache=self.shelf.cache,
+            cache=self.store.cache,
         )
         self._measured = removed, result.before
         target = result.record.target if cell.target else None
         return replace(result, record=replace(result.record, target=target, target_name=cell.target))
 
     def _target(self, cell: Cell) -> float | str:
-        if cell.yardstick is not None:
+        if cell.reference is not None:
             assert cell.target is not None
-            return destination(cell.target, self.shelf.record_of(cell.yardstick).after)
+            return destination(cell.target, self.store.record_of(cell.reference).after)
         return cell.target or NO_TARGET
 
 
 def seconds_before(run: ResumableRun) -> float:
-    """What a run had taken by its checkpoint, if it goes on from one."""
+    """Return the seconds that a run had taken at its last checkpoint; 0 if there is none."""
     kept = Checkpoint.load(run.folder / CHECKPOINT) if run.folder else None
     return sum(kept.facts.get("clock", {}).values()) if kept else 0.0
 
 
 def most_jobs(run: ResumableRun, jobs: int) -> int:
-    """How many cells were run side by side, now or before the run was stopped; kept beside its checkpoint."""
+    """Return the largest number of jobs side by side, now or before the run was stopped. A file beside the checkpoint
+    holds it."""
     if run.folder is None:
         return jobs
     path = run.folder / f"{CHECKPOINT}.jobs"
@@ -137,6 +134,7 @@ def most_jobs(run: ResumableRun, jobs: int) -> int:
 
 
 def _in_words(result: Forgotten) -> str:
+    """Return the outcome of a cell in one line."""
     assert result.after.forget is not None
     aim = f" (target {result.target:.3f})" if result.record.target is not None else ""
     kept = ", ".join(f"{name} {share:.3f}" for name, share in result.kept.items())
