@@ -20,11 +20,11 @@ from unrank.engine.loop import Schedule, fit
 from unrank.engine.runtime import Device
 from unrank.engine.samples import Phase, Samples
 from unrank.engine.scoring import scores_of
-from unrank.engine.teacher import Teacher, View
+from unrank.engine.teacher import Teacher, TeacherScores
 from unrank.forgetting.workspace import Workspace
-from unrank.methods.base import Task
 from unrank.methods.cocol import Cocol
 from unrank.methods.ranking import learn
+from unrank.methods.task import Task
 from unrank.rankers import create_ranker
 from unrank.rankers.model_folder import quiet
 
@@ -62,9 +62,9 @@ class Figure:
 class PairTeacher(Teacher):
     """Scores the pairs that it is asked for, and not the lists that they stand in: a step takes as long with either."""
 
-    def __call__(self, pairs: Pairs) -> View:
+    def ask(self, pairs: Pairs, list_ranges: bool = True) -> TeacherScores:
         scores = scores_of(self._ranker, self._store, pairs, self._runtime)
-        return View(scores, scores - 1, np.ones_like(scores))
+        return TeacherScores(scores, scores - 1, np.ones_like(scores))
 
     def learn(self, queries: Rows) -> None:
         return
@@ -119,11 +119,11 @@ class Contest:
 
     def _fixed(self, phase: Phase, most: int) -> Phase:
         """The phase with the same samples in every epoch, each of which has all its roles."""
-        drawn = phase.draw(np.random.default_rng(0))
+        drawn = phase.draw(np.random.default_rng(0), 1)
         whole = np.flatnonzero(drawn.present.all(1))
         kept = drawn.take(np.resize(np.random.default_rng(0).permutation(whole), most))
         self._tokenize(kept.pairs.reshape(-1, 2))
-        return replace(phase, size=len(kept), draw=lambda _: kept)
+        return replace(phase, size=len(kept), draw=lambda generator, epoch: kept)
 
     def _tokenize(self, pairs: Pairs) -> None:
         self.store.lengths(pairs[:, 0], "query")
@@ -172,7 +172,7 @@ class Contest:
             return PlainLoop(self.kind, self.folder, self.runtime.device)
 
     def _plain_batches(self, phase: Phase) -> list[tuple[Samples, list[TextPair], list[TextPair]]]:
-        drawn = phase.draw(np.random.default_rng(0))
+        drawn = phase.draw(np.random.default_rng(0), 1)
         taken = [drawn.take(np.arange(start, min(start + BATCH, len(drawn)))) for start in range(0, len(drawn), BATCH)]
         return [(few, self._texts(few.pairs[:, 0]), self._texts(few.pairs[:, 1])) for few in taken]
 
@@ -211,7 +211,7 @@ class Contest:
     def _limit_of_steps(self, phases: list[Phase]) -> float | None:
         costs = []
         for phase in phases:
-            drawn = phase.draw(np.random.default_rng(0))
+            drawn = phase.draw(np.random.default_rng(0), 1)
             for start in range(0, min(len(drawn), COUNTED_BATCHES * phase.batch), phase.batch):
                 few = drawn.take(np.arange(start, min(start + phase.batch, len(drawn))))
                 a_sample = operations(self.ranker, self.store, few.pairs.reshape(-1, 2)) / len(few)

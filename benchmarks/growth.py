@@ -93,7 +93,7 @@ def one_job(folder: Path) -> dict[str, Any]:
     plan = Cocol().plan(task)
     with steps.on("draw"):
         for phase in plan:
-            phase.draw(np.random.default_rng(0))
+            phase.draw(np.random.default_rng(0), 1)
     with steps.on("steps"):
         next(fit(ranker, plan, Schedule(1, 1e-3), workspace.store, workspace.runtime))
     with steps.on("check"):

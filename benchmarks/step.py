@@ -36,7 +36,7 @@ class Steps:
         self.kind, self.ranker = kind, create_ranker(kind, base, 0)
         self.workspace = Workspace.open(self.ranker, collection, None, device)
         (self._phase,) = Retrain().plan(self.workspace.task(self.ranker))
-        self._drawn = self._phase.draw(np.random.default_rng(0))
+        self._drawn = self._phase.draw(np.random.default_rng(0), 1)
         self._order = np.concatenate(batches_of(self._phase, len(self._drawn), np.random.default_rng(0)))
         pairs = self._drawn.pairs.reshape(-1, 2)
         self.workspace.store.read(pairs)

@@ -1,32 +1,39 @@
-"""A method of one's own makes a ranker forget a document; run with COLLECTION RANKER DOCUMENT_ID OUT."""
+"""A method of your own makes a ranker forget a document; run with COLLECTION RANKER DOCUMENT_ID OUT."""
 
 import sys
 from dataclasses import dataclass
+from typing import ClassVar
 
 from numpy.random import Generator
 from torch import Tensor
 
 import unrank
-from unrank.engine.samples import Phase, Samples, Scored
-from unrank.methods.base import Method, Task, all_present
+from unrank.engine.samples import Phase, Samples, Scored, all_present
+from unrank.methods.base import Method
+from unrank.methods.task import Task
 
 
 @dataclass(frozen=True)
 class Demote(Method):
     name = "demote"
+    limits: ClassVar = {"hold": (0, 100)}
     learning_rate: float = 1e-3
     hold: float = 1.0
 
     def plan(self, task: Task) -> list[Phase]:
-        def draw(generator: Generator) -> Samples:
-            kept = generator.choice(task.partition.retain, len(task.partition.forget))
-            return Samples.of(all_present(task.partition.forget), all_present(kept), teacher=task.teacher)
+        forget = task.partition.forget
 
-        return [Phase("demote", len(task.partition.forget), draw, self._loss, batch=16)]
+        def draw(generator: Generator, epoch: int) -> Samples:
+            roles = {"forget": all_present(forget), "kept": task.draw_kept(len(forget), generator)}
+            return Samples.of(roles, task.teacher)
+
+        return [Phase("demote", len(forget), draw, self._loss, batch=16)]
 
     def _loss(self, scored: Scored) -> Tensor:
-        height, drift = (scored.score - scored.low) / scored.span, (scored.score - scored.teacher) / scored.span
-        return height[:, 0].relu().mean() + self.hold * drift[:, 1].abs().mean()
+        forget, kept = scored["forget"], scored["kept"]
+        height = (forget.score - forget.list_min) / forget.list_range
+        drift = (kept.score - kept.teacher) / kept.list_range
+        return height.relu().mean() + self.hold * drift.abs().mean()
 
 
 def main(collection: str, ranker: str, document: str, out: str) -> None:

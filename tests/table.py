@@ -18,7 +18,7 @@ from unrank.collection.partition import Partition, split_pairs
 from unrank.engine.runtime import Runtime
 from unrank.engine.teacher import Teacher
 from unrank.engine.tokens import TokenStore
-from unrank.methods.base import Negatives, Task
+from unrank.methods.task import Negatives, Task
 from unrank.rankers.base import Ranker, Role
 from unrank.rankers.tokens import Tokens
 

@@ -18,11 +18,10 @@ from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.engine.loop import Schedule, fit
 from unrank.engine.runtime import Runtime
-from unrank.engine.samples import Phase, Samples, Scored
+from unrank.engine.samples import Phase, Samples, Scored, all_present
 from unrank.engine.tokens import TokenStore
 from unrank.engine.training_state import Interval
 from unrank.errors import NotFinite
-from unrank.methods.base import all_present
 from unrank.methods.cocol import Cocol
 from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker
@@ -66,7 +65,7 @@ def pull(scored: Scored) -> Tensor:
 
 
 def phase(samples: Samples, loss: Callable[[Scored], Tensor] = pull, batch: int = 4, name: str = "pull") -> Phase:
-    return Phase(name, len(samples), lambda generator: samples, loss, batch)
+    return Phase(name, len(samples), lambda generator, epoch: samples, loss, batch)
 
 
 def run(
@@ -85,7 +84,7 @@ def run(
 
 
 def all_pairs() -> Samples:
-    return Samples.of(all_present(collection_of(random_lists(0), 14).pairs))
+    return Samples.of({"one": all_present(collection_of(random_lists(0), 14).pairs)})
 
 
 def test_an_epoch_is_told_as_it_was() -> None:
@@ -163,7 +162,7 @@ def test_a_loss_that_is_no_number_is_an_error(value: float) -> None:
 
 
 def test_a_phase_without_samples_is_no_step() -> None:
-    none = Samples.of(all_present(np.empty((0, 2), np.int64)))
+    none = Samples.of({"one": all_present(np.empty((0, 2), np.int64))})
     ranker, history = run([phase(none)], epochs=1)
     assert (history[0].steps, history[0].samples, history[0].losses) == (0, 0, {})
     assert torch.equal(ranker.table, random_table(collection_of(random_lists(0), 14), 0, 5).table)

@@ -13,7 +13,7 @@ from torch import Tensor
 from tests.table import Listed, collection_of, forgetting, random_table, task_of
 from unrank.engine.losses import list_divergence, margin_loss, mean_where, paper_gap, range_gap
 from unrank.engine.samples import Phase, Samples, Scored
-from unrank.engine.teacher import View
+from unrank.engine.teacher import TeacherScores
 from unrank.methods.cocol import Cocol
 
 NAN, INF = math.nan, math.inf
@@ -59,6 +59,9 @@ def test_the_range_always_has_the_sign_of_the_difference() -> None:
         assert by_range == np.sign(above - below)
 
 
+ROLES = ("forget", "partner", "negative", "kept_1", "kept_1_negative")
+
+
 def phases(**settings: str) -> list[Phase]:
     collection = collection_of([Listed([0], [1, 2]), Listed([0], [2]), Listed([2], [1])], 3)
     task = task_of(collection, forgetting(collection, queries=[0]), random_table(collection, 0))
@@ -71,7 +74,8 @@ def scored(
     """All roles present; the scores also apart, to look at their gradient."""
     leaf = torch.tensor(score, requires_grad=True)
     present = torch.ones(leaf.shape, dtype=torch.bool)
-    return Scored(leaf, present, torch.tensor(teacher), torch.tensor(low), torch.full(leaf.shape, span)), leaf
+    whole = leaf, present, torch.tensor(teacher), torch.tensor(low), torch.full(leaf.shape, span)
+    return Scored(ROLES[: leaf.shape[1]], *whole), leaf
 
 
 @pytest.mark.parametrize(("above", "below", "by_range", "by_paper"), SIGNS)
@@ -120,15 +124,15 @@ def test_a_role_that_is_absent_has_neither_value_nor_gradient(scale: str) -> Non
     """Two forget pairs of which the second has no partner, no negative and no other kept pair."""
     present = np.array([[True] * 5, [True, False, False, False, False]])
     pairs = np.zeros((2, 5, 2), np.int64)
-    teacher = View(*(np.where(present, value, 1).astype(np.float32) for value in (3.0, 1.0, 4.0)))
-    samples = Samples(pairs, present, teacher)
+    teacher = TeacherScores(*(np.where(present, value, 1).astype(np.float32) for value in (3.0, 1.0, 4.0)))
+    samples = Samples(ROLES, pairs, present, teacher)
     forget = phases(scale=scale)[0]
     scores = torch.tensor([3.0, 2.0, 2.0, 3.0, 1.0, 5.0], requires_grad=True)
     loss = forget.loss(Scored.of(samples, scores))
     loss.backward()  # type: ignore[no-untyped-call]
     assert scores.grad is not None
     assert torch.isfinite(scores.grad).all()
-    whole = Samples(pairs[:1], present[:1], View(*(values[:1] for values in teacher)))
+    whole = Samples(ROLES, pairs[:1], present[:1], TeacherScores(*(values[:1] for values in teacher)))
     alone = torch.tensor([3.0, 2.0, 2.0, 3.0, 1.0], requires_grad=True)
     forget.loss(Scored.of(whole, alone)).backward()  # type: ignore[no-untyped-call]
     assert alone.grad is not None
@@ -139,9 +143,9 @@ def test_a_role_that_is_absent_has_neither_value_nor_gradient(scale: str) -> Non
 @pytest.mark.parametrize("scale", ["range", "paper"])
 def test_where_no_sample_has_the_role_it_adds_nothing(scale: str) -> None:
     present = np.array([[True, False], [True, False]])
-    teacher = View(*(np.ones((2, 2), np.float32) for _ in range(3)))
+    teacher = TeacherScores(*(np.ones((2, 2), np.float32) for _ in range(3)))
     scores = torch.tensor([3.0, 1.0], requires_grad=True)
-    batch = Scored.of(Samples(np.zeros((2, 2, 2), np.int64), present, teacher), scores)
+    batch = Scored.of(Samples(ROLES[:2], np.zeros((2, 2, 2), np.int64), present, teacher), scores)
     loss = phases(scale=scale, anchors="paper")[0].loss(batch)
     assert loss.item() == pytest.approx({"range": 2 / 2, "paper": 0.5 / 2}[scale])
     loss.backward()  # type: ignore[no-untyped-call]
@@ -198,11 +202,12 @@ def test_the_margin() -> None:
 
 def test_scores_are_spread_over_the_roles_that_are_present() -> None:
     present = np.array([[True, False, True], [False, True, False]])
-    samples = Samples(np.zeros((2, 3, 2), np.int64), present)
+    samples = Samples(("a", "b", "c"), np.zeros((2, 3, 2), np.int64), present)
     spread = Scored.of(samples, torch.tensor([1.0, 2.0, 3.0]))
     assert spread.score.tolist() == [[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]]
     assert spread.present.tolist() == present.tolist()
-    assert spread.teacher.tolist() == spread.low.tolist() == [[0.0] * 3] * 2
+    assert spread.teacher.tolist() == spread.list_min.tolist() == [[0.0] * 3] * 2
+    assert (spread["c"].score.tolist(), spread["c"].present.tolist()) == ([2.0, 0.0], [True, False])
 
 
 def test_a_divergence_by_hand() -> None:

@@ -15,11 +15,10 @@ from tests.table import TableRanker, collection_of, random_lists, random_table
 from unrank.collection.collection import Collection
 from unrank.engine.loop import make_optimizer, squared_gradients, step
 from unrank.engine.runtime import Runtime, Silence
-from unrank.engine.samples import Phase, Samples, Scored
+from unrank.engine.samples import Phase, Samples, Scored, all_present
 from unrank.engine.scoring import scores_of
 from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
-from unrank.methods.base import all_present
 from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker
 from unrank.rankers.fast.encoder import FastEncoder
@@ -54,8 +53,8 @@ def spread(scored: Scored) -> Tensor:
 
 def batch_of(collection: Collection) -> tuple[Phase, Samples]:
     pairs = collection.pairs
-    samples = Samples.of(all_present(pairs), all_present(np.roll(pairs, 1, axis=0)))
-    return Phase("spread", len(samples), lambda _: samples, spread, len(samples)), samples
+    samples = Samples.of({"one": all_present(pairs), "other": all_present(np.roll(pairs, 1, axis=0))})
+    return Phase("spread", len(samples), lambda generator, epoch: samples, spread, len(samples)), samples
 
 
 def fail_first(monkeypatch: pytest.MonkeyPatch, times: int) -> Callable[[], int]:

@@ -28,7 +28,7 @@ from unrank.forgetting.stand import Stand, Standing
 from unrank.forgetting.train import Trained, train
 from unrank.forgetting.workspace import Workspace
 from unrank.methods import METHODS
-from unrank.methods.base import Negatives
+from unrank.methods.task import Negatives
 from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
 from unrank.record import RECORD, LearningEpoch, PreviousMrr, Record, measured_epoch, read_record, requests_of

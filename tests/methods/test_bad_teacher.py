@@ -22,7 +22,7 @@ from unrank.errors import UnrankError
 from unrank.forgetting.workspace import Workspace, randomised
 from unrank.methods import make_method
 from unrank.methods.bad_teacher import BadTeacher
-from unrank.methods.base import Task
+from unrank.methods.task import Task
 from unrank.rankers import create_ranker
 
 
@@ -40,8 +40,8 @@ def taught(collection: Collection, partition: Partition, original: TableRanker, 
     """A task whose untrained teacher is this table, and whose random one is all zeros."""
     task = task_of(collection, partition, original)
     zeros = TableRanker(np.zeros_like(untrained.table.detach()))
-    asked = {False: untrained, True: zeros}
-    return replace(task, untrained=lambda random: task_of(collection, partition, asked[random]).teacher)
+    asked = {"initial": untrained, "random": zeros}
+    return replace(task, untrained=lambda which: task_of(collection, partition, asked[which]).teacher)
 
 
 def view(samples: Samples) -> tuple[Any, Any]:
@@ -59,7 +59,7 @@ def test_who_teaches_what(shared: Collection, partition: Partition, who: Any) ->
         (unlearn, {"initial": untrained.table, "random": 0 * trained.table, "disobey": trained.table}[who], "forget"),
         (keep, trained.table, "retain"),
     ):
-        samples = phase.draw(np.random.default_rng(0))
+        samples = phase.draw(np.random.default_rng(0), 1)
         listed, scores = view(samples)
         assert samples.pairs[:, 0].tolist() == getattr(partition, pairs).tolist()
         assert scores.tolist() == expected.detach()[listed[:, 0], listed[:, 1]].tolist()
@@ -71,12 +71,12 @@ def test_a_list_is_one_relevant_document_and_negatives_of_its_query(shared: Coll
         pair for pair in as_set(shared.negatives.pairs(shared.training_queries)) if pair[1] not in partition.documents
     }
     for phase in (unlearn, keep):
-        samples = phase.draw(np.random.default_rng(0))
+        samples = phase.draw(np.random.default_rng(0), 1)
         assert samples.pairs.shape[1:] == (4, 2)
         assert (samples.pairs[..., 0] == samples.pairs[:, :1, 0]).all()
         assert samples.present[:, 0].all()
         assert as_set(samples.pairs[:, 1:][samples.present[:, 1:]]) <= negatives
-    kept = keep.draw(np.random.default_rng(0))
+    kept = keep.draw(np.random.default_rng(0), 1)
     assert not as_set(kept.pairs[kept.present]) & as_set(partition.forget)
 
 
@@ -120,9 +120,9 @@ def test_the_losses_are_means_of_divergences(shared: Collection) -> None:
     two = torch.tensor([[0.0, 0.0], [5.0, 0.0]])
     present, zero = torch.ones(2, 2, dtype=torch.bool), torch.zeros(2, 2)
     for who, sign in (("disobey", -1), ("initial", 1)):
-        taught_task = replace(task, untrained=lambda random: task.teacher)
+        taught_task = replace(task, untrained=lambda which: task.teacher)
         unlearn, keep = BadTeacher(teacher=who).plan(taught_task)  # type: ignore[arg-type]
-        scored = Scored(two.flip(0), present, two, zero, zero)
+        scored = Scored(("relevant", "negative_0"), two.flip(0), present, two, zero, zero)
         assert unlearn.loss(scored).item() == pytest.approx(sign * (1.8136 + 0.6530) / 2, abs=1e-4)
         assert keep.loss(scored).item() == pytest.approx((1.8136 + 0.6530) / 2, abs=1e-4)
 
@@ -144,7 +144,7 @@ def test_an_untrained_teacher_needs_a_base(shared: Collection) -> None:
         method = make_method("badt", {"teacher": who})
         assert method.needs_base == needs
         if needs:
-            with pytest.raises(UnrankError, match="name its base with --base"):
+            with pytest.raises(UnrankError, match="is not known: name it with --base"):
                 method.plan(task)
         else:
             assert len(method.plan(task)) == 2
@@ -160,7 +160,7 @@ def test_the_untrained_teacher_is_what_training_began_with(encoder: Path, dense:
     workspace = Workspace.open(trained, dense, partition, "cpu")
     task = workspace.task(trained, str(encoder), seed=5)
     pairs = dense.list_pairs(np.array([0, 1]))
-    initial, random = (task.untrained(value).scores(pairs) for value in (False, True))
+    initial, random = (task.untrained(which).scores(pairs) for which in ("initial", "random"))
     assert initial.tolist() == pytest.approx(workspace.scorer(fresh)(pairs).tolist(), abs=1e-5)
     assert not np.allclose(initial, task.teacher.scores(pairs))
     assert not np.allclose(initial, random)

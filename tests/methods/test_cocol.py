@@ -20,7 +20,7 @@ from unrank.engine.tokens import TokenStore
 from unrank.engine.training_state import Interval
 from unrank.errors import UnknownName, UnrankError
 from unrank.methods import make_method, settings_of
-from unrank.methods.cocol import ALL, LEAST_KNOWN, Cocol
+from unrank.methods.cocol import ALL, MIN_DISJOINT, Cocol
 
 PUSHED, PARTNER, NEGATIVE, KEPT, KEPT_NEGATIVE, EARLIER = range(6)
 REMOVALS: dict[str, dict[str, list[int]]] = {
@@ -39,7 +39,7 @@ def plan(collection: Collection, partition: Partition, method: Cocol) -> list[Ph
 
 
 def draws(phase: Phase, times: int = 20) -> list[Samples]:
-    return [phase.draw(np.random.default_rng(seed)) for seed in range(times)]
+    return [phase.draw(np.random.default_rng(seed), 1) for seed in range(times)]
 
 
 def role(samples: list[Samples], number: int) -> Pairs:
@@ -77,7 +77,7 @@ def test_a_forget_step_draws_five_roles(shared: Collection, removal: str) -> Non
 def test_draws_differ_by_generator_and_reach_all_there_is(shared: Collection) -> None:
     partition = forgetting(shared, **REMOVALS["documents"])
     phase = plan(shared, partition, Cocol())[0]
-    one, again, other = (phase.draw(np.random.default_rng(seed)) for seed in (0, 0, 1))
+    one, again, other = (phase.draw(np.random.default_rng(seed), 1) for seed in (0, 0, 1))
     assert np.array_equal(one.pairs, again.pairs)
     assert not np.array_equal(one.pairs, other.pairs)
     many = draws(phase, 100)
@@ -91,12 +91,12 @@ def test_the_teacher_sees_what_is_drawn(shared: Collection) -> None:
     partition = forgetting(shared, **REMOVALS["queries"])
     ranker = random_table(shared, 0)
     for phase in Cocol().plan(task_of(shared, partition, ranker)):
-        samples = phase.draw(np.random.default_rng(0))
+        samples = phase.draw(np.random.default_rng(0), 1)
         assert samples.teacher is not None
         drawn = samples.pairs[samples.present]
         scores = ranker.table.detach().numpy()[drawn[:, 0], drawn[:, 1]]
         assert samples.teacher.score[samples.present].tolist() == scores.tolist()
-        assert (samples.teacher.low[samples.present] <= scores).all()
+        assert (samples.teacher.list_min[samples.present] <= scores).all()
         assert all(np.isfinite(values).all() and values.shape == samples.present.shape for values in samples.teacher)
 
 
@@ -303,7 +303,8 @@ def test_the_loss_of_a_forget_step_by_hand(shared: Collection) -> None:
     score, teacher = torch.tensor([[7.0, 4.0, 3.0, 9.0, 0.0]]), torch.tensor([[9.0, 5.0, 5.0, 6.0, 0.0]])
     present = torch.tensor([[True, True, True, True, False]])
     low, span = torch.full((1, 5), 2.0), torch.full((1, 5), 10.0)
-    assert phase.loss(Scored(score, present, teacher, low, span)).item() == pytest.approx(0.5 + 0.1 + 0.2 + 0.3)
+    roles = ("forget", "partner", "negative", "kept_1", "kept_1_negative")
+    assert phase.loss(Scored(roles, score, present, teacher, low, span)).item() == pytest.approx(0.5 + 0.1 + 0.2 + 0.3)
 
 
 def after_requests(collection: Collection, risen: list[int]) -> Partition:
@@ -317,7 +318,7 @@ def after_requests(collection: Collection, risen: list[int]) -> Partition:
 def places(samples: Samples, number: int) -> dict[str, Any]:
     """Where the teacher and the lowest of the query are, for each pair of a role."""
     assert samples.teacher is not None
-    return {name: getattr(samples.teacher, name)[:, number] for name in ("score", "low")}
+    return {name: getattr(samples.teacher, name)[:, number] for name in ("score", "list_min")}
 
 
 def test_what_was_forgotten_before_is_held_where_it_is(shared: Collection) -> None:
@@ -348,8 +349,8 @@ def test_what_has_risen_falls_again(shared: Collection) -> None:
     for samples in drawn:
         risen = np.isin(samples.pairs[:, EARLIER, 0], partition.risen[:, 0])
         place = places(samples, EARLIER)
-        assert (place["score"][risen] == place["low"][risen]).all()
-        assert (place["score"][~risen] > place["low"][~risen]).any()
+        assert (place["score"][risen] == place["list_min"][risen]).all()
+        assert (place["score"][~risen] > place["list_min"][~risen]).any()
         fell += int(np.count_nonzero(risen))
     assert as_set(role(drawn, EARLIER)) == as_set(partition.earlier) | as_set(partition.risen)
     expected = min(0.5, len(partition.risen) / max(Cocol().min_steps, len(partition.forget)))
@@ -363,7 +364,7 @@ def test_all_that_was_forgotten_before_may_have_risen(shared: Collection) -> Non
     [samples] = draws(forget, 1)
     assert as_set(samples.pairs[:, EARLIER]) == as_set(partition.risen)
     place = places(samples, EARLIER)
-    assert (place["score"] == place["low"]).all()
+    assert (place["score"] == place["list_min"]).all()
     assert draws(hold, 1)[0].pairs.shape[1] == 2
 
 
@@ -394,12 +395,13 @@ def test_by_the_papers_quotient_nothing_kept_may_move(shared: Collection) -> Non
 
 def freedom(phase: Phase) -> dict[int, int]:
     """The roles that may leave their place at no cost, and which way."""
-    roles = draws(phase, 1)[0].pairs.shape[1]
+    names = draws(phase, 1)[0].roles
+    roles = len(names)
     place, present = torch.full((1, roles), 5.0), torch.ones(1, roles, dtype=torch.bool)
 
     def cost(role: int, way: int) -> float:
         score = place + way * torch.eye(roles)[role]
-        return phase.loss(Scored(score, present, place, place, torch.ones(1, roles))).item()
+        return phase.loss(Scored(names, score, present, place, place, torch.ones(1, roles))).item()
 
     return {role: way for role in range(roles) for way in (-1, 1) if cost(role, way) == 0.0}
 
@@ -408,22 +410,22 @@ def test_after_an_earlier_request_an_epoch_holds_more(shared: Collection) -> Non
     """However small the request; as many as the teacher knows."""
     first, again = forgetting(shared, queries=[0, 1]), after_requests(shared, risen=[])
     once, later, printed = (
-        plan(shared, replace(partition, disjoint=np.resize(partition.disjoint, (3 * LEAST_KNOWN, 2))), method)[1].size
+        plan(shared, replace(partition, disjoint=np.resize(partition.disjoint, (3 * MIN_DISJOINT, 2))), method)[1].size
         for partition, method in ((first, Cocol()), (again, Cocol()), (again, Cocol(anchors="paper")))
     )
-    assert later == LEAST_KNOWN > once == printed
+    assert later == MIN_DISJOINT > once == printed
 
 
 def test_as_printed_every_disjoint_pair_is_held(shared: Collection) -> None:
     """Even where few are forgotten of many; in steps as large as those that forget."""
     partition = forgetting(shared, queries=[0])
     many = replace(
-        partition, disjoint=np.repeat(partition.disjoint, 1 + 3 * LEAST_KNOWN // len(partition.disjoint), axis=0)
+        partition, disjoint=np.repeat(partition.disjoint, 1 + 3 * MIN_DISJOINT // len(partition.disjoint), axis=0)
     )
     paper = make_method("cocol", preset="paper")
     assert isinstance(paper, Cocol)
     forget, hold = plan(shared, many, paper)
-    assert hold.size == len(many.disjoint) > 2 * LEAST_KNOWN
+    assert hold.size == len(many.disjoint) > 2 * MIN_DISJOINT
     assert hold.batch == forget.batch == forget.size == len(partition.forget)
 
 
@@ -447,7 +449,7 @@ def test_a_small_request_takes_smaller_steps_and_no_fewer_and_holds_as_much_in_e
     assert (forget.size, forget.batch) == (rows * samples, rows * batch)
     assert -(-forget.size // forget.batch) == steps and hold.batch == 2 * forget.batch
     generator = np.random.default_rng(0)
-    drawn = forget.draw(generator)
+    drawn = forget.draw(generator, 1)
     assert len(drawn) == forget.size and as_set(drawn.pairs[:, 0]) == as_set(request.forget)
     for taken in batches_of(forget, len(drawn), generator)[:-1]:
         step = drawn.take(taken)

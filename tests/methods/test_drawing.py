@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 
 from tests.table import Listed, as_set, collection_of, forgetting, random_lists, random_table, task_of
-from unrank.methods import base
-from unrank.methods.bad_teacher import LOOKED_AT, BadTeacher
-from unrank.methods.base import Method, Negatives
-from unrank.methods.cocol import LEAST_KNOWN, Cocol
+from unrank.methods import task as task_module
+from unrank.methods.bad_teacher import NEGATIVES_SEEN, BadTeacher
+from unrank.methods.base import Method
+from unrank.methods.cocol import MIN_DISJOINT, Cocol
+from unrank.methods.task import Negatives
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 10_000])
 def test_negatives_are_drawn_evenly_from_what_is_left_of_a_list(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "QUERIES_AT_ONCE", at_once)
+    monkeypatch.setattr(task_module, "QUERIES_AT_ONCE", at_once)
     lists = random_lists(0)
     collection, removed = collection_of(lists, 14), {1, 5, 7}
     negatives = Negatives(collection, np.array(sorted(removed)))
@@ -32,7 +33,7 @@ def test_the_blocks_do_not_change_what_is_drawn(monkeypatch: pytest.MonkeyPatch)
     queries = np.random.default_rng(1).integers(12, size=500)
     negatives = Negatives(collection, np.array([2]))
     whole, _ = negatives.draw(queries, np.random.default_rng(0))
-    monkeypatch.setattr(base, "QUERIES_AT_ONCE", 7)
+    monkeypatch.setattr(task_module, "QUERIES_AT_ONCE", 7)
     assert (negatives.draw(queries, np.random.default_rng(0))[0] == whole).all()
 
 
@@ -44,25 +45,25 @@ def test_whether_a_negative_is_left() -> None:
 
 
 def test_a_small_request_holds_a_bounded_share_of_the_rest() -> None:
-    queries = 2 * LEAST_KNOWN
+    queries = 2 * MIN_DISJOINT
     collection = collection_of([Listed([row], [row + 1]) for row in range(queries)], queries + 1)
     partition = forgetting(collection, queries=[3])
     ranker = random_table(collection, 0)
     task = task_of(collection, partition, ranker)
     forget, hold = Cocol().plan(task)
-    assert forget.size == hold.size == Cocol().min_steps ** 2 < LEAST_KNOWN
+    assert forget.size == hold.size == Cocol().min_steps ** 2 < MIN_DISJOINT
     assert not ranker.asked  # a plan is for free
     Cocol().prepare(task)
-    assert len({query for query, _ in ranker.asked}) == 1 + LEAST_KNOWN
+    assert len({query for query, _ in ranker.asked}) == 1 + MIN_DISJOINT
     before = len(ranker.asked)
     for phase in (forget, hold):
-        phase.draw(np.random.default_rng(0))
+        phase.draw(np.random.default_rng(0), 1)
     assert len(ranker.asked) == before
-    held = task.holding(50)
+    held = task.limit_disjoint(50)
     assert len(held.partition.disjoint) == 50
     assert as_set(held.partition.disjoint) <= as_set(partition.disjoint)
-    assert (task.holding(50).partition.disjoint == held.partition.disjoint).all()
-    assert task.holding(len(partition.disjoint)) is task
+    assert (task.limit_disjoint(50).partition.disjoint == held.partition.disjoint).all()
+    assert task.limit_disjoint(len(partition.disjoint)) is task
 
 
 def test_thinned_negatives_are_spread_over_the_list_and_none_of_them_is_removed() -> None:
@@ -83,14 +84,14 @@ def test_a_glance_asks_the_teacher_for_no_more_than_may_be_drawn() -> None:
     collection = collection_of([Listed([row], range(10, 110)) for row in range(6)], 110)
     partition = forgetting(collection, queries=[0])
     ranker = random_table(collection, 0)
-    task = task_of(collection, partition, ranker).glancing(5)
-    view = task.teacher(partition.retain)
+    task = task_of(collection, partition, ranker).limit_negatives(5)
+    view = task.teacher.ask(partition.retain)
     assert len(ranker.asked) == len(partition.retain) * (1 + 5)
-    for (query, _), low, span in zip(partition.retain.tolist(), view.low, view.span, strict=True):
+    for (query, _), low, span in zip(partition.retain.tolist(), view.list_min, view.list_range, strict=True):
         mine = [ranker.table[pair].item() for pair in ranker.asked if pair[0] == query]
         assert (low, span) == (min(mine), pytest.approx(max(mine) - min(mine)))
     drawn, _ = task.negatives.draw(partition.retain[:, 0], np.random.default_rng(0))
-    task.teacher(drawn)
+    task.teacher.ask(drawn)
     assert len(ranker.asked) == len(partition.retain) * (1 + 5)
 
 
@@ -103,8 +104,8 @@ def test_what_was_prepared_needs_no_more_questions(method: Method) -> None:
     method.prepare(task)
     asked = {query for query, _ in ranker.asked}
     assert asked == ({0} if isinstance(method, Cocol) else set(range(6)))
-    negatives_seen = method.negatives_seen if isinstance(method, Cocol) else LOOKED_AT
+    negatives_seen = method.negatives_seen if isinstance(method, Cocol) else NEGATIVES_SEEN
     assert len(ranker.asked) == len(asked) * (1 + negatives_seen)
     for phase in method.plan(task):
-        phase.draw(np.random.default_rng(0))
+        phase.draw(np.random.default_rng(0), 1)
     assert len(ranker.asked) == len(asked) * (1 + negatives_seen)

@@ -1,16 +1,27 @@
-"""Names of methods and settings: what users type, old names included, and the hash of a method's code."""
+"""The base of all methods: names and limits of settings, old names included, draws, and the hash of a method's code."""
 
 from __future__ import annotations
 
 import importlib
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
+import numpy as np
 import pytest
+import torch
 
+from tests.table import as_set, collection_of, forgetting, random_lists, random_table, task_of
+from unrank.collection.collection import Collection
+from unrank.engine.loop import Schedule, fit
+from unrank.engine.runtime import Runtime
+from unrank.engine.samples import Phase, Samples, all_present
+from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
 from unrank.methods import METHODS, make_method, settings_of, source_hash
 from unrank.methods.cocol import Cocol
+from unrank.methods.ssd import SelectiveDampening
 from unrank.record import RENAMED_SETTINGS, current_settings
 
 CODE = '''
@@ -23,6 +34,11 @@ class Other(Finetune):
     name = "other"
     weight: float = {weight}
 '''
+
+
+@pytest.fixture(scope="module")
+def shared() -> Collection:
+    return collection_of(random_lists(4, queries=20, documents=30), 30)
 
 
 @pytest.mark.parametrize(("old", "new"), RENAMED_SETTINGS["cocol"].items())
@@ -56,3 +72,64 @@ def test_the_hash_of_a_methods_source(tmp_path: Path, monkeypatch: pytest.Monkey
     assert source_hash(Cocol) == source_hash(Cocol)
     typed = type("Typed", (Cocol,), {"__module__": "__no_module__"})
     assert source_hash(typed) is None
+
+
+@pytest.mark.parametrize("name", ["anchors_per_pair", "disjoint_per_pair", "disjoint_per_epoch", "warm_up"])
+def test_a_setting_may_be_zero_if_its_method_allows_it(name: str, shared: Collection) -> None:
+    method = make_method("cocol", {name: "0", "epochs": "1", "learning_rate": "0.1"})
+    original, student = random_table(shared, 0), random_table(shared, 0)
+    phases = method.plan(task_of(shared, forgetting(shared, queries=[0]), original))
+    assert [phase.name for phase in phases] == ["forget", "hold"][: 1 if name == "disjoint_per_epoch" else 2]
+    for _ in fit(student, phases, method.schedule(0), TokenStore(student, shared), Runtime.on("cpu")):
+        pass
+    assert bool(torch.isfinite(student.table).all())
+    assert not torch.equal(student.table, original.table)
+    with pytest.raises(UnrankError, match=f"^{name} must be 0 or more and finite, not -1$"):
+        make_method("cocol", {name: "-1"})
+
+
+def test_each_method_says_its_limits() -> None:
+    assert make_method("ssd", {"alpha": "0", "strength": "0"}) == SelectiveDampening(alpha=0, strength=0)
+    for settings, problem in [
+        ({"alpha": "inf"}, "alpha must be 0 or more and finite, not inf"),
+        ({"alpha": "nan"}, "alpha must be 0 or more and finite, not nan"),
+        ({"batch": "0"}, "batch must be more than 0 and finite, not 0"),
+    ]:
+        with pytest.raises(UnrankError, match=f"^{problem}$"):
+            make_method("ssd", settings)
+
+    @dataclass(frozen=True)
+    class Between(SelectiveDampening):
+        limits = MappingProxyType({"alpha": (0.0, 1.0)})
+
+    assert Between(alpha=1).alpha == 1
+    with pytest.raises(UnrankError, match=r"^alpha must be from 0 to 1, not 1.5$"):
+        Between(alpha=1.5)
+
+
+def test_a_draw_is_told_the_number_of_the_epoch(shared: Collection) -> None:
+    told, ranker = [], random_table(shared, 0)
+
+    def draw(generator: np.random.Generator, epoch: int) -> Samples:
+        told.append(epoch)
+        return Samples.of({"one": all_present(shared.pairs[:2])})
+
+    phase = Phase("one", 2, draw, lambda scored: scored["one"].score.mean(), batch=2)
+    for _ in fit(ranker, [phase], Schedule(3, 0.1), TokenStore(ranker, shared), Runtime.on("cpu")):
+        pass
+    assert told == [1, 2, 3]
+
+
+def test_kept_pairs_are_drawn_from_the_sets_that_are_named(shared: Collection) -> None:
+    partition = forgetting(shared, documents=[1, 5])
+    task, generator = task_of(shared, partition, random_table(shared, 0)), np.random.default_rng(0)
+    for sets, there in (
+        (("entangled", "disjoint"), partition.retain),
+        (("entangled",), partition.entangled),
+        (("disjoint",), partition.disjoint),
+    ):
+        drawn, has = task.draw_kept(500, generator, sets)  # type: ignore[arg-type]
+        assert has.all() and as_set(drawn) == as_set(there)
+        assert as_set(task.kept(sets)) == as_set(there)  # type: ignore[arg-type]
+    drawn, has = task.draw_kept(3, generator, ())
+    assert drawn.shape == (3, 2) and not has.any()

@@ -38,7 +38,7 @@ def partition(request: pytest.FixtureRequest, shared: Collection) -> Partition:
 
 def drawn(collection: Collection, partition: Partition, method: Method, seed: int = 0) -> Samples:
     [phase] = method.plan(task_of(collection, partition, random_table(collection, 0)))
-    samples = phase.draw(np.random.default_rng(seed))
+    samples = phase.draw(np.random.default_rng(seed), 1)
     assert samples.present.all()
     assert len(samples) <= phase.size
     return samples
@@ -64,7 +64,8 @@ def run(
 def scored(*rows: tuple[float, float]) -> tuple[Scored, Tensor]:
     """A batch of triples with these scores of their first and second."""
     scores = torch.tensor(rows).flatten().requires_grad_()
-    return Scored.of(Samples(np.zeros((len(rows), 2, 2), np.int64), np.ones((len(rows), 2), bool)), scores), scores
+    pairs, present = np.zeros((len(rows), 2, 2), np.int64), np.ones((len(rows), 2), bool)
+    return Scored.of(Samples(("positive", "negative"), pairs, present), scores), scores
 
 
 def test_finetune_never_touches_a_forget_pair(shared: Collection, partition: Partition) -> None:
@@ -113,7 +114,7 @@ def test_amnesiac_pulls_the_forget_pairs_below_their_negatives(shared: Collectio
 def test_the_size_is_what_is_drawn(shared: Collection, method: Amnesiac | NegGrad) -> None:
     partition = forgetting(shared, queries=[0, 1])
     [phase] = method.plan(task_of(shared, partition, random_table(shared, 0)))
-    assert len(phase.draw(np.random.default_rng(0))) == phase.size
+    assert len(phase.draw(np.random.default_rng(0), 1)) == phase.size
 
 
 def test_neggrad_draws_forget_pairs_alone(shared: Collection, partition: Partition) -> None:

@@ -32,7 +32,7 @@ def test_every_kept_pair_so_many_times_each_with_a_negative_of_its_query(shared:
     partition = forgetting(shared, **REMOVALS[removal])
     negatives = as_set(shared.negatives.pairs(shared.training_queries))
     for seed in range(10):
-        samples = phase_of(shared, partition, Retrain(negatives=3)).draw(np.random.default_rng(seed))
+        samples = phase_of(shared, partition, Retrain(negatives=3)).draw(np.random.default_rng(seed), 1)
         positive, negative = samples.pairs[:, 0], samples.pairs[:, 1]
         assert samples.pairs.shape == (3 * len(partition.retain), 2, 2)
         assert samples.present.all()
@@ -47,14 +47,14 @@ def test_every_kept_pair_so_many_times_each_with_a_negative_of_its_query(shared:
 def test_negatives_are_fresh_each_time(shared: Collection) -> None:
     partition = forgetting(shared, queries=[0])
     phase = phase_of(shared, partition, Retrain())
-    one, again, other = (phase.draw(np.random.default_rng(seed)).pairs for seed in (0, 0, 1))
+    one, again, other = (phase.draw(np.random.default_rng(seed), 1).pairs for seed in (0, 0, 1))
     assert np.array_equal(one, again)
     assert not np.array_equal(one, other)
 
 
 def test_with_nothing_removed_it_is_training(shared: Collection) -> None:
     nothing = np.empty((0, 2), np.int64)
-    samples = phase_of(shared, Partition(nothing, nothing, shared.pairs), Retrain()).draw(np.random.default_rng(0))
+    samples = phase_of(shared, Partition(nothing, nothing, shared.pairs), Retrain()).draw(np.random.default_rng(0), 1)
     assert as_set(samples.pairs[:, 0]) == as_set(shared.pairs)
     assert len(samples) == 8 * len(shared.pairs)
 
@@ -62,14 +62,14 @@ def test_with_nothing_removed_it_is_training(shared: Collection) -> None:
 def test_a_pair_without_a_negative_teaches_nothing() -> None:
     collection = collection_of([Listed([0], [1]), Listed([0], [2]), Listed([1]), Listed([2], [1])], 3)
     partition = forgetting(collection, documents=[1])
-    samples = phase_of(collection, partition, Retrain()).draw(np.random.default_rng(0))
+    samples = phase_of(collection, partition, Retrain()).draw(np.random.default_rng(0), 1)
     assert as_set(samples.pairs[:, 0]) == {(1, 0)}
     assert as_set(samples.pairs[:, 1]) == {(1, 2)}
 
 
 def test_the_loss_is_the_mean_margin(shared: Collection) -> None:
     phase = phase_of(shared, forgetting(shared, queries=[0]), Retrain())
-    samples = Samples(np.zeros((3, 2, 2), np.int64), np.ones((3, 2), bool))
+    samples = Samples(("positive", "negative"), np.zeros((3, 2, 2), np.int64), np.ones((3, 2), bool))
     scores = torch.tensor([3.0, 1.0, 0.5, 0.0, -1.0, 1.0], requires_grad=True)
     loss = phase.loss(Scored.of(samples, scores))
     assert loss.item() == pytest.approx((0 + 0.5 + 3) / 3)

@@ -64,12 +64,12 @@ def test_batches_of_sixteen_and_the_mean_over_them() -> None:
     partition = forgetting(collection, queries=list(range(20)))
     forget_phase, whole = SelectiveDampening().plan(task_of(collection, partition, ranker))
     assert (forget_phase.batch, whole.batch) == (16, 16)
-    samples = forget_phase.draw(np.random.default_rng(0))
+    samples = forget_phase.draw(np.random.default_rng(0), 1)
     assert as_set(samples.pairs[:, 0]) == as_set(partition.forget)
-    assert as_set(whole.draw(np.random.default_rng(0)).pairs[:, 0]) == as_set(collection.pairs)
+    assert as_set(whole.draw(np.random.default_rng(0), 1).pairs[:, 0]) == as_set(collection.pairs)
 
     generator = np.random.default_rng(3)
-    drawn = forget_phase.draw(generator)
+    drawn = forget_phase.draw(generator, 1)
     order = generator.permutation(len(drawn))
     assert len(order) > 32
     expected = torch.zeros_like(ranker.table)

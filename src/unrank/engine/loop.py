@@ -1,7 +1,7 @@
-"""The one training loop.
+"""The training loop of every method.
 
-An epoch goes through its phases in order; a phase draws its samples, shuffles them, and steps on batches of them.
-Dropout is off throughout, the optimiser lives through all epochs, and every draw follows from the seed.
+An epoch runs its phases in order. A phase draws its samples, shuffles them, and steps on batches of them. Dropout is
+off, one optimiser serves all epochs, and every draw follows from the seed.
 """
 
 from __future__ import annotations
@@ -28,27 +28,28 @@ from unrank.rankers.fast.pinned_memory import to_device
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how fast, and where to pause."""
+    """The length and the learning rate of a run, and its pauses."""
 
     epochs: int
     learning_rate: float
     seed: int = 0
     check_every: int | None = None
-    """Steps between pauses within an epoch; without it there is one at the end of each."""
+    """Steps between pauses within an epoch. Without it there is a pause at the end of each epoch."""
     warm_up: int = 1
-    """The step from which on the rate is whole; up to there it rises evenly."""
+    """Steps over which the rate rises to its full value."""
     over: Callable[[float], bool] | None = None
-    """Told the seconds since the last pause, says whether there must be one now: time is up."""
+    """Decides from the seconds since the last pause whether time is up, so that a pause is due."""
 
     def is_over(self, seconds: float) -> bool:
         return self.over is not None and self.over(seconds)
 
     def rate(self, step: int) -> float:
-        """
+        """Return the learning rate of a step.
+
         >>> [Schedule(1, 0.8, warm_up=4).rate(step) for step in (1, 2, 4, 5)]
         [0.2, 0.4, 0.8, 0.8]
         """
-        return self.learning_rate * min(1.0, step / self.warm_up)
+        return self.learning_rate * min(1.0, step / max(1, self.warm_up))
 
 
 def fit(
@@ -60,9 +61,9 @@ def fit(
     run: ResumableRun | None = None,
     **parts: Stateful,
 ) -> Iterator[Interval]:
-    """Train in place, pausing for whoever wants to look; whoever has seen enough asks for no more.
+    """Train in place, and yield at every pause. A caller that has seen enough stops iterating.
 
-    A run that is kept goes on where it was, and so do those `parts` of whoever looks that change with it.
+    A resumable run goes on from its checkpoint, and the `parts` of the caller are restored with it.
     """
     run = run or ResumableRun()
     state = TrainingState(ranker, make_optimizer(ranker, schedule.learning_rate, runtime), runtime)
@@ -89,20 +90,20 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 def _epoch(
     number: int, state: TrainingState, phases: Sequence[Phase], schedule: Schedule, store: TokenStore, run: ResumableRun
 ) -> Iterator[Interval]:
-    """One pass over all phases. Drawing samples, teacher scores included, is part of its time."""
+    """Run all phases once. The time includes drawing samples and asking the teacher."""
     runtime = state.runtime
     state.begin_interval((number, 0, 0))
     steps_of = [-(-phase.size // phase.batch) for phase in phases]
     for place, phase in enumerate(phases):
         generator = np.random.default_rng([schedule.seed, number + 1, place])
-        drawn = phase.draw(generator)
+        drawn = phase.draw(generator, number + 1)
         store.read(drawn.pairs[drawn.present])
         batches = batches_of(phase, len(drawn), generator)
         runtime.progress.begin(f"epoch {number + 1}: {phase.name}", len(batches))
         for done, batch in enumerate(batches, 1):
             here = number, place, done
             if here <= state.resumed:
-                relive(state.ranker, drawn.take(batch), store, runtime)
+                repeat_side_effects(state.ranker, drawn.take(batch), store, runtime)
                 state.arrive(here)
             else:
                 with run.step():
@@ -122,7 +123,7 @@ def _epoch(
 
 
 def batches_of(phase: Phase, samples: int, generator: np.random.Generator) -> list[Rows]:
-    """The samples in random order, those that belong together side by side."""
+    """Shuffle samples into batches; samples that belong together stay side by side."""
     first = phase.together * generator.permutation(-(-samples // phase.together))
     order = (first[:, None] + np.arange(phase.together)).ravel()
     order = order[order < samples]
@@ -137,7 +138,7 @@ def step(
     store: TokenStore,
     runtime: Runtime,
 ) -> Tensor:
-    """One step on one batch; its loss, still on the device."""
+    """Take one step on one batch, and return its loss, still on the device."""
     loss = _backward(ranker, phase, samples, optimizer.zero_grad, store, runtime)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
@@ -147,7 +148,7 @@ def step(
 def _backward(
     ranker: Ranker, phase: Phase, samples: Samples, clear: Callable[[], None], store: TokenStore, runtime: Runtime
 ) -> Tensor:
-    """Give each weight its gradient of the loss of these samples, scoring a pair of several samples once; the loss."""
+    """Compute the gradients of the loss of samples, scoring each pair once; return the loss."""
     once, place = pairs_once(samples)
 
     def score(pairs: Pairs) -> Tensor:
@@ -162,15 +163,18 @@ def _backward(
 
 
 def pairs_once(samples: Samples) -> tuple[Pairs, Rows]:
-    """The pairs of samples, each once, and the place of each row's among them."""
+    """Return the pairs of samples, each once, and the place of each row in them."""
     pairs = samples.pairs[samples.present]
     _, once, place = np.unique(pairs[:, 0] << 32 | pairs[:, 1], return_index=True, return_inverse=True)
     return pairs[once], place
 
 
-def relive(ranker: Ranker, samples: Samples, store: TokenStore, runtime: Runtime) -> None:
-    """Leave behind what a step on these samples did besides moving weights: what is kept of a frozen side or of frozen
-    layers differs in its last bits with the batch that it was made in."""
+def repeat_side_effects(ranker: Ranker, samples: Samples, store: TokenStore, runtime: Runtime) -> None:
+    """Repeat the side effects of a step that is done already, without moving weights.
+
+    Kept encodings of a frozen side, or of frozen layers, differ in their last bits with the batch that they were
+    computed in.
+    """
     if store.keeps_for(ranker) or ranker.keeps_states:
         with torch.no_grad():
             score_pairs(ranker, store, pairs_once(samples)[0], runtime.tokens_at_once)
@@ -179,10 +183,10 @@ def relive(ranker: Ranker, samples: Samples, store: TokenStore, runtime: Runtime
 def squared_gradients(
     ranker: Ranker, phase: Phase, seed: int, store: TokenStore, runtime: Runtime
 ) -> dict[str, Tensor]:
-    """The mean, over the batches of a phase, of each weight's squared gradient. Nothing is trained."""
+    """Return the mean over batches of each weight's squared gradient. Nothing is trained."""
     ranker.eval()
     generator = np.random.default_rng(seed)
-    drawn = phase.draw(generator)
+    drawn = phase.draw(generator, 1)
     store.read(drawn.pairs[drawn.present])
     batches = batches_of(phase, len(drawn), generator)
     weights = {name: weight for name, weight in ranker.named_parameters() if weight.requires_grad}

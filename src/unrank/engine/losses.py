@@ -1,7 +1,7 @@
 """Losses, as pure functions of scores. Each can be checked by hand.
 
-Gaps are measured in units of the teacher's own range for the query ("range"), or as the quotient that the
-paper prints ("paper"), which is right only where all scores are positive.
+A gap between two scores is measured in units of the range of the teacher's list ("range"), or as the quotient that the
+paper prints ("paper"), which is right only if all scores are positive.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def margin_loss(positive: Tensor, negative: Tensor, margin: float = 1.0) -> Tensor:
-    """How much a negative comes closer to its positive than the margin.
+    """Return how far a negative is closer to its positive than the margin.
 
     >>> margin_loss(torch.tensor([3.0, 0.5]), torch.tensor([1.0, 0.0])).tolist()
     [0.0, 0.5]
@@ -19,17 +19,17 @@ def margin_loss(positive: Tensor, negative: Tensor, margin: float = 1.0) -> Tens
     return torch.relu(margin - positive + negative)
 
 
-def range_gap(above: Tensor, below: Tensor, span: Tensor) -> Tensor:
-    """The difference of two scores of a query, in units of the teacher's range for that query.
+def range_gap(above: Tensor, below: Tensor, list_range: Tensor) -> Tensor:
+    """Return the difference of two scores in units of the range of the query's list.
 
     >>> range_gap(torch.tensor(-1.0), torch.tensor(-3.0), torch.tensor(4.0)).item()
     0.5
     """
-    return (above - below) / span
+    return (above - below) / list_range
 
 
 def paper_gap(above: Tensor, below: Tensor) -> Tensor:
-    """The paper's quotient: right for positive scores, noise for others.
+    """Return the paper's quotient: right for positive scores, noise for others.
 
     >>> paper_gap(torch.tensor(3.0), torch.tensor(1.0)).item(), paper_gap(torch.tensor(-3.0), torch.tensor(-1.0)).item()
     (0.5, 0.5)
@@ -38,7 +38,7 @@ def paper_gap(above: Tensor, below: Tensor) -> Tensor:
 
 
 def mean_where(values: Tensor, present: Tensor) -> Tensor:
-    """The mean over the samples that are present, role by role; 0 where none is. [batch, ...] -> [...]
+    """Return the mean over the samples that are present, for each role; 0 if there is none. [batch, ...] -> [...]
 
     >>> mean_where(torch.tensor([1.0, 9.0]), torch.tensor([True, False])).item()
     1.0
@@ -47,7 +47,7 @@ def mean_where(values: Tensor, present: Tensor) -> Tensor:
 
 
 def list_divergence(teacher: Tensor, student: Tensor, present: Tensor) -> Tensor:
-    """How far the student's distribution over each list is from the teacher's: KL(teacher ‖ student). [lists]
+    """Return the divergence of the student's distribution from the teacher's: KL(teacher ‖ student). [lists]
 
     >>> two = torch.tensor([[0.0, 0.0], [5.0, 0.0]])
     >>> [round(value, 4) for value in list_divergence(two, two.flip(0), torch.ones(2, 2, dtype=torch.bool)).tolist()]

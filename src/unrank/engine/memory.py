@@ -1,8 +1,8 @@
-"""Memory: what is done when the device has none left. The result stays the same; it takes a little longer.
+"""Memory: how a job goes on when the device runs out of it. The result stays the same and takes a little longer.
 
-Scoring begins anew with half as many tokens at once. A step cannot drop samples, because its loss is a function of
-all scores of its batch. So the batch is scored without a graph, the loss tells how much each score should move, and
-that is sent back through one piece of the batch after another: whatever the pieces, the gradients add up to the same.
+Scoring starts again with half as many tokens at once. A training step cannot drop samples, because its loss depends on
+all scores of its batch. So the batch is scored without a graph, the gradient of the loss by each score is taken, and
+that is sent back through the batch piece by piece. The gradients of the pieces add up to those of the whole.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ Made = TypeVar("Made")
 
 
 class Memory:
-    """How much a device is given at once. It begins with all, and is halved whenever that was too much."""
+    """The amount of work that a device gets at once. It is halved whenever memory runs out."""
 
     def __init__(self, tokens_at_once: int, say: Callable[[str], None], alone: bool = True) -> None:
         self.tokens_at_once = tokens_at_once
         self._alone = alone
         self.pieces = 1
-        """How many pieces the batch of a step is cut into."""
+        """The number of pieces of a step's batch."""
         self._say = say
         self._said = False
 
     def score(self, work: Callable[[int], Tensor]) -> Tensor:
-        """What `work` makes of so many tokens at once."""
+        """Call `work` with the number of tokens to take at once, until it fits."""
         while (scores := _unless_full(lambda: work(self.tokens_at_once))) is None:
             self._halve(self.tokens_at_once > 1)
             self.tokens_at_once //= 2
@@ -45,7 +45,7 @@ class Memory:
         loss_of: Callable[[Tensor], Tensor],
         clear: Callable[[], None],
     ) -> Tensor:
-        """Give every weight the gradient of the loss of these pairs' scores; `clear` takes back what was given."""
+        """Compute the gradient of the loss of these pairs' scores; `clear` drops gradients of a failed try."""
         while (loss := _unless_full(lambda: self._try_backward(score, pairs, loss_of))) is None:
             clear()
             self._halve(self.pieces < len(pairs))
@@ -57,16 +57,18 @@ class Memory:
     ) -> Tensor:
         if self.pieces == 1:
             loss = loss_of(score(pairs))
-            if loss.requires_grad:  # one of many processes may have had no pair to score
+            if loss.requires_grad:  # one of several processes may have no pair to score
                 torch.autograd.backward(loss)
             return loss.detach()
         return backward_in_pieces(score, np.array_split(pairs, min(self.pieces, len(pairs))), loss_of)
 
     def _halve(self, possible: bool) -> None:
         if not self._alone:
-            raise UnrankError("a device ran out of memory, and others wait for it: take more processes, or --set batch")
+            raise UnrankError(
+                "a device ran out of memory while others wait for it: use more processes, or a smaller --set batch"
+            )
         if not possible:
-            raise UnrankError("the device has too little memory for a single pair: take another, or --device cpu")
+            raise UnrankError("the device has too little memory for a single pair: use a larger one, or --device cpu")
         torch.cuda.empty_cache()
         if not self._said:
             self._say("the device ran out of memory: going on with half as much at once, to the same result")
@@ -76,7 +78,7 @@ class Memory:
 def backward_in_pieces(
     score: Callable[[Pairs], Tensor], pieces: list[Pairs], loss_of: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """The gradients of a loss of all scores, with the graph of one piece at a time; the loss."""
+    """Compute the gradients of a loss of all scores with the graph of one piece at a time; return the loss."""
     with torch.no_grad():
         scores = torch.cat([score(piece) for piece in pieces])
     loss = loss_of(scores.requires_grad_())
@@ -89,7 +91,7 @@ def backward_in_pieces(
 
 
 def _unless_full(work: Callable[[], Made]) -> Made | None:
-    """None where memory ran out. What the work had made by then is let go before anyone goes on."""
+    """Return the result of `work`, or `None` if memory ran out. Its intermediate results are freed by then."""
     try:
         return work()
     except torch.OutOfMemoryError:

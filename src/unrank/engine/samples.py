@@ -1,12 +1,12 @@
-"""Samples: what one phase of an epoch scores and steps on.
+"""Samples: the pairs that one phase of an epoch scores and steps on.
 
-A sample is a row of pairs, one a role (a positive and its negative; a forget pair and its anchors). A phase
-draws its samples anew each epoch and says what loss their scores have.
+A sample is a row of pairs, one for each role: a positive and its negative, or a forget pair and its anchors. A phase
+draws its samples anew in each epoch and computes a loss from their scores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,85 +15,120 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unrank.collection.collection import Pairs
-from unrank.engine.teacher import View
+from unrank.engine.teacher import Teacher, TeacherScores
 from unrank.rankers.fast.pinned_memory import to_device
+
+Drawn = tuple[Pairs, NDArray[np.bool_]]
+"""A pair for each sample, and whether the sample has one."""
+
+
+def all_present(pairs: Pairs) -> Drawn:
+    """Return pairs of which every sample has one."""
+    return pairs, np.ones(len(pairs), bool)
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Rows of pairs. A role that a row does not have is not scored."""
+    """Rows of pairs, a column for each role. A role that a row lacks is not scored."""
 
+    roles: tuple[str, ...]
     pairs: Pairs  # [samples, roles, 2]
     present: NDArray[np.bool_]  # [samples, roles]
-    teacher: View | None = None  # each [samples, roles]
+    teacher: TeacherScores | None = None  # each [samples, roles]
 
     @classmethod
-    def of(cls, *roles: tuple[Pairs, NDArray[np.bool_]], teacher: Callable[[Pairs], View] | None = None) -> Samples:
-        """Put roles side by side; with a teacher, what it says of each pair."""
-        pairs = np.stack([pairs for pairs, _ in roles], axis=1)
-        present = np.stack([present for _, present in roles], axis=1)
+    def of(cls, roles: Mapping[str, Drawn], teacher: Teacher | None = None, list_ranges: bool = True) -> Samples:
+        """Join roles into samples, and ask the teacher, if there is one, for the score of every pair.
+
+        With `list_ranges` it is also asked for the lowest score and the range of each query's list.
+        """
+        pairs = np.stack([pairs for pairs, _ in roles.values()], axis=1)
+        present = np.stack([present for _, present in roles.values()], axis=1)
         if teacher is None:
-            return cls(pairs, present)
-        seen = teacher(pairs[present])
-        return cls(pairs, present, View(*(_spread(values, present) for values in seen)))
+            return cls(tuple(roles), pairs, present)
+        answer = teacher.ask(pairs[present], list_ranges)
+        return cls(tuple(roles), pairs, present, TeacherScores(*(_spread(values, present) for values in answer)))
 
     def __len__(self) -> int:
         return len(self.pairs)
 
     def __add__(self, other: Samples) -> Samples:
-        """Samples of the same roles, neither with a teacher."""
-        assert self.teacher is None and other.teacher is None
-        return Samples(np.concatenate([self.pairs, other.pairs]), np.concatenate([self.present, other.present]))
+        """Join samples of the same roles, neither with a teacher."""
+        assert self.teacher is None and other.teacher is None and self.roles == other.roles
+        joined = np.concatenate([self.pairs, other.pairs]), np.concatenate([self.present, other.present])
+        return Samples(self.roles, *joined)
 
-    def sinking(self, rows: NDArray[np.bool_], role: int) -> Samples:
-        """The same samples; in these rows the place of a role is the lowest of its query."""
+    def of_role(self, role: str) -> Drawn:
+        """Return the pairs of a role, and which samples have one."""
+        column = self.roles.index(role)
+        return self.pairs[:, column], self.present[:, column]
+
+    def lowered(self, role: str, rows: NDArray[np.bool_]) -> Samples:
+        """Return these samples with the list's lowest score as the teacher's score of a role, in some rows."""
         assert self.teacher is not None
-        score = self.teacher.score.copy()
-        score[rows, role] = self.teacher.low[rows, role]
+        column, score = self.roles.index(role), self.teacher.score.copy()
+        score[rows, column] = self.teacher.list_min[rows, column]
         return replace(self, teacher=self.teacher._replace(score=score))
 
     def take(self, rows: NDArray[np.int64]) -> Samples:
-        teacher = None if self.teacher is None else View(*(values[rows] for values in self.teacher))
-        return Samples(self.pairs[rows], self.present[rows], teacher)
+        teacher = None if self.teacher is None else TeacherScores(*(values[rows] for values in self.teacher))
+        return Samples(self.roles, self.pairs[rows], self.present[rows], teacher)
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A batch of samples with the student's scores, as tensors. Each [batch, roles]"""
+    """A batch of samples with the student's scores, as tensors. Each [batch, roles]; of one role [batch]."""
 
+    roles: tuple[str, ...]
     score: Tensor
     present: Tensor
     teacher: Tensor
-    low: Tensor
-    span: Tensor
+    list_min: Tensor
+    list_range: Tensor
 
     @classmethod
     def of(cls, samples: Samples, scores: Tensor) -> Scored:
-        """`scores` are those of the pairs that are present, row by row."""
+        """Join samples with the scores of the pairs that are present, row by row."""
         present = to_device(samples.present, scores.device)
         spread = torch.zeros(samples.present.shape, device=scores.device)
         spread = spread.masked_scatter(present, scores)
         if samples.teacher is None:
             zero = torch.zeros_like(spread)
-            return cls(spread, present, zero, zero, zero)
+            return cls(samples.roles, spread, present, zero, zero, zero)
         teacher = (to_device(values, scores.device) for values in samples.teacher)
-        return cls(spread, present, *teacher)
+        return cls(samples.roles, spread, present, *teacher)
+
+    def __getitem__(self, role: str) -> Scored:
+        """Return the scores of one role."""
+        column = self.roles.index(role)
+        columns = self.score, self.present, self.teacher, self.list_min, self.list_range
+        return Scored((role,), *(values[:, column] for values in columns))
+
+    def teacher_with_lowest(self, role: str) -> Tensor:
+        """Return the teacher's scores, with the lowest score of the list in place of one role's."""
+        column = self.roles.index(role)
+        before, after = self.teacher[:, :column], self.teacher[:, column + 1 :]
+        return torch.cat([before, self.list_min[:, column : column + 1], after], dim=1)
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of an epoch: how many samples and which, how many a step, and what loss."""
+    """A part of an epoch: its samples and their loss."""
 
     name: str
     size: int
-    draw: Callable[[np.random.Generator], Samples]
+    """The number of samples of an epoch, or about that."""
+    draw: Callable[[np.random.Generator, int], Samples]
+    """Draws the samples of an epoch, from a generator and the number of the epoch. The first epoch is 1."""
     loss: Callable[[Scored], Tensor]
     batch: int
+    """Samples of a step."""
     together: int = 1
-    """How many samples that follow one another go into the same step: what they share is scored once."""
+    """Consecutive samples that go into the same step. A pair that they share is scored once."""
 
 
 def _spread(values: NDArray[np.float32], present: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Put values where they are present, and 1 elsewhere."""
     whole = np.ones(present.shape, np.float32)
     whole[present] = values
     return whole

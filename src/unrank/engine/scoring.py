@@ -1,9 +1,9 @@
-"""Scores of pairs, for training and for evaluation alike.
+"""Scores of pairs, for training and for evaluation.
 
-Pairs go through the encoder in chunks of like length, so that little is padded; in float32 the score of a pair does
-not depend on its chunk. A separable ranker encodes each text once, however many pairs it stands in; if it keeps a
-vector for every token, no more of them are held at once than memory has room for. Of a side that does not move the
-store keeps the encodings, so that a text is encoded once in the whole job.
+Pairs go through the encoder in chunks of similar length, so that there is little padding. In float32 the score of a
+pair does not depend on its chunk. A separable ranker encodes each text once, however many pairs contain it. If it has a
+vector for every token, the number of vectors in memory is bounded. The encodings of a frozen side are kept in the
+store, so that a text is encoded once in the whole job.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from unrank.rankers.fast.bucketing import MAX_SEQUENCES
 from unrank.rankers.fast.pinned_memory import to_device
 
 NUMBERS_AT_ONCE = 2**25
-"""How many numbers meet at once where queries and documents are encoded apart: 128 MiB."""
+"""Numbers of encoded queries and documents that are compared at once: 128 MiB."""
 
 
 def score_pairs(
@@ -38,19 +38,19 @@ def score_pairs(
     progress: Progress | None = None,
     processes: ProcessGroup | None = None,
 ) -> Tensor:
-    """The score of each pair, in order; of several processes each computes a share. float32 [pairs]"""
+    """Return the score of each pair, in order. Each of several processes computes a share. float32 [pairs]"""
     if not len(pairs):
         return torch.zeros(0, device=ranker.device)
-    way = _Way(tokens_at_once, progress or Silence(), processes or ProcessGroup())
+    job = _Scoring(tokens_at_once, progress or Silence(), processes or ProcessGroup())
     with ranker.constant_weights():
         if isinstance(ranker, DualEncoder):
-            return _score_apart(ranker, store, pairs, way)
-        return _score_together(ranker, store, pairs, way)
+            return _score_apart(ranker, store, pairs, job)
+        return _score_together(ranker, store, pairs, job)
 
 
 @dataclass(frozen=True)
-class _Way:
-    """How pairs are scored: so much at once, by whom, and who is told."""
+class _Scoring:
+    """How pairs are scored: tokens at once, the listener, and the processes that share the work."""
 
     tokens_at_once: int
     progress: Progress
@@ -69,19 +69,19 @@ class _Way:
         return self.processes.map(noted, chunks, device)
 
 
-def _score_together(ranker: Ranker, store: TokenStore, pairs: Pairs, way: _Way) -> Tensor:
+def _score_together(ranker: Ranker, store: TokenStore, pairs: Pairs, job: _Scoring) -> Tensor:
     lengths = ranker.lengths(store.lengths(pairs[:, 0], "query"), store.lengths(pairs[:, 1], "document"))
-    chunks = list(chunks_by_length(lengths, way.tokens_at_once))
+    chunks = list(chunks_by_length(lengths, job.tokens_at_once))
 
     def score(chunk: Rows) -> Tensor:
         scores: Tensor = ranker(store.get(pairs[chunk, 0], "query"), store.get(pairs[chunk, 1], "document"))
         return scores
 
-    return _in_order(way.map("scoring", score, chunks, ranker.device), chunks)
+    return _in_order(job.map("scoring", score, chunks, ranker.device), chunks)
 
 
 def scores_of(ranker: Ranker, store: TokenStore, pairs: Pairs, runtime: Runtime) -> NDArray[np.float32]:
-    """The same without gradients; a score that is not finite is an error."""
+    """Return the score of each pair without gradients. A score that is not finite is an error."""
     with torch.inference_mode():
         scores = runtime.memory.score(
             lambda tokens: score_pairs(ranker, store, pairs, tokens, runtime.progress, runtime.processes)
@@ -95,7 +95,7 @@ def scores_of(ranker: Ranker, store: TokenStore, pairs: Pairs, runtime: Runtime)
 
 
 def chunks_by_length(lengths: NDArray[np.int64], tokens_at_once: int) -> Iterator[Rows]:
-    """Places of like length, each chunk at most so many tokens when padded to its longest.
+    """Yield places of similar length. A chunk padded to its longest has at most `tokens_at_once` tokens.
 
     >>> [chunk.tolist() for chunk in chunks_by_length(np.array([5, 1, 9, 2]), 10)]
     [[2], [0, 3], [1]]
@@ -108,15 +108,15 @@ def chunks_by_length(lengths: NDArray[np.int64], tokens_at_once: int) -> Iterato
         start += size
 
 
-def _score_apart(ranker: DualEncoder, store: TokenStore, pairs: Pairs, way: _Way) -> Tensor:
-    """Each text encoded once; where all encodings would be too much to hold, once a group of queries."""
+def _score_apart(ranker: DualEncoder, store: TokenStore, pairs: Pairs, job: _Scoring) -> Tensor:
+    """Score pairs, encoding each text once, or once a group of queries if memory cannot hold all encodings."""
     sizes = ranker.encoded_sizes(store.lengths(pairs[:, 1], "document"))
     groups = _groups_that_fit(pairs, sizes)
-    return _in_order([_score_group(ranker, store, pairs[group], way) for group in groups], groups)
+    return _in_order([_score_group(ranker, store, pairs[group], job) for group in groups], groups)
 
 
 def _groups_that_fit(pairs: Pairs, sizes: NDArray[np.int64]) -> list[Rows]:
-    """Places of pairs by query, so that the documents of each group can be held encoded."""
+    """Group the places of pairs by query, so that the encoded documents of a group fit into memory."""
     _, once = np.unique(pairs[:, 1], return_index=True)
     if sizes[once].sum() <= NUMBERS_KEPT:
         return [np.arange(len(pairs))]
@@ -125,25 +125,27 @@ def _groups_that_fit(pairs: Pairs, sizes: NDArray[np.int64]) -> list[Rows]:
     return np.split(order, np.flatnonzero(np.diff(number)) + 1)
 
 
-def _score_group(ranker: DualEncoder, store: TokenStore, pairs: Pairs, way: _Way) -> Tensor:
-    queries, query_of = _encode_once(ranker, store, pairs[:, 0], "query", way)
-    documents, document_of = _encode_once(ranker, store, pairs[:, 1], "document", way)
+def _score_group(ranker: DualEncoder, store: TokenStore, pairs: Pairs, job: _Scoring) -> Tensor:
+    queries, query_of = _encode_once(ranker, store, pairs[:, 0], "query", job)
+    documents, document_of = _encode_once(ranker, store, pairs[:, 1], "document", job)
     chunks = list(chunks_by_length(queries.sizes[query_of] + documents.sizes[document_of], NUMBERS_AT_ONCE))
     scores = [ranker.interact(queries.take(query_of[chunk]), documents.take(document_of[chunk])) for chunk in chunks]
     return _in_order(scores, chunks)
 
 
-def _encode_once(ranker: DualEncoder, store: TokenStore, rows: Rows, role: Role, way: _Way) -> tuple[Encodings, Rows]:
-    """The encodings of all texts that stand in `rows`, and the place of each row among them."""
+def _encode_once(
+    ranker: DualEncoder, store: TokenStore, rows: Rows, role: Role, job: _Scoring
+) -> tuple[Encodings, Rows]:
+    """Return the encodings of the texts in `rows`, and the place of each row in them."""
     unique, place = np.unique(rows, return_inverse=True)
 
     def encode(rows: Rows) -> Encodings:
-        chunks = list(chunks_by_length(store.lengths(rows, role), way.tokens_at_once))
+        chunks = list(chunks_by_length(store.lengths(rows, role), job.tokens_at_once))
 
         def encoded(chunk: Rows) -> Tensor:
             return ranker.encode(store.get(rows[chunk], role), role)
 
-        return Encodings.of(way.map(f"encoding {role} texts", encoded, chunks, ranker.device), chunks)
+        return Encodings.of(job.map(f"encoding {role} texts", encoded, chunks, ranker.device), chunks)
 
     if (kept := store.kept(ranker, role)) is None:
         return encode(unique), place

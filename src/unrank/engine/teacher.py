@@ -1,6 +1,7 @@
-"""The teacher: the frozen original, which scores each pair once, when it is first asked for it.
+"""The teacher: a frozen ranker, usually the original, that scores each pair once, when it is first asked for it.
 
-With a cache, once for all jobs on the same kind of device: there what it said is found under a hash of all that it is.
+With a cache, each pair is scored once for all jobs on the same device. The cache names the scores by a hash of
+everything that they depend on.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ from unrank.engine.tokens import TokenStore
 from unrank.rankers.base import Ranker
 
 Scores = NDArray[np.float32]
-LEAST_SPAN = 1e-3
-"""A query whose candidates all score alike still has a range to divide by."""
+MIN_RANGE = 1e-3
+"""The range of a list whose scores are all equal: a loss divides by it."""
 
 
-class View(NamedTuple):
-    """What the teacher says of pairs: their score, and the lowest score and the range of their query's list."""
+class TeacherScores(NamedTuple):
+    """The scores of pairs, and for each the lowest score and the range of its query's list."""
 
     score: Scores
-    low: Scores
-    span: Scores
+    list_min: Scores
+    list_range: Scores
 
 
 class Teacher:
-    """Scores of all pairs asked for so far, and the ranges of the lists that they stand in."""
+    """The scores of all pairs that were asked for so far, and the ranges of their lists."""
 
     def __init__(
         self, ranker: Ranker, collection: Collection, store: TokenStore, runtime: Runtime, cache: Cache | None = None
@@ -49,19 +50,19 @@ class Teacher:
         self._ranker, self._collection, self._store, self._runtime = ranker, collection, store, runtime
         self._cache = cache if cache and cache.scores else None
         self._lists: Callable[[Rows], Pairs] = collection.list_pairs
-        self._low, self._span = _Known(), _Known()
-        self._scores = self._kept() if self._cache else _Known()
+        self._min, self._range = _Known(), _Known()
+        self._scores = self._cached() if self._cache else _Known()
         self._known = len(self._scores)
 
-    def _kept(self) -> _Known:
-        """What was kept of it, if every process has the same of it: they score together what is not known."""
+    def _cached(self) -> _Known:
+        """Return the scores of the cache, if every process has the same: the others are scored together."""
         assert self._cache is not None
         found = _Known.of(self._cache.load(self._name) or {})
         return found if self._runtime.processes.all_have(found.number) else _Known()
 
     @cached_property
     def _name(self) -> str:
-        """What its scores are kept under: all that they depend on."""
+        """The name of its scores in the cache: a hash of everything that they depend on."""
         with TemporaryDirectory() as folder:
             self._ranker.save(Path(folder) / "ranker")
             files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
@@ -71,28 +72,29 @@ class Teacher:
         return f"scores-{self._collection.fingerprint[:16]}-{made_by[:16]}"
 
     def save(self) -> None:
-        """Leave in the cache, if there is one, what it has said."""
+        """Write the scores to the cache, if there is one."""
         if self._cache and len(self._scores) > self._known:
             self._cache.save(self._name, self._scores.arrays(), self._runtime.progress.say)
 
-    def looking_at(self, lists: Callable[[Rows], Pairs]) -> Teacher:
-        """The same teacher, to whom the list of a query is these pairs and no others."""
+    def with_lists(self, lists: Callable[[Rows], Pairs]) -> Teacher:
+        """Return this teacher with other lists: `lists` gives the pairs of the lists of queries."""
         other = copy.copy(self)
-        other._lists, other._low, other._span = lists, _Known(), _Known()
+        other._lists, other._min, other._range = lists, _Known(), _Known()
         return other
 
-    def __call__(self, pairs: Pairs) -> View:
-        """What the teacher says of pairs."""
-        self.learn(pairs[:, 0])
-        return View(self.scores(pairs), self._low[pairs[:, 0]], self._span[pairs[:, 0]])
+    def ask(self, pairs: Pairs, list_ranges: bool = True) -> TeacherScores:
+        """Score pairs, and the lists of their queries.
 
-    def of_pairs(self, pairs: Pairs) -> View:
-        """The same for who asks for scores alone, of pairs that stand in no list of theirs."""
-        scores = self.scores(pairs)
-        return View(scores, np.zeros_like(scores), np.ones_like(scores))
+        Without `list_ranges` no list is scored; the lowest score is then 0 and the range 1.
+        """
+        if not list_ranges:
+            scores = self.scores(pairs)
+            return TeacherScores(scores, np.zeros_like(scores), np.ones_like(scores))
+        self.learn(pairs[:, 0])
+        return TeacherScores(self.scores(pairs), self._min[pairs[:, 0]], self._range[pairs[:, 0]])
 
     def scores(self, pairs: Pairs) -> Scores:
-        """Their scores alone: who measures the original with these has told the teacher what it needs."""
+        """Return the scores of pairs. To measure the original by these also prepares the teacher."""
         keys = self._collection.pair_keys(pairs)
         new, first = np.unique(keys[~self._scores.knows(keys)], return_index=True)
         if len(new):
@@ -101,8 +103,8 @@ class Teacher:
         return self._scores[keys]
 
     def learn(self, queries: Rows) -> None:
-        """Look at the lists of these queries, as far as that has not been done."""
-        queries = np.unique(queries[~self._low.knows(queries)])
+        """Score the lists of queries, unless that is done."""
+        queries = np.unique(queries[~self._min.knows(queries)])
         if not len(queries):
             return
         pairs = self._lists(queries)
@@ -111,19 +113,19 @@ class Teacher:
         place = np.searchsorted(queries, pairs[:, 0])
         np.minimum.at(low, place, scores)
         np.maximum.at(high, place, scores)
-        self._low.add(queries, low)
-        self._span.add(queries, np.maximum(high - low, LEAST_SPAN))
+        self._min.add(queries, low)
+        self._range.add(queries, np.maximum(high - low, MIN_RANGE))
 
 
 class _Known:
-    """A number for each key that was added."""
+    """A sorted map from keys to numbers."""
 
     def __init__(self) -> None:
         self._keys, self._values = np.empty(0, np.int64), np.empty(0, np.float32)
 
     @classmethod
     def of(cls, arrays: Mapping[str, NDArray[Any]]) -> _Known:
-        """What `arrays` gave, or nothing where it cannot be that."""
+        """Return a map of what `arrays` gave; an empty one if that is malformed."""
         known = cls()
         keys, values = arrays.get("keys", known._keys), arrays.get("values", known._values)
         if len(keys) == len(values) and (np.diff(keys) > 0).all() and np.isfinite(values).all():
@@ -132,7 +134,7 @@ class _Known:
 
     @property
     def number(self) -> int:
-        """One that others hardly have."""
+        """A number that two different maps hardly share."""
         return zlib.crc32(self._values.tobytes(), zlib.crc32(self._keys.tobytes()))
 
     def arrays(self) -> dict[str, NDArray[Any]]:

@@ -104,13 +104,13 @@ def _asked_of_the_teacher(ranker: Ranker, workspace: Workspace, method: Method, 
 def _seconds_an_epoch(ranker: Ranker, pupil: Ranker, workspace: Workspace, method: Method, base: str | None) -> float:
     """Some samples of each phase, scaled to all of them. No teacher is asked: what it says costs no time in a step."""
     silent = _Listening(ranker, workspace.collection, workspace.store, workspace.runtime)
-    task = replace(workspace.task(ranker, base), teacher=silent, untrained=lambda random: silent)
+    task = replace(workspace.task(ranker, base), teacher=silent, untrained=lambda which: silent)
     return sum(phase.size * _seconds_a_sample(pupil, phase, workspace) for phase in method.plan(task))
 
 
 def _seconds_a_sample(pupil: Ranker, phase: Phase, workspace: Workspace) -> float:
     """In steps that leave the weights as they are, after some to warm up."""
-    device, drawn = workspace.runtime.device.type, phase.draw(np.random.default_rng(0))
+    device, drawn = workspace.runtime.device.type, phase.draw(np.random.default_rng(0), 1)
     batch = drawn.take(np.arange(min(len(drawn), phase.batch, TIMED_SAMPLES[device])))
     if not len(batch):
         return 0.0

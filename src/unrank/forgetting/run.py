@@ -18,7 +18,8 @@ from unrank.forgetting.steering import Steering
 from unrank.forgetting.target import tolerance
 from unrank.forgetting.train import run_training
 from unrank.forgetting.workspace import Workspace
-from unrank.methods.base import Method, OneShot, Task
+from unrank.methods.base import Method, OneShot
+from unrank.methods.task import Task
 from unrank.rankers.base import Ranker
 from unrank.record import Check, Landing
 

@@ -145,7 +145,7 @@ def estimate_learning_epoch(ranker: Ranker, workspace: Workspace) -> LearningEpo
     wanted = -(-(TIMED_STEPS + warm_up) * size // method.negatives)
     kept = workspace.partition.retain[generator.integers(len(workspace.partition.retain), size=wanted)]
     phase = learn(workspace.task(ranker), kept, method.negatives, size, method.together)
-    drawn = phase.draw(generator)
+    drawn = phase.draw(generator, 1)
     clock = Clock(workspace.runtime)
     timed = 0
     with pupil.repeated_steps():

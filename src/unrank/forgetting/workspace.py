@@ -17,7 +17,7 @@ from unrank.engine.teacher import Teacher
 from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import MOST_QUERIES, Evaluator, Scorer
-from unrank.methods.base import Negatives, Task
+from unrank.methods.task import Negatives, Task, Untrained
 from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker
 
@@ -79,9 +79,9 @@ class Workspace:
         """What a method may know; with a base, what the original was before it was trained too."""
         negatives = Negatives(self.collection, self.partition.documents)
 
-        def untrained(random: bool) -> Teacher:
+        def untrained(which: Untrained) -> Teacher:
             fresh = create_ranker(original.kind, base, seed)
-            return self._teacher(randomised(fresh, seed) if random else fresh)
+            return self._teacher(randomised(fresh, seed) if which == "random" else fresh)
 
         known = {"untrained": untrained} if base is not None else {}
         return Task(self.partition, negatives, self._teacher(original, self.cache), **known)

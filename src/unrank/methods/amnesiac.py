@@ -1,8 +1,8 @@
-"""Amnesiac: go on training with the forget pairs turned round, a negative above each, and the entangled as they were.
+"""Amnesiac: go on training on swapped forget pairs, each below a negative, and on the entangled pairs as they were.
 
 Reference: Graves, Nagisetty, Ganesh, Amnesiac Machine Learning (2021): wrong labels for what is to be forgotten.
-Differs: a ranker has no labels, so a pair and its negative change places, as the paper on unranking has it. The
-entangled pairs are learned on beside them; `forget_only` leaves them out.
+Differs: a ranker has no labels, so a pair and its negative change places, as in the paper on unranking. The entangled
+pairs are learned as well; `forget_only` leaves them out.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from unrank.engine.samples import Phase, Samples
-from unrank.methods.base import Method, Task
+from unrank.methods.base import Method
 from unrank.methods.ranking import ranking_loss, triples
+from unrank.methods.task import Task
 
 
 @dataclass(frozen=True)
@@ -22,18 +23,18 @@ class Amnesiac(Method):
     name = "amnesiac"
 
     batch: int = 256
-    """Triples a step."""
+    """Triples in a step."""
     negatives: int = 8
-    """Negatives a positive and epoch."""
+    """Negatives of a positive in an epoch."""
     forget_only: bool = False
     """Whether the entangled pairs are left out."""
 
     def plan(self, task: Task) -> Sequence[Phase]:
         kept = task.partition.entangled[:0] if self.forget_only else task.partition.entangled
 
-        def draw(generator: np.random.Generator) -> Samples:
-            turned = triples(task, task.partition.forget, self.negatives, generator, swapped=True)
-            return turned + triples(task, kept, self.negatives, generator)
+        def draw(generator: np.random.Generator, epoch: int) -> Samples:
+            swapped = triples(task, task.partition.forget, self.negatives, generator, swapped=True)
+            return swapped + triples(task, kept, self.negatives, generator)
 
         size = self.negatives * (len(task.partition.forget) + len(kept))
         return [Phase("turn round", size, draw, ranking_loss, self.batch)]

@@ -1,7 +1,7 @@
-"""Finetune: go on training on what is kept, and hope that the rest is forgotten meanwhile. The paper's CF.
+"""Finetune: go on training on the kept pairs. Forgetting is left to chance. The paper's CF.
 
 Reference: Warnecke et al., Machine Unlearning of Features and Labels (2023), and many before: catastrophic forgetting.
-Differs: in nothing. A ranker that has learned its data has little left to learn, so little is forgotten.
+Differs: in nothing. A ranker that has learned its data has little left to learn, so it forgets little.
 """
 
 from __future__ import annotations

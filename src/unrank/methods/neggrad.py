@@ -1,7 +1,7 @@
-"""NegGrad: climb the ranking loss on the forget pairs. Nothing holds the rest.
+"""NegGrad: maximise the ranking loss on the forget pairs. Nothing protects the other pairs.
 
 Reference: Golatkar, Achille, Soatto, Eternal Sunshine of the Spotless Net (2020), among others: negative gradient.
-Differs: a hinge has no gradient on a pair that is learned already, which is the very pair to forget, so the loss is
+Differs: a hinge has no gradient on a pair that is learned already, and such pairs are to be forgotten. So the loss is
 soft by default; `loss="hinge"` is for comparison.
 """
 
@@ -15,8 +15,9 @@ import numpy as np
 from torch import Tensor
 
 from unrank.engine.samples import Phase, Samples, Scored
-from unrank.methods.base import Method, Task
+from unrank.methods.base import Method
 from unrank.methods.ranking import ranking_loss, soft_ranking_loss, triples
+from unrank.methods.task import Task
 
 
 @dataclass(frozen=True)
@@ -24,14 +25,14 @@ class NegGrad(Method):
     name = "neggrad"
 
     batch: int = 256
-    """Triples a step."""
+    """Triples in a step."""
     negatives: int = 8
-    """Negatives a positive and epoch."""
+    """Negatives of a positive in an epoch."""
     loss: Literal["soft", "hinge"] = "soft"
-    """What is climbed."""
+    """The loss that is maximised."""
 
     def plan(self, task: Task) -> Sequence[Phase]:
-        def draw(generator: np.random.Generator) -> Samples:
+        def draw(generator: np.random.Generator, epoch: int) -> Samples:
             return triples(task, task.partition.forget, self.negatives, generator)
 
         return [Phase("climb", self.negatives * len(task.partition.forget), draw, self._climb, self.batch)]

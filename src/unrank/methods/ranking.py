@@ -1,4 +1,4 @@
-"""Ranking as training has it: a relevant document above a negative of its query, by a margin of 1."""
+"""Ranking as training does it: a relevant document above a negative of its query, by a margin of 1."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from torch.nn.functional import softplus
 
 from unrank.collection.collection import Pairs
 from unrank.engine.losses import margin_loss
-from unrank.engine.samples import Phase, Samples, Scored
-from unrank.methods.base import Method, Task, all_present
-
-
-def learn(task: Task, pairs: Pairs, negatives: int, batch: int, together: int = 1) -> Phase:
-    """A phase that learns pairs, each with so many fresh negatives, so many of them in one step."""
-
-    def draw(generator: np.random.Generator) -> Samples:
-        return triples(task, pairs, negatives, generator)
-
-    return Phase("learn", negatives * len(pairs), draw, ranking_loss, batch, together)
+from unrank.engine.samples import Phase, Samples, Scored, all_present
+from unrank.methods.base import Method
+from unrank.methods.task import Task
 
 
 @dataclass(frozen=True)
 class Learning(Method):
-    """A method that learns what is kept, as training does."""
+    """A method that learns the kept pairs, as training does."""
 
     batch: int = 256
-    """Triples a step."""
+    """Triples in a step."""
     negatives: int = 8
-    """Negatives a positive and epoch."""
+    """Negatives of a positive in an epoch."""
     together: int = 4
-    """How many of them are in the same step, where their positive is then scored once."""
+    """Negatives of a positive in the same step, where the positive is scored once."""
 
     def plan(self, task: Task) -> Sequence[Phase]:
         return [learn(task, task.partition.retain, self.negatives, self.batch, self.together)]
 
 
+def learn(task: Task, pairs: Pairs, negatives: int, batch: int, together: int = 1) -> Phase:
+    """Return a phase that learns pairs, each with fresh negatives."""
+
+    def draw(generator: np.random.Generator, epoch: int) -> Samples:
+        return triples(task, pairs, negatives, generator)
+
+    return Phase("learn", negatives * len(pairs), draw, ranking_loss, batch, together)
+
+
 def triples(task: Task, pairs: Pairs, negatives: int, generator: np.random.Generator, swapped: bool = False) -> Samples:
-    """Each pair so many times with a random negative of its query; swapped, the negative stands for the better one."""
+    """Draw negatives for each pair. With `swapped`, the negative takes the role of the positive."""
     positive = np.repeat(pairs, negatives, axis=0)
     negative, has = task.negatives.draw(positive[:, 0], generator)
-    roles = [all_present(positive[has]), all_present(negative[has])]
-    return Samples.of(*(reversed(roles) if swapped else roles))
+    better, worse = (negative, positive) if swapped else (positive, negative)
+    return Samples.of({"positive": all_present(better[has]), "negative": all_present(worse[has])})
 
 
 def ranking_loss(scored: Scored) -> Tensor:
-    positive, negative = scored.score.unbind(1)
-    return margin_loss(positive, negative).mean()
+    """Return the mean margin loss, the loss of training."""
+    return margin_loss(scored["positive"].score, scored["negative"].score).mean()
 
 
 def soft_ranking_loss(scored: Scored) -> Tensor:
-    """The same without the hinge: a pair that is learned already still has a gradient."""
-    positive, negative = scored.score.unbind(1)
-    return softplus(1 - positive + negative).mean()
+    """Return the mean ranking loss without the hinge, so that a pair that is learned already has a gradient too."""
+    return softplus(1 - scored["positive"].score + scored["negative"].score).mean()

@@ -1,7 +1,7 @@
-"""Retrain: the same training, from the initial model, on the kept pairs alone. The yardstick of all forgetting.
+"""Retrain: repeat the training from the initial model, on the kept pairs alone. The reference of all unlearning.
 
-Training a ranker is this with nothing removed. Each epoch takes every kept pair with fresh random negatives of its
-query; training is over when the ranker has learned enough of what it was shown.
+To train a ranker is to retrain it with nothing removed. An epoch takes every kept pair with fresh random negatives of
+its query. Training stops when the ranker has learned enough of its training queries.
 """
 
 from __future__ import annotations

@@ -1,0 +1,140 @@
+"""The task of a method: the pairs to forget and to keep, negatives to draw, and the teachers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unrank.collection.collection import Collection, Pairs, Ragged
+from unrank.collection.partition import Partition
+from unrank.collection.texts import Rows
+from unrank.engine.samples import Drawn, all_present
+from unrank.engine.teacher import Teacher
+from unrank.errors import UnrankError
+
+QUERIES_AT_ONCE = 16_384
+KeptSet = Literal["entangled", "disjoint"]
+KEPT_SETS: tuple[KeptSet, ...] = ("entangled", "disjoint")
+Untrained = Literal["initial", "random"]
+"""An untrained teacher: the model that training began with, or one with random weights throughout."""
+
+
+class Negatives:
+    """The negatives of each query. A removed document is never among them."""
+
+    def __init__(self, collection: Collection, removed: Rows) -> None:
+        self._lists = collection.negatives
+        self._removed = np.zeros(len(collection.documents), bool)
+        self._removed[removed] = True
+        self._most: int | None = None
+
+    def thinned(self, most: int) -> Negatives:
+        """Return at most this many negatives of each query, spread evenly over its list, always the same ones."""
+        fewer = copy.copy(self)
+        fewer._most = most
+        return fewer
+
+    def pairs(self, queries: Rows) -> Pairs:
+        """Return all negatives of queries."""
+        lists = [(queries[here], self._kept(queries[here])) for here in _blocks(len(queries))]
+        blocks_of_pairs = [np.stack([np.repeat(rows, kept.counts), kept.values], axis=1) for rows, kept in lists]
+        return np.concatenate([np.empty((0, 2), np.int64), *blocks_of_pairs])
+
+    def draw(self, queries: Rows, generator: np.random.Generator) -> Drawn:
+        """Draw one random negative for each query."""
+        where, documents, has = generator.random(len(queries)), np.zeros_like(queries), np.zeros(len(queries), bool)
+        for here in _blocks(len(queries)):
+            documents[here], has[here] = self._pick(queries[here], where[here])
+        return np.stack([queries, documents], axis=1), has
+
+    def are_left(self, queries: Rows) -> bool:
+        """Return whether any of the queries has a negative."""
+        return any(len(self._kept(queries[here]).values) for here in _blocks(len(queries)))
+
+    def _pick(self, queries: Rows, where: NDArray[np.float64]) -> tuple[Rows, NDArray[np.bool_]]:
+        """Return for each query the negative at a place of its list, as a share of its length."""
+        unique, place = np.unique(queries, return_inverse=True)
+        lists = self._kept(unique)
+        counts = lists.counts[place]
+        pick = lists.offsets[place] + np.floor(where * counts).astype(np.int64)
+        has = counts > 0
+        documents = lists.values[np.where(has, pick, 0)] if len(lists.values) else np.zeros_like(queries)
+        return documents.astype(np.int64), has
+
+    def _kept(self, queries: Rows) -> Ragged:
+        """Return the lists of queries without removed documents."""
+        documents = self._lists.pairs(queries)[:, 1].astype(np.int32)
+        offsets = np.concatenate([[0], np.cumsum(self._lists.counts[queries])])
+        kept = _select(Ragged(offsets, documents), ~self._removed[documents])
+        if self._most is None:
+            return kept
+        counts = np.repeat(kept.counts, kept.counts)
+        place = np.arange(len(kept.values)) - np.repeat(kept.offsets[:-1], kept.counts)
+        spread = (place + 1) * self._most // counts > place * self._most // counts
+        return _select(kept, (counts <= self._most) | spread)
+
+
+def _select(lists: Ragged, chosen: NDArray[np.bool_]) -> Ragged:
+    """Return lists with the chosen values only."""
+    return Ragged(np.concatenate([[0], np.cumsum(chosen)])[lists.offsets], lists.values[chosen])
+
+
+def _blocks(size: int) -> Iterator[slice]:
+    """Yield slices of queries whose lists fit well into memory."""
+    return (slice(start, start + QUERIES_AT_ONCE) for start in range(0, size, QUERIES_AT_ONCE))
+
+
+def no_base(which: Untrained) -> Teacher:
+    """Refuse to make an untrained teacher."""
+    raise UnrankError("the model that training began with is not known: name it with --base")
+
+
+@dataclass(frozen=True)
+class Task:
+    """Everything that a method may use. Test queries are out of reach."""
+
+    partition: Partition
+    negatives: Negatives
+    teacher: Teacher
+    """The original."""
+    untrained: Callable[[Untrained], Teacher] = no_base
+    """Makes an untrained teacher."""
+
+    def draw_kept(self, size: int, generator: np.random.Generator, sets: Sequence[KeptSet] = KEPT_SETS) -> Drawn:
+        """Draw kept pairs at random, from these sets. If the sets are empty, no sample has one."""
+        kept = self.kept(sets)
+        if not len(kept):
+            return np.zeros((size, 2), np.int64), np.zeros(size, bool)
+        return all_present(kept[generator.integers(len(kept), size=size)])
+
+    def kept(self, sets: Sequence[KeptSet] = KEPT_SETS) -> Pairs:
+        """Return the kept pairs of some sets."""
+        return np.concatenate([np.empty((0, 2), np.int64), *(getattr(self.partition, name) for name in sets)])
+
+    def limit_disjoint(self, most: int) -> Task:
+        """Return this task with at most this many disjoint pairs, always the same ones.
+
+        So the cost of a small request does not grow with the collection.
+        """
+        disjoint = self.partition.disjoint
+        if len(disjoint) <= most:
+            return self
+        chosen = np.random.default_rng(0).choice(len(disjoint), most, replace=False)
+        return replace(self, partition=replace(self.partition, disjoint=disjoint[np.sort(chosen)]))
+
+    def limit_negatives(self, most: int) -> Task:
+        """Return this task with at most this many negatives of each query, so that the teacher has less to score."""
+        negatives = self.negatives.thinned(most)
+        relevant = np.concatenate(
+            [self.partition.forget, self.partition.retain, self.partition.earlier, self.partition.risen]
+        )
+
+        def lists(queries: Rows) -> Pairs:
+            return np.concatenate([relevant[np.isin(relevant[:, 0], queries)], negatives.pairs(queries)])
+
+        return replace(self, negatives=negatives, teacher=self.teacher.with_lists(lists))
