@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
-from time import perf_counter
 
 import pytest
 
@@ -21,14 +21,21 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True, env=environment)
 
 
+def cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_help_answers_in_half_a_second() -> None:
-    taken = []
+    """Half a second of CPU time, in one of five calls: other processes on the machine do not count."""
     for _ in range(5):
-        started = perf_counter()
+        before = cpu_of_children()
         said = python("-m", "unrank", "--help")
-        taken.append(perf_counter() - started)
+        seconds = cpu_of_children() - before
         assert "Usage: unrank" in said.stdout
-    assert min(taken) < 0.5
+        if seconds < 0.5:
+            return
+    pytest.fail(f"the last of five calls took {seconds:.2f} s of CPU time")
 
 
 @pytest.mark.parametrize("module", ["unrank", "unrank.cli.main", "unrank.rankers", "unrank.methods"])

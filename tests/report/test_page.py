@@ -94,6 +94,7 @@ def test_a_page_can_be_read_aloud(tmp_path: Path, bench: str) -> None:
         assert page.startswith('<!doctype html>\n<html lang="en">')
 
 
+@pytest.mark.slow
 def test_ten_thousand_queries_fit_into_six_mebibytes(tmp_path: Path) -> None:
     words = [f"word{number}" for number in range(4000)]
     details = write_details(tmp_path / "details", 10_000, words)
