@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.table import Listed, TableRanker, collection_of
-from unrank.audit.case import Case, Thoroughness, open_case
-from unrank.audit.readings import Each
+from unrank.audit.comparison import PerRanker
+from unrank.audit.context import AuditContext, Thoroughness, open_context
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition, make_partition
 from unrank.collection.removal import Removal
@@ -25,7 +25,7 @@ THOROUGHNESS = Thoroughness(
     relearning_steps=(1, 5),
 )
 
-Open = Callable[..., Case]
+Open = Callable[..., AuditContext]
 
 
 @pytest.fixture(scope="session")
@@ -82,8 +82,8 @@ def blocked(world: Collection, partition: Partition, original: TableRanker) -> T
 
 @pytest.fixture(scope="session")
 def open_world(world: Collection, partition: Partition, original: TableRanker, references: list[TableRanker]) -> Open:
-    def opened(ranker: Ranker, thoroughness: Thoroughness = THOROUGHNESS, with_references: int = 2) -> Case:
-        rankers: Each[Ranker] = Each(ranker, original, tuple(references[:with_references]))
-        return open_case(rankers, world, partition, thoroughness, 0, "cpu", None)
+    def opened(ranker: Ranker, thoroughness: Thoroughness = THOROUGHNESS, with_references: int = 2) -> AuditContext:
+        rankers: PerRanker[Ranker] = PerRanker(ranker, original, tuple(references[:with_references]))
+        return open_context(rankers, world, partition, thoroughness, 0, "cpu", None)
 
     return opened

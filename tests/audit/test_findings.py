@@ -1,4 +1,4 @@
-"""Each test alone, on rankers that are tables: by slow second writings, and by who must be found out."""
+"""PerRanker test alone, on rankers that are tables: by slow second writings, and by who must be found out."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from torch import Tensor, nn
 from tests.audit.conftest import LEARNED, THOROUGHNESS, Open, learned
 from tests.table import TableRanker, as_set
 from unrank.audit.audit import OF_MEMORY, TESTS
-from unrank.audit.displacement import displacement, shares_at_end
 from unrank.audit.membership import membership
-from unrank.audit.recovery import kept_sample, recovery
-from unrank.audit.relearning import relearning
-from unrank.audit.retention import retention
+from unrank.audit.mrr_tests import retention
+from unrank.audit.rank_agreement import displacement, shares_at_end
+from unrank.audit.recovery_test import kept_sample, recovery, relearning
 from unrank.audit.rewording import REWORDINGS, reworded, rewording
 from unrank.audit.verdict import Verdict
 from unrank.collection.collection import Collection
@@ -77,9 +76,9 @@ def test_without_a_reference_little_is_known(
 
 @pytest.mark.parametrize("name", ["recovery", "relearning"])
 def test_what_comes_back_was_hidden(open_world: Open, gated: GatedRanker, name: str) -> None:
-    case = open_world(gated)
-    assert TESTS["forgetting"](case).verdict is Verdict.INDISTINGUISHABLE
-    found = TESTS[name](case)
+    context = open_world(gated)
+    assert TESTS["forgetting"](context).verdict is Verdict.INDISTINGUISHABLE
+    found = TESTS[name](context)
     assert found.verdict is Verdict.SUPPRESSED
     assert found.words.startswith("it comes back")
     assert found.details["before"]["figure"] < found.to_json()["figure"]
@@ -87,7 +86,7 @@ def test_what_comes_back_was_hidden(open_world: Open, gated: GatedRanker, name: 
 
 
 def test_membership_by_hand(open_world: Open, world: Collection, partition: Partition, original: TableRanker) -> None:
-    case = open_world(original)
+    context = open_world(original)
     table, gone = original.table.detach().double().numpy(), {*partition.documents.tolist()}
 
     def signal(query: int, document: int) -> float:
@@ -97,7 +96,7 @@ def test_membership_by_hand(open_world: Open, world: Collection, partition: Part
     members = [signal(*pair) for pair in as_set(partition.forget)]
     strangers = [signal(*pair) for pair in as_set(world.test_pairs) if pair[1] not in gone]
     wins = np.mean([member > stranger for member in members for stranger in strangers])
-    found = membership(case).to_json()
+    found = membership(context).to_json()
     assert found["figure"] == pytest.approx(wins, abs=1e-6)
     assert found["low"] < found["figure"] < found["high"]
     assert (found["details"]["forgotten_pairs"], found["details"]["test_pairs"]) == (len(members), len(strangers))
@@ -159,13 +158,13 @@ def test_lists_beside_those_of_others(open_world: Open, original: TableRanker, r
 
 def test_reworded_by_hand(open_world: Open, world: Collection, partition: Partition, original: TableRanker) -> None:
     """A table ranker reads a query's text as its row: a reworded query asks for another row."""
-    case, queries = open_world(original), np.unique(partition.forget[:, 0])
-    details = rewording(case).details
+    context, queries = open_world(original), np.unique(partition.forget[:, 0])
+    details = rewording(context).details
     for name in REWORDINGS:
-        rows = dict(zip(queries.tolist(), map(int, reworded(world, queries, name, case.seed)), strict=True))
+        rows = dict(zip(queries.tolist(), map(int, reworded(world, queries, name, context.seed)), strict=True))
         moved = original.table.detach().numpy().copy()
         moved[list(rows)] = moved[list(rows.values())]
-        values = case.subjects.ranker.workspace.evaluator.reciprocals(
+        values = context.rankers.ranker.workspace.evaluator.reciprocals(
             lambda pairs, moved=moved: moved[pairs[:, 0], pairs[:, 1]],  # type: ignore[misc]
             partition.forget,
             forget=True,
@@ -232,7 +231,7 @@ def test_a_small_loss_that_is_sure_counts_before_a_large_one_that_is_not(
     wide, sure = np.array([-1.0, 0.8] * 20), np.full(20, -0.06)
     changes = {"entangled": wide, "disjoint": sure, "test": np.zeros(20)}
     read = iter(changes.values())
-    monkeypatch.setattr("unrank.audit.retention._change", lambda _: BootstrapEstimate.of_mean(next(read)))
+    monkeypatch.setattr("unrank.audit.mrr_tests._change", lambda _: BootstrapEstimate.of_mean(next(read)))
     found = retention(open_world(original))
     assert wide.mean() < sure.mean()
     assert found.verdict is Verdict.LOST
@@ -240,16 +239,16 @@ def test_a_small_loss_that_is_sure_counts_before_a_large_one_that_is_not(
 
 
 def test_retention_says_which_sets_were_too_small(open_world: Open, original: TableRanker) -> None:
-    case = open_world(original)
-    assert "left out" not in retention(case).words
-    small = replace(case, sets=case.sets | {"test": case.sets["test"][:1]})
+    context = open_world(original)
+    assert "left out" not in retention(context).words
+    small = replace(context, sets=context.sets | {"test": context.sets["test"][:1]})
     assert retention(small).words.endswith("; left out, with fewer than 10 queries: test (1)")
-    smaller = replace(case, sets={name: pairs[:1] for name, pairs in case.sets.items()})
-    told = "no set is large enough; left out, with fewer than 10 queries: entangled (1), disjoint (1), test (1)"
-    assert retention(smaller).words == told
+    smaller = replace(context, sets={name: pairs[:1] for name, pairs in context.sets.items()})
+    left_out = "left out, with fewer than 10 queries: entangled (1), disjoint (1), test (1)"
+    assert retention(smaller).words == f"not enough queries to tell in any kept set; {left_out}"
 
 
 def test_retention_needs_someone_to_compare_with(open_world: Open, original: TableRanker) -> None:
-    case = open_world(original, with_references=0)
-    alone = replace(case, subjects=replace(case.subjects, original=None))
+    context = open_world(original, with_references=0)
+    alone = replace(context, rankers=replace(context.rankers, original=None))
     assert retention(alone).verdict is Verdict.UNKNOWN

@@ -1,81 +1,81 @@
-"""From readings to a verdict: every way that it can come out."""
+"""From estimates to a verdict: every outcome."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from unrank.audit.noise import noise_floor
-from unrank.audit.readings import FEWEST, Each, Readings
+from unrank.audit.comparison import MIN_QUERIES, Comparison, PerRanker
+from unrank.audit.mrr_tests import noise_floor
 from unrank.audit.verdict import Finding, Hiding, Verdict, find, unknown, worst
 from unrank.evaluation.bootstrap import RESAMPLES, BootstrapEstimate
 
 MARGIN = 0.02
 
 
-def reading(value: float, width: float = 0.0, queries: int = 100) -> BootstrapEstimate:
+def estimate(value: float, width: float = 0.0, queries: int = 100) -> BootstrapEstimate:
     """A figure whose interval reaches so far to both sides."""
     return BootstrapEstimate(value, value + np.linspace(-width, width, RESAMPLES) / 0.95, queries)
 
 
-def readings(ranker: float, *references: float, original: float | None = 0.9, width: float = 0.01) -> Readings:
-    beside = reading(original) if original is not None else None
-    return Readings(reading(ranker, width), beside, tuple(reading(one) for one in references), MARGIN)
+def compared(ranker: float, *references: float, original: float | None = 0.9, width: float = 0.01) -> Comparison:
+    beside = estimate(original) if original is not None else None
+    return Comparison(estimate(ranker, width), beside, tuple(estimate(one) for one in references), MARGIN)
 
 
 @pytest.mark.parametrize(
     ("read", "verdict", "words"),
     [
-        (readings(0.9, 0.6), Verdict.REMEMBERED, "0.300 (0.290 to 0.310) above a ranker that never saw it"),
+        (compared(0.9, 0.6), Verdict.REMEMBERED, "0.300 (0.290 to 0.310) above a ranker that never saw it"),
         (
-            readings(0.2, 0.6),
+            compared(0.2, 0.6),
             Verdict.SUPPRESSED,
-            "0.400 (0.390 to 0.410) below a ranker that never saw it, which tells that",
+            "0.400 (0.390 to 0.410) below a ranker that never saw it, which shows that",
         ),
-        (readings(0.61, 0.6), Verdict.INDISTINGUISHABLE, "a difference of 0.030 or more would have been told"),
-        (readings(0.635, 0.6), Verdict.REMEMBERED, "above"),
-        (readings(0.625, 0.6), Verdict.INDISTINGUISHABLE, "would have been told"),
-        (readings(0.9, 0.6, width=0.29), Verdict.INDISTINGUISHABLE, "a difference of 0.310"),
-        (readings(0.70, 0.6, 0.6), Verdict.REMEMBERED, "above"),
-        (readings(0.70, 0.55, 0.65), Verdict.INDISTINGUISHABLE, "a difference of 0.110"),
-        (readings(0.2), Verdict.UNKNOWN, "without a retrained ranker nobody knows"),
-        (readings(0.2, original=None), Verdict.UNKNOWN, "without a retrained ranker nobody knows"),
-        (readings(0.9), Verdict.REMEMBERED, "no less than the original"),
-        (readings(0.895), Verdict.REMEMBERED, "no less than the original"),
-        (readings(0.88), Verdict.UNKNOWN, "without a retrained ranker"),
+        (compared(0.61, 0.6), Verdict.INDISTINGUISHABLE, "a difference of 0.030 or more would have been found"),
+        (compared(0.635, 0.6), Verdict.REMEMBERED, "above"),
+        (compared(0.625, 0.6), Verdict.INDISTINGUISHABLE, "would have been found"),
+        (compared(0.9, 0.6, width=0.29), Verdict.INDISTINGUISHABLE, "a difference of 0.310"),
+        (compared(0.70, 0.6, 0.6), Verdict.REMEMBERED, "above"),
+        (compared(0.70, 0.55, 0.65), Verdict.INDISTINGUISHABLE, "a difference of 0.110"),
+        (compared(0.2), Verdict.UNKNOWN, "there is no retrained ranker to compare with"),
+        (compared(0.2, original=None), Verdict.UNKNOWN, "there is no retrained ranker to compare with"),
+        (compared(0.9), Verdict.REMEMBERED, "no lower than the original"),
+        (compared(0.895), Verdict.REMEMBERED, "no lower than the original"),
+        (compared(0.88), Verdict.UNKNOWN, "there is no retrained ranker"),
     ],
 )
-def test_a_figure_beside_others(read: Readings, verdict: Verdict, words: str) -> None:
+def test_a_figure_beside_others(read: Comparison, verdict: Verdict, words: str) -> None:
     found = find("a figure", read)
     assert found.verdict is verdict
     assert words in found.words
 
 
 def test_what_shows_only_afterwards_was_hidden() -> None:
-    level, above = readings(0.6, 0.6), readings(0.8, 0.6)
+    level, above = compared(0.6, 0.6), compared(0.8, 0.6)
     assert find("after", above, shown_before=above).verdict is Verdict.REMEMBERED
     found = find("after", above, shown_before=level)
     assert found.verdict is Verdict.SUPPRESSED
     assert found.words.startswith("it comes back, 0.200")
-    alone, less = readings(0.9), readings(0.4)
+    alone, less = compared(0.9), compared(0.4)
     assert find("after", alone, shown_before=less).verdict is Verdict.SUPPRESSED
     assert find("after", alone, shown_before=alone).verdict is Verdict.REMEMBERED
 
 
 def test_a_second_figure_tells_of_hiding() -> None:
-    level = readings(0.6, 0.6)
-    found = find("a figure", level, hiding=Hiding("its rise is", readings(0.3, 0.1)))
+    level = compared(0.6, 0.6)
+    found = find("a figure", level, hiding=Hiding("its rise is", compared(0.3, 0.1)))
     assert found.verdict is Verdict.SUPPRESSED
     assert found.words == "its rise is 0.200 (0.190 to 0.210) above that of a ranker that never saw it"
-    assert find("a figure", level, hiding=Hiding("", readings(0.1, 0.3))).verdict is Verdict.INDISTINGUISHABLE
+    assert find("a figure", level, hiding=Hiding("", compared(0.1, 0.3))).verdict is Verdict.INDISTINGUISHABLE
 
 
-@pytest.mark.parametrize("queries", [1, FEWEST - 1])
+@pytest.mark.parametrize("queries", [1, MIN_QUERIES - 1])
 def test_a_few_queries_tell_nothing(queries: int) -> None:
-    few = reading(0.9, queries=queries)
-    found = find("a figure", Readings(few, few, (reading(0.1),), MARGIN))
+    few = estimate(0.9, queries=queries)
+    found = find("a figure", Comparison(few, few, (estimate(0.1),), MARGIN))
     assert found.verdict is Verdict.UNKNOWN
-    assert f"it takes {FEWEST}" in found.words
+    assert found.words == f"not enough queries to tell: {queries}, where {MIN_QUERIES} are needed"
 
 
 def test_all_together_are_no_better_than_the_worst() -> None:
@@ -86,8 +86,8 @@ def test_all_together_are_no_better_than_the_worst() -> None:
 
 def test_the_noise_floor_is_the_largest_of_all_tests() -> None:
     findings = {
-        "one": find("a figure", readings(0.6, 0.60, 0.61)),
-        "two": find("a figure", readings(0.6, 0.50, 0.57, 0.55)),
+        "one": find("a figure", compared(0.6, 0.60, 0.61)),
+        "two": find("a figure", compared(0.6, 0.50, 0.57, 0.55)),
         "three": unknown("a figure", "why not"),
     }
     found = noise_floor(findings, MARGIN)
@@ -99,13 +99,13 @@ def test_the_noise_floor_is_the_largest_of_all_tests() -> None:
 
 
 def test_one_reference_has_no_noise_floor() -> None:
-    found = noise_floor({"one": find("a figure", readings(0.6, 0.6))}, MARGIN)
+    found = noise_floor({"one": find("a figure", compared(0.6, 0.6))}, MARGIN)
     assert found.verdict is Verdict.UNKNOWN
     assert "two retrained rankers" in found.words
 
 
 def test_a_finding_in_json() -> None:
-    value = find("a figure", readings(0.8, 0.5, 0.6), more=3).to_json()
+    value = find("a figure", compared(0.8, 0.5, 0.6), more=3).to_json()
     assert value["figure"] == 0.8 and value["original"]["figure"] == 0.9
     assert [one["figure"] for one in value["references"]] == [0.5, 0.6]
     assert value["gap"]["figure"] == pytest.approx(0.25)
@@ -117,5 +117,5 @@ def test_a_finding_in_json() -> None:
 
 
 def test_each_maps_what_is_there() -> None:
-    assert Each(1, None, (2, 3)).map(str) == Each("1", None, ("2", "3"))
-    assert Each(1, 5, ()).map(str) == Each("1", "5", ())
+    assert PerRanker(1, None, (2, 3)).map(str) == PerRanker("1", None, ("2", "3"))
+    assert PerRanker(1, 5, ()).map(str) == PerRanker("1", "5", ())

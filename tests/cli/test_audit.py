@@ -33,9 +33,23 @@ def test_a_table_and_why(
     for word in ("forgetting", "retention", "membership", "recovery", "relearning", "displacement", "rewording"):
         assert f"\n{word}, by " in said
     assert "noise floor, by the largest difference between two retrained rankers: cannot be known; it takes two" in said
-    assert "looked at 12 of the " in said
+    assert "tested on 12 of the " in said
     assert "in all: still remembered; " in said and f"written to {tmp_path / 'out'}" in said
     assert json.loads((tmp_path / "out" / "audit.json").read_text())["verdict"] == "still remembered"
+
+
+def test_a_few_queries_acquit_nobody(
+    ranker: Path, encoder: Path, collection: Path, removal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create_ranker("bi-encoder", str(encoder), 7).save(tmp_path / "other")
+    command = ["audit", str(ranker), str(collection), "--removal", str(removal), "--reference", str(tmp_path / "other")]
+    capsys.readouterr()
+    assert run([*command, "--out", str(tmp_path / "out"), "--quiet", "--queries", "5"]) == 0
+    said = capsys.readouterr().out
+    few = "not enough queries to tell: 5, where 10 are needed"
+    assert f"forgetting, by the forget MRR: cannot be known; {few}" in said
+    assert f"in all: cannot be known, which is no sign of forgetting: {few}; " in said
+    assert "indistinguishable" not in said and "kept;" not in said
 
 
 def test_json_alone(
@@ -65,7 +79,7 @@ def test_bad_input(
     assert saw == f"{ranker} was trained on what is removed, as its record tells: it is no reference"
     shutil.copytree(ranker, tmp_path / "copy", ignore=shutil.ignore_patterns("unrank.json"))
     itself = refused(*plain, "--removal", removal, "--reference", tmp_path / "copy")
-    assert itself == "reference 1 is the ranker itself: name one that was retrained apart"
+    assert itself == "reference 1 is the ranker itself: name another retrained ranker"
     assert "--queries" in refused(*plain, "--removal", removal, "--queries", "0")
     taken = tmp_path / "taken"
     taken.mkdir()

@@ -18,7 +18,7 @@ from time import monotonic
 
 import torch
 
-from unrank.audit.case import Thoroughness
+from unrank.audit.context import Thoroughness
 from unrank.cli.main import run
 from unrank.desk import run as desk_run
 from unrank.desk.gates import gates

@@ -16,7 +16,7 @@ import pytest
 
 from tests.tiny import made_record, make_bi_encoder
 from unrank.audit.audit import OF_MEMORY
-from unrank.audit.case import Thoroughness
+from unrank.audit.context import Thoroughness
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal

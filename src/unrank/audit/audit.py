@@ -1,7 +1,8 @@
-"""The audit: all tests of a ranker that is said to have forgotten, and what they come to together.
+"""The audit: all tests of a ranker that should have forgotten something, and their verdict together.
 
-It takes any ranker, however it came to forget. Beside a retrained ranker each test can tell what is still remembered
-and what was only hidden; without one it says what cannot be known. Its file names nothing that was removed.
+It takes any ranker, whatever made it forget. Compared with a retrained ranker, each test can tell what is still
+remembered and what was only hidden. Without one it can at best say that something is still remembered. Its file names
+nothing that was removed.
 """
 
 from __future__ import annotations
@@ -10,19 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
-from unrank.audit.case import Case, Thoroughness, open_case
-from unrank.audit.displacement import displacement
-from unrank.audit.forgetting import forgetting
+from unrank.audit.comparison import Json, PerRanker
+from unrank.audit.context import AuditContext, Thoroughness, open_context
 from unrank.audit.membership import membership
-from unrank.audit.noise import noise_floor
-from unrank.audit.readings import Each
-from unrank.audit.recovery import recovery
-from unrank.audit.relearning import relearning
-from unrank.audit.retention import retention
+from unrank.audit.mrr_tests import forgetting, noise_floor, retention
+from unrank.audit.rank_agreement import displacement
+from unrank.audit.recovery_test import recovery, relearning
 from unrank.audit.rewording import rewording
 from unrank.audit.verdict import Finding, Verdict, worst
 from unrank.collection.collection import Collection
@@ -40,7 +37,7 @@ from unrank.record import Record, requests_of, versions
 AUDIT = "audit.json"
 AUDIT_VERSION = 1
 
-TESTS: dict[str, Callable[[Case], Finding]] = {
+TESTS: dict[str, Callable[[AuditContext], Finding]] = {
     "forgetting": forgetting,
     "retention": retention,
     "membership": membership,
@@ -50,21 +47,21 @@ TESTS: dict[str, Callable[[Case], Finding]] = {
     "rewording": rewording,
 }
 OF_MEMORY = tuple(name for name in TESTS if name != "retention")
-"""The tests of what is remembered, which the verdict goes by."""
+"""The tests of memory, which decide the verdict."""
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What each test found, and on what."""
+    """The finding of each test, and what was tested."""
 
     findings: dict[str, Finding]
-    about: dict[str, Any]
+    about: Json
 
     @property
     def verdict(self) -> Verdict:
         return worst(self.findings[name].verdict for name in OF_MEMORY)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         tests = {name: found.to_json() for name, found in self.findings.items()}
         return {"audit_version": AUDIT_VERSION, "verdict": str(self.verdict), **self.about, "tests": tests}
 
@@ -89,10 +86,11 @@ def audit_ranker(
 ) -> Audit:
     """Test whether a ranker has forgotten a removal.
 
-    `original` is the ranker before it forgot; `references` are rankers that were retrained without what is removed,
-    each with a seed of its own; `record` is the ranker's record, if unrank made it: what it forgot before is not kept.
+    `original` is the ranker before it forgot. `references` are rankers that were retrained without what is removed,
+    each with another seed. `record` is the ranker's record, if unrank made it: earlier requests in it do not count as
+    kept.
     """
-    rankers = Each(ranker, original, tuple(references))
+    rankers = PerRanker(ranker, original, tuple(references))
     _check_kinds(rankers)
     described = rankers.map(_described)
     _check_apart(described)
@@ -100,59 +98,59 @@ def audit_ranker(
     thoroughness = thoroughness or Thoroughness()
     partition = make_partition(collection, removal, earlier=recognised(collection, requests_of(record)))
     check_measurable(collection, partition)
-    case = open_case(rankers, collection, partition, thoroughness, seed, device, progress)
+    context = open_context(rankers, collection, partition, thoroughness, seed, device, progress)
     findings = {}
     for name, test in TESTS.items():
-        findings[name] = test(case)
-        case.subjects.ranker.workspace.runtime.progress.say(f"{name}: {findings[name].verdict}")
+        findings[name] = test(context)
+        context.rankers.ranker.workspace.runtime.progress.say(f"{name}: {findings[name].verdict}")
     findings["noise_floor"] = noise_floor(findings, thoroughness.margin)
     about = {
         "collection": {"name": collection.name, "fingerprint": collection.fingerprint},
         "rankers": asdict(described),
         "removed": removal.counts,
-        "sets": _counts(case),
+        "sets": _counts(context),
         "thoroughness": asdict(thoroughness),
         "seed": seed,
         "seconds": perf_counter() - started,
-        "device": case.subjects.ranker.workspace.runtime.name,
+        "device": context.rankers.ranker.workspace.runtime.name,
         "versions": versions(),
     }
     return Audit(findings, about)
 
 
-def _check_kinds(rankers: Each[Ranker]) -> None:
+def _check_kinds(rankers: PerRanker[Ranker]) -> None:
     others = {"original": [rankers.original] if rankers.original else [], "reference": [*rankers.references]}
-    for what, beside in others.items():
-        for other in beside:
+    for what, rankers_of in others.items():
+        for other in rankers_of:
             if other.kind != rankers.ranker.kind:
                 raise UnrankError(
                     f"the {what} is a {other.kind}, the ranker a {rankers.ranker.kind}: they cannot be compared"
                 )
 
 
-def _check_apart(described: Each[dict[str, str]]) -> None:
-    """Who is compared with himself differs in nothing."""
+def _check_apart(described: PerRanker[dict[str, str]]) -> None:
+    """Refuse a reference that is the ranker, the original or another reference: nothing would differ."""
     for place, reference in enumerate(described.references):
         others = {"ranker": described.ranker, "original": described.original} | {
             f"reference {number}": other for number, other in enumerate(described.references[:place], 1)
         }
         for name, other in others.items():
             if other == reference:
-                raise UnrankError(f"reference {place + 1} is the {name} itself: name one that was retrained apart")
+                raise UnrankError(f"reference {place + 1} is the {name} itself: name another retrained ranker")
 
 
 def _described(ranker: Ranker) -> dict[str, str]:
-    """What a ranker is, and a hash of its weights by which it can be known again."""
+    """Return the kind of a ranker and a hash of its weights."""
     return {"kind": ranker.kind, "weights": digest(ranker.state_dict())}
 
 
-def _counts(case: Case) -> dict[str, dict[str, int]]:
-    """How many queries of each set were looked at, of how many."""
+def _counts(context: AuditContext) -> dict[str, dict[str, int]]:
+    """Count the pairs and queries of each set that were tested, and the queries that it has."""
     return {
         name: {
             "pairs": len(pairs),
             "queries": len(np.unique(pairs[:, 0])),
-            "queries_in_all": len(np.unique(case.whole[name][:, 0])),
+            "queries_in_all": len(np.unique(context.whole[name][:, 0])),
         }
-        for name, pairs in case.sets.items()
+        for name, pairs in context.sets.items()
     }

@@ -1,8 +1,8 @@
-"""Membership: can one tell from its score that a pair was trained on?
+"""Membership: can a score tell that a pair was trained on?
 
-A pair's signal is `s(q, d) − log Σ exp s(q, negative)`: how far it stands out from its query's negatives. Forgotten
-pairs are set against pairs of test queries, which no ranker was trained on. These are other queries, so even a ranker
-that saw neither may tell them apart a little: what counts is how much better the audited one does.
+A pair's signal is `s(q, d) − log Σ exp s(q, negative)`: how far it lies above its query's negatives. Forget pairs are
+compared with pairs of test queries, which no ranker was trained on. The queries differ, so even a ranker that saw
+neither may separate the two a little. What counts is how much better the audited ranker does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from unrank.audit.case import Case, Subject
+from unrank.audit.context import AuditContext, AuditedRanker
 from unrank.audit.verdict import Finding, find, unknown
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
@@ -22,16 +22,19 @@ from unrank.evaluation.measure import Floats, area_under_curve, found_at
 MEASURES = "the AUC of forgotten pairs against test pairs"
 
 Signals = tuple[Floats, Floats]
-"""Of members and of strangers."""
+"""Of members, and of strangers."""
 
 
-def membership(case: Case) -> Finding:
-    members, strangers = (pairs[case.with_negatives(pairs)] for pairs in (case.sets["forget"], case.sets["test"]))
+def membership(context: AuditContext) -> Finding:
+    members, strangers = (context.sets[name][context.with_negatives(context.sets[name])] for name in ("forget", "test"))
     if not len(members) or not len(strangers):
-        return unknown(MEASURES, "there are no test pairs to compare forgotten ones with")
-    signals = case.each(lambda subject: (_signals(case, subject, members), _signals(case, subject, strangers)))
-    read = partial(_read, members[:, 0], strangers[:, 0], case.seed)
-    area, found = (case.compare(signals.map(partial(read, statistic))) for statistic in (area_under_curve, found_at))
+        what = "test" if len(members) else "forgotten"
+        return unknown(MEASURES, f"there are no {what} pairs whose query has other candidates to compare with")
+    signals = context.each(lambda one: (_signals(context, one, members), _signals(context, one, strangers)))
+    estimate = partial(_estimate, members[:, 0], strangers[:, 0], context.seed)
+    area, found = (
+        context.compare(signals.map(partial(estimate, statistic))) for statistic in (area_under_curve, found_at)
+    )
     relative = area.gap.value / area.reference.value if area.gap and area.reference else None
     return find(
         MEASURES,
@@ -43,20 +46,20 @@ def membership(case: Case) -> Finding:
     )
 
 
-def _signals(case: Case, subject: Subject, pairs: Pairs) -> Floats:
+def _signals(context: AuditContext, one: AuditedRanker, pairs: Pairs) -> Floats:
     queries = np.unique(pairs[:, 0])
-    negatives = case.negatives(queries)
-    scores = subject.scores(np.concatenate([pairs, negatives])).astype(np.float64)
+    negatives = context.negatives(queries)
+    scores = one.scores(np.concatenate([pairs, negatives])).astype(np.float64)
     crowd = np.full(len(queries), -np.inf)
     np.logaddexp.at(crowd, np.searchsorted(queries, negatives[:, 0]), scores[len(pairs) :])
     signals: Floats = scores[: len(pairs)] - crowd[np.searchsorted(queries, pairs[:, 0])]
     return signals
 
 
-def _read(
+def _estimate(
     member_of: Rows, stranger_of: Rows, seed: int, statistic: Callable[[Floats, Floats], float], signals: Signals
 ) -> BootstrapEstimate:
-    """A statistic of the signals, with the queries of either side resampled."""
+    """Estimate a statistic of the signals; the queries of both sides are resampled."""
     members, strangers = signals
     draws = zip(resamples(member_of, seed), resamples(stranger_of, seed + 1), strict=True)
     resampled = np.array([statistic(members[some], strangers[others]) for some, others in draws])

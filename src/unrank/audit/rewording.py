@@ -1,8 +1,8 @@
-"""Rewording: does it hold for other words of the same query?
+"""Rewording: is a forget query still forgotten in other words?
 
-A ranker may have unlearned the very words of a query and no more. Each forget query is asked in three other ways: a
-quarter of its words dropped, a quarter swapped for words of another query, all of them in another order. What is drawn
-follows from the seed and the query alone.
+A ranker may have unlearned the exact words of a query and no more. Each forget query is asked in three other ways: with
+a quarter of its words dropped, with a quarter replaced by words of another query, and in another order. The random
+choices depend on the seed and the query alone.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unrank.audit.case import Case, Subject
-from unrank.audit.comeback import Comeback, find_comeback
+from unrank.audit.context import AuditContext, AuditedRanker
+from unrank.audit.recovery_test import BeforeAfter, find_recovered
 from unrank.audit.verdict import Finding
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.texts import Rows, Texts
@@ -26,7 +26,7 @@ from unrank.engine.tokens import TokenStore
 from unrank.evaluation.measure import Floats
 
 SHARE = 0.25
-"""Of the words that are dropped or swapped; one at least."""
+"""The share of a query's words that are dropped or replaced; at least one word."""
 
 Words = Sequence[str]
 Rewording = Callable[[Words, Words, np.random.Generator], Words]
@@ -68,7 +68,7 @@ def _some(words: Words, generator: np.random.Generator) -> list[int]:
 
 
 def reworded(collection: Collection, queries: Rows, name: str, seed: int) -> list[str]:
-    """The texts of these queries, each in other words."""
+    """Return the texts of these queries in other words."""
 
     def reword(text: str) -> str:
         digest = hashlib.sha256(f"{seed}:{name}:{text}".encode()).digest()
@@ -80,32 +80,32 @@ def reworded(collection: Collection, queries: Rows, name: str, seed: int) -> lis
     return [reword(text) for text in collection.queries.texts(queries)]
 
 
-def rewording(case: Case) -> Finding:
-    forget = case.sets["forget"]
+def rewording(context: AuditContext) -> Finding:
+    forget = context.sets["forget"]
     queries = np.unique(forget[:, 0])
-    texts = [text for name in REWORDINGS for text in reworded(case.collection, queries, name, case.seed)]
-    asked = copy.copy(case.collection)
+    texts = [text for name in REWORDINGS for text in reworded(context.collection, queries, name, context.seed)]
+    asked = copy.copy(context.collection)
     asked.queries = Texts("query", pa.table({"id": list(map(str, range(len(texts)))), "text": texts}))
 
-    def ask(subject: Subject) -> Sequence[Floats]:
-        """The reciprocal rank of each query, as it stands and in each rewording."""
-        store = TokenStore(subject.ranker, asked)
+    def ask(one: AuditedRanker) -> Sequence[Floats]:
+        """Return the reciprocal rank of each query, unchanged and in each rewording."""
+        store = TokenStore(one.ranker, asked)
 
         def reciprocals(form: int) -> Floats:
             def score(pairs: Pairs) -> NDArray[np.float32]:
                 rows = form * len(queries) + np.searchsorted(queries, pairs[:, 0])
                 moved = np.stack([rows, pairs[:, 1]], axis=1)
-                return scores_of(subject.ranker, store, moved, subject.workspace.runtime)
+                return scores_of(one.ranker, store, moved, one.workspace.runtime)
 
-            return subject.reciprocals(forget, score)
+            return one.reciprocals(forget, score)
 
-        return [subject.reciprocals(forget), *map(reciprocals, range(len(REWORDINGS)))]
+        return [one.reciprocals(forget), *map(reciprocals, range(len(REWORDINGS)))]
 
-    answers = case.each(ask)
-    by_form = {name: case.readings(answers.map(itemgetter(place))) for place, name in enumerate(REWORDINGS, 1)}
-    return find_comeback(
-        case,
+    answers = context.each(ask)
+    by_form = {name: context.compare_means(answers.map(itemgetter(place))) for place, name in enumerate(REWORDINGS, 1)}
+    return find_recovered(
+        context,
         "the forget MRR of reworded queries",
-        answers.map(lambda answer: Comeback(answer[0], np.mean(answer[1:], axis=0))),
-        **{name: readings.to_json() for name, readings in by_form.items()},
+        answers.map(lambda answer: BeforeAfter(answer[0], np.mean(answer[1:], axis=0))),
+        **{name: compared.to_json() for name, compared in by_form.items()},
     )

@@ -1,7 +1,7 @@
-"""What a test finds: a figure, what it is compared with, and a verdict in plain words.
+"""The finding of a test: a figure, what it is compared with, a verdict, and the reason in words.
 
-Figures count memory: the more, the more is remembered. Above a retrained ranker's a figure says that something is
-still remembered; below it, or where it rises as a retrained ranker's does not, that something was hidden.
+A higher figure means more memory. A figure above the references' says that something is still remembered. A figure
+below them, or one that rises as theirs does not, says that something was hidden.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from unrank.audit.readings import FEWEST, Readings
-from unrank.errors import count
+from unrank.audit.comparison import MIN_QUERIES, Comparison, Json
 from unrank.evaluation.bootstrap import BootstrapEstimate
 
 
 class Verdict(StrEnum):
-    """First what is said of forgetting, from the worst to the best; then what is said of other things."""
+    """The verdicts of the tests of memory, from the worst to the best; then those of the other tests."""
 
     REMEMBERED = "still remembered"
     SUPPRESSED = "suppressed"
@@ -36,40 +35,40 @@ class Verdict(StrEnum):
         return self.value.partition(" from ")[0]
 
 
-BESIDE = ("original", "references", "gap", "noise_floor", "power")
+COMPARED = ("original", "references", "gap", "noise_floor", "power")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one test found."""
+    """The result of one test."""
 
     measures: str
-    """What the figure is."""
+    """The name of the figure."""
     verdict: Verdict
     words: str
     figure: BootstrapEstimate | None = None
     threshold: float | None = None
-    """No smaller difference counts."""
-    compared: Readings | None = None
-    details: dict[str, Any] = field(default_factory=dict)
+    """The smallest difference that counts."""
+    compared: Comparison | None = None
+    details: Json = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         figure = self.figure.to_json() if self.figure else dict.fromkeys(("figure", "low", "high", "queries"))
-        beside = self.compared.to_json() if self.compared else dict.fromkeys(BESIDE)
+        compared = self.compared.to_json() if self.compared else dict.fromkeys(COMPARED)
         said = {"measures": self.measures, "verdict": str(self.verdict), "words": self.words}
-        return {**said, **figure, "threshold": self.threshold, **beside, "details": self.details}
+        return {**said, **figure, "threshold": self.threshold, **compared, "details": self.details}
 
 
 @dataclass(frozen=True)
 class Hiding:
-    """A second figure that tells of hiding where it is above a retrained ranker's."""
+    """A second figure. Above the references' it shows that something was hidden."""
 
     words: str
-    readings: Readings
+    compared: Comparison
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """What tests come to together: no better than the worst of them.
+    """Return the worst of several verdicts.
 
     >>> worst([Verdict.INDISTINGUISHABLE, Verdict.SUPPRESSED]).value
     'suppressed'
@@ -78,9 +77,17 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def find(
-    measures: str, now: Readings, *, shown_before: Readings | None = None, hiding: Hiding | None = None, **details: Any
+    measures: str,
+    now: Comparison,
+    *,
+    shown_before: Comparison | None = None,
+    hiding: Hiding | None = None,
+    **details: Any,
 ) -> Finding:
-    """Judge a figure. What was not `shown_before` something that brings memory back was hidden."""
+    """Judge a figure.
+
+    `shown_before` is the figure before an attempt to bring memory back: memory that it did not show was hidden.
+    """
     verdict = _verdict(now, shown_before or now, hiding)
     return Finding(measures, verdict, _words(verdict, now, hiding), now.ranker, now.threshold, now, details)
 
@@ -89,41 +96,50 @@ def unknown(measures: str, why: str) -> Finding:
     return Finding(measures, Verdict.UNKNOWN, why)
 
 
-def _verdict(now: Readings, before: Readings, hiding: Hiding | None) -> Verdict:
+def too_few(queries: int) -> str:
+    """
+    >>> too_few(3)
+    'not enough queries to tell: 3, where 10 are needed'
+    """
+    return f"not enough queries to tell: {queries}, where {MIN_QUERIES} are needed"
+
+
+def _verdict(now: Comparison, before: Comparison, hiding: Hiding | None) -> Verdict:
     if not now.enough:
         return Verdict.UNKNOWN
-    brought_out = now.ranker.value > before.ranker.value + now.threshold  # that it was not seen before is not enough
+    # Memory that was not seen before was hidden only if the figure has risen.
+    risen = now.ranker.value > before.ranker.value + now.threshold
     if not now.references:
         if not now.as_original:
             return Verdict.UNKNOWN
-        return Verdict.SUPPRESSED if brought_out and not before.as_original else Verdict.REMEMBERED
+        return Verdict.SUPPRESSED if risen and not before.as_original else Verdict.REMEMBERED
     if now.above:
-        return Verdict.SUPPRESSED if brought_out and not before.above else Verdict.REMEMBERED
-    if now.below or (hiding is not None and hiding.readings.above):
+        return Verdict.SUPPRESSED if risen and not before.above else Verdict.REMEMBERED
+    if now.below or (hiding is not None and hiding.compared.above):
         return Verdict.SUPPRESSED
     return Verdict.INDISTINGUISHABLE
 
 
-def _words(verdict: Verdict, now: Readings, hiding: Hiding | None) -> str:
-    """Why the verdict is what it is."""
+def _words(verdict: Verdict, now: Comparison, hiding: Hiding | None) -> str:
+    """Give the reason for a verdict."""
     if not now.enough:
-        return f"{count(now.ranker.queries, 'query')} cannot tell: it takes {FEWEST}"
+        return too_few(now.ranker.queries)
     if now.gap is None:
         if verdict is Verdict.UNKNOWN:
-            return "without a retrained ranker nobody knows what one that never saw it would show"
-        return "no less than the original shows, which was trained on it"
+            return "there is no retrained ranker to compare with"
+        return "no lower than the original, which was trained on it"
     if verdict is Verdict.INDISTINGUISHABLE:
-        return f"a difference of {now.power:.3f} or more would have been told"
+        return f"a difference of {now.power:.3f} or more would have been found; a smaller one may be there"
     if now.above:
         back = "it comes back, " if verdict is Verdict.SUPPRESSED else ""
         return f"{back}{_gap(now.gap)} above a ranker that never saw it"
     if now.below:
-        return f"{_gap(now.gap)} below a ranker that never saw it, which tells that something was hidden"
-    assert hiding is not None and hiding.readings.gap is not None
-    return f"{hiding.words} {_gap(hiding.readings.gap)} above that of a ranker that never saw it"
+        return f"{_gap(now.gap)} below a ranker that never saw it, which shows that something was hidden"
+    assert hiding is not None and hiding.compared.gap is not None
+    return f"{hiding.words} {_gap(hiding.compared.gap)} above that of a ranker that never saw it"
 
 
 def _gap(gap: BootstrapEstimate) -> str:
-    """How large a gap is that lies wholly on one side."""
+    """Write a gap whose interval lies on one side of zero."""
     near, far = sorted(map(abs, gap.interval))
     return f"{abs(gap.value):.3f} ({near:.3f} to {far:.3f})"

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 def audit(
     ranker: RankerName,
     collection: CollectionFolder,
-    removal: Annotated[Path, typer.Option("--removal", help="The removal.json that it is said to have forgotten.")],
+    removal: Annotated[Path, typer.Option("--removal", help="The removal.json that it should have forgotten.")],
     out: Out,
-    original: Annotated[str | None, typer.Option(help="The ranker as it was before it forgot.")] = None,
+    original: Annotated[str | None, typer.Option(help="The ranker before it forgot.")] = None,
     reference: Annotated[
         list[str] | None,
-        typer.Option(help="A ranker retrained without what is removed; give two to measure what chance makes of it."),
+        typer.Option(help="A ranker retrained without what is removed; give two to measure their difference."),
     ] = None,
     queries: AuditQueries = AUDITED,
     as_json: AsJson = False,
@@ -46,7 +46,7 @@ def audit(
     device: DeviceOption = DeviceName.auto,
     quiet: Quiet = False,
 ) -> None:
-    """Test whether a ranker has forgotten, however it came to; exit 3 where something is still remembered."""
+    """Test whether a ranker has forgotten; exit 3 if something is still remembered."""
     from unrank.collection.collection import open_collection
     from unrank.collection.partition import make_partition
     from unrank.collection.removal import Removal
@@ -54,10 +54,10 @@ def audit(
     check_free(out)
     removed = Removal.load(removal)
     opened = open_collection(collection)
-    make_partition(opened, removed, str(removal))  # what cannot be is refused before anything is loaded
+    make_partition(opened, removed, str(removal))  # refuse a wrong removal before anything is loaded
 
     from unrank.audit.audit import audit_ranker
-    from unrank.audit.case import Thoroughness
+    from unrank.audit.context import Thoroughness
     from unrank.audit.verdict import Verdict
     from unrank.cli.progress import progress
     from unrank.forgetting.earlier import check_references
@@ -88,17 +88,17 @@ def audit(
 
 
 def show_audit(result: Audit, out: Path) -> None:
-    """A line a test, then why."""
-    head = ("test", "figure", "95 %", "original", "retrained", "least", "verdict")
+    """Print one line for each test, then the reasons."""
+    head = ("test", "figure", "95 %", "original", "retrained", "threshold", "verdict")
     table = Table(*head, box=None, collapse_padding=True, pad_edge=False)
     for name, found in result.findings.items():
-        beside = found.compared
+        compared = found.compared
         table.add_row(
             _name(name),
             _value(found.figure) or "none",
             f"{found.figure.low:.3f} to {found.figure.high:.3f}" if found.figure else "",
-            _value(beside.original if beside else None),
-            _value(beside.reference if beside else None),
+            _value(compared.original if compared else None),
+            _value(compared.reference if compared else None),
             f"{found.threshold:.3f}" if found.threshold is not None else "",
             found.verdict.short,
         )
@@ -108,13 +108,24 @@ def show_audit(result: Audit, out: Path) -> None:
         say(f"{_name(name)}, by {found.measures}: {found.verdict}; {found.words}")
     for name, counts in result.about["sets"].items():
         if counts["queries"] < counts["queries_in_all"]:
-            say(f"looked at {counts['queries']:,} of the {count(counts['queries_in_all'], f'{name} query')}")
-    say(f"\nin all: {result.verdict}; {duration(result.about['seconds'])}; written to {out}")
+            say(f"tested on {counts['queries']:,} of the {count(counts['queries_in_all'], f'{name} query')}")
+    say(f"\nin all: {result.verdict}{_why_unknown(result)}; {duration(result.about['seconds'])}; written to {out}")
+
+
+def _why_unknown(result: Audit) -> str:
+    """Say why nothing can be known, so that nobody takes it for a pass."""
+    from unrank.audit.audit import OF_MEMORY
+    from unrank.audit.verdict import Verdict
+
+    if result.verdict is not Verdict.UNKNOWN:
+        return ""
+    unknown = [result.findings[name] for name in OF_MEMORY if result.findings[name].verdict is Verdict.UNKNOWN]
+    return f", which is no sign of forgetting: {unknown[0].words}"
 
 
 def _name(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _value(reading: BootstrapEstimate | None) -> str:
-    return f"{reading.value:.3f}" if reading else ""
+def _value(estimate: BootstrapEstimate | None) -> str:
+    return f"{estimate.value:.3f}" if estimate else ""

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from unrank.audit.case import Thoroughness
+from unrank.audit.context import Thoroughness
 from unrank.collection.collection import Collection
 from unrank.desk.batch import Batch
 from unrank.disk import exists, sha256, whole_path

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from unrank.audit.readings import FEWEST
+from unrank.audit.comparison import MIN_QUERIES
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import named
 from unrank.desk.item import Item, removal_of
@@ -48,11 +48,11 @@ class RequestResult:
     def forgotten(self) -> bool:
         """Whether the request moved as far as it had to.
 
-        The mean of fewer than `FEWEST` queries says little, so there each pair counts by itself.
+        The mean of fewer than `MIN_QUERIES` queries says little, so there each pair counts by itself.
         """
         if not self.had_to_move or not self.unmoved:
             return True
-        return self.queries >= FEWEST and self.mrr_after <= self.target + tolerance(self.queries)
+        return self.queries >= MIN_QUERIES and self.mrr_after <= self.target + tolerance(self.queries)
 
     @property
     def words(self) -> str:

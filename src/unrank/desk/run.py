@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from unrank.audit.audit import AUDIT, audit_ranker
-from unrank.audit.case import Thoroughness
+from unrank.audit.context import Thoroughness
 from unrank.collection.collection import Collection, open_collection
 from unrank.desk.batch import Batch, open_batch
 from unrank.desk.closing import scrub

@@ -1,7 +1,7 @@
-"""One figure of all rankers in an audit: the ranker's, the original's, and those of rankers that never saw it.
+"""One figure of every ranker in an audit: the audited one, the original, and the retrained references.
 
-A difference counts if its whole interval lies beyond a threshold: a least difference that is worth telling, or what two
-retrained rankers differ by, if that is more.
+A difference counts if its whole interval lies beyond a threshold. The threshold is the smallest difference of
+interest, or the difference between two references if that is larger.
 """
 
 from __future__ import annotations
@@ -13,44 +13,47 @@ from typing import Any, Generic, TypeVar
 
 from unrank.evaluation.bootstrap import BootstrapEstimate
 
-FEWEST = 10
-"""Of fewer queries an interval says nothing."""
+MIN_QUERIES = 10
+"""With fewer queries an interval says nothing."""
 
+Json = dict[str, Any]
 T = TypeVar("T")
 U = TypeVar("U")
 
 
 @dataclass(frozen=True)
-class Each(Generic[T]):
-    """One thing of each ranker in an audit: the audited one, the original, the references."""
+class PerRanker(Generic[T]):
+    """One value for each ranker in an audit."""
 
     ranker: T
+    """The audited ranker's."""
     original: T | None
     references: tuple[T, ...]
 
-    def map(self, make: Callable[[T], U]) -> Each[U]:
+    def map(self, make: Callable[[T], U]) -> PerRanker[U]:
         original = make(self.original) if self.original is not None else None
-        return Each(make(self.ranker), original, tuple(make(one) for one in self.references))
+        return PerRanker(make(self.ranker), original, tuple(make(one) for one in self.references))
 
 
 @dataclass(frozen=True)
-class Readings(Each[BootstrapEstimate]):
-    """The same figure, read of each ranker on the same queries."""
+class Comparison(PerRanker[BootstrapEstimate]):
+    """The same figure of every ranker, estimated on the same queries."""
 
     margin: float
-    """The least difference that is worth telling."""
+    """The smallest difference of interest."""
 
     @classmethod
-    def of(cls, each: Each[BootstrapEstimate], margin: float) -> Readings:
+    def of(cls, each: PerRanker[BootstrapEstimate], margin: float) -> Comparison:
         return cls(each.ranker, each.original, each.references, margin)
 
     @property
     def reference(self) -> BootstrapEstimate | None:
+        """The mean of the references."""
         return BootstrapEstimate.mean_of(self.references) if self.references else None
 
     @property
     def noise(self) -> BootstrapEstimate | None:
-        """What the two references differ by that differ most; None where there are not two."""
+        """The largest difference between two references; `None` if there are fewer than two."""
         gaps = (one - other for one, other in combinations(self.references, 2))
         return max(gaps, key=lambda gap: abs(gap.value), default=None)
 
@@ -60,12 +63,12 @@ class Readings(Each[BootstrapEstimate]):
 
     @property
     def gap(self) -> BootstrapEstimate | None:
-        """How much more the ranker shows than one that never saw it."""
+        """The audited ranker's figure minus the references'."""
         return self.ranker - self.reference if self.reference else None
 
     @property
     def enough(self) -> bool:
-        return self.ranker.queries >= FEWEST
+        return self.ranker.queries >= MIN_QUERIES
 
     @property
     def above(self) -> bool:
@@ -77,20 +80,20 @@ class Readings(Each[BootstrapEstimate]):
 
     @property
     def power(self) -> float | None:
-        """About the least difference from a retrained ranker that would have been told."""
+        """About the smallest difference from the references that would have been found."""
         return self.threshold + (self.gap.high - self.gap.low) / 2 if self.gap else None
 
     @property
     def as_original(self) -> bool:
-        """Whether it shows no less than the original, which was trained on what is to be forgotten."""
+        """Whether the figure is no lower than the original's, which was trained on the forget pairs."""
         return self.original is not None and (self.ranker - self.original).low > -self.threshold
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         return {
             **self.ranker.to_json(),
             "threshold": self.threshold,
             "original": self.original and self.original.to_json(),
-            "references": [reading.to_json() for reading in self.references],
+            "references": [estimate.to_json() for estimate in self.references],
             "gap": self.gap and self.gap.to_json(),
             "noise_floor": abs(self.noise.value) if self.noise else None,
             "power": self.power,

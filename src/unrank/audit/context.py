@@ -1,7 +1,7 @@
-"""The case: the rankers of an audit, each with a workshop of its own, and the pairs that they are heard on.
+"""The context of an audit: its rankers, each with a workspace, and the pairs that they are tested on.
 
-Sets of many queries are cut to a sample that follows from the seed, the same for every ranker. What a ranker says of a
-query's list is asked once, whichever tests want to know.
+Large sets are reduced to a sample of queries. The sample depends on the seed and is the same for every ranker. A
+ranker scores each list once, even if several tests need it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unrank.audit.readings import Each, Readings
+from unrank.audit.comparison import Comparison, PerRanker
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition
 from unrank.collection.texts import Rows, hashed_order
@@ -33,20 +33,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Thoroughness:
-    """How much an audit looks at, and how hard it tries to bring memory back."""
+    """The effort of an audit: how much it looks at, and how hard it tries to bring memory back."""
 
     queries: int = 1_000
-    """Queries of each set, at most."""
+    """The most queries of each set."""
     kept_pairs: int = 100_000
-    """Kept pairs in the epoch that recovery takes, at most."""
+    """The most kept pairs in the epoch of the recovery test."""
     margin: float = 0.02
-    """The least difference that is worth telling."""
+    """The smallest difference of interest."""
     recovery: Finetune = RECIPE
     relearning_rate: float | None = None
-    """By default the rate at which a ranker of this kind is trained."""
+    """The learning rate; `None` for the rate at which a ranker of this kind is trained."""
     relearning_steps: tuple[int, ...] = (1, 5, 10, 50)
     relearning_share: float = 0.05
-    """How much of what is forgotten is shown again."""
+    """The share of the forget pairs that is shown again."""
 
     def __post_init__(self) -> None:
         if self.queries < 1:
@@ -54,69 +54,70 @@ class Thoroughness:
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A ranker, where it is worked on, and what it says of lists, asked once."""
+class AuditedRanker:
+    """A ranker with its workspace. Its scores are kept."""
 
     ranker: Ranker
     workspace: Workspace
     scores: Scorer
 
     @classmethod
-    def of(
+    def open(
         cls, ranker: Ranker, collection: Collection, partition: Partition, device: Device, progress: Progress | None
-    ) -> Subject:
+    ) -> AuditedRanker:
         workspace = Workspace.open(ranker, collection, partition, device, progress)
         return cls(ranker, workspace, Teacher(ranker, collection, workspace.store, workspace.runtime).scores)
 
     def reciprocals(self, pairs: Pairs, score: Scorer | None = None) -> Floats:
+        """Return the reciprocal rank of each query of some forget pairs."""
         return self.workspace.evaluator.reciprocals(score or self.scores, pairs, forget=True)
 
 
 @dataclass(frozen=True)
-class Case:
-    """All that a test may ask."""
+class AuditContext:
+    """Everything that a test may use."""
 
-    subjects: Each[Subject]
+    rankers: PerRanker[AuditedRanker]
     collection: Collection
     partition: Partition
     whole: dict[str, Pairs]
     """The pairs of each of the four sets."""
     sets: dict[str, Pairs]
-    """The same, or those of a sample of their queries."""
+    """The pairs that are tested: all of a set, or those of a sample of its queries."""
     thoroughness: Thoroughness
     seed: int
 
-    def each(self, measure: Callable[[Subject], T]) -> Each[T]:
-        return self.subjects.map(measure)
+    def each(self, measure: Callable[[AuditedRanker], T]) -> PerRanker[T]:
+        return self.rankers.map(measure)
 
-    def readings(self, values: Each[Floats]) -> Readings:
-        """The mean of one value a query, of each ranker."""
+    def compare(self, estimates: PerRanker[BootstrapEstimate]) -> Comparison:
+        return Comparison.of(estimates, self.thoroughness.margin)
+
+    def compare_means(self, values: PerRanker[Floats]) -> Comparison:
+        """Compare the means of one value for each query."""
         return self.compare(values.map(lambda these: BootstrapEstimate.of_mean(these, self.seed)))
 
     def negatives(self, queries: Rows) -> Pairs:
-        """What stands in the lists of these queries beside relevant and removed documents."""
+        """Return the pairs of these queries with candidates that are neither relevant nor removed."""
         pairs = self.collection.negatives.pairs(queries)
         return pairs[~np.isin(pairs[:, 1], self.partition.documents)]
 
     def with_negatives(self, pairs: Pairs) -> NDArray[np.bool_]:
-        """Whether the query of each pair has any."""
+        """Mark the pairs whose query has such a candidate."""
         return np.isin(pairs[:, 0], self.negatives(np.unique(pairs[:, 0]))[:, 0])
 
-    def compare(self, readings: Each[BootstrapEstimate]) -> Readings:
-        return Readings.of(readings, self.thoroughness.margin)
 
-
-def open_case(
-    rankers: Each[Ranker],
+def open_context(
+    rankers: PerRanker[Ranker],
     collection: Collection,
     partition: Partition,
     thoroughness: Thoroughness,
     seed: int,
     device: Device,
     progress: Progress | None,
-) -> Case:
-    subjects = rankers.map(lambda ranker: Subject.of(ranker, collection, partition, device, progress))
-    tests = subjects.ranker.workspace.evaluator.kept["test"]
+) -> AuditContext:
+    opened = rankers.map(lambda ranker: AuditedRanker.open(ranker, collection, partition, device, progress))
+    tests = opened.ranker.workspace.evaluator.kept["test"]
     whole = {
         "forget": partition.forget,
         "entangled": partition.entangled,
@@ -124,13 +125,14 @@ def open_case(
         "test": tests,
     }
     sets = {
-        name: _of_some_queries(collection, pairs, thoroughness.queries, f"{seed}:audit:{name}")
+        name: _sample_queries(collection, pairs, thoroughness.queries, f"{seed}:audit:{name}")
         for name, pairs in whole.items()
     }
-    return Case(subjects, collection, partition, whole, sets, thoroughness, seed)
+    return AuditContext(opened, collection, partition, whole, sets, thoroughness, seed)
 
 
-def _of_some_queries(collection: Collection, pairs: Pairs, most: int, salt: str) -> Pairs:
+def _sample_queries(collection: Collection, pairs: Pairs, most: int, salt: str) -> Pairs:
+    """Keep the pairs of at most this many queries."""
     queries = np.unique(pairs[:, 0])
     if len(queries) <= most:
         return pairs

@@ -9,8 +9,8 @@ import pytest
 
 from tests.audit.conftest import THOROUGHNESS, Open
 from tests.table import TableRanker, as_set
-from unrank.audit.case import Thoroughness, open_case
-from unrank.audit.readings import Each
+from unrank.audit.comparison import PerRanker
+from unrank.audit.context import Thoroughness, open_context
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition
 from unrank.errors import UnrankError
@@ -27,20 +27,20 @@ def test_small_sets_are_taken_whole(open_world: Open, retrained: TableRanker, pa
 
 
 def test_large_sets_are_cut_to_whole_queries(open_world: Open, retrained: TableRanker, partition: Partition) -> None:
-    case = open_world(retrained, replace(THOROUGHNESS, queries=7))
-    for name, pairs in case.sets.items():
+    context = open_world(retrained, replace(THOROUGHNESS, queries=7))
+    for name, pairs in context.sets.items():
         assert len(np.unique(pairs[:, 0])) == 7, name
-    queries = np.unique(case.sets["forget"][:, 0])
-    assert as_set(case.sets["forget"]) == as_set(partition.forget[np.isin(partition.forget[:, 0], queries)])
+    queries = np.unique(context.sets["forget"][:, 0])
+    assert as_set(context.sets["forget"]) == as_set(partition.forget[np.isin(partition.forget[:, 0], queries)])
 
 
 def test_samples_follow_from_the_seed(world: Collection, partition: Partition, retrained: TableRanker) -> None:
     def sets(seed: int) -> list[set[tuple[int, int]]]:
-        rankers: Each[Ranker] = Each(retrained, None, ())
+        rankers: PerRanker[Ranker] = PerRanker(retrained, None, ())
         thoroughness = replace(THOROUGHNESS, queries=7)
         return [
             as_set(pairs)
-            for pairs in open_case(rankers, world, partition, thoroughness, seed, "cpu", None).sets.values()
+            for pairs in open_context(rankers, world, partition, thoroughness, seed, "cpu", None).sets.values()
         ]
 
     assert sets(0) == sets(0)
@@ -49,7 +49,7 @@ def test_samples_follow_from_the_seed(world: Collection, partition: Partition, r
 
 def test_a_list_is_scored_once(open_world: Open, world: Collection, partition: Partition) -> None:
     ranker = TableRanker(np.random.default_rng(4).normal(size=(len(world.queries), len(world.documents))))
-    subject = open_world(ranker).subjects.ranker
+    subject = open_world(ranker).rankers.ranker
     subject.reciprocals(partition.forget)
     asked = len(ranker.asked)
     subject.reciprocals(partition.forget[:5])
