@@ -1,7 +1,7 @@
-"""How results reach the disk: whole or not at all.
+"""Files and folders that are written whole or not at all.
 
-A folder is written beside its final place, flushed, and renamed into it, so that no reader ever sees half
-of one. What stands at the final place already is never touched.
+A folder is written beside its final place, flushed and renamed, so no reader sees half of one. A file or folder that
+exists is never overwritten.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ LARGEST = 1e300
 
 
 def several_processes() -> bool:
-    """Whether this is one of several processes on one job, as torchrun and accelerate start them."""
+    """Return whether this is one of several processes on one job, as torchrun and accelerate start them."""
     return os.environ.get("WORLD_SIZE", "1") != "1"
 
 
 def follows() -> bool:
-    """Whether this is one of several processes on one job, and not the first: that one alone writes and speaks."""
+    """Return whether this is a process after the first of a job. Only the first writes and prints."""
     return os.environ.get("RANK", "0") != "0"
 
 
 def check_writable(out: Path) -> None:
-    """Refuse what could not be made where it is to be."""
+    """Raise an error if a file or folder could not be made there."""
     parent = next(folder for folder in out.absolute().parents if folder.exists())
     if not parent.is_dir():
-        raise UnrankError(f"cannot write to {out}: {parent} is no folder")
+        raise UnrankError(f"cannot write to {out}: {parent} is not a folder")
     if not os.access(parent, os.W_OK | os.X_OK):
-        raise UnrankError(f"cannot write to {parent}: it may only be read")
+        raise UnrankError(f"cannot write to {parent}: it is read-only")
 
 
 def check_free(out: Path) -> None:
-    """Refuse what exists, or cannot be made, before any work is done for it."""
+    """Raise an error if `out` exists, or could not be made, before any work is done for it."""
     if out.exists() or out.is_symlink():
         raise UnrankError(f"{out} exists already: choose another --out, or remove it first")
     check_writable(out)
 
 
 def check_result(out: Path) -> None:
-    """The same for what a run makes. One that was killed at its very end may have left beside it what it had to forget:
-    that is taken away."""
+    """Raise an error if the result of a run exists or could not be made. A run that was killed at its end may have left
+    checkpoints beside its result, which hold what it had to forget: delete them."""
     if out.exists() and (left := beside(out)).is_dir():
         with sole_user(left, f"another job is at work on {out}: wait for it, or stop it"):
             clear_checkpoints(left)
@@ -61,24 +61,24 @@ def check_result(out: Path) -> None:
 
 
 def whole_path(path: Path) -> Path:
-    """From the root, without `..`; a link keeps its name."""
+    """Return a path from the root, without `..`; a link keeps its name."""
     return path.parent.resolve() / path.name if path.name not in ("", "..") else path.resolve()
 
 
 def beside(out: Path) -> Path:
-    """Where a run is kept until its result is whole."""
+    """Return the folder of a run's checkpoints until its result is complete."""
     return out.with_name(f"{out.name}.unfinished")
 
 
 def clear_checkpoints(folder: Path) -> None:
-    """The whole one, and one that was cut short."""
+    """Delete checkpoints, half-written ones included."""
     for path in folder.glob(f"{CHECKPOINT}*"):
         path.unlink()
 
 
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
-    """A folder to write into that becomes `out` when the block ends well, and is gone when it does not."""
+    """Yield a folder to write into. It becomes `out` if the block succeeds, and is deleted otherwise."""
     if follows():
         with tempfile.TemporaryDirectory() as nowhere:
             yield Path(nowhere)
@@ -107,14 +107,14 @@ def new_folder(out: Path) -> Iterator[Path]:
 
 @contextmanager
 def sole_user(folder: Path, refusal: str) -> Iterator[None]:
-    """A folder that is this process's alone while the block lasts, and gone after it if nothing is in it. The lock dies
-    with its holder."""
+    """Lock a folder for this process during the block, and delete it afterwards if it is empty. The lock ends with the
+    process."""
     folders = [folder, *(parent for parent in folder.parents if not parent.exists())]
     lock = _locked(folder, refusal)
     try:
         yield
     finally:
-        with lock, suppress(OSError):  # the first that is not empty ends it
+        with lock, suppress(OSError):  # rmdir fails at the first folder that is not empty
             (folder / LOCK).unlink()
             for empty in folders:
                 empty.rmdir()
@@ -131,19 +131,19 @@ def _locked(folder: Path, refusal: str) -> TextIO:
             lock.close()
             raise UnrankError(refusal) from error
         except FileNotFoundError:
-            continue  # whoever had the folder has just taken it away
+            continue  # its last user has just deleted the folder
         except OSError as error:
             raise UnrankError(f"cannot write to {folder}: {error.strerror}") from error
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
                 return lock
         lock.close()
-    raise UnrankError(f"{folder} does not stay where it is made: choose another --out")
+    raise UnrankError(f"{folder} is deleted again and again by another process: choose another --out")
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """A file to write that becomes `path` when the block ends well, and is gone when it does not."""
+    """Yield a file to write. It becomes `path` if the block succeeds, and is deleted otherwise."""
     if follows():
         with tempfile.TemporaryDirectory() as nowhere:
             yield Path(nowhere) / path.name
@@ -166,11 +166,12 @@ def write_new(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
+    """Write a value as JSON."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file's value, or one line that says what is wrong with it."""
+    """Return the value of a JSON file, or raise an error that says what is wrong with it."""
     try:
         text = path.read_text(encoding="utf-8")
         value = json.loads(text)
@@ -188,18 +189,18 @@ def read_json(path: Path) -> Any:
     except json.JSONDecodeError as error:
         raise BadFile(path, f"not JSON: {error.msg}", error.lineno) from error
     except RecursionError as error:
-        raise BadFile(path, "not JSON that can be read: nested too deep") from error
+        raise BadFile(path, "JSON that cannot be read: nested too deep") from error
     except ValueError as error:
-        raise BadFile(path, "not JSON that can be read: a number with thousands of digits") from error
+        raise BadFile(path, "JSON that cannot be read: a number with thousands of digits") from error
 
 
 Form = Any
-"""What a JSON value should look like: a type, None, a list with the form of its items, an object with the forms of some
-of its keys, a tuple of forms of which one will do, or a function that tells."""
+"""The form of a JSON value: a type, None, a list with the form of its items, an object with the forms of some of its
+keys, a tuple of alternatives, or a function that checks the value."""
 
 
 def fits(value: Any, form: Form) -> bool:
-    """Whether a JSON value has a form. A number is finite, and true is none.
+    """Return whether a JSON value has a form. A number is finite, and true is not a number.
 
     >>> fits({"a": [1, 2.5], "b": None}, {"a": [float]}), fits([1, True], [float]), fits(None, (str, None))
     (True, False, True)
@@ -218,7 +219,7 @@ def fits(value: Any, form: Form) -> bool:
 
 
 def exists(path: Path) -> bool:
-    """Whether anything is there; a name that no file can have names nothing."""
+    """Return whether a path exists. A name that no file can have does not."""
     try:
         return path.exists()
     except OSError:
@@ -226,25 +227,26 @@ def exists(path: Path) -> bool:
 
 
 def inside(folder: Path, name: str, besides: Path | None = None) -> Path:
-    """The file that another file names. One outside the folder (and one other) is refused, whether `..` leads there,
-    an absolute path or a link."""
+    """Return the path of a file that another file names. Raise an error if it leads outside `folder` and `besides`: by
+    `..`, by an absolute path or by a link."""
     path, home = folder / name, folder.resolve()
     try:
         place = path.resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # a link that leads to itself, or no name at all
-        raise BadFile(folder, f"names {name!r}, which is no file") from error
+    except (OSError, RuntimeError, ValueError) as error:  # a link to itself, or an impossible name
+        raise BadFile(folder, f"names {name!r}, which is not a file") from error
     if not any(place.is_relative_to(each) for each in (home, besides) if each is not None):
         raise BadFile(path, f"leads outside {folder.name or folder}, and is not followed; put the file itself there")
     return path
 
 
 def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def flush(path: Path) -> None:
-    """Make sure that a file, or the names in a folder, outlive a power cut."""
+    """Make sure that a file, or the names in a folder, survive a power cut."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

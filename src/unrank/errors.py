@@ -1,7 +1,7 @@
-"""What can go wrong through no fault of the code.
+"""Errors that are not bugs.
 
-Every message is one line that says what was wrong, what was given and what to do. The command line prints
-it and exits with 2; nothing has been written by then.
+Every message is one line that says what was wrong, what was given and what to do. The command line prints it and exits
+with status 2; nothing has been written by then.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import traceback
 from collections.abc import Iterable, Sequence
 
 LONGEST_LINE = 800
-STEERING = re.compile(
+CONTROL_CHARACTERS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\U000e0000-\U000e007f]"
 )
-"""What moves a cursor, changes colours, turns the direction of writing or hides; tabs and ends of lines are left."""
+"""Characters that move the cursor, change colours, reverse or hide text. Tabs and line ends are not among them."""
 
 
 class UnrankError(Exception):
-    """Something that the user can mend, said in one line whatever stands in the data."""
+    """An error that the user can fix. Its message is one line, whatever the data contains."""
 
     def __init__(self, message: str) -> None:
         super().__init__(one_line(message, LONGEST_LINE))
 
 
 class BadFile(UnrankError):
-    """A file that is missing, malformed or not what it says it is."""
+    """A file that is missing, malformed or not of the expected kind."""
 
     def __init__(self, path: object, problem: str, line: int | None = None) -> None:
         where = f"{path}, line {line}" if line is not None else f"{path}"
@@ -35,7 +35,7 @@ class BadFile(UnrankError):
 
 
 class UnknownName(UnrankError):
-    """A method, ranker, source or field that does not exist; the nearest one is named."""
+    """A name that does not exist; the message suggests the nearest one."""
 
     def __init__(self, what: str, given: str, known: Iterable[str]) -> None:
         names = list(known)
@@ -45,7 +45,7 @@ class UnknownName(UnrankError):
 
 
 class UnknownIds(UnrankError):
-    """Ids that the collection does not hold."""
+    """Ids that are not in the collection."""
 
     def __init__(self, what: str, ids: Sequence[str], where: str) -> None:
         super().__init__(
@@ -55,11 +55,11 @@ class UnknownIds(UnrankError):
 
 
 class NotFinite(UnrankError):
-    """A ranker gave a score that is no number."""
+    """A score that is not a finite number."""
 
 
-def told(error: Exception) -> str:
-    """Whatever went wrong, in words; of a bug of ours UNRANK_DEBUG shows the traceback to whoever mends it."""
+def describe_error(error: Exception) -> str:
+    """Return an error in words. If it is a bug and UNRANK_DEBUG is set, print the traceback too."""
     if isinstance(error, UnrankError):
         return str(error)
     if isinstance(error, OSError):
@@ -70,20 +70,20 @@ def told(error: Exception) -> str:
 
 
 class Stopped(BaseException):
-    """A signal asked a job to stop, and it did so at a good place. No error: what catches those lets it pass."""
+    """A job stopped after a signal, at a point from which it can resume. Handlers of Exception let it pass."""
 
 
 def printable(text: str) -> str:
-    r"""Text from data as a terminal may show it: what would steer the terminal is written out.
+    r"""Return text that is safe to print: control characters are escaped.
 
     >>> print(printable("red \x1b[31m"))
     red \x1b[31m
     """
-    return STEERING.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+    return CONTROL_CHARACTERS.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def one_line(text: str, most: int) -> str:
-    """The same in one line, cut in its middle where it is longer than so many characters.
+    """Return text as one line of at most `most` characters, shortened in its middle.
 
     >>> one_line("one\\ntwo", 10), one_line("a" * 30, 9)
     ('one two', 'aaaa…aaaa')
@@ -94,7 +94,7 @@ def one_line(text: str, most: int) -> str:
 
 
 def listed(items: Sequence[object], most: int = 5) -> str:
-    """The first few items, quoted, and how many more there are.
+    """Return the first items, quoted, and the number of the others.
 
     >>> listed(["a", "b", "c"], most=2)
     "'a', 'b' and 1 more"
@@ -105,7 +105,8 @@ def listed(items: Sequence[object], most: int = 5) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """
+    """Return a number with its noun.
+
     >>> count(1, "pair"), count(2000, "query"), count(3, "document id")
     ('1 pair', '2,000 queries', '3 document ids')
     """

@@ -363,9 +363,9 @@ def test_where_nothing_can_be_written_no_run_begins(
     assert run(["desk", "add", str(collection), "--document", "doc1", "--ledger", str(ledger)]) == 0
     (tmp_path / "file").touch()
     command = ("desk", "run", ranker, collection, "--yes", "--ledger", ledger)
-    assert refused(*command, "--out", tmp_path / "file" / "new").endswith(f"{tmp_path / 'file'} is no folder")
+    assert refused(*command, "--out", tmp_path / "file" / "new").endswith(f"{tmp_path / 'file'} is not a folder")
     assert "nowhere" in refused(*command, "--base", "nowhere")
     with Ledger.open(ledger) as desk:
         assert desk.ask("SELECT count(*) FROM run") == [(0,)]
     made = ("audit", ranker, collection, "--removal", tmp_path / "nothing.json")
-    assert refused(*made, "--out", tmp_path / "file" / "new").endswith(f"{tmp_path / 'file'} is no folder")
+    assert refused(*made, "--out", tmp_path / "file" / "new").endswith(f"{tmp_path / 'file'} is not a folder")

@@ -158,10 +158,10 @@ def test_what_stands_at_the_place_is_refused_and_untouched(tmp_path: Path) -> No
 
 def test_where_nothing_can_be_written_no_work_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UnrankError, match=r"cannot write to .*below: .*file is no folder"):
+    with pytest.raises(UnrankError, match=r"cannot write to .*below: .*file is not a folder"):
         build(tmp_path / "file" / "far" / "below", raw({"train": TRAIN}))
     monkeypatch.setattr("unrank.disk.os.access", lambda *_: False)  # who is root may write anywhere
-    with pytest.raises(UnrankError, match=f"cannot write to {tmp_path}: it may only be read"):
+    with pytest.raises(UnrankError, match=f"cannot write to {tmp_path}: it is read-only"):
         build(tmp_path / "far" / "below", raw({"train": TRAIN}))
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 

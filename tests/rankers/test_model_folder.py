@@ -112,7 +112,7 @@ def test_links_stay_in_the_folder(bi_encoder: Path, tmp_path: Path) -> None:
     assert "leads outside ranker" in refused(bi_encoder)
     weights.unlink()
     weights.symlink_to("model.safetensors")
-    assert "which is no file" in refused(bi_encoder)
+    assert "which is not a file" in refused(bi_encoder)
 
 
 def test_the_hub_keeps_files_in_blobs(bi_encoder: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ import torch
 from unrank.bench.cell import Job
 from unrank.bench.runner import JobRunner
 from unrank.engine.runtime import Device
-from unrank.errors import Stopped, told
+from unrank.errors import Stopped, describe_error
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -171,7 +171,7 @@ def _attempt(runner: JobRunner, job: Job) -> JobResult:
     try:
         message, failed = runner.run(job), False
     except Exception as error:
-        message, failed = told(error), True
+        message, failed = describe_error(error), True
     return JobResult(job, perf_counter() - started, message, failed)
 
 

@@ -17,7 +17,7 @@ from unrank.cli import audit, bench, collection, demo, desk, filter, forget, ran
 from unrank.cli.option import Quiet
 from unrank.cli.show import say
 from unrank.disk import follows
-from unrank.errors import LONGEST_LINE, Stopped, UnrankError, one_line, told
+from unrank.errors import LONGEST_LINE, Stopped, UnrankError, describe_error, one_line
 from unrank.plugins import Catalogue, Known
 
 # The error for a wrong option or argument; typer exports only its subclasses.
@@ -135,7 +135,7 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _fail("stopped; nothing was left half written", STOPPED)
     except Exception as error:
-        return _fail(told(error), 2 if isinstance(error, UnrankError | OSError) else 1)
+        return _fail(describe_error(error), 2 if isinstance(error, UnrankError | OSError) else 1)
 
 
 def _fail(message: str, status: int) -> int:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from unrank.errors import LONGEST_LINE, STEERING, count, one_line, printable
+from unrank.errors import CONTROL_CHARACTERS, LONGEST_LINE, count, one_line, printable
 from unrank.record import SETS
 from unrank.report.wording import duration as duration
 
@@ -40,7 +40,7 @@ def say(line: str) -> None:
 
 def say_json(value: Any) -> None:
     """JSON for a script, in which nothing steers a terminal."""
-    print(STEERING.sub(lambda found: json.dumps(found.group())[1:-1], json.dumps(value, ensure_ascii=False)))
+    print(CONTROL_CHARACTERS.sub(lambda found: json.dumps(found.group())[1:-1], json.dumps(value, ensure_ascii=False)))
 
 
 def show_counts(counts: Mapping[str, Any]) -> None:
