@@ -38,6 +38,12 @@ def spoilt_ranker(ranker: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(ranker, tmp_path / "ranker"))
 
 
+@pytest.mark.parametrize(("flag", "files"), [("document", "documents"), ("query", "queries")])
+def test_an_id_in_place_of_a_file(refused: Refused, tmp_path: Path, flag: str, files: str) -> None:
+    said = refused("forget", "ranker", "collection", f"--{files}", "ART-7", "--out", tmp_path / "out")
+    assert said == f"ART-7: no such file; if that is the id of a {flag}, write --{flag} ART-7"
+
+
 @pytest.mark.parametrize(
     ("name", "line", "text", "problem"),
     [
@@ -194,7 +200,7 @@ def test_an_empty_file_of_ids(refused: Refused, ranker: Path, collection: Path, 
 
 def test_no_removal_at_all(refused: Refused, ranker: Path, collection: Path, tmp_path: Path) -> None:
     said = refused("forget", ranker, collection, "--out", tmp_path / "out")
-    assert said == "nothing to forget was named: give --removal, --queries or --documents"
+    assert said.startswith("nothing to forget was named: give --query, --document or --pair with ids")
 
 
 @pytest.mark.parametrize("command", ["inspect", "evaluate", "forget", "train"])

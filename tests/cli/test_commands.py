@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 
 from tests.cli.conftest import some_pairs, tree
 from unrank.cli.main import run
+from unrank.collection.collection import open_collection
 
 Ran = Callable[..., tuple[int, str]]
 
@@ -279,6 +280,16 @@ def test_forget_takes_files_of_ids(done: Callable[..., str], ranker: Path, colle
     assert {kind: removed[kind]["count"] for kind in ("queries", "documents", "pairs")} == {
         "queries": 2, "documents": 2, "pairs": 0,
     }  # fmt: skip
+
+
+def test_forget_takes_ids(done: Callable[..., str], ranker: Path, collection: Path, tmp_path: Path) -> None:
+    """As `desk add` does."""
+    opened = open_collection(collection)
+    (pair,) = opened.pair_ids(opened.pairs[-1:])
+    named = ("--document", "doc1", "--query", "query1", "--document", "doc3", "--pair", *pair)
+    done("forget", ranker, collection, *named, "--target", 1.0, "--out", tmp_path / "clean", "--quiet")
+    removed = record_of(tmp_path / "clean")["removed"]
+    assert [removed[kind]["count"] for kind in ("queries", "documents", "pairs")] == [1, 2, 1]
 
 
 def test_a_removal_and_files_are_joined(

@@ -14,8 +14,16 @@ import typer
 from rich.table import Table
 
 from unrank.cli import certificate, fulfil
-from unrank.cli.option import AsJson, CollectionFolder, KeyFile, LedgerFile, RemovalFile, RequestNumber
-from unrank.cli.pairs import WithPairs, read_pairs
+from unrank.cli.option import (
+    AsJson,
+    CollectionFolder,
+    KeyFile,
+    LedgerFile,
+    RemovalFile,
+    RequestNumber,
+    WithPairs,
+    read_pairs,
+)
 from unrank.cli.show import console, numbered, say, say_json
 from unrank.desk.chain import BrokenChain
 from unrank.desk.closing import also_named_by, scrub

@@ -20,11 +20,12 @@ from unrank.cli.option import (
     KeepAtLeast,
     Quiet,
     RankerName,
-    RemovalFile,
+    RemovalOptions,
     Resume,
     Seed,
     Settings,
     open_cache,
+    with_flags,
 )
 from unrank.cli.show import (
     duration,
@@ -41,7 +42,6 @@ from unrank.errors import UnrankError
 
 if TYPE_CHECKING:
     from unrank.collection.partition import Partition
-    from unrank.collection.removal import Removal
     from unrank.forgetting.forget import Forgotten
     from unrank.forgetting.freezing import Freeze
 
@@ -52,19 +52,19 @@ TARGET = (
 LAYERS = "What may move: so many of the encoder's last layers, 'head', or 'all-but-embeddings'."
 DETAILS = "Also write every query's list before and after, to this folder; it still holds what was removed."
 WATCH = "Queries of each kept set to measure at every check; by default 100 on a GPU."
+NOTHING = RemovalOptions()
 MEASURE = (
     "Queries of each kept set to measure at most, drawn by lot; 0 for all. By default 3,000, and 100 where a processor "
     "must read every pair with an encoder."
 )
 
 
+@with_flags
 def forget(
     ranker: RankerName,
     collection: CollectionFolder,
     out: Annotated[Path | None, typer.Option("--out", help="The folder to write; it must not exist.")] = None,
-    removal: RemovalFile = None,
-    queries: Annotated[Path | None, typer.Option(help="A text file of query ids, one a line.")] = None,
-    documents: Annotated[Path | None, typer.Option(help="A text file of document ids, one a line.")] = None,
+    named: RemovalOptions = NOTHING,
     method: Annotated[str, typer.Option(help="How to forget; 'unrank list methods' names them.")] = "cocol",
     preset: Annotated[str | None, typer.Option(help="Settings by name: 'paper' is cocol as printed.")] = None,
     settings: Settings = None,
@@ -103,9 +103,9 @@ def forget(
 
     check_folders(out, details, dry_run)
     cached = open_cache(cache, out)
-    removed = read_removal(removal, queries, documents)
+    removed = named.read()
     opened = open_collection(collection)
-    partition = make_partition(opened, removed, str(removal or queries or documents))
+    partition = make_partition(opened, removed, named.source)
 
     from unrank.cli.progress import progress
     from unrank.engine.resume import resumable
@@ -198,20 +198,6 @@ def check_folders(out: Path | None, details: Path | None, dry_run: bool) -> None
         check_free(details)
     if out is not None and details is not None and details.resolve().is_relative_to(out.resolve()):
         raise UnrankError(f"--details {details} lies inside --out, and holds what was removed: choose a folder apart")
-
-
-def read_removal(removal: Path | None, queries: Path | None, documents: Path | None) -> Removal:
-    """The removal that the three options name together."""
-    from unrank.collection.removal import Removal
-
-    given = [
-        *([Removal.load(removal)] if removal else []),
-        *([Removal.load_ids(queries, "queries")] if queries else []),
-        *([Removal.load_ids(documents, "documents")] if documents else []),
-    ]
-    if not given:
-        raise UnrankError("nothing to forget was named: give --removal, --queries or --documents")
-    return Removal.union(given)
 
 
 def report(result: Forgotten, out: Path, keep_at_least: float | None) -> None:

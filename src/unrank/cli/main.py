@@ -14,7 +14,7 @@ import typer
 
 import unrank
 from unrank.cli import audit, bench, collection, demo, desk, filter, forget, ranker, report
-from unrank.cli.option import Quiet
+from unrank.cli.option import Quiet, WithPairs
 from unrank.cli.show import say
 from unrank.disk import follows
 from unrank.errors import LONGEST_LINE, Stopped, UnrankError, describe_error, one_line
@@ -103,7 +103,7 @@ app.command("inspect")(collection.inspect)
 app.command("find")(collection.find)
 app.command("split")(collection.split)
 app.command("train")(ranker.train)
-app.command("forget")(forget.forget)
+app.command("forget", cls=WithPairs)(forget.forget)
 app.command("evaluate")(ranker.evaluate)
 app.command("bench")(bench.bench)
 app.command("report")(report.report)

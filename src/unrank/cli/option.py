@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from unrank.errors import UnrankError
 
 if TYPE_CHECKING:
+    from unrank.collection.removal import Removal
     from unrank.engine.checkpoint import Cache
 
 NOT_REACHED = 3
@@ -87,6 +93,127 @@ RemovalFile = Annotated[Path | None, typer.Option("--removal", help="The removal
 LedgerFile = Annotated[Path, typer.Option("--ledger", help="The ledger of requests.")]
 KeyFile = Annotated[Path | None, typer.Option("--key", help="The ledger's key; by default beside it, ending in .key.")]
 RequestNumber = Annotated[int, typer.Argument(metavar="REQUEST", help="The number of a request.")]
+
+
+BETWEEN = "\0"
+"""The character between the two ids of a pair. No word of a command line holds it."""
+
+
+class WithPairs(TyperCommand):
+    """A command with `--pair QUERY DOCUMENT`. Typer has no repeatable option of two words, so they are joined."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = iter(args)
+        joined = [f"--pair={next(words, '')}{BETWEEN}{next(words, '')}" if word == "--pair" else word for word in words]
+        return super().parse_args(ctx, joined)
+
+
+def read_pairs(given: Sequence[str] | None) -> list[tuple[str, str]]:
+    """Return the ids of each `--pair`.
+
+    >>> read_pairs(["q1\\0d1", "q2\\0d2"])
+    [('q1', 'd1'), ('q2', 'd2')]
+    """
+    pairs = [(query, document) for query, _, document in (words.partition(BETWEEN) for words in given or ())]
+    if any("" in pair for pair in pairs):
+        raise UnrankError("--pair takes the id of a query and the id of a document: --pair QUERY DOCUMENT")
+    return pairs
+
+
+@dataclass(frozen=True)
+class RemovalOptions:
+    """The options that name what to forget: ids, or files of them. A command with them needs `cls=WithPairs`."""
+
+    removal: RemovalFile = None
+    query: Annotated[list[str] | None, typer.Option("--query", metavar="ID", help="The id of a query. Repeatable.")] = (
+        None
+    )
+    document: Annotated[
+        list[str] | None, typer.Option("--document", metavar="ID", help="The id of a document. Repeatable.")
+    ] = None
+    pair: Annotated[
+        list[str] | None,
+        typer.Option("--pair", metavar="QUERY DOCUMENT", help="The ids of a query and of a document. Repeatable."),
+    ] = None
+    queries: Annotated[Path | None, typer.Option("--queries", help="A text file of query ids, one on each line.")] = (
+        None
+    )
+    documents: Annotated[
+        Path | None, typer.Option("--documents", help="A text file of document ids, one on each line.")
+    ] = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(getattr(self, field.name) for field in fields(self))
+
+    @property
+    def source(self) -> str:
+        """The file or option that is named in an error about an id."""
+        return str(self.removal or self.queries or self.documents or "the command")
+
+    def read(self) -> Removal:
+        """Return all that the options name together."""
+        from unrank.collection.removal import Removal
+
+        if self.is_empty:
+            raise UnrankError(
+                "nothing to forget was named: give --query, --document or --pair with ids, "
+                "or --removal, --queries or --documents with a file"
+            )
+        for flag, path in (("query", self.queries), ("document", self.documents)):
+            if path is not None and not path.exists():
+                raise UnrankError(f"{path}: no such file; if that is the id of a {flag}, write --{flag} {path}")
+        files = [
+            *([Removal.load(self.removal)] if self.removal else []),
+            *([Removal.load_ids(self.queries, "queries")] if self.queries else []),
+            *([Removal.load_ids(self.documents, "documents")] if self.documents else []),
+        ]
+        return Removal.union([Removal(self.query or [], self.document or [], read_pairs(self.pair)), *files])
+
+
+def with_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command one flag for each field of its dataclass parameters, in place of the parameter.
+
+    The metadata of a field holds its `help`, and may hold the `flag`, `metavar`, `min`, the command line's `type`, and
+    `read`, which makes the field's value from what was typed. A field of an `Annotated` type is taken as it is.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.name in groups:
+            parameters += _parameters(groups[parameter.name])
+        else:
+            kind = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(parameter.replace(annotation=hints[parameter.name], kind=kind))
+
+    @functools.wraps(command)
+    def call(**given: Any) -> None:
+        for name, group in groups.items():
+            typed = {field.name: (field, given.pop(field.name)) for field in fields(group)}
+            given[name] = group(**{key: _read(field, value) for key, (field, value) in typed.items()})
+        command(**given)
+
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return call
+
+
+def _parameters(group: Any) -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    for field in fields(group):
+        known = field.metadata
+        kind = known.get("type", hints[field.name])
+        if get_origin(kind) is not Annotated:
+            more = {name: known[name] for name in ("help", "metavar", "min", "callback") if name in known}
+            kind = Annotated[kind, typer.Option(known.get("flag", f"--{field.name.replace('_', '-')}"), **more)]
+        default = field.default if field.default is not MISSING else None
+        yield inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def _read(field: Field[Any], value: Any) -> Any:
+    read = field.metadata.get("read")
+    return read(value) if read is not None else value
 
 
 def open_cache(folder: Path | None, out: Path | None) -> Cache | None:
