@@ -1,7 +1,7 @@
-"""The paper's ablation: cocol without what holds the entangled pairs, and without what holds the disjoint ones.
+"""The paper's ablation: cocol without its losses on entangled pairs, and without those on disjoint pairs.
 
-Curves over epochs of all four sets, both removals, cross-encoder, MS MARCO, a quarter removed. The kept sets are
-watched on a hundred queries each.
+Curves over epochs of all four sets, both removals, cross-encoder, MS MARCO, a quarter removed. Each kept set is
+watched on a sample of a hundred queries.
 
     python runs/ablation.py COLLECTION --out ablation [--base MODEL] [--device cuda]
 
@@ -24,8 +24,8 @@ from unrank.record import SETS
 from unrank.report.bench_figures import method_curves
 from unrank.report.bench_tables import detail_tables
 from unrank.report.cell import Bench, Setting
-from unrank.report.figure.panels import panels
-from unrank.report.figure.shape import Drawing
+from unrank.report.charts import panels
+from unrank.report.drawing import Drawing
 from unrank.report.wording import file_name
 
 
@@ -33,7 +33,7 @@ def show(bench: Bench) -> Shown:
     return [curves_of_all_sets(bench, setting) for setting in bench.settings], detail_tables(bench)
 
 
-def curves_of_all_sets(bench: Bench, setting: Setting) -> Drawing:
+def curves_of_all_sets(bench: Bench, setting: Setting) -> Drawing | None:
     drawn = {of: method_curves(bench, setting, of) for of in SETS}
     titled = [replace(curves, title=f"MRR of {of}") for of, curves in drawn.items() if curves]
     return panels(file_name(f"ablation-{setting}"), str(setting), titled)

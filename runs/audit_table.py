@@ -1,8 +1,8 @@
-"""Is the audit itself right? It hears rankers of which it is known what they remember.
+"""A test of the audit on rankers of which it is known what they remember.
 
 For one collection × some rankers × some removals: the original, which remembers; a retrained ranker, which never saw
-it; what forgetting makes of it for some targets; and one that was pushed far below them, to where forgotten documents
-stand last. All are compared with two further retrained rankers. Prints a Markdown table, writes one audit a line.
+the removed pairs; the results of forgetting for some targets; and one pushed far below them, to the end of the lists.
+All are compared with two further retrained rankers. Prints a Markdown table, writes one audit a line.
 
     python runs/audit_table.py COLLECTION --out FOLDER [--base MODEL] [--rankers cross-encoder bi-encoder]
         [--removals documents queries] [--share 0.25] [--targets destination-1 unseen] [--bottom 0.02]
@@ -23,13 +23,13 @@ from unrank.forgetting.run import Pace
 from unrank.forgetting.train import Trained
 
 BOTTOM = "bottom"
-HEAD = ["ranker", "removed", "heard", *TESTS, "in all"]
+HEAD = ["ranker", "removed", "audited", *TESTS, "in all"]
 
 Key = tuple[str, str, str]
-"""Ranker, removal, and who was heard."""
+"""Ranker, removal, and the name of the audited ranker."""
 
 
-def hear(collection: unrank.Collection, kind: str, arguments: argparse.Namespace) -> dict[Key, unrank.Audit]:
+def audit_all(collection: unrank.Collection, kind: str, arguments: argparse.Namespace) -> dict[Key, unrank.Audit]:
     """Train the original, and for each removal retrain three times, forget twice, and audit all."""
     base, where = base_of(kind, arguments), {"device": arguments.device, "progress": Lines()}
     original = _trained(collection, kind, base, None, arguments, arguments.seed)
@@ -39,10 +39,10 @@ def hear(collection: unrank.Collection, kind: str, arguments: argparse.Namespace
         retrained, *references = (
             _trained(collection, kind, base, removed, arguments, arguments.seed + number).ranker for number in range(3)
         )
-        heard = {"original": original.ranker, "retrained": retrained}
+        audited = {"original": original.ranker, "retrained": retrained}
         for name, target in {**{target: target for target in arguments.targets}, BOTTOM: arguments.bottom}.items():
-            heard[name] = _forgotten(collection, original, removed, references[0], target, arguments)
-        for name, ranker in heard.items():
+            audited[name] = _forgotten(collection, original, removed, references[0], target, arguments)
+        for name, ranker in audited.items():
             print(f"{kind}, {removal}: audit of {name}", flush=True)
             found = unrank.audit_ranker(
                 ranker,
@@ -104,7 +104,7 @@ def cell(found: Finding) -> str:
 
 
 def references_row(key: Key, audit: unrank.Audit) -> list[str]:
-    """What all were compared with: the mean of the references, and what these differ by."""
+    """Return a row with the mean of the references, and their difference."""
     compared = [audit.findings[name].compared for name in TESTS]
     cells = [
         f"{of.reference.value:.3f} ± {abs(of.noise.value):.3f}" if of and of.reference and of.noise else ""
@@ -121,32 +121,32 @@ def summary(audits: dict[Key, unrank.Audit]) -> list[str]:
     lines = markdown(HEAD, rows)
     for kind, removal, _ in [key for key in audits if key[2] == "original"]:
         original, retrained, bottom = (audits[kind, removal, who].findings for who in ("original", "retrained", BOTTOM))
-        told = [
+        separating = [
             name
             for name in OF_MEMORY
             if original[name].verdict is Verdict.REMEMBERED and retrained[name].verdict is Verdict.INDISTINGUISHABLE
         ]
         caught = [name for name in OF_MEMORY if bottom[name].verdict is Verdict.SUPPRESSED]
         lines.append(
-            f"\n{kind}, {removal}: {len(told)} of {len(OF_MEMORY)} tests tell the original from a retrained ranker "
-            f"({', '.join(told) or 'none'}); the bottom is found out by {', '.join(caught) or 'none'}"
+            f"\n{kind}, {removal}: {len(separating)} of {len(OF_MEMORY)} tests separate the original from retrained "
+            f"({', '.join(separating) or 'none'}); the bottom is found by {', '.join(caught) or 'none'}"
         )
     return lines
 
 
 def main() -> None:
-    told = parser(__doc__, ["cross-encoder", "bi-encoder"])
-    told.add_argument("--removals", nargs="+", default=["documents"])
-    told.add_argument("--share", type=float, default=0.25)
-    told.add_argument("--targets", nargs="+", default=["destination-1", "unseen"], help="where forgetting is to end")
-    told.add_argument("--bottom", default="0.02", help="where the one that only hides is brought to")
-    arguments = told.parse_args()
+    options = parser(__doc__, ["cross-encoder", "bi-encoder"])
+    options.add_argument("--removals", nargs="+", default=["documents"])
+    options.add_argument("--share", type=float, default=0.25)
+    options.add_argument("--targets", nargs="+", default=["destination-1", "unseen"], help="where forgetting is to end")
+    options.add_argument("--bottom", default="0.02", help="the target of the ranker that only hides")
+    arguments = options.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     collection = unrank.open_collection(arguments.collection)
     print(collection, flush=True)
     audits: dict[Key, unrank.Audit] = {}
     for kind in arguments.rankers:
-        audits |= hear(collection, kind, arguments)
+        audits |= audit_all(collection, kind, arguments)
         show(summary(audits), arguments.out)
 
 

@@ -1,9 +1,9 @@
-"""Word vectors of a collection's words alone, where the whole table is too large to carry.
+"""Cut word vectors to the words of a collection, if the whole table is too large.
 
     python runs/cut_words.py COLLECTION OUT.txt [BASE]
 
-BASE is a file in GloVe's format; without it the vectors of `unrank[words]` are cut. The order is kept, the most
-frequent word first, for a word's importance starts from it. Give the file to `unrank train` as --base.
+BASE is a file in GloVe's format; without it the vectors of `unrank[words]` are cut. The order stays, the most
+frequent word first: the initial weight of a word depends on it. Give the file to `unrank train` as --base.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Twenty requests in three batches, by command line as a desk does it, each batch audited against a retrained ranker.
 
-For one collection × some rankers: train the original; then for each batch take the requests in, retrain without all
-that was asked for so far (the reference), let the desk forget the batch, close it and certify it. Prints a Markdown
-table.
+For one collection × some rankers: train the original; then for each batch add the requests, retrain without all
+requests so far (the reference), let the desk forget the batch, close it and certify it. Prints a Markdown table.
 
     python runs/desk_table.py COLLECTION --out FOLDER [--base MODEL] [--rankers cross-encoder bi-encoder]
         [--batches 7 7 6] [--share 0.002] [--target TARGET] [--keep-at-least 0.95]
@@ -30,7 +29,7 @@ HEAD = [
 
 
 def requests(collection: unrank.Collection, count: int, share: float) -> Iterator[unrank.Removal]:
-    """For documents and for queries by turns, each with about this share of the pairs, nothing named twice."""
+    """Return requests for documents and for queries by turns, each with about this share of the pairs."""
     of_documents, of_queries = (count + 1) // 2, count // 2
     documents = unrank.Removal.sample(collection, "documents", of_documents * share).documents
     queries = unrank.Removal.sample(collection, "queries", of_queries * share).queries
@@ -48,8 +47,8 @@ def command(*words: object, statuses: tuple[int, ...] = (0,)) -> int:
     return status
 
 
-def walk(collection: unrank.Collection, kind: str, arguments: argparse.Namespace) -> Iterator[list[str]]:
-    """A row a batch."""
+def rows_of(collection: unrank.Collection, kind: str, arguments: argparse.Namespace) -> Iterator[list[str]]:
+    """Run the batches, and return a row for each."""
     out = arguments.out / kind
     out.mkdir(parents=True)
     base = base_of(kind, arguments)
@@ -111,16 +110,16 @@ def row(kind: str, batch: int, size: int, out: Path, status: int, retraining: fl
 
 
 def main() -> None:
-    told = parser(__doc__, ["cross-encoder", "bi-encoder"])
-    told.add_argument("--batches", nargs="+", type=int, default=[7, 7, 6], help="how many requests each has")
-    told.add_argument("--share", type=float, default=0.002, help="the share of the pairs that a request names")
-    told.add_argument("--target", help="by default where the retrained ranker is")
-    told.add_argument("--keep-at-least", type=float, default=0.95)
-    arguments = told.parse_args()
+    options = parser(__doc__, ["cross-encoder", "bi-encoder"])
+    options.add_argument("--batches", nargs="+", type=int, default=[7, 7, 6], help="the number of requests of each")
+    options.add_argument("--share", type=float, default=0.002, help="the share of the pairs that a request names")
+    options.add_argument("--target", help="by default the forget MRR of the retrained ranker")
+    options.add_argument("--keep-at-least", type=float, default=0.95)
+    arguments = options.parse_args()
     collection = unrank.open_collection(arguments.collection)
     rows: list[list[str]] = []
     for kind in arguments.rankers:
-        for line in walk(collection, kind, arguments):
+        for line in rows_of(collection, kind, arguments):
             rows.append(line)
             show(markdown(HEAD, rows), arguments.out)
 

@@ -1,4 +1,4 @@
-"""Controllable forgetting: cocol to the paper's three destinations, a quarter removed, and what the other sets keep.
+"""Controllable forgetting: cocol to the paper's three destinations, a quarter removed, and the other sets.
 
     python runs/destinations.py COLLECTION … --out destinations [--base MODEL] [--device cuda]
 
@@ -21,7 +21,7 @@ from shared import Shown, experiment
 from unrank.report.bench_figures import set_bars
 from unrank.report.bench_tables import detail_tables
 from unrank.report.cell import Bench
-from unrank.report.figure.panels import panels
+from unrank.report.charts import panels
 
 
 def show(bench: Bench) -> Shown:

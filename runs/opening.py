@@ -1,4 +1,4 @@
-"""The paper's opening figure: classical methods forget at the cost of the rest. ColBERT, MS MARCO, a quarter removed.
+"""The paper's opening figure: other methods forget at the cost of the kept sets. ColBERT, MS MARCO, a quarter removed.
 
     python runs/opening.py COLLECTION --out opening [--base MODEL] [--device cuda]
 
@@ -18,7 +18,7 @@ from shared import Shown, experiment
 from unrank.report.bench_figures import set_bars
 from unrank.report.bench_tables import detail_tables
 from unrank.report.cell import Bench
-from unrank.report.figure.panels import panels
+from unrank.report.charts import panels
 
 
 def show(bench: Bench) -> Shown:

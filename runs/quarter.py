@@ -1,4 +1,4 @@
-"""A quarter forgotten: what cocol keeps, how long it takes and what comes back, beside its printed form and its rivals.
+"""A quarter removed: what cocol keeps, its time and its recovery test, beside its printed form and other methods.
 
     python runs/quarter.py COLLECTION … --out quarter [--base MODEL] [--device cuda]
 
@@ -41,7 +41,7 @@ def table(bench: Bench, name: str) -> Table:
 
 
 def row(cell: Cell) -> list[Value]:
-    run, retrained = cell.run, cell.retrained
+    run, retrained = cell.record, cell.retrained
     labels = [cell.setting.collection, cell.setting.ranker, cell.setting.removal]
     return [
         *map(words, labels),
@@ -51,12 +51,12 @@ def row(cell: Cell) -> list[Value]:
         figure(run.epochs, ".2g"),
         figure(run.seconds if cell.alone else None, ".1f"),
         figure(cell.time, ".2f"),
-        *came_back(run.recovered, run.after["forget"].mrr),
-        *(came_back(retrained.recovered, retrained.after["forget"].mrr) if retrained else came_back(None, 0.0)),
+        *recovery(run.recovered, run.after["forget"].mrr),
+        *(recovery(retrained.recovered, retrained.after["forget"].mrr) if retrained else recovery(None, 0.0)),
     ]
 
 
-def came_back(recovered: float | None, forgot: float) -> list[Value]:
+def recovery(recovered: float | None, forgot: float) -> list[Value]:
     return [figure(recovered), figure(None if recovered is None else recovered - forgot, "+.3f")]
 
 

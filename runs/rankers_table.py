@@ -1,4 +1,4 @@
-"""One collection × some rankers: what each reaches when trained by its recipe, beside BM25 on the same lists.
+"""One collection × some rankers: the MRR of each after training by its recipe, beside BM25 on the same lists.
 
 Prints a Markdown table and writes one record a line.
 

@@ -1,10 +1,10 @@
-"""Score ranges: what a ranker gives relevant and other documents before it is trained, and afterwards.
+"""Score ranges: the scores of relevant and other documents before a ranker is trained, and afterwards.
 
-Why an untrained teacher misleads: its scores lie elsewhere, and those of one ranker mean nothing beside another's.
+They show why an untrained teacher misleads: its scores lie elsewhere, and those of two rankers cannot be compared.
 
     python runs/score_ranges.py COLLECTION --out ranges [--rankers bi-encoder colbert] [--base MODEL] [--bench DIR]
 
-DIR is a bench on the same collection, whose trained rankers are taken; what it has not is trained here. The paper's:
+DIR is a bench on the same collection, whose trained rankers are used; others are trained here. The paper's:
 
     marco="irds:msmarco-passage/train/judged --test-split msmarco-passage/dev/small --candidates 2000"
     unrank import $marco --keep queries-with-several-documents --train-queries 2782 --out marco-documents
@@ -25,17 +25,16 @@ from unrank.forgetting.workspace import Workspace
 from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.base import Ranker
 from unrank.record import read_record
-from unrank.report.figure.histogram import histograms
-from unrank.report.figure.palette import Style
-from unrank.report.figure.panels import panels
+from unrank.report.charts import histograms, panels
+from unrank.report.drawing import DASHES, MUTED, Style
 from unrank.report.table import Table, figure, words
 
-STYLES = {"relevant": Style.of(1), "other": Style("muted", "circle", "2 3")}
+STYLES = {"relevant": Style.of(1), "other": Style(MUTED, "o", DASHES[2])}
 PERCENTILES = {"least": 0, "5 %": 5, "middle": 50, "95 %": 95, "most": 100}
 
 
 def scores_of(ranker: Ranker, collection: unrank.Collection, device: Any) -> dict[str, Any]:
-    """On the lists of a thousand training queries, of relevant documents and of the others."""
+    """Return the scores of relevant and of other documents in the lists of a thousand training queries."""
     workspace = Workspace.open(ranker, collection, None, device, Lines())
     queries = np.unique(workspace.fixed_pairs()[:, 0])
     pairs = collection.list_pairs(queries)
@@ -45,7 +44,7 @@ def scores_of(ranker: Ranker, collection: unrank.Collection, device: Any) -> dic
 
 
 def trained_rankers(bench: Path, collection: unrank.Collection) -> dict[str, Path]:
-    """The folders of a bench's originals on this collection, by kind."""
+    """Return the folders of a bench's original rankers on this collection, by kind."""
     records = {folder: read_record(folder) for folder in sorted(bench.glob("rankers/[!.]*"))}
     originals = {folder: record for folder, record in records.items() if record and record.removed is None}
     mine = collection.fingerprint
@@ -61,8 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(kind, flush=True)
         start: dict[str, Any] = {"base": base_of(kind, arguments), "seed": arguments.seed}
         moments = {"initial": scores_of(create_ranker(kind, **start), collection, device)}
-        at_hand = load_ranker(found[kind]) if kind in found else None
-        trained = at_hand or unrank.train(collection, kind, **start, device=device, progress=Lines()).ranker
+        found_ranker = load_ranker(found[kind]) if kind in found else None
+        trained = found_ranker or unrank.train(collection, kind, **start, device=device, progress=Lines()).ranker
         moments["trained"] = scores_of(trained, collection, device)
         edges = np.histogram_bin_edges(np.concatenate([s for of in moments.values() for s in of.values()]), 40)
         counts = {w: {name: np.histogram(s, edges)[0].tolist() for name, s in of.items()} for w, of in moments.items()}
@@ -77,6 +76,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    told = parser(__doc__, ["cross-encoder", "bi-encoder", "colbert", "parade"])
-    told.add_argument("--bench", type=Path, help="a bench whose trained rankers are taken")
-    answer(lambda: run(told.parse_args()))
+    options = parser(__doc__, ["cross-encoder", "bi-encoder", "colbert", "parade"])
+    options.add_argument("--bench", type=Path, help="a bench whose trained rankers are used")
+    answer(lambda: run(options.parse_args()))

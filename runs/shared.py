@@ -1,4 +1,4 @@
-"""What the runs share: an experiment from its grid to its figures; plain progress, records a line each, tables."""
+"""Code that the runs have in common: an experiment from its grid to its figures, progress, records and tables."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from unrank.errors import UnrankError, count
 from unrank.methods import read_settings
 from unrank.methods.retrain import Retrain
 from unrank.rankers import ranker_kind, reads_words
-from unrank.record import Record
+from unrank.record import RETRAIN, Record
 from unrank.report.bench_folder import read_bench
-from unrank.report.cell import YARDSTICK, Bench, Cell
-from unrank.report.figure.png import check_png
-from unrank.report.figure.shape import Drawing
+from unrank.report.cell import Bench, Cell
+from unrank.report.drawing import Drawing
 from unrank.report.table import Table
 from unrank.report.write import write_figures, write_tables
 
 GRIDS = Path(__file__).parents[1] / "grids"
-Shown = tuple[Sequence[Drawing], Sequence[Table]]
+Shown = tuple[Sequence[Drawing | None], Sequence[Table]]
+"""Figures and tables; a figure is `None` if there was nothing to draw."""
 
 
 def experiment(description: str | None, grid: str, show: Callable[[Bench], Shown]) -> None:
-    """Run a grid on the collections that are named, or read a bench that holds its cells; draw what came out."""
-    told = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    told.add_argument("source", nargs="+", help="collections; or the folder of a bench that holds the cells already")
-    told.add_argument("--out", type=Path, required=True, help="the folder of figures, tables and, if run here, records")
-    told.add_argument("--base", help="the encoder of the transformer rankers")
-    told.add_argument("--words", help="the word vectors of the others")
-    told.add_argument("--device", default="auto")
-    told.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as 'unrank bench --set'")
-    arguments = told.parse_args()
+    """Run a grid on collections, or read a bench that holds its cells, and write figures and tables."""
+    options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("source", nargs="+", help="collections; or the folder of a bench that holds the cells already")
+    options.add_argument("--out", type=Path, required=True, help="the folder for figures, tables and new cells")
+    options.add_argument("--base", help="the encoder of the transformer rankers")
+    options.add_argument("--words", help="the word vectors of the others")
+    options.add_argument("--device", default="auto")
+    options.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as 'unrank bench --set'")
+    arguments = options.parse_args()
     bases = {"base": arguments.base, "words": arguments.words}
     instead = [f"{key}={value}" for key, value in bases.items() if value is not None] + arguments.set
     answer(lambda: _experiment(arguments, GRIDS / f"{grid}.toml", instead, show))
@@ -68,7 +68,7 @@ def _experiment(arguments: argparse.Namespace, grid: Path, instead: list[str], s
 
 
 def answer(job: Callable[[], int]) -> None:
-    """End with a job's exit status; a mistake of the user's is one line and 2, as everywhere."""
+    """End with a job's exit status; a mistake of the user is one line and status 2."""
     try:
         sys.exit(job())
     except UnrankError as error:
@@ -77,22 +77,21 @@ def answer(job: Callable[[], int]) -> None:
 
 
 def check_out(out: Path) -> None:
-    """Refuse what could not be written, before any work is done for it."""
+    """Refuse a folder that could not be written, before any work is done."""
     for made in ("figures", "tables"):
         check_free(out / made)
-    check_png()
 
 
 def write(shown: Shown, out: Path) -> None:
-    """A figure is left out where there was nothing to draw: no run took a step, or none was watched."""
+    """Write figures and tables."""
     drawings, tables = shown
-    write_figures([drawing for drawing in drawings if drawing.shapes], out / "figures")
+    write_figures([drawing for drawing in drawings if drawing], out / "figures")
     write_tables(tables, out / "tables")
     print(f"figures and tables are in {out}")
 
 
 def cells_of(bench: Bench, grid: Mapping[str, Section]) -> Bench:
-    """The cells that a grid asks for, whatever else a bench holds, and whichever collections they are of."""
+    """Return the cells of a bench that a grid asks for, on any collection."""
 
     def fits(cell: Cell, part: Section) -> bool:
         setting = cell.setting
@@ -101,7 +100,7 @@ def cells_of(bench: Bench, grid: Mapping[str, Section]) -> Bench:
         labels = {read_method_spec(text, setting.ranker, Retrain(), None).label for text in part.methods}
         return (
             (setting.removal in part.removals and setting.share in part.shares)
-            and cell.label in {*labels, YARDSTICK}
+            and cell.label in {*labels, RETRAIN}
             and cell.target in {None, *part.destinations}
         )
 
@@ -109,14 +108,14 @@ def cells_of(bench: Bench, grid: Mapping[str, Section]) -> Bench:
 
 
 class Lines(Silence):
-    """Progress as plain lines: this runs where nobody watches."""
+    """Progress as plain lines."""
 
     def say(self, line: str) -> None:
         print(f"  {line}", flush=True)
 
 
 def keep(out: Path, *records: Record) -> None:
-    """Records, one a line, with the counts of what was removed in place of its hashes, and of the runs before."""
+    """Append records, one a line, with counts of removals in place of their hashes."""
     with (out / "records.jsonl").open("a", encoding="utf-8") as file:
         for record in records:
             value: dict[str, Any] = record.to_json()
@@ -136,7 +135,7 @@ def show(lines: Sequence[str], out: Path) -> None:
 
 
 def parser(description: str | None, rankers: Sequence[str]) -> argparse.ArgumentParser:
-    """What every run is told: a collection, where to write, which rankers, and what they start from."""
+    """Return a parser with the options of every run."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("collection", type=Path)
     made.add_argument("--out", type=Path, required=True)

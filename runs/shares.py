@@ -4,7 +4,7 @@
 
 COLLECTION may also be the folder of a bench that holds the cells of grids/shares.toml, or some of them: mini.toml's,
 paper.toml's. The head of grids/paper.toml says how to import what the paper used, irds:msmarco-passage/train/judged and
-irds:car/v1.5/train/fold0, each in both constructions; then
+irds:car/v1.5/train/fold0, each in both forms; then
 
     unrank bench grids/paper.toml --out paper
     python runs/shares.py paper --out shares
@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from shared import Shown, experiment
 
-from unrank.report.bench_radars import mean_radars, paper_radars, radars_of
+from unrank.report.bench_figures import mean_radars, paper_radars, radars_of
 from unrank.report.bench_tables import detail_tables, paper_table, shared_table, summary_table
 from unrank.report.cell import Bench
-from unrank.report.figure.panels import panels
+from unrank.report.charts import panels
 
 
 def show(bench: Bench) -> Shown:

@@ -1,9 +1,8 @@
-"""A soak: one removal request after another on one ranker. Does what was forgotten stay so, and the rest as it was?
+"""A soak test: one removal request after another on one ranker. Do forgotten pairs stay forgotten, and kept ones kept?
 
-Documents that hold a share of the training pairs are removed in so many requests, each from what the one before has
-made. After each, every request so far is measured against the target that it was brought to, and the kept sets against
-the original. Prints a row a request as it goes and, at the end, a Markdown table and whether the bar was held; writes
-one record a line, and draws the curve.
+Documents with a share of the training pairs are removed in several requests, each from the ranker of the one before.
+After each, every request so far is measured against its target, and the kept sets against the original. Prints a row a
+request, and at the end a Markdown table and whether the limits were kept; writes a record a line, and draws the curve.
 
     python runs/soak.py COLLECTION --out FOLDER [--base MODEL] [--rankers bi-encoder] [--requests 50] [--share 0.1]
         [--method cocol] [--set NAME=VALUE] [--target unseen]
@@ -25,19 +24,17 @@ from unrank.forgetting.workspace import Workspace
 from unrank.methods import read_settings
 from unrank.rankers.base import Ranker
 from unrank.record import KEPT, shares_kept
-from unrank.report.figure.curve import Curve, Target, curves
-from unrank.report.figure.palette import Style
-from unrank.report.figure.panels import panels
-from unrank.report.figure.shape import Drawing
+from unrank.report.charts import Curve, Target, curves, panels
+from unrank.report.drawing import Drawing, Style
 from unrank.report.run_figures import SET_STYLES
 from unrank.report.write import write_figures
 
 ABOVE = 0.05
-"""How far above its target a request may come back."""
+"""The most that a request may be above its target."""
 LEFT = 0.9
-"""How much of the original's MRR each kept set must have left."""
+"""The least share of the original's MRR that each kept set must have left."""
 MEASURED = 200
-"""So many queries of each kept set a run measures for itself; after each, all of them are measured here."""
+"""The number of queries of each kept set that a run measures; after it, all of them are measured here."""
 HEAD = [
     "request",
     "pairs",
@@ -53,16 +50,16 @@ HEAD = [
 
 @dataclass(frozen=True)
 class Moment:
-    """How things stand after a request."""
+    """The measurements after a request."""
 
     pairs: int
     target: float
     above: list[float]
-    """How far each request so far is above its target."""
+    """The distance of each request so far above its target."""
     forget: float
     epochs: float
     kept: dict[str, float]
-    """What each kept set has left of the original's MRR."""
+    """The share of the original's MRR that each kept set has left."""
 
     @property
     def average(self) -> float:
@@ -88,14 +85,14 @@ class Soak:
         self, collection: unrank.Collection, original: Ranker, requests: Sequence[unrank.Removal], device: str
     ) -> None:
         whole = unrank.Removal(documents=[id for request in requests for id in request.documents])
-        self._workshop = Workspace.open(original, collection, make_partition(collection, whole), device)  # type: ignore[arg-type]
+        self._workspace = Workspace.open(original, collection, make_partition(collection, whole), device)  # type: ignore[arg-type]
         self._forgotten = [make_partition(collection, request).forget for request in requests]
         self._before = self._scorecard(original)
 
     def moment(self, result: unrank.Forgotten, so_far: list[float]) -> Moment:
-        """`so_far` are the targets of all requests until now."""
-        scorer = self._workshop.scorer(result.ranker)
-        each = self._workshop.evaluator.reciprocals_of_each(scorer, self._forgotten[: len(so_far)], forget=True)
+        """Measure the ranker of a request; `so_far` are the targets of all requests until now."""
+        scorer = self._workspace.scorer(result.ranker)
+        each = self._workspace.evaluator.reciprocals_of_each(scorer, self._forgotten[: len(so_far)], forget=True)
         mrrs = [float(reciprocals.mean()) for reciprocals in each]
         after = self._scorecard(result.ranker)
         return Moment(
@@ -108,7 +105,7 @@ class Soak:
         )
 
     def _scorecard(self, ranker: Ranker) -> Scorecard:
-        return self._workshop.evaluator.scorecard(self._workshop.scorer(ranker))
+        return self._workspace.evaluator.scorecard(self._workspace.scorer(ranker))
 
 
 def soak(collection: unrank.Collection, kind: str, arguments: argparse.Namespace) -> Iterator[Moment]:
@@ -136,9 +133,9 @@ def soak(collection: unrank.Collection, kind: str, arguments: argparse.Namespace
         yield watcher.moment(result, targets)
 
 
-def in_parts(removal: unrank.Removal, partition: int) -> list[unrank.Removal]:
-    """As many requests of about the same size."""
-    return [unrank.Removal(documents=removal.documents[first::partition]) for first in range(partition)]
+def in_parts(removal: unrank.Removal, parts: int) -> list[unrank.Removal]:
+    """Split a removal into requests of about the same size."""
+    return [unrank.Removal(documents=removal.documents[first::parts]) for first in range(parts)]
 
 
 def verdict(moments: Sequence[Moment]) -> str:
@@ -147,13 +144,13 @@ def verdict(moments: Sequence[Moment]) -> str:
     held = above <= ABOVE and min(left.values()) >= LEFT
     kept = ", ".join(f"{name} {share:.3f}" for name, share in left.items())
     return (
-        f"the bar {'was held' if held else 'was NOT held'}: at most {above:+.3f} above a target (bar {ABOVE:+.2f}); "
-        f"left of the original at the end: {kept} (bar {LEFT})"
+        f"the limits were {'kept' if held else 'NOT kept'}: at most {above:+.3f} above a target (limit {ABOVE:+.2f}); "
+        f"left of the original at the end: {kept} (limit {LEFT})"
     )
 
 
-def drawn(kind: str, moments: Sequence[Moment]) -> Drawing:
-    """What the kept sets have lost, and where the requests so far are against their targets."""
+def drawn(kind: str, moments: Sequence[Moment]) -> Drawing | None:
+    """Draw the loss of the kept sets, and the requests so far above their targets."""
 
     def curve(name: str, style: Style, value: Callable[[Moment], float]) -> Curve:
         return Curve(name, style, [(number, value(moment)) for number, moment in enumerate(moments, 1)])
@@ -163,7 +160,7 @@ def drawn(kind: str, moments: Sequence[Moment]) -> Drawing:
         curve("the highest", Style.of(0), lambda moment: max(moment.above)),
         curve("on average", Style.of(4), lambda moment: moment.average),
     ]
-    lost, risen = Target(1 - LEFT, name="bar"), Target(ABOVE, name="bar")
+    lost, risen = Target(1 - LEFT, name="limit"), Target(ABOVE, name="limit")
     sides = [
         curves("lost", "Kept sets: lost of the original's MRR", kept, [lost], "request", "share"),
         curves("above", "Requests so far: above their targets", above, [risen], "request", "MRR"),
@@ -188,7 +185,7 @@ def main() -> None:
             moments.append(moment)
             rows.append(moment.row(number))
             print(*(f"{name} {figure}" for name, figure in zip(HEAD, rows[-1], strict=True)), sep=", ", flush=True)
-        write_figures([drawn(kind, moments)], arguments.out / kind)
+        write_figures([made for made in [drawn(kind, moments)] if made], arguments.out / kind)
         lines += [f"{kind}: {verdict(moments)}", "", *markdown(HEAD, rows), ""]
     show(lines, arguments.out)
 

@@ -33,8 +33,8 @@ from unrank.forgetting.save import save_ranker
 from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.word_file import read_vectors
 from unrank.record import Record, read_record, read_run, requests_of
-from unrank.report.details import read_details
 from unrank.report.page import page_html
+from unrank.report.rankings import read_rankings
 from unrank.report.table import to_csv, to_latex, to_markdown
 from unrank.report.write import read_page
 
@@ -210,7 +210,7 @@ def _records(folder: Path, collection: Path) -> list[Specimen]:
         return _shown(*read_page(path))
 
     def page_of_details(path: Path) -> Any:
-        read_details(path, read_run(path))
+        read_rankings(path, read_run(path))
         return [_shown(*read_page(path, path, texts)) for texts in (True, False)]
 
     def shelf(path: Path) -> Any:
@@ -218,9 +218,9 @@ def _records(folder: Path, collection: Path) -> list[Specimen]:
 
     return [
         Specimen("record, of what is forgotten", folder / "known", forgotten),
-        Specimen("record, on a page", run, page, cost=4),
-        Specimen("details", details, page_of_details, cost=6),
-        Specimen("bench, on a page", bench, page, cost=12),
+        Specimen("record, on a page", run, page, cost=40),
+        Specimen("details", details, page_of_details, cost=60),
+        Specimen("bench, on a page", bench, page, cost=100),
         Specimen("bench, to go on", Path(shutil.copytree(bench, folder / "bench-on")), shelf),
     ]
 

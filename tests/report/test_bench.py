@@ -8,22 +8,23 @@ import json
 import random
 import shutil
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.report.made import SETS, write_bench, write_cell
-from unrank.errors import UnrankError
-from unrank.report.bench_figures import rank_changes
+from unrank.errors import UnrankError, count
+from unrank.report.bench_figures import mean_radars, radars_of, rank_changes, set_bars, times
 from unrank.report.bench_folder import read_bench
-from unrank.report.bench_radars import mean_radars
 from unrank.report.bench_tables import (
-    COMEBACK,
     DISTANCE,
     GAP,
+    RECOVERED_OVER,
     detail_tables,
     making_tables,
     paper_table,
@@ -34,7 +35,7 @@ from unrank.report.cell import Bench
 from unrank.report.compare import differs, noise
 from unrank.report.paper import the_paper
 from unrank.report.table import to_csv, to_markdown
-from unrank.report.write import read_page, write_figures, write_report, write_tables
+from unrank.report.write import read_page, write_figures, write_tables
 
 
 @pytest.fixture(scope="module")
@@ -48,16 +49,16 @@ def test_a_new_method_appears_everywhere_by_itself(tmp_path: Path) -> None:
     assert all("sleight-of-hand" in to_markdown(table) for table in tables if table.name != "paper")
     named = [drawing for drawing in page.drawings if "sleight-of-hand" in drawing.description]
     kinds = {drawing.name.split("-")[0] for drawing in named}
-    assert kinds == {"tradeoff", "time", "radar", "curves", "places"}
+    assert kinds == {"tradeoff", "time", "radar", "curves", "rank"}
 
 
 def test_a_cell_is_measured_by_the_retrained_ranker_of_its_own_setting_and_seed(bench: Bench) -> None:
     for cell in bench.cells:
-        twin = next(c for c in bench.cells if c.is_yardstick and c.setting == cell.setting and c.seed == cell.seed)
-        assert cell.retrained is twin.run
-        lower = min(cell.run.before["test"].mrr, twin.run.after["test"].mrr)
-        assert cell.kept("test") == cell.run.after["test"].mrr / lower
-        assert cell.time == cell.run.seconds / twin.run.seconds
+        twin = next(c for c in bench.cells if c.is_retrained and c.setting == cell.setting and c.seed == cell.seed)
+        assert cell.retrained is twin.record
+        lower = min(cell.record.before["test"].mrr, twin.record.after["test"].mrr)
+        assert cell.kept("test") == cell.record.after["test"].mrr / lower
+        assert cell.time == cell.record.seconds / twin.record.seconds
 
 
 def test_the_original_is_a_mean_over_seeds_however_much_was_done_to_each(tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ def test_the_original_is_a_mean_over_seeds_however_much_was_done_to_each(tmp_pat
     assert [cell.seed for cell in bench.originals(bench.settings[0])] == [0, 1]
     assert len(bench.originals()) == 2 * len(bench.settings)
     row = next(row for table in detail_tables(bench) for row in table.rows if row[2].text == "original")
-    assert row[4].text == "0.850"
+    assert (row[3].text, row[5].text) == ("2", "0.850")
 
 
 def test_the_best_is_marked_and_retrain_is_no_rival(bench: Bench) -> None:
@@ -113,7 +114,7 @@ def test_what_comes_back_is_compared_with_what_comes_back_to_retrain(tmp_path: P
         (path / "unrank.json").write_text(json.dumps(made))
     bench = read_bench(folder)
     summary, detail = summary_table(bench), detail_tables(bench)[0]
-    over = {row[0].text: row[summary.head.index(COMEBACK)].text for row in summary.rows}
+    over = {row[0].text: row[summary.head.index(RECOVERED_OVER)].text for row in summary.rows}
     assert over == {"retrain": "+0.000", "cocol": "-0.050", "ssd": ""}
     shown = {row[2].text: row[detail.head.index("recovered")].text for row in detail.rows}
     assert shown == {"original": "", "retrain": "0.700", "cocol": "0.650", "ssd": ""}
@@ -131,7 +132,8 @@ def test_a_rank_of_nothing_counts_nothing(tmp_path: Path) -> None:
 def test_the_noise_is_what_two_seeds_of_retrain_differ_by(bench: Bench, tmp_path: Path) -> None:
     settings = bench.settings
     apart = [
-        abs(a.run.after["test"].mrr - b.run.after["test"].mrr) for a, b in (bench.of("retrain", s) for s in settings)
+        abs(a.record.after["test"].mrr - b.record.after["test"].mrr)
+        for a, b in (bench.of("retrain", s) for s in settings)
     ]
     assert noise(bench)["test"] == pytest.approx(sum(apart) / len(apart))
     assert f"test {noise(bench)['test']:.3f}" in detail_tables(bench)[0].note
@@ -143,9 +145,9 @@ def test_the_noise_is_what_two_seeds_of_retrain_differ_by(bench: Bench, tmp_path
 def test_a_difference_within_the_noise_of_retraining_is_marked(bench: Bench, tmp_path: Path) -> None:
     floor = noise(bench)
     for table in detail_tables(bench):
-        for ranker, share, method, _, *mrrs in (row[:8] for row in table.rows):
+        for ranker, share, method, _, _, *mrrs in (row[:9] for row in table.rows):
             retrained = next(
-                r[4:8] for r in table.rows if [v.text for v in r[:3]] == [ranker.text, share.text, "retrain"]
+                r[5:9] for r in table.rows if [v.text for v in r[:3]] == [ranker.text, share.text, "retrain"]
             )
             for name, ours, theirs in zip(SETS, mrrs, retrained, strict=True):
                 assert ours.number is not None and theirs.number is not None
@@ -155,7 +157,7 @@ def test_a_difference_within_the_noise_of_retraining_is_marked(bench: Bench, tmp
     for row, name in ((row, name) for row in rows if row != "retrain" for name in SETS[1:]):
         lost: dict[object, list[float]] = defaultdict(list)
         for cell in bench.of(row):
-            lost[cell.setting].append(cell.run.after[name].mrr - (cell.lower(name) or 0.0))
+            lost[cell.setting].append(cell.record.after[name].mrr - (cell.lower(name) or 0.0))
         apart = fmean(abs(fmean(seeds)) for seeds in lost.values())
         assert rows[row][3 + 2 * SETS.index(name)].in_noise == (apart < floor[name])
     lonely = read_bench(write_bench(tmp_path / "one", ["retrain", "cocol"], seeds=[0]))
@@ -206,7 +208,7 @@ def test_the_least_that_a_cell_kept_of_a_set_with_queries_enough(tmp_path: Path)
 
 
 def test_methods_are_compared_where_all_were_run(tmp_path: Path) -> None:
-    """In one setting cocol alone was run: no mean over it stands beside another method's as if it were the same."""
+    """In two settings neggrad was not run: no mean over them is shown beside its own."""
     folder = write_bench(tmp_path / "bench", ["retrain", "cocol"], ["one", "two"], ["bi-encoder"], [0.25], [0])
     assert shared_table(read_bench(folder)) is None
     for number, removal in enumerate(("documents", "queries")):
@@ -215,14 +217,14 @@ def test_methods_are_compared_where_all_were_run(tmp_path: Path) -> None:
     bench = read_bench(folder)
     table = shared_table(bench)
     assert table is not None
-    assert "the 2 settings of 4 in which all were run" in table.caption
+    assert "the 2 of 4 combinations of setting and seed in which all were run" in table.caption
     assert {row[1].text for row in table.rows} == {"2"}
     assert any(value.best for row in table.rows for value in row)
     assert not any(value.best for row in summary_table(bench).rows for value in row)
-    cocol = fmean(cell.run.after["test"].mrr for cell in bench.of("cocol", bench.settings[0]))
+    cocol = fmean(cell.record.after["test"].mrr for cell in bench.of("cocol", bench.settings[0]))
     (radar,) = mean_radars(bench)
     assert f"test, documents {cocol:.3f}" in radar.description.partition("cocol")[2].partition("neggrad")[0]
-    first = [rank == 1 for cell in bench.shared.of("cocol") for rank in cell.ranks["forget"].after]
+    first = [rank == 1 for cell in bench.common.of("cocol") for rank in cell.ranks["forget"].after]
     assert f"cocol: 1 {fmean(first):.1%}" in rank_changes(bench).description
 
 
@@ -243,11 +245,11 @@ def test_what_a_killed_run_left_half_written_is_no_cell(tmp_path: Path) -> None:
 
 
 def test_the_papers_radar_stands_beside_ours(tmp_path: Path) -> None:
-    write_report(write_bench(tmp_path / "bench", seeds=[0]), tmp_path / "page.html")
-    page = (tmp_path / "page.html").read_text()
-    assert 0 < page.index('id="radar-25-title"') < page.index('id="paper-radar-25-title"')
-    write_report(write_bench(tmp_path / "own", collections=["own"], seeds=[0]), tmp_path / "own.html")
-    assert "paper-radar" not in (tmp_path / "own.html").read_text()
+    page, _ = read_page(write_bench(tmp_path / "bench", seeds=[0]))
+    names = [drawing.name for drawing in page.drawings]
+    assert names.index("paper-radar-25") == names.index("radar-25") + 1
+    page, _ = read_page(write_bench(tmp_path / "own", collections=["own"], seeds=[0]))
+    assert not [drawing.name for drawing in page.drawings if "paper" in drawing.name]
 
 
 def test_the_papers_data_are_whole() -> None:
@@ -284,8 +286,8 @@ def test_several_destinations_are_several_rows(tmp_path: Path) -> None:
     tables = [summary_table(bench), *detail_tables(bench)]
     assert not any(value.best for table in tables for row in table.rows for value in row), "they are no rivals"
     (cell,) = bench.of("cocol → destination-3", bench.settings[0])
-    assert cell.missed == cell.run.gap != cell.distance
-    assert f"forget, documents {1 - (cell.run.gap or 0):.3f}" in mean_radars(bench)[0].description
+    assert cell.missed == cell.record.gap != cell.distance
+    assert f"forget, documents {1 - (cell.record.gap or 0):.3f}" in mean_radars(bench)[0].description
     assert "2 methods" in read_page(folder)[0].kind
 
 
@@ -295,15 +297,17 @@ def test_every_figure_and_table_has_a_name_of_its_own(tmp_path: Path) -> None:
     page, tables = read_page(write_bench(tmp_path / "bench", ["retrain", "cocol"], alike, ["bi-encoder"], [0.25], [0]))
     names = [drawing.name for drawing in page.drawings]
     assert len(names) == len(set(names))
-    write_figures(page.drawings[:3], tmp_path / "figures")
+    write_figures(page.drawings[:1], tmp_path / "figures")
     write_tables(tables, tmp_path / "tables")
     assert len(list((tmp_path / "tables").iterdir())) == 3 * len(tables)
 
 
 def test_a_cell_without_a_retrained_ranker_is_still_shown(tmp_path: Path) -> None:
     page, tables = read_page(write_bench(tmp_path / "bench", ["cocol"], ["one"], ["bi-encoder"], [0.25], [0]))
-    assert "cocol did best" in page.verdict
+    assert page.verdict.startswith("cocol: target reached in 2 of 2 cells, 0.")
+    assert "best" not in page.verdict + page.lead, "it was compared with no other method"
     assert tables[0].rows[0][5].text == ""
+    assert "and so in |F\u00a0−\u00a0δ| alone: 2 cells." in tables[0].note
 
 
 @pytest.mark.parametrize("crowded", ["retrain", "cocol"])
@@ -329,8 +333,8 @@ def test_who_hits_the_target_and_wrecks_the_rest_did_not_do_best(tmp_path: Path)
                 record["after"][name]["mrr"] = value
             path.write_text(json.dumps(record))
     page, _ = read_page(folder)
-    assert page.verdict.startswith("cocol did best: ")
-    assert "neggrad (0.000 away, 3" in page.lead
+    assert page.verdict.startswith("cocol did best: target reached in 2 of 2 cells, 0.")
+    assert "neggrad (reached in 2 of 2 cells, 0.000 away on average, 3" in page.lead
     alone, _ = read_page(write_bench(tmp_path / "ssd", ["retrain", "ssd"], ["one"], ["bi-encoder"], [0.25], [0]))
     assert alone.verdict == "No method with a target was run."
 
@@ -349,14 +353,17 @@ def test_of_two_that_did_alike_the_faster_did_best(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kept", "told"),
+    ("kept", "said"),
     [
-        ({"documents", "queries"}, "Also steered to a target: neggrad ("),
-        ({"documents"}, "Also steered to a target, in the 1 setting in which all were run: neggrad ("),
+        (
+            {"documents", "queries"},
+            "In the 2 cells of each that all methods with this target have in common, the others",
+        ),
+        ({"documents"}, "In the 1 cell of each that all methods with this target have in common, the others"),
         (set[str](), ""),
     ],
 )
-def test_others_are_told_of_where_they_can_be_compared(tmp_path: Path, kept: set[str], told: str) -> None:
+def test_methods_are_ranked_where_they_can_be_compared(tmp_path: Path, kept: set[str], said: str) -> None:
     """NegGrad is run in some of the settings of the others; its figure and cocol's are over those."""
     methods = ["retrain", "cocol", "neggrad"]
     folder = write_bench(tmp_path / "bench", methods, ["one"], ["bi-encoder"], [0.25], [0])
@@ -364,9 +371,9 @@ def test_others_are_told_of_where_they_can_be_compared(tmp_path: Path, kept: set
         cell = json.loads(path.read_text())
         if cell["method"] == "neggrad" and cell["removal"] not in kept:
             shutil.rmtree(path.parent)
-    lead = read_page(folder)[0].lead
-    assert lead.startswith(told) and bool(lead) is bool(told)
-    assert ("There cocol: " in lead) is (len(kept) == 1)
+    page, _ = read_page(folder)
+    assert page.lead.startswith(said) and bool(page.lead) is bool(said)
+    assert f"in {max(len(kept), 2 - len(kept))} of {count(max(len(kept), 2 - len(kept)), 'cell')}" in page.verdict
 
 
 def test_cells_that_would_be_taken_for_one_are_refused(tmp_path: Path) -> None:
@@ -428,3 +435,91 @@ def test_cells_of_other_queries_are_not_compared(tmp_path: Path) -> None:
     first.write_text(json.dumps({"forget": {"before": [1], "after": [1]}}))
     with pytest.raises(UnrankError, match="measured on different queries"):
         read_bench(folder)
+
+
+def change_records(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """Change the record of every cell of a bench."""
+    for path in (folder / "cells").glob("*/unrank.json"):
+        record = json.loads(path.read_text())
+        change(record)
+        path.write_text(json.dumps(record))
+    return folder
+
+
+def test_no_method_did_best_if_none_reached_its_target(tmp_path: Path) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol", "finetune"], ["one"], ["bi-encoder"], [0.25], [0])
+    change_records(folder, lambda record: record.update(reached=False) if record["reached"] else None)
+    page, tables = read_page(folder)
+    assert page.verdict == "No method reached its target."
+    assert "cocol (reached in 0 of 2 cells, 0." in page.lead
+    assert "did best" not in page.verdict + page.lead and page.cards == []
+    assert not any(value.best for table in tables for row in table.rows for value in row)
+
+
+def test_one_method_is_not_called_the_best_of_one(tmp_path: Path) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol"], ["one"], ["bi-encoder"], [0.25], [0])
+    change_records(folder, lambda record: record.update(reached=False) if record["reached"] else None)
+    assert read_page(folder)[0].verdict.startswith("cocol: target reached in 0 of 2 cells")
+
+
+@pytest.mark.parametrize("method", ["finetune", "ssd"])
+def test_a_method_that_changed_nothing_is_not_marked_best(tmp_path: Path, method: str) -> None:
+    """It keeps everything and takes no time; with a target (already met) or without one."""
+    methods = ["retrain", "cocol", "neggrad", method]
+    folder = write_bench(tmp_path / "bench", methods, ["one"], ["bi-encoder"], [0.25], [0])
+
+    def change(record: dict[str, Any]) -> None:
+        if record["method"] == method:
+            record |= {"after": record["before"], "seconds": 0.1}
+
+    change_records(folder, change)
+    for table in read_page(folder)[1]:
+        rows = {next(value.text for value in row if value.text in (*methods, "original")): row for row in table.rows}
+        assert not any(value.best for value in rows[method])
+        assert any(value.best for value in rows["cocol"])
+
+
+def test_destinations_are_not_ranked_with_each_other(tmp_path: Path) -> None:
+    """To destination-3 cocol misses by less than any method to destination-2; that makes it no better."""
+    methods = ["retrain", "cocol", "neggrad", "finetune"]
+    folder = write_bench(tmp_path / "bench", methods, ["one"], ["bi-encoder"], [0.25], [0])
+    for path in (folder / "cells").glob("*/cell.json"):
+        value, record = json.loads(path.read_text()), json.loads(path.with_name("unrank.json").read_text())
+        if value["method"] == "finetune":
+            path.write_text(json.dumps(value | {"label": "cocol", "target": "destination-3"}))
+            record["after"] = record["before"] | {"forget": record["after"]["forget"] | {"mrr": record["target"]}}
+            path.with_name("unrank.json").write_text(json.dumps(record))
+    page, _ = read_page(folder)
+    assert page.verdict == "2 destinations, each compared by itself."
+    assert "To destination-2: cocol did best: target reached in 2 of 2 cells" in page.lead
+    assert "To destination-3: cocol: target reached in 2 of 2 cells, 0.000 away" in page.lead
+    assert [(card.label, card.figure) for card in page.cards] == [
+        ("destination-2", "cocol"),
+        ("destination-3", "cocol"),
+    ]
+
+
+def test_unequal_numbers_of_seeds_are_named_and_not_compared(tmp_path: Path) -> None:
+    """Cocol has two seeds and neggrad one: every mean over seeds says of how many, and none is marked best."""
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol", "neggrad"], ["one"], ["bi-encoder"], [0.25], [0, 1])
+    equal = read_bench(folder)
+    for path in (folder / "cells").glob("*/cell.json"):
+        value = json.loads(path.read_text())
+        if value["method"] == "neggrad" and value["seed"]:
+            shutil.rmtree(path.parent)
+    bench, setting = read_bench(folder), equal.settings[0]
+    for table in detail_tables(bench):
+        assert [row[table.head.index("seeds")].text for row in table.rows] == ["2", "2", "2", "1"]
+        assert not any(value.best for row in table.rows for value in row)
+    assert "cocol, 2 seeds: forget" in set_bars(bench, setting).description
+    assert "neggrad, 1 seed: forget" in set_bars(bench, setting).description
+    assert "cocol: forget" in set_bars(equal, setting).description
+    clock, same = times(bench), times(equal)
+    assert clock is not None and same is not None
+    assert "cocol, 4 cells " in clock.description and "neggrad, 2 cells " in clock.description
+    assert "cocol 0." in same.description
+    common = shared_table(bench)
+    assert common is not None and {row[1].text for row in common.rows} == {"2"}
+    first = [cell.record.after["test"].mrr for cell in bench.of("cocol", setting) if cell.seed == 0]
+    assert f"test, {setting.removal} {first[0]:.3f}" in radars_of(bench)[0].description.partition("cocol")[2]
+    assert "reached in 2 of 2 cells" in read_page(folder)[0].verdict

@@ -1,4 +1,4 @@
-"""Pages of made-up records: what stands in them, how large they are, and that nothing in them can do harm."""
+"""Pages of made-up records: their content, their size, and that nothing in them can do harm."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ import pytest
 
 from tests.report.made import record, write_bench, write_details, write_run
 from unrank.record import read_run
-from unrank.report.details import page_data, read_details
-from unrank.report.figure.curve import Curve, Target, curves
-from unrank.report.figure.palette import Style
-from unrank.report.figure.panels import TITLE, panels
-from unrank.report.figure.shape import Mark, Words
-from unrank.report.run_figures import run_curves
+from unrank.report.rankings import page_data, read_rankings
 from unrank.report.write import read_page, write_report
 
 BAD = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'"
@@ -50,7 +45,8 @@ def page_of(folder: Path, out: Path, details: Path | None = None, texts: bool = 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("bench")
-    return page_of(write_bench(folder / "bench"), folder / "page.html")
+    made = write_bench(folder / "bench", collections=["trec-car-little"], rankers=["bi-encoder"], shares=[0.25])
+    return page_of(made, folder / "page.html")
 
 
 def test_texts_from_data_cannot_leave_their_place(tmp_path: Path) -> None:
@@ -75,6 +71,7 @@ def test_a_page_asks_for_nothing_from_outside(tmp_path: Path, bench: str) -> Non
             for name in ("src", "href", "xlink:href", "srcset"):
                 assert (attributes.get(name) or "#").startswith(("#", "data:,")), (tag, attributes)
         assert "url(" not in page
+        assert "w3.org" not in page
         assert "@import" not in page
         assert "default-src 'none'" in page
 
@@ -110,7 +107,7 @@ def test_ten_thousand_queries_fit_into_six_mebibytes(tmp_path: Path) -> None:
 
 def test_lists_are_cut_no_further_than_they_must_be(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run"))
-    details = read_details(write_details(tmp_path / "details", 60, ["some", "words"]), run)
+    details = read_rankings(write_details(tmp_path / "details", 60, ["some", "words"]), run)
     assert {len(query[4]) for query in page_data(details)["queries"]} == {30}
     little = page_data(details, most_bytes=9_000)
     parts = (little["documents"], little["queries"])
@@ -120,48 +117,12 @@ def test_lists_are_cut_no_further_than_they_must_be(tmp_path: Path) -> None:
 
 def test_queries_that_forgot_most_come_first(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run"))
-    data = page_data(read_details(write_details(tmp_path / "details", 9, ["word"]), run))
+    data = page_data(read_rankings(write_details(tmp_path / "details", 9, ["word"]), run))
     assert [query[3] for query in data["queries"]] == [[1, 8, 0, 0]] * 3 + [[0, 0, 1, 1]] * 6
     assert data["sets"][data["queries"][0][2][0]] == "forget"
 
 
-def test_the_epoch_that_met_the_target_is_marked(tmp_path: Path) -> None:
-    met = read_run(write_run(tmp_path / "met", record("cocol", (0.59, 0.9, 0.9, 0.6))))
-    missed = read_run(write_run(tmp_path / "missed", record("cocol", (0.61, 0.9, 0.9, 0.6))))
-    assert (met.met, missed.met) == (3.0, None)
-    drawn, undrawn = run_curves(met), run_curves(missed)
-    assert drawn is not None and undrawn is not None
-    assert drawn.description.endswith("target 0.600, met after epoch 3.")
-    assert undrawn.description.endswith("target 0.600.")
-    assert [shape.text for shape in drawn.shapes if isinstance(shape, Words) and "epoch 3" in shape.text] == ["epoch 3"]
-
-
-def test_a_curve_may_be_of_something_else_and_go_below_nothing() -> None:
-    """The line at 0 lies between what is above it and what is below."""
-    curve = Curve("highest", Style.of(0), [(1, -0.1), (2, 0.04)])
-    drawn = curves("above", "Above", [curve], [Target(0.05, name="bar")], "request", "MRR above a target")
-    assert drawn.description == "MRR above a target over requests: highest from -0.100 to 0.040; bar 0.050."
-    marks = [shape for shape in drawn.shapes if isinstance(shape, Mark) and shape.label]
-    assert [mark.label for mark in marks] == ["highest, request 1: -0.100", "highest, request 2: 0.040"]
-    words = [shape for shape in drawn.shapes if isinstance(shape, Words)]
-    [zero] = [shape.at[1] for shape in words if shape.text == "0" and shape.anchor == "end"]
-    assert marks[1].at[1] < zero < marks[0].at[1]
-    assert "bar 0.050" in [shape.text for shape in words]
-
-
-def test_panels_stand_side_by_side_and_lose_nothing(tmp_path: Path) -> None:
-    drawn = run_curves(read_run(write_run(tmp_path / "run")))
-    assert drawn is not None
-    made = panels("all", "All", [drawn] * 3)
-    assert (made.width, made.height) == (2 * drawn.width, 2 * (drawn.height + TITLE))
-    assert len(made.shapes) == 3 * (len(drawn.shapes) + 1)
-    first, second = (
-        next(shape for shape in made.shapes[start:] if isinstance(shape, Mark)) for start in (0, len(drawn.shapes) + 1)
-    )
-    assert second.at == (first.at[0] + drawn.width, first.at[1])
-
-
-def test_a_page_says_in_which_lists_places_are_counted(tmp_path: Path, bench: str) -> None:
+def test_a_page_says_in_which_lists_ranks_are_counted(tmp_path: Path, bench: str) -> None:
     run = page_of(write_run(tmp_path / "run"), tmp_path / "p.html", write_details(tmp_path / "details", 9, ["word"]))
     assert "for forget, other removed documents stay as candidates" in run
     assert "the list as it is shown: with all relevant documents of the query" in run
@@ -173,6 +134,40 @@ def test_a_run_without_a_target_has_no_trade_off(tmp_path: Path) -> None:
     page, _ = read_page(write_run(tmp_path / "run", made))
     assert page.verdict == "The forget MRR went from 0.950 to 0.600."
     assert "trade" not in {section.id for section in page.sections}
+    html = page_of(tmp_path / "run", tmp_path / "page.html")
+    assert "dashed line is the target" not in html and "Dashed lines" not in html
+
+
+@pytest.mark.parametrize(
+    ("after", "target", "reached", "verdict"),
+    [
+        (0.95, None, None, "The forget MRR stayed at 0.950."),
+        (0.95, 0.96, True, "The forget MRR is 0.950, as before the run; the target was 0.960."),
+        (0.59, 0.6, True, "Forgotten to 0.590; the target was 0.600."),
+        (0.649, 0.6, True, "Forgotten to 0.649, within the tolerance for 1 forget query; the target was 0.600."),
+        (0.7, 0.6, False, "Not forgotten enough: 0.700, and the target was 0.600."),
+    ],
+)
+def test_a_verdict_is_true_of_one_query_and_of_no_change(
+    tmp_path: Path, after: float, target: float | None, reached: bool | None, verdict: str
+) -> None:
+    made = record("cocol", (after, 0.9, 0.9, 0.6), target=target, reached=reached)
+    made["after"]["forget"]["queries"] = 1
+    page, _ = read_page(write_run(tmp_path / "run", made))
+    assert page.verdict == verdict
+
+
+def test_one_request_of_one_query_is_told_in_the_singular(tmp_path: Path) -> None:
+    none = {"count": 0, "hashes": []}
+    asked = {"salt": "5a17", "queries": {"count": 1, "hashes": []}, "documents": none, "pairs": none}
+    made = record("cocol", (0.6, 0.9, 0.9, 0.6), removed=asked, removed_before=[asked], earlier={
+        "before": 0.2, "after": 0.3, "above": 0.1,
+    })  # fmt: skip
+    made["after"]["forget"]["queries"] = 1
+    page = page_of(write_run(tmp_path / "run", made), tmp_path / "page.html")
+    assert "The request named 1 query. The forget set is measured on 1 query." in page
+    assert "The ranker was asked to forget 1 request before. What was forgotten before had an MRR of 0.200" in page
+    assert "stay forgotten" not in page, "nothing here says so"
 
 
 def test_a_run_without_a_test_set_is_reported(tmp_path: Path) -> None:
@@ -188,5 +183,5 @@ def test_what_came_after_a_run_is_told(tmp_path: Path) -> None:
     found = {"before": 0.6, "after": 0.71, "reference_before": None, "reference_after": None}
     made = record("cocol", (0.6, 0.9, 0.9, 0.6), recovery=found, index_valid=True)
     page = page_of(write_run(tmp_path / "run", made), tmp_path / "page.html")
-    assert "from 0.600 to 0.710" in page
+    assert "from 0.600 to 0.710. A rise that a ranker without the removed pairs does not show" in page
     assert "stay valid" in page

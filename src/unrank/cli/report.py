@@ -21,7 +21,7 @@ def report(
         typer.Option("--no-texts", help="Leave out every id and text that was removed, to show the page to others."),
     ] = False,
     figures: Annotated[
-        Path | None, typer.Option(help="Also write the figures, as SVG and PNG, to this folder.")
+        Path | None, typer.Option(help="Also write the figures, as SVG, PDF and PNG, to this folder.")
     ] = None,
     tables: Annotated[
         Path | None, typer.Option(help="Also write the tables, as Markdown, CSV and LaTeX, to this folder.")

@@ -11,8 +11,7 @@ from unrank.desk.gates import UNTOUCHED
 from unrank.errors import count
 from unrank.parse import parse
 from unrank.record import SETS, PreviousMrr
-from unrank.report.markup import Markup, element
-from unrank.report.page import Card, Page, Section, paragraph
+from unrank.report.page import Card, Markup, Page, Section, element, paragraph
 from unrank.report.table import Table, facts, figure, to_html, words
 from unrank.report.wording import duration
 
@@ -62,7 +61,6 @@ def certificate_page(value: Mapping[str, Any], public_key: str) -> Page:
         together,
         cards,
         [*sections, _sealed(value, public_key)],
-        [],
     )
 
 

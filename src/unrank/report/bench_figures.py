@@ -1,32 +1,55 @@
-"""The figures of a bench: trade-off, time, where forgotten documents stand, and curves."""
+"""The figures of a bench: trade-off, time, ranks of forgotten documents, the four sets, curves and radars.
+
+Radars have the paper's form: the forget corner is 1 − |forget MRR − the retrained ranker's test MRR|, or − the target
+if a method was given another one. There are eight corners: four sets, each for queries and for documents removed; four
+if only one of the two was removed. The paper's own numbers are drawn in the same way.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
+from unrank.errors import count
 from unrank.record import SETS, SetSummary
-from unrank.report.cell import Bench, Cell, Ranks, Setting
+from unrank.report.cell import REMOVALS, Bench, Cell, Ranks, Setting
+from unrank.report.charts import (
+    MRR,
+    Bars,
+    Polygon,
+    Target,
+    Trade,
+    curves,
+    grouped_bars,
+    radar,
+    rank_bars,
+    row_bars,
+    tradeoff,
+)
 from unrank.report.compare import mean, retention
-from unrank.report.figure.bars import MRR, Bars, grouped_bars, lying_bars
-from unrank.report.figure.curve import Target, curves
-from unrank.report.figure.palette import Style
-from unrank.report.figure.places import places
-from unrank.report.figure.shape import Drawing
-from unrank.report.figure.tradeoff import Trade, tradeoff
-from unrank.report.path import path_of
-from unrank.report.wording import file_name
+from unrank.report.drawing import MUTED, Drawing, Style
+from unrank.report.paper import the_paper
+from unrank.report.run_figures import path_of
+from unrank.report.wording import file_name, percent
 
-ORIGINAL = Style("muted", "bar", "")
+ORIGINAL = Style(MUTED, "_")
+CORNERS = [(name, removal) for name in SETS for removal in REMOVALS]
+Corners = Mapping[str, float | None]
+"""How good a cell is on each set, from 0 to 1."""
 
 
 def style_of(bench: Bench, name: str) -> Style:
+    """Return the style of a method, the same in all figures of a page."""
     return Style.of(bench.series.index(name))
 
 
+def compared(bench: Bench) -> Bench:
+    """Return the cells that all methods have in common; all cells if there are none."""
+    return bench.common if bench.common.cells else bench
+
+
 def mean_tradeoff(bench: Bench) -> Drawing | None:
-    """Over the settings that the methods share; where there are none, each over its own."""
-    shown, trades = bench.shared if bench.shared.cells else bench, []
+    shown, trades = compared(bench), []
     for name in bench.series:
         cells = shown.of(name)
         distance = mean(cell.missed for cell in cells)
@@ -37,26 +60,23 @@ def mean_tradeoff(bench: Bench) -> Drawing | None:
 
 
 def times(bench: Bench, setting: Setting | None = None) -> Drawing | None:
-    """In one setting, or over all."""
-    rows = [
-        (name, style_of(bench, name), time)
-        for name in bench.series
-        if (time := mean(cell.time for cell in bench.of(name, setting))) is not None
-    ]
+    """Draw the time of each method in times of retraining, in one setting or over all."""
+    found = {name: [t for c in bench.of(name, setting) if (t := c.time) is not None] for name in bench.series}
+    names = _with_numbers({name: len(values) for name, values in found.items() if values}, "cell")
+    rows = [(names[name], style_of(bench, name), fmean(found[name])) for name in names]
     name, title = file_name(f"time-{setting or ''}"), str(setting or "Time against retraining")
-    return lying_bars(name, title, "times of retraining", rows, 1.0) if rows else None
+    return row_bars(name, title, "times of retraining", rows, 1.0) if rows else None
 
 
 def rank_changes(bench: Bench) -> Drawing:
-    """Where forgotten documents stood for the original, and where they stand for each method: over the settings that
-    the methods share; where there are none, each over its own."""
-    shown = bench.shared if bench.shared.cells else bench
+    """Draw the ranks of forgotten documents for the original and for each method."""
+    shown = compared(bench)
     before = [rank for cell in shown.originals() for rank in _forgotten(cell).before]
     series: list[tuple[str, Style, list[int]]] = [("original", ORIGINAL, before)]
     for name in bench.series:
         after = [rank for cell in shown.of(name) for rank in _forgotten(cell).after]
         series.append((name, style_of(bench, name), after))
-    return places("Places of forgotten documents", series)
+    return rank_bars("Ranks of forgotten documents", series)
 
 
 def _forgotten(cell: Cell) -> Ranks:
@@ -64,30 +84,98 @@ def _forgotten(cell: Cell) -> Ranks:
 
 
 def set_bars(bench: Bench, setting: Setting) -> Drawing:
-    """The four MRRs of the original and of every method in one setting, means over seeds."""
-    originals = bench.originals(setting)
-    sets = [name for name in SETS if name in originals[0].run.after]
+    """Draw the four MRRs of the original and of every method in one setting, as means over seeds."""
+    originals, cells = bench.originals(setting), {name: bench.of(name, setting) for name in bench.series}
+    sets = [name for name in SETS if name in originals[0].record.after]
 
     def bars(name: str, style: Style, sides: Sequence[Mapping[str, SetSummary]]) -> Bars:
         return Bars(name, style, [fmean(side[of].mrr for side in sides) for of in sets])
 
-    series = [bars("original", ORIGINAL, [cell.run.before for cell in originals])]
-    for name in bench.series:
-        if cells := bench.of(name, setting):
-            series.append(bars(name, style_of(bench, name), [cell.run.after for cell in cells]))
+    numbers = {"original": len(originals)} | {name: len(found) for name, found in cells.items() if found}
+    names = _with_numbers(numbers, "seed")
+    series = [bars(names.pop("original"), ORIGINAL, [cell.record.before for cell in originals])]
+    for name, shown in names.items():
+        series.append(bars(shown, style_of(bench, name), [cell.record.after for cell in cells[name]]))
     return grouped_bars(file_name(f"sets-{setting}"), str(setting), "", sets, series, MRR)
 
 
+def _with_numbers(numbers: Mapping[str, int], unit: str) -> dict[str, str]:
+    """Return names to show: with the number of cells that a mean is over if these numbers differ."""
+    unequal = len(set(numbers.values())) > 1
+    return {name: f"{name}, {count(number, unit)}" if unequal else name for name, number in numbers.items()}
+
+
 def curves_of(bench: Bench) -> list[Drawing]:
-    """The forget MRR over epochs, one figure a setting."""
+    """Draw the forget MRR over epochs, a figure a setting."""
     return [drawn for setting in bench.settings if (drawn := method_curves(bench, setting, "forget"))]
 
 
 def method_curves(bench: Bench, setting: Setting, of: str) -> Drawing | None:
-    """A set's MRR over epochs, a line a method (its first seed)."""
+    """Draw the MRR of a set over epochs, a line a method (its lowest seed); `None` if no run was watched."""
     firsts = {name: cells[0] for name in bench.series if (cells := bench.of(name, setting))}
-    paths = {name: path_of(cell.run, of, name, style_of(bench, name)) for name, cell in firsts.items()}
+    paths = {name: path_of(cell.record, of, name, style_of(bench, name)) for name, cell in firsts.items()}
     series = [path for path in paths.values() if path]
-    aims = {cell.run.target for cell in firsts.values() if cell.target is not None and of == "forget"}
+    aims = {cell.record.target for cell in firsts.values() if cell.target is not None and of == "forget"}
     targets = [Target(aim) for aim in aims if aim is not None]
     return curves(file_name(f"curves-{of}-{setting}"), str(setting), series, targets) if series else None
+
+
+def mean_radars(bench: Bench) -> list[Drawing]:
+    """Draw a radar a share, averaged over collections and rankers, as in the paper's main figure."""
+    return [
+        _radar(bench, f"radar {percent(share)}", f"{percent(share)} removed, ours", cells, ours)
+        for share, cells in _by_share(bench).items()
+    ]
+
+
+def paper_radars(bench: Bench) -> list[Drawing]:
+    """Draw the paper's numbers for the cells of `mean_radars` that it printed."""
+    return [
+        _radar(bench, f"paper radar {percent(share)}", f"{percent(share)} removed, the paper's", printed, theirs)
+        for share, cells in _by_share(bench).items()
+        if (printed := [cell for cell in cells if the_paper().printed(cell)])
+    ]
+
+
+def radars_of(bench: Bench) -> list[Drawing]:
+    """Draw a radar a collection, ranker and share; each corner is over the seeds that its methods have in common."""
+    groups: dict[str, list[Cell]] = {}
+    for setting in bench.settings:
+        cells = [cell for cell in bench.cells if cell.setting == setting]
+        title = f"{setting.collection}, {setting.ranker}, {percent(setting.share)} removed"
+        groups.setdefault(title, []).extend(bench.common_cells(cells) or cells)
+    return [_radar(bench, f"radar {title}", title, cells, ours) for title, cells in groups.items()]
+
+
+def ours(cell: Cell) -> Corners:
+    kept = {name: metrics.mrr for name, metrics in cell.record.after.items()}
+    return kept | {"forget": _nearness(cell.missed)}
+
+
+def theirs(cell: Cell) -> Corners:
+    paper = the_paper()
+    return {**(paper.printed(cell) or {}), "forget": _nearness(paper.distance(cell))}
+
+
+def _nearness(distance: float | None) -> float | None:
+    return None if distance is None else 1 - distance
+
+
+def _by_share(bench: Bench) -> dict[float, list[Cell]]:
+    shares = sorted({setting.share for setting in bench.settings})
+    cells = {share: [cell for cell in bench.cells if cell.setting.share == share] for share in shares}
+    return {share: bench.common_cells(of) or of for share, of in cells.items()}
+
+
+def _radar(bench: Bench, name: str, title: str, cells: Sequence[Cell], corners: Callable[[Cell], Corners]) -> Drawing:
+    """Draw a polygon a method; a kind of removal that no cell has gets no corners."""
+    there = [(of, removal) for of, removal in CORNERS if any(cell.setting.removal == removal for cell in cells)]
+    polygons = []
+    for series in bench.series:
+        mine = [cell for cell in cells if bench.name_of(cell) == series]
+        values = [
+            mean(corners(cell).get(of) for cell in mine if cell.setting.removal == removal) for of, removal in there
+        ]
+        if mine:
+            polygons.append(Polygon(series, style_of(bench, series), values))
+    return radar(file_name(name), title, [f"{of}, {removal}" for of, removal in there], polygons)

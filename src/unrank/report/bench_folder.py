@@ -1,40 +1,54 @@
-"""Reading what `unrank bench` wrote: `DIR/cells/*/{cell,unrank,ranks}.json`, each cell beside its retrained ranker."""
+"""Read what `unrank bench` wrote: `DIR/cells/*/{cell,unrank,ranks}.json`, each cell beside its retrained ranker."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from unrank.disk import fits, read_json
 from unrank.errors import BadFile, UnrankError
+from unrank.parse import WrongValue, parse
 from unrank.record import CELL, CELL_FORMATS, RANKS, SETS, OtherVersion, read_run
 from unrank.report.cell import REMOVALS, Bench, Cell, Ranks, Setting
 
-TWIN = ("fingerprint", "ranker", "base_sha256", "training", "removal", "share", "removal_seed", "seed")
-"""What a cell has in common with the retrained ranker that it is measured by."""
-FORM = {
-    "collection": str, "ranker": str, "removal": str, "share": float, "label": str, "target": (str, None), "seed": int,
-}  # fmt: skip
-MOST_PLACES = 10**9
+SHARED = ("fingerprint", "ranker", "base_sha256", "training", "removal", "share", "removal_seed", "seed")
+"""The keys of `cell.json` that a cell and its retrained ranker have in common."""
+MOST_RANKS = 10**9
+
+
+@dataclass(frozen=True)
+class Description:
+    """What `cell.json` says of a cell, as far as a report needs it."""
+
+    collection: str
+    ranker: str
+    removal: str
+    share: float
+    label: str
+    seed: int
+    target: str | None = None
+    jobs: int = 1
 
 
 def read_bench(folder: Path) -> Bench:
+    """Read all finished cells of a bench; refuse cells that a table could not tell apart."""
     paths = sorted(path.parent for path in (folder / "cells").glob(f"[!.]*/{CELL}"))
     if not paths:
         raise UnrankError(f"{folder / 'cells'} holds no finished cell: run 'unrank bench' first")
-    told = {path: _description(path / CELL) for path in paths}
-    read = {path: _cell(path, value) for path, value in told.items()}
-    yardsticks = {_twin(told[path]): cell for path, cell in read.items() if cell.is_yardstick}
-    cells = [_beside(cell, yardsticks.get(_twin(told[path]))) for path, cell in read.items()]
+    values = {path: _read_description(path / CELL) for path in paths}
+    read = {path: _read_cell(path, value) for path, value in values.items()}
+    shared = {path: {key: value.get(key) for key in SHARED} for path, value in values.items()}
+    retrained = {_text(shared[path]): cell for path, cell in read.items() if cell.is_retrained}
+    cells = [_beside(cell, retrained.get(_text(shared[path]))) for path, cell in read.items()]
     _check_alike(cells)
-    _check_settings(list(zip(cells, told.values(), strict=True)))
-    return Bench(sorted(cells, key=lambda cell: (cell.setting.place, cell.label, cell.target or "", cell.seed)))
+    _check_settings(list(zip(cells, shared.values(), strict=True)))
+    return Bench(sorted(cells, key=lambda cell: (cell.setting.order, cell.label, cell.target or "", cell.seed)))
 
 
-def _description(path: Path) -> dict[str, Any]:
+def _read_description(path: Path) -> dict[str, Any]:
     value = read_json(path)
     if not isinstance(value, dict) or "format" not in value:
         raise BadFile(path, "not the description of a cell")
@@ -44,23 +58,35 @@ def _description(path: Path) -> dict[str, Any]:
     return value
 
 
-def _cell(folder: Path, told: Mapping[str, Any]) -> Cell:
-    if not fits(told, FORM) or not fits(told.get("jobs", 1), int) or told["removal"] not in REMOVALS:
-        raise BadFile(folder, "damaged cell: something in cell.json is missing or of the wrong kind")
-    setting = Setting(told["collection"], told["ranker"], told["removal"], float(told["share"]))
+def _read_cell(folder: Path, value: Mapping[str, object]) -> Cell:
     try:
-        ranks = read_json(folder / RANKS)
-        found = {name: _ranks(ranks[name]) for name in SETS if ranks.get(name)}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadFile(folder, f"damaged cell: {type(error).__name__} {error}") from error
-    alone = told.get("jobs", 1) == 1
+        cell: Description = parse(Description, value)
+        if cell.removal not in REMOVALS:
+            raise WrongValue(f"removal is not one of {', '.join(REMOVALS)}")
+        if "target" not in value or value.get("jobs", 1) is None:
+            raise WrongValue("target or jobs is missing")
+        ranks = _read_ranks(folder / RANKS)
+    except WrongValue as error:
+        raise BadFile(folder, f"damaged cell: {error}") from error
+    setting = Setting(cell.collection, cell.ranker, cell.removal, float(cell.share))
     try:
-        run = read_run(folder)
+        record = read_run(folder)
     except OtherVersion:
         raise
     except BadFile as error:
         raise UnrankError(f"{error}; remove {folder}, and 'unrank bench' makes that cell again") from error
-    return Cell(folder.name, setting, told["label"], told["target"], told["seed"], run, found, alone)
+    return Cell(folder.name, setting, cell.label, cell.target, cell.seed, record, ranks, cell.jobs == 1)
+
+
+def _read_ranks(path: Path) -> dict[str, Ranks]:
+    value = read_json(path)
+    sets = {name: of for name in SETS if (of := value.get(name))} if isinstance(value, dict) else {"": value}
+    for of in sets.values():
+        if not fits(of, {"before": [int], "after": [int]}):
+            raise WrongValue(f"{RANKS} holds ranks that are no whole numbers")
+        if not all(0 <= rank < MOST_RANKS for side in ("before", "after") for rank in of[side]):
+            raise WrongValue(f"{RANKS} holds ranks that are no places in a list")
+    return {name: Ranks(of["before"], of["after"]) for name, of in sets.items()}
 
 
 def _beside(cell: Cell, twin: Cell | None) -> Cell:
@@ -71,24 +97,16 @@ def _beside(cell: Cell, twin: Cell | None) -> Cell:
     return replace(cell, twin=twin)
 
 
-def _twin(told: Mapping[str, Any]) -> str:
-    return json.dumps([told.get(key) for key in TWIN], sort_keys=True)
+def _text(shared: Mapping[str, object]) -> str:
+    return json.dumps(shared, sort_keys=True)
 
 
-def _ranks(value: Mapping[str, Sequence[int]]) -> Ranks:
-    if not fits(value, {"before": [int], "after": [int]}):
-        raise ValueError("ranks that are no whole numbers")
-    if not all(0 <= rank < MOST_PLACES for side in value.values() for rank in side):
-        raise ValueError("ranks that are no places in a list")
-    return Ranks(value["before"], value["after"])
-
-
-def _check_settings(cells: Sequence[tuple[Cell, Mapping[str, Any]]]) -> None:
-    """Cells that a table puts into one row may differ in their seed alone."""
-    first: dict[Setting, tuple[Cell, Mapping[str, Any]]] = {}
-    for cell, told in cells:
-        other, before = first.setdefault(cell.setting, (cell, told))
-        if differ := [key for key in TWIN if key != "seed" and told.get(key) != before.get(key)]:
+def _check_settings(cells: Sequence[tuple[Cell, Mapping[str, object]]]) -> None:
+    """Refuse cells of one setting that differ in more than method and seed."""
+    first: dict[Setting, tuple[Cell, Mapping[str, object]]] = {}
+    for cell, shared in cells:
+        other, before = first.setdefault(cell.setting, (cell, shared))
+        if differ := [key for key in SHARED if key != "seed" and shared[key] != before[key]]:
             raise UnrankError(
                 f"cells {other.name} and {cell.name} are both on {cell.setting}, but differ in {', '.join(differ)}: "
                 "report them apart"
@@ -96,7 +114,7 @@ def _check_settings(cells: Sequence[tuple[Cell, Mapping[str, Any]]]) -> None:
 
 
 def _check_alike(cells: Sequence[Cell]) -> None:
-    """Two cells that a table would take for one are refused: their means would say nothing."""
+    """Refuse two cells of one method, setting, target and seed."""
     seen: dict[tuple[object, ...], Cell] = {}
     for cell in cells:
         other = seen.setdefault((cell.setting, cell.label, cell.target, cell.seed), cell)

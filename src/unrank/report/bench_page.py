@@ -7,8 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from unrank.errors import count
-from unrank.report.bench_figures import curves_of, mean_tradeoff, rank_changes, times
-from unrank.report.bench_radars import mean_radars, paper_radars, radars_of
+from unrank.report.bench_figures import (
+    curves_of,
+    mean_radars,
+    mean_tradeoff,
+    paper_radars,
+    radars_of,
+    rank_changes,
+    times,
+)
 from unrank.report.bench_tables import (
     detail_note,
     detail_tables,
@@ -18,39 +25,39 @@ from unrank.report.bench_tables import (
     shared_table,
     summary_table,
 )
-from unrank.report.cell import Bench
+from unrank.report.cell import Bench, Cell
 from unrank.report.compare import mean, retention
-from unrank.report.figure.shape import Drawing
-from unrank.report.markup import Child
-from unrank.report.page import Card, Page, Section, figure, folded, paragraph, side_by_side
+from unrank.report.drawing import Drawing
+from unrank.report.page import Card, Content, Figures, Page, Section, paragraph
 from unrank.report.paper import the_paper
 from unrank.report.table import Table, to_html
-from unrank.report.wording import told_apart
+from unrank.report.wording import distinct
+
+CRITERION = (
+    "Best: the least sum of the distance from the target and the share of the other sets' MRR that was lost, among "
+    "methods that reached their target in at least half of their cells."
+)
 
 
 def bench_page(bench: Bench) -> tuple[Page, list[Table]]:
-    """The page, and its tables for those who want them as files."""
+    """Make the page, and its tables for files."""
     summary = [table for table in (summary_table(bench), shared_table(bench), paper_table(bench)) if table]
-    details, making = detail_tables(bench), making_tables(bench)
-    trade, clock, stood = mean_tradeoff(bench), times(bench), rank_changes(bench)
-    ours, theirs = mean_radars(bench), paper_radars(bench)
-    each, paths = _named_apart(radars_of(bench)), _named_apart(curves_of(bench))
+    details, paths = detail_tables(bench), _named_apart(curves_of(bench))
     sections = [
-        _summary(bench, summary, [trade, clock]),
-        _radars(ours, theirs, each),
-        _removed(bench, removed_table(bench), stood),
+        _summary(bench, summary),
+        _radars(mean_radars(bench), paper_radars(bench), _named_apart(radars_of(bench))),
+        _removed(bench),
         _details(bench, details),
-        *([_paths(paths)] if paths else []),
-        Section("making", "Making", "How it was made", [to_html(table) for table in making]),
+        *([_paths(bench, paths)] if paths else []),
+        Section("making", "Making", "How it was made", [to_html(table) for table in making_tables(bench)]),
     ]
-    drawings = [drawing for drawing in (trade, clock, stood) if drawing] + [*ours, *theirs, *each, *paths]
     verdict, lead, cards = _headline(bench)
-    return Page(_kind(bench), verdict, lead, cards, sections, drawings), [*summary, *details]
+    return Page(_kind(bench), verdict, lead, cards, sections), [*summary, *details]
 
 
 def _named_apart(drawings: Sequence[Drawing]) -> list[Drawing]:
-    """What a page calls its figures by stands in it once."""
-    names = told_apart(drawing.name for drawing in drawings)
+    """Return the drawings with names that differ: a page may hold each name once."""
+    names = distinct(drawing.name for drawing in drawings)
     return [replace(drawing, name=name) for drawing, name in zip(drawings, names, strict=True)]
 
 
@@ -67,130 +74,157 @@ def _kind(bench: Bench) -> str:
 
 @dataclass(frozen=True)
 class Means:
-    """What a method that was steered to a target came to, on average over its cells."""
+    """The means of a method with a target over some cells."""
 
     name: str
     cells: int
-    settings: int
+    reached: int
+    """The number of cells that reached their target."""
     gap: float
     worst: float
     kept: float | None
     time: float | None
     timed: int
-    """Of how many cells that is the mean."""
+    """The number of cells that the time is a mean of."""
 
     @classmethod
-    def of(cls, bench: Bench, name: str) -> Means | None:
-        cells = [cell for cell in bench.of(name) if cell.target is not None]
-        gap = mean(cell.run.gap for cell in cells)
-        if gap is None:
-            return None
-        kept, times = mean(retention(cell) for cell in cells), [cell.time for cell in cells if cell.time is not None]
-        settings, worst = len({cell.setting for cell in cells}), max(cell.run.gap or 0.0 for cell in cells)
-        return cls(name, len(cells), settings, gap, worst, kept, mean(times), len(times))
+    def of(cls, name: str, cells: Sequence[Cell]) -> Means:
+        gaps, times = (
+            [v for v in of if v is not None] for of in zip(*((c.record.gap, c.time) for c in cells), strict=True)
+        )
+        reached = sum(cell.record.reached is True for cell in cells)
+        kept = mean(retention(cell) for cell in cells)
+        return cls(name, len(cells), reached, mean(gaps) or 0.0, max(gaps, default=0.0), kept, mean(times), len(times))
 
     @property
-    def lost(self) -> float:
-        """What it missed its targets by and what it lost of the rest, together."""
-        return self.gap + max(0.0, 1.0 - (1.0 if self.kept is None else self.kept))
+    def order(self) -> tuple[float, float]:
+        """The key by which the best comes first: distance and loss together; of two alike, the faster."""
+        lost = self.gap + max(0.0, 1.0 - (1.0 if self.kept is None else self.kept))
+        return round(lost, 3), math.inf if self.time is None else self.time
 
     def __str__(self) -> str:
-        return f"{self.gap:.3f} away" + ("" if self.kept is None else f", {self.kept:.1%} of the rest kept")
+        hits = f"reached in {self.reached:,} of {count(self.cells, 'cell')}, {self.gap:.3f} away on average"
+        return hits + ("" if self.kept is None else f", {self.kept:.1%} of the rest kept")
 
 
 def _headline(bench: Bench) -> tuple[str, str, list[Card]]:
-    """What the method that did best has to show: best where all were run, or else of those that were run in the most
-    settings; of two that did alike, the faster."""
-    steered = _means_of(bench)
-    if not steered:
+    """Return the verdict, the paragraph below it and the cards; each destination is compared by itself."""
+    found = {target: _compared(bench, target) for target in bench.destinations}
+    if not found:
         return "No method with a target was run.", "", []
-    tried = max(means.settings for means in steered)
-    compared = _means_of(bench.shared) or [means for means in steered if means.settings == tried]
-    first = min(compared, key=lambda means: (round(means.lost, 3), math.inf if means.time is None else means.time))
-    best = next(means for means in steered if means.name == first.name)
-    verdict = f"{best.name} did best: {best.gap:.3f} from its targets on average"
-    verdict += f", with {best.kept:.1%} of the rest kept." if best.kept is not None else "."
+    if len(found) > 1:
+        lead = " ".join(f"To {target}: {' '.join(filter(None, _verdict(*of)))}" for target, of in found.items())
+        cards = [_destination_card(target, *of) for target, of in found.items()]
+        return f"{count(len(found), 'destination')}, each compared by itself.", f"{lead} {CRITERION}", cards
+    ((methods, shared),) = found.values()
+    verdict, others = _verdict(methods, shared)
+    best = _best(methods, shared)
+    criterion = CRITERION if best and len(methods) > 1 else ""
+    return verdict, " ".join(filter(None, [others, criterion])), _cards(best) if best else []
+
+
+def _compared(bench: Bench, target: str) -> tuple[list[Means], bool]:
+    """Return the means of the methods with a target, over the cells that they have in common.
+
+    Without common cells each mean is over the method's own, and the second value is false.
+    """
+    cells = [cell for cell in bench.cells if cell.target == target and cell.record.gap is not None]
+    common = bench.common_cells(cells)
+    names = sorted({cell.label for cell in cells})
+    return [Means.of(name, [cell for cell in common or cells if cell.label == name]) for name in names], bool(common)
+
+
+def _best(methods: Sequence[Means], shared: bool) -> Means | None:
+    """Return the method that did best; `None` if none reached its target often enough, or if none can be compared."""
+    reached = [means for means in methods if 2 * means.reached >= means.cells]
+    return min(reached, key=lambda means: means.order) if reached and shared else None
+
+
+def _verdict(methods: Sequence[Means], shared: bool) -> tuple[str, str]:
+    """Return the verdict on the methods of one destination, and what it leaves out."""
+    if len(methods) == 1:
+        return f"{methods[0].name}: target {methods[0]}.", ""
+    best = _best(methods, shared)
+    others = "; ".join(f"{means.name} ({means})" for means in methods if means is not best)
+    if not shared:
+        return "No best method: the methods have no setting and seed in common.", f"Each over its own cells: {others}."
+    over = f"In the {count(methods[0].cells, 'cell')} of each that all methods with this target have in common"
+    if best is None:
+        often = " in half of its cells" if any(means.reached for means in methods) else ""
+        return f"No method reached its target{often}.", f"{over}: {others}."
+    return f"{best.name} did best: target {best}.", f"{over}, the others: {others}."
+
+
+def _cards(best: Means) -> list[Card]:
     over = f"{best.name}, on average over {count(best.cells, 'cell')}"
     cards = [Card("From the target", f"{best.gap:.3f}", f"{over}; at worst {best.worst:.3f}")]
     if best.kept is not None:
         cards.append(Card("Kept of the rest", f"{best.kept:.1%}", "of the lower of the original's and retrain's MRR"))
     if best.time is not None:
         cards.append(Card("Time", f"{best.time:.2f} ×", f"of what retraining takes, over {count(best.timed, 'cell')}"))
-    return verdict, _beside(bench, best), cards
+    return cards
 
 
-def _beside(bench: Bench, best: Means) -> str:
-    """The other methods: in the settings in which all were run, if there are any."""
-    shared = _means_of(bench.shared)
-    others = [means for means in shared or _means_of(bench) if means.name != best.name]
-    if not others:
-        return ""
-    told = "; ".join(f"{means.name} ({means})" for means in others)
-    if len(bench.shared.settings) == len(bench.settings):
-        return f"Also steered to a target: {told}."
-    if not shared:
-        return f"Also steered to a target, in other settings: {told}."
-    there = next(means for means in shared if means.name == best.name)
-    over = count(there.settings, "setting")
-    return f"Also steered to a target, in the {over} in which all were run: {told}. There {best.name}: {there}."
+def _destination_card(target: str, methods: Sequence[Means], shared: bool) -> Card:
+    best = _best(methods, shared)
+    return Card(target, best.name, str(best)) if best else Card(target, "none", _verdict(methods, shared)[0])
 
 
-def _means_of(bench: Bench) -> list[Means]:
-    return [means for name in bench.series if (means := Means.of(bench, name))]
-
-
-def _summary(bench: Bench, tables: Sequence[Table], drawings: Sequence[Drawing | None]) -> Section:
+def _summary(bench: Bench, tables: Sequence[Table]) -> Section:
     captions = (
-        f"Means {_where(bench)}. Forgetting is 1 − the distance from the target, or from retrain's test MRR where a "
+        f"Means {_where(bench)}. Forgetting is 1 − the distance from the target, or from retrain's test MRR if a "
         "method has none; retention is measured by the lower of the original and retrain.",
-        "Time in times of retraining, checks and landing included, over the cells that had the machine to themselves; "
-        "the dashed line is retraining.",
+        "Time in times of retraining, checks and landing included, over the cells of each method that had the machine "
+        "to themselves; the dashed line is retraining.",
     )
-    shown = [figure(drawing, caption) for drawing, caption in zip(drawings, captions, strict=True) if drawing]
-    content: list[Child] = [side_by_side(*shown), *map(to_html, tables)]
-    return Section("summary", "Summary", "Method by method", content)
+    drawn = zip((mean_tradeoff(bench), times(bench)), captions, strict=True)
+    figures = Figures([(drawing, caption) for drawing, caption in drawn if drawing])
+    return Section("summary", "Summary", "Method by method", [figures, *map(to_html, tables)])
 
 
 def _where(bench: Bench) -> str:
-    """Which cells a figure of all methods is over."""
-    if not bench.shared.cells:
-        return "over the cells of each, for the methods share no setting"
-    return f"over {count(len(bench.shared.settings), 'setting')}, all in which every method was run"
+    """Say which cells a figure of all methods is over."""
+    if not bench.common.cells:
+        return "over the cells of each method, for the methods have no setting and seed in common"
+    number = count(len(bench.common.originals()), "combination")
+    return f"over {number} of setting and seed, all in which every method was run"
 
 
 def _details(bench: Bench, tables: Sequence[Table]) -> Section:
-    """What is said of all tables stands once."""
+    """Show the tables with their common note once."""
     bare = [to_html(replace(table, note="")) for table in tables]
     return Section("tables", "Tables", "Setting by setting", [paragraph(detail_note(bench)), *bare])
 
 
 def _radars(ours: Sequence[Drawing], theirs: Sequence[Drawing], each: Sequence[Drawing]) -> Section:
     told = (
-        "In the paper's form: the forget corner is 1 − |forget MRR − retrain's test MRR|, or from the target where "
-        "that is another; the others are MRRs, each for queries and for documents removed. Further out is better. A "
-        "chart of several collections and rankers is over those in which all its methods were run, if there are any."
+        "In the paper's form: the forget corner is 1 − |forget MRR − retrain's test MRR|, or from the target if that "
+        "is another; the others are MRRs, each for queries and for documents removed. Further out is better. A chart "
+        "of several collections and rankers is over the settings and seeds in which all its methods were run, if there "
+        "are any; a chart of one over the common seeds."
     )
-    content: list[Child] = [paragraph(told)]
+    content: list[Content] = [paragraph(told)]
     for drawing in ours:
         beside = [other for other in theirs if other.name == f"paper-{drawing.name}"]
-        content.append(side_by_side(*(figure(drawn, drawn.title) for drawn in (drawing, *beside))))
+        content.append(Figures([(drawn, drawn.title) for drawn in (drawing, *beside)]))
     content.append(paragraph(f"The paper's numbers: {the_paper().source}.") if theirs else None)
-    content.append(folded("For each collection and ranker", side_by_side(*(figure(d, d.title) for d in each))))
+    content.append(Figures([(drawn, drawn.title) for drawn in each], "For each collection and ranker"))
     return Section("radars", "Radar charts", "Radar charts", content)
 
 
-def _removed(bench: Bench, table: Table, stood: Drawing) -> Section:
+def _removed(bench: Bench) -> Section:
     caption = (
-        f"All queries {_where(bench)}. Where each forget query's first forgotten document stood for the original, and "
-        "where it stands now, counted as the forget MRR counts: among all candidates, other removed documents too, "
-        "without its other relevant ones."
+        f"All queries {_where(bench)}. The rank of each forget query's first forgotten document for the original and "
+        "for each method, counted as the forget MRR counts: among all candidates, other removed documents too, without "
+        "its other relevant ones."
     )
-    return Section(
-        "removed", "Removed", "What was removed, and where it stands", [to_html(table), figure(stood, caption)]
-    )
+    content: list[Content] = [to_html(removed_table(bench)), Figures([(rank_changes(bench), caption)])]
+    return Section("removed", "Removed", "What was removed, and its ranks", content)
 
 
-def _paths(drawings: Sequence[Drawing]) -> Section:
+def _paths(bench: Bench, drawings: Sequence[Drawing]) -> Section:
+    seeds = len({cell.seed for cell in bench.cells}) > 1
     told = "The forget MRR over epochs. Dashed lines across are targets; a large diamond is where a run was landed."
-    shown = side_by_side(*(figure(drawing, drawing.title) for drawing in drawings))
-    return Section("path", "Curves", "On the way", [paragraph(told), folded(count(len(drawings), "setting"), shown)])
+    told += " Of several seeds the lowest is drawn." if seeds else ""
+    shown = Figures([(drawing, drawing.title) for drawing in drawings], count(len(drawings), "setting"))
+    return Section("path", "Curves", "Check by check", [paragraph(told), shown])

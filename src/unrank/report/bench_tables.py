@@ -1,8 +1,8 @@
-"""The tables of a bench: a row a method, a row a method and setting, and what the cells were made with."""
+"""The tables of a bench: a row a method, a row a method and setting, and how the cells were made."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from unrank.errors import count
 from unrank.record import KEPT, SETS
@@ -13,51 +13,57 @@ from unrank.report.table import ABOUT, DAGGER, Better, Table, Value, figure, mar
 from unrank.report.wording import file_name, listing, percent
 
 GAP, DISTANCE = "|F\u00a0−\u00a0δ|", "|F\u00a0− T(retrain)|"
-COMEBACK = "recovered over retrain"
-SUMMARY_BEST: dict[int, Better] = {2: "least", 4: "least", 5: "most", 7: "most", 9: "most", 11: "least"}
-DETAIL_BEST: dict[int, Better] = {5: "most", 6: "most", 7: "most", 8: "least", 10: "least"}
-"""The columns in which the best is marked, and whether it is the least or the most."""
+TIME, RECOVERED_OVER = "time / retrain", "recovered over retrain"
 KEPT_HEAD = [f"{name} {word}" for name in "EDT" for word in ("kept", "least")]
-BEST_NOTE = "The best of a column, retrain apart, stands out among methods with one aim"
-LETTERS = "F, E, D, T: MRR on forget, entangled, disjoint and test; δ the target"
+SUMMARY_BEST: dict[str, Better] = {
+    GAP: "least", DISTANCE: "least", "E kept": "most", "D kept": "most", "T kept": "most", TIME: "least",
+}  # fmt: skip
+DETAIL_BEST: dict[str, Better] = {"E": "most", "D": "most", "T": "most", DISTANCE: "least", TIME: "least"}
+"""The columns in which the best value is marked, and whether it is the least or the most."""
+BEST_NOTE = (
+    "The best value of a column is marked among methods that have one destination, were run in the same settings with "
+    "the same seeds, and forgot in at least half of their cells: F fell to δ or, without a δ, to T(retrain). Retrain "
+    "is not marked"
+)
+LETTERS = "F, E, D, T: MRR on forget, entangled, disjoint and test; δ: the target"
 KEPT_NOTE = (
-    "Kept: the share of the lower of the original's and retrain's MRR, on average; least: in the cell that kept least, "
-    f"of those that measure the set with {ENOUGH} queries or more."
+    "Kept: the share of the lower MRR of original and retrain, on average; least: in the cell that kept least, of "
+    f"those that measure the set with {ENOUGH} queries or more."
 )
 NOISE_NOTE = (
     f"{ABOUT} a difference smaller than that: of an MRR from retrain's, of what is kept from the lower of the "
     "original's and retrain's, of F from T(retrain) by the noise on test."
 )
 
+Rows = dict[str, list[Value]]
+
 
 def summary_table(bench: Bench) -> Table:
-    """Every method over its own cells."""
+    """Make a row a method over its own cells."""
     note = (
-        f"Each row is over its own cells: rows over other ones are not to be compared. {BEST_NOTE} and the same cells. "
-        f"{LETTERS}. {KEPT_NOTE} Time: over the cells that had the machine to themselves. "
-        f"{COMEBACK.capitalize()}: how much higher F stands than retrain's after an epoch on kept data alone. "
-        f"{noise_note(bench)}"
+        f"Each row is over its own cells, all seeds: compare rows over the same cells only. {BEST_NOTE}. {LETTERS}. "
+        f"{KEPT_NOTE} Time: over the cells that had the machine to themselves. {RECOVERED_OVER.capitalize()}: F after "
+        f"an epoch on kept data alone, less that of retrain. {_missing_note(bench)}{noise_note(bench)}"
     )
     return _summary(bench, bench, "summary", "All methods, averaged over the cells of each", note)
 
 
 def shared_table(bench: Bench) -> Table | None:
-    """The methods over the same settings, where the summary is not over the same ones already."""
-    shared = bench.shared
-    if not shared.cells or len(shared.settings) == len(bench.settings):
+    """Make the summary over common settings and seeds; `None` if there are none, or if that is all cells already."""
+    common = bench.common
+    if not common.cells or len(common.cells) == len(bench.cells):
         return None
-    where = f"{count(len(shared.settings), 'setting')} of {len(bench.settings):,}"
+    originals = bench.originals()
+    where = f"{len(common.originals()):,} of {count(len(originals), 'combination')} of setting and seed"
     caption = f"All methods, averaged over the {where} in which all were run"
-    return _summary(bench, shared, "shared", caption, f"Columns as in the summary. {BEST_NOTE}.")
+    return _summary(bench, common, "shared", caption, f"Columns as in the summary. {BEST_NOTE}.")
 
 
 def _summary(bench: Bench, shown: Bench, name: str, caption: str, note: str) -> Table:
     floor = Floor(noise(bench))
+    head = ["method", "cells", GAP, "worst", DISTANCE, *KEPT_HEAD, TIME, RECOVERED_OVER]
     rows = {name: _summary_row(name, shown.of(name), floor) for name in shown.series}
-    for column, better in SUMMARY_BEST.items():
-        rows = _marked(rows, rivals(shown), column, better)
-    head = ["method", "cells", GAP, "worst", DISTANCE, *KEPT_HEAD, "time / retrain", COMEBACK]
-    return Table(name, caption, head, [*rows.values()], note=note)
+    return Table(name, caption, head, _with_best(head, rows, rivals(shown), SUMMARY_BEST), note=note)
 
 
 def _summary_row(name: str, cells: Sequence[Cell], floor: Floor) -> list[Value]:
@@ -67,18 +73,18 @@ def _summary_row(name: str, cells: Sequence[Cell], floor: Floor) -> list[Value]:
         figure(mean(cell.distance for cell in cells), in_noise=floor.hides_distance(cells)),
         *_kept(cells, floor),
         figure(mean(cell.time for cell in cells), ".2f"),
-        figure(mean(cell.comeback for cell in cells), "+.3f"),
+        figure(mean(cell.recovered_over_retrain for cell in cells), "+.3f"),
     ]
 
 
 def _gaps(cells: Sequence[Cell]) -> list[Value]:
-    """How many cells, and how far they are from their targets: on average, and at worst."""
-    gaps = [gap for cell in cells if cell.target is not None and (gap := cell.run.gap) is not None]
+    """Return the number of cells, and their distance from the target: on average, and at worst."""
+    gaps = [gap for cell in cells if cell.target is not None and (gap := cell.record.gap) is not None]
     return [figure(len(cells), "d"), figure(mean(gaps)), figure(max(gaps, default=None))]
 
 
 def _kept(cells: Sequence[Cell], floor: Floor) -> list[Value]:
-    """Of each kept set the mean share that is left, and the least."""
+    """Return the mean and the least share that is left of each kept set."""
     pairs = [
         (figure(mean(c.kept(of) for c in cells), in_noise=floor.hides_loss(cells, of)), figure(least_kept(cells, of)))
         for of in KEPT
@@ -87,7 +93,7 @@ def _kept(cells: Sequence[Cell], floor: Floor) -> list[Value]:
 
 
 def paper_table(bench: Bench) -> Table | None:
-    """Every method beside the paper's, over the cells that it printed; None where it printed none of them."""
+    """Make two rows a method, ours and the paper's, over the cells that it printed; `None` if it printed none."""
     paper, floor = the_paper(), Floor(noise(bench))
     rows: list[list[Value]] = []
     for name in bench.series:
@@ -109,59 +115,52 @@ def _printed(cells: Sequence[Cell]) -> list[Value]:
 
 
 def removed_table(bench: Bench) -> Table:
-    """How much was removed, and on how many queries each set is measured."""
-    firsts = {(c.setting.collection, c.setting.removal, c.setting.share): c.run for c in reversed(bench.cells)}
+    """Make a row a collection and removal: how much was removed, and how many queries measure each set."""
+    firsts = {(c.setting.collection, c.setting.removal, c.setting.share): c.record for c in reversed(bench.cells)}
     rows = [
-        [words(collection), words(f"{percent(share)} by {removal}"), figure(run.removed_counts[removal], ",d"),
-         *(figure(run.after[name].queries if name in run.after else 0, ",d") for name in SETS)]
-        for (collection, removal, share), run in sorted(firsts.items(), key=lambda item: item[0])
+        [words(collection), words(f"{percent(share)} by {removal}"), figure(record.removed_counts[removal], ",d"),
+         *(figure(record.after[name].queries if name in record.after else 0, ",d") for name in SETS)]
+        for (collection, removal, share), record in sorted(firsts.items(), key=lambda item: item[0])
     ]  # fmt: skip
     head = ["collection", "share of pairs", "removed", *(f"{name} queries" for name in SETS)]
     return Table("removed", "What was removed, and how many queries measure each set", head, rows, 2)
 
 
 def detail_tables(bench: Bench) -> list[Table]:
-    """One a collection and kind of removal."""
+    """Make a table a collection and kind of removal."""
     kinds = sorted({(setting.collection, setting.removal) for setting in bench.settings})
     return [_detail_table(bench, collection, removal) for collection, removal in kinds]
 
 
 def _detail_table(bench: Bench, collection: str, removal: str) -> Table:
+    head = ["ranker", "share", "method", "seeds", "δ", "F", "E", "D", "T", DISTANCE, "epochs", TIME, "recovered"]
+    head += [f"paper: {name}" for name in "FEDT"]
     rows: list[list[Value]] = []
     for setting in bench.settings:
         if (setting.collection, setting.removal) == (collection, removal):
-            rows += _setting_rows(bench, setting)
-    head = ["ranker", "share", "method", "δ", "F", "E", "D", "T", DISTANCE, "epochs", "time / retrain", "recovered"]
-    head += [f"paper: {name}" for name in "FEDT"]
-    return Table(
-        file_name(f"{collection} {removal}"),
-        f"{collection}, {removal} removed: MRR on the four sets",
-        head,
-        rows,
-        3,
-        detail_note(bench),
-    )
+            rows += _setting_rows(bench, setting, head)
+    caption = f"{collection}, {removal} removed: MRR on the four sets"
+    return Table(file_name(f"{collection} {removal}"), caption, head, rows, 3, detail_note(bench))
 
 
 def detail_note(bench: Bench) -> str:
     return (
-        f"{LETTERS}. {BEST_NOTE}. {DAGGER} differs from retrain (paired bootstrap, 95 %). Recovered: F after an epoch "
-        f"on kept data alone. {noise_note(bench)} {_source()}"
+        f"{LETTERS}. Each row is a mean over the seeds of its method, as many as its column says. {BEST_NOTE}. "
+        f"{DAGGER} differs from retrain of the same seed (paired bootstrap, 95 %). Recovered: F after an epoch on kept "
+        f"data alone. {noise_note(bench)} {_source()}"
     )
 
 
-def _setting_rows(bench: Bench, setting: Setting) -> list[list[Value]]:
-    """A row a method, means over seeds, the best of each column marked."""
-    floor = Floor(noise(bench))
+def _setting_rows(bench: Bench, setting: Setting, head: Sequence[str]) -> list[list[Value]]:
+    """Make a row for the original and a row a method, with the best value of each column marked."""
+    floor, originals = Floor(noise(bench)), bench.originals(setting)
     rows = {
         name: _method_row(setting, name, cells, floor) for name in bench.series if (cells := bench.of(name, setting))
     }
-    for column, better in DETAIL_BEST.items():
-        rows = _marked(rows, rivals(bench, setting), column, better)
-    before = [figure(mean(_mrr(cell, name, "before") for cell in bench.originals(setting))) for name in SETS]
-    blank = [words("")] * 8
-    start = [words(setting.ranker), words(percent(setting.share)), words("original"), words(""), *before, *blank]
-    return [start, *rows.values()]
+    before = [figure(mean(_mrr(cell, name, "before") for cell in originals)) for name in SETS]
+    start = [words(setting.ranker), words(percent(setting.share)), words("original"), figure(len(originals), "d")]
+    original = [*start, words(""), *before, *[words("")] * 8]
+    return [original, *_with_best(head, rows, rivals(bench, setting), DETAIL_BEST)]
 
 
 def _method_row(setting: Setting, name: str, cells: Sequence[Cell], floor: Floor) -> list[Value]:
@@ -170,32 +169,34 @@ def _method_row(setting: Setting, name: str, cells: Sequence[Cell], floor: Floor
         words(setting.ranker),
         words(percent(setting.share)),
         words(name),
-        figure(mean(cell.run.target for cell in cells if cell.target is not None)),
+        figure(len(cells), "d"),
+        figure(mean(cell.record.target for cell in cells if cell.target is not None)),
         *(
             figure(mean(_mrr(c, s) for c in cells), differs=differs(cells, s), in_noise=floor.hides_change(cells, s))
             for s in SETS
         ),
         figure(mean(cell.distance for cell in cells), in_noise=floor.hides_distance(cells)),
-        figure(mean(cell.run.epochs for cell in cells), ".2f"),
+        figure(mean(cell.record.epochs for cell in cells), ".2f"),
         figure(mean(cell.time for cell in cells), ".2f"),
-        figure(mean(cell.run.recovered for cell in cells)),
+        figure(mean(cell.record.recovered for cell in cells)),
         *(figure(printed.get(s), ".2f") for s in SETS),
     ]
 
 
 def _mrr(cell: Cell, name: str, side: str = "after") -> float | None:
-    measures = getattr(cell.run, side)
-    return measures[name].mrr if name in measures else None
+    metrics = getattr(cell.record, side)
+    return metrics[name].mrr if name in metrics else None
 
 
-Rows = dict[str, list[Value]]
-
-
-def _marked(rows: Rows, groups: Sequence[Sequence[str]], column: int, better: Better) -> Rows:
-    """The best of a column marked in each group of rivals."""
-    for group in groups:
-        rows = rows | dict(zip(group, mark_best([rows[name] for name in group], column, better), strict=True))
-    return rows
+def _with_best(
+    head: Sequence[str], rows: Rows, groups: Sequence[Sequence[str]], best: Mapping[str, Better]
+) -> list[list[Value]]:
+    """Return the rows with the best value of each column marked in each group of methods."""
+    for name, better in best.items():
+        for group in groups:
+            marked = mark_best([rows[method] for method in group], head.index(name), better)
+            rows = rows | dict(zip(group, marked, strict=True))
+    return list(rows.values())
 
 
 def noise_note(bench: Bench) -> str:
@@ -208,19 +209,27 @@ def noise_note(bench: Bench) -> str:
     return f"{told} {NOISE_NOTE}"
 
 
+def _missing_note(bench: Bench) -> str:
+    """Say how many cells the means leave out that compare with the retrained ranker."""
+    alone = sum(cell.twin is None for cell in bench.cells)
+    if not alone:
+        return ""
+    return f"Without a retrained ranker of the same setting and seed, and so in {GAP} alone: {count(alone, 'cell')}. "
+
+
 def making_tables(bench: Bench) -> list[Table]:
-    versions = {(name, str(value)) for cell in bench.cells for name, value in cell.run.versions.items()}
-    devices = sorted({cell.run.device for cell in bench.cells})
-    facts = [*sorted(versions), *(("device", device) for device in devices)]
-    settings = {(bench.name_of(cell), _told(cell)) for cell in bench.cells}
+    """Make the tables of versions, of the methods' settings and of all cells."""
+    versions = {(name, str(value)) for cell in bench.cells for name, value in cell.record.versions.items()}
+    facts = [*sorted(versions), *(("device", device) for device in sorted({c.record.device for c in bench.cells}))]
+    settings = {(bench.name_of(cell), _settings_text(cell)) for cell in bench.cells}
     cells = [
         [words(cell.name), words(str(cell.setting)), words(bench.name_of(cell)), figure(cell.seed, "d"),
-         figure(cell.run.seconds if cell.alone else None, ".1f")]
+         figure(cell.record.seconds if cell.alone else None, ".1f")]
         for cell in bench.cells
     ]  # fmt: skip
     how = [list(map(words, row)) for row in sorted(settings)]
-    hashed = "Cells; a cell's name is a hash of all that it depends on"
-    crowded = "" if all(cell.alone for cell in bench.cells) else "Without seconds: what was run beside other cells."
+    hashed = "Cells; the name of a cell is a hash of all that it depends on"
+    crowded = "" if all(cell.alone for cell in bench.cells) else "Without seconds: cells that ran beside others."
     return [
         Table("versions", "Versions and devices", ["name", "value"], [list(map(words, fact)) for fact in facts], 2),
         Table("settings", "Settings of each method", ["method", "settings"], how, 2),
@@ -228,8 +237,8 @@ def making_tables(bench: Bench) -> list[Table]:
     ]
 
 
-def _told(cell: Cell) -> str:
-    return ", ".join(f"{name} {value}" for name, value in cell.run.settings.items())
+def _settings_text(cell: Cell) -> str:
+    return ", ".join(f"{name} {value}" for name, value in cell.record.settings.items())
 
 
 def _source() -> str:

@@ -1,7 +1,6 @@
-"""Cells: the runs of a bench, each with what it is measured by.
+"""Cells: the runs of a bench, each beside the retrained ranker that it is measured by.
 
-A cell's yardstick is the retrained ranker of the same setting: the cell of method `retrain` with the same collection,
-ranker, training, removal, share and seeds.
+That is the cell of method `retrain` with the same collection, ranker, training, removal, share and seeds.
 """
 
 from __future__ import annotations
@@ -13,18 +12,17 @@ from functools import cached_property
 import numpy as np
 
 from unrank.evaluation.measure import Floats
-from unrank.record import Record
+from unrank.record import RETRAIN, Record
 from unrank.report.wording import percent
 
-YARDSTICK = "retrain"
 DESTINATION = "destination-2"
-"""The paper's main one: down to the retrained ranker's test MRR."""
+"""The main one of the paper: the test MRR of the retrained ranker."""
 REMOVALS = ("queries", "documents")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Where methods meet: a row of the grid, whatever the seed."""
+    """A row of the grid: everything that cells have in common but their method and seed."""
 
     collection: str
     ranker: str
@@ -32,8 +30,8 @@ class Setting:
     share: float
 
     @property
-    def place(self) -> tuple[str, str, float, str]:
-        """Among others in a table."""
+    def order(self) -> tuple[str, str, float, str]:
+        """The key that settings are sorted by."""
         return self.collection, self.ranker, self.share, self.removal
 
     def __str__(self) -> str:
@@ -42,14 +40,14 @@ class Setting:
 
 @dataclass(frozen=True)
 class Ranks:
-    """The rank of each query's first right answer, 0 where there is none, in an order that twins share."""
+    """The rank of the first relevant document of each query, 0 if there is none; twins have the same queries."""
 
     before: Sequence[int]
     after: Sequence[int]
 
     @property
     def reciprocal(self) -> Floats:
-        """Afterwards.
+        """The reciprocal ranks afterwards.
 
         >>> Ranks([1, 1, 1], [1, 4, 0]).reciprocal.tolist()
         [1.0, 0.25, 0.0]
@@ -66,58 +64,71 @@ class Cell:
     setting: Setting
     label: str
     target: str | None
+    """The name of the destination; `None` if the method has no target."""
     seed: int
-    run: Record
+    record: Record
     ranks: Mapping[str, Ranks]
     alone: bool = True
-    """Whether nothing else was run beside it, so that its time can be told."""
+    """Whether no other cell ran at the same time, so that its time can be compared."""
     twin: Cell | None = None
-    """The retrained ranker's; a retrained ranker is its own."""
+    """The cell of the retrained ranker; a retrained ranker is its own."""
 
     @property
-    def is_yardstick(self) -> bool:
-        return self.run.method == YARDSTICK
+    def is_retrained(self) -> bool:
+        return self.record.method == RETRAIN
 
     @property
     def retrained(self) -> Record | None:
-        return self.twin.run if self.twin else None
+        return self.twin.record if self.twin else None
+
+    @property
+    def forgot(self) -> bool:
+        """Whether the forget MRR fell to the target, or without one to the test MRR of the retrained ranker.
+
+        All MRRs have the three digits that tables show. Without such a ranker it is enough that the forget MRR fell.
+        """
+        before, after = (round(side["forget"].mrr, 3) for side in (self.record.before, self.record.after))
+        if self.target is not None:
+            return after < before and self.record.reached is True
+        tests = self.retrained.after.get("test") if self.retrained else None
+        return after < before and (tests is None or after <= round(tests.mrr, 3))
 
     @property
     def distance(self) -> float | None:
-        """The paper's: from the retrained ranker's test MRR. Who aims elsewhere has none."""
+        """The paper's distance: from the test MRR of the retrained ranker; `None` if the target is another."""
         aims_there = self.target in (None, DESTINATION)
         if not aims_there or self.retrained is None or "test" not in self.retrained.after:
             return None
-        return abs(self.run.after["forget"].mrr - self.retrained.after["test"].mrr)
+        return abs(self.record.after["forget"].mrr - self.retrained.after["test"].mrr)
 
     @property
     def missed(self) -> float | None:
-        """How far it ended from its target, or from the retrained ranker's test MRR where it has none."""
-        return self.distance if self.target is None else self.run.gap
+        """The distance from the target, or from the test MRR of the retrained ranker if there is no target."""
+        return self.distance if self.target is None else self.record.gap
 
     def lower(self, name: str) -> float | None:
-        """What a set is to keep: the lower of the original's and the retrained ranker's MRR."""
-        if self.retrained is None or name not in self.run.after:
+        """Return what a set should keep: the lower MRR of the original and the retrained ranker."""
+        if self.retrained is None or name not in self.record.after:
             return None
-        return min(self.run.before[name].mrr, self.retrained.after[name].mrr)
+        return min(self.record.before[name].mrr, self.retrained.after[name].mrr)
 
     def kept(self, name: str) -> float | None:
-        """The share of that which is left."""
+        """Return the share of that which is left."""
         lower = self.lower(name)
-        return self.run.after[name].mrr / lower if lower else None
+        return self.record.after[name].mrr / lower if lower else None
 
     @property
-    def comeback(self) -> float | None:
-        """How much higher the forget MRR comes back by an epoch on kept data than the retrained ranker's does."""
-        mine, its = self.run.recovered, self.retrained.recovered if self.retrained else None
+    def recovered_over_retrain(self) -> float | None:
+        """The forget MRR after an epoch on kept data, less that of the retrained ranker after such an epoch."""
+        mine, its = self.record.recovered, self.retrained.recovered if self.retrained else None
         return None if mine is None or its is None else mine - its
 
     @property
     def time(self) -> float | None:
-        """In times of the retrained ranker's, where both had the machine to themselves."""
-        if self.twin is None or not self.twin.run.seconds or not (self.alone and self.twin.alone):
+        """The time in times of retraining, if no other cell ran beside either of the two."""
+        if self.twin is None or not self.twin.record.seconds or not (self.alone and self.twin.alone):
             return None
-        return self.run.seconds / self.twin.run.seconds
+        return self.record.seconds / self.twin.record.seconds
 
 
 @dataclass(frozen=True)
@@ -128,38 +139,40 @@ class Bench:
 
     @cached_property
     def settings(self) -> list[Setting]:
-        return sorted({cell.setting for cell in self.cells}, key=lambda setting: setting.place)
+        return sorted({cell.setting for cell in self.cells}, key=lambda setting: setting.order)
 
     @cached_property
     def series(self) -> list[str]:
-        """The methods as they are named in tables: the yardstick first, then by name."""
-        first = {self.name_of(cell): not cell.is_yardstick for cell in self.cells}
+        """The methods as tables name them: retrain first, then by name."""
+        first = {self.name_of(cell): not cell.is_retrained for cell in self.cells}
         return sorted(first, key=lambda name: (first[name], name))
 
     @cached_property
-    def _several_targets(self) -> bool:
-        return len({cell.target for cell in self.cells if cell.target is not None}) > 1
+    def destinations(self) -> list[str]:
+        return sorted({cell.target for cell in self.cells if cell.target is not None})
 
     def name_of(self, cell: Cell) -> str:
-        """The method's label, with its destination where there are several."""
-        return f"{cell.label} → {cell.target}" if self._several_targets and cell.target else cell.label
+        """Return the method's label, with its destination if there are several."""
+        return f"{cell.label} → {cell.target}" if len(self.destinations) > 1 and cell.target else cell.label
 
     @cached_property
-    def shared(self) -> Bench:
-        """The settings in which every method was run; there may be none."""
-        return Bench(self.in_shared_settings(self.cells))
+    def common(self) -> Bench:
+        """The cells of the settings and seeds in which every method was run; there may be none."""
+        return Bench(self.common_cells(self.cells))
 
-    def in_shared_settings(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Those where every method among these cells was run: there they can be compared."""
-        run = {setting: {self.name_of(cell) for cell in cells if cell.setting == setting} for setting in self.settings}
+    def common_cells(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Return the cells of the settings and seeds in which every method among them was run."""
+        run: dict[tuple[Setting, int], set[str]] = {}
+        for cell in cells:
+            run.setdefault((cell.setting, cell.seed), set()).add(self.name_of(cell))
         everyone = set().union(*run.values())
-        return [cell for cell in cells if run[cell.setting] == everyone]
+        return [cell for cell in cells if run[cell.setting, cell.seed] == everyone]
 
     def originals(self, setting: Setting | None = None) -> list[Cell]:
-        """Of one setting or of all, one cell for each trained ranker, whatever was done to it: its `before`."""
+        """Return one cell for each trained ranker, of one setting or of all: its `before` is the original's."""
         cells = [cell for cell in self.cells if setting in (None, cell.setting)]
         return list({(cell.setting, cell.seed): cell for cell in cells}.values())
 
     def of(self, series: str, setting: Setting | None = None) -> list[Cell]:
-        """The cells of a method: of one setting (one a seed), or of all."""
+        """Return the cells of a method: of one setting (one a seed), or of all."""
         return [c for c in self.cells if self.name_of(c) == series and setting in (None, c.setting)]

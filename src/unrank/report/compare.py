@@ -1,4 +1,4 @@
-"""Comparisons: means over cells, whether a difference from the retrained ranker is more than chance, and its noise."""
+"""Comparisons: means over cells, differences from the retrained ranker, and the noise of retraining."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from unrank.record import KEPT, SETS
 from unrank.report.cell import DESTINATION, Bench, Cell, Setting
 
 ENOUGH = 50
-"""Queries from which on a set of one cell says something by itself."""
+"""The fewest queries of a set for which one cell is looked at by itself."""
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Of those that are there."""
+    """Return the mean of the values that are not `None`."""
     there = [value for value in values if value is not None]
     return fmean(there) if there else None
 
 
 def differs(cells: Sequence[Cell], name: str) -> bool:
-    """Whether the 95 % interval of the paired difference from the retrained rankers leaves out 0. Of several seeds a
-    query counts once, with its mean: to be measured again makes no new query."""
+    """Return whether the 95 % interval of the paired difference from the retrained rankers leaves out 0.
+
+    A query counts once, with its mean over the seeds: measuring it again makes no new query.
+    """
     pairs = [
         (cell.twin.ranks[name].reciprocal, cell.ranks[name].reciprocal)
         for cell in cells
-        if not cell.is_yardstick and cell.twin and name in cell.ranks and name in cell.twin.ranks
+        if not cell.is_retrained and cell.twin and name in cell.ranks and name in cell.twin.ranks
     ]
     if not pairs:
         return False
@@ -40,62 +42,66 @@ def differs(cells: Sequence[Cell], name: str) -> bool:
 
 
 def rivals(bench: Bench, setting: Setting | None = None) -> list[list[str]]:
-    """The methods that can be compared, in one setting or over all: retrain apart, those of one aim, if they were all
-    run in the same settings."""
-    aims: dict[str, dict[str, frozenset[Setting]]] = defaultdict(dict)
+    """Return the groups of methods among which the best is marked, in one setting or over all.
+
+    A group has one destination, and each of its methods forgot in at least half of its cells. If its methods were not
+    all run in the same settings with the same seeds, there is no group. The retrained ranker is in none.
+    """
+    groups: dict[str, dict[str, frozenset[tuple[Setting, int]]]] = defaultdict(dict)
     for name in bench.series:
         cells = bench.of(name, setting)
-        if cells and not cells[0].is_yardstick:
-            aims[cells[0].target or DESTINATION][name] = frozenset(cell.setting for cell in cells)
-    return [list(where) for where in aims.values() if len(set(where.values())) == 1]
+        if cells and not cells[0].is_retrained and 2 * sum(cell.forgot for cell in cells) >= len(cells):
+            groups[cells[0].target or DESTINATION][name] = frozenset((cell.setting, cell.seed) for cell in cells)
+    return [list(where) for where in groups.values() if len(set(where.values())) == 1]
 
 
 def least_kept(cells: Iterable[Cell], name: str) -> float | None:
-    """Of a set, over the cells that measure it with enough queries to say something."""
-    kept = [cell.kept(name) for cell in cells if name in cell.run.after and cell.run.after[name].queries >= ENOUGH]
+    """Return the least share that a cell kept of a set, over the cells that measure it with enough queries."""
+    sizes = [(cell, cell.record.after[name].queries) for cell in cells if name in cell.record.after]
+    kept = [cell.kept(name) for cell, queries in sizes if queries >= ENOUGH]
     return min((share for share in kept if share is not None), default=None)
 
 
 def retention(cell: Cell) -> float | None:
-    """The mean share that the three other sets have kept."""
+    """Return the mean of the shares that the three other sets kept."""
     return mean(cell.kept(name) for name in KEPT)
 
 
 def noise(bench: Bench) -> dict[str, float]:
-    """How far two retrained rankers of different seeds are apart on each set, on average."""
+    """Return the mean difference of two retrained rankers of different seeds, for each set."""
     apart: dict[str, list[float]] = defaultdict(list)
     for cells in retrained_twice(bench).values():
         for one, other in combinations(cells, 2):
             for name in SETS:
-                if name in one.run.after and name in other.run.after:
-                    apart[name].append(abs(one.run.after[name].mrr - other.run.after[name].mrr))
+                if name in one.record.after and name in other.record.after:
+                    apart[name].append(abs(one.record.after[name].mrr - other.record.after[name].mrr))
     return {name: fmean(values) for name, values in apart.items()}
 
 
 @dataclass(frozen=True)
 class Floor:
-    """The noise of retraining on each set, and which differences from a retrained ranker are less than it."""
+    """The noise of retraining on each set; a difference from a retrained ranker that is less is hidden by it."""
 
     noise: Mapping[str, float]
 
     def hides_change(self, cells: Iterable[Cell], name: str) -> bool:
-        """Of a set's MRR, from the retrained ranker's."""
-        twins = [(cell.setting, cell.run.after, cell.retrained.after) for cell in _rivals(cells) if cell.retrained]
+        """Return whether the noise is more than the difference of a set's MRR from the retrained ranker's."""
+        twins = [(cell.setting, cell.record.after, cell.retrained.after) for cell in _others(cells) if cell.retrained]
         both = [(where, ours, theirs) for where, ours, theirs in twins if name in ours and name in theirs]
         return self._hides([(where, ours[name].mrr - theirs[name].mrr) for where, ours, theirs in both], name)
 
     def hides_loss(self, cells: Iterable[Cell], name: str) -> bool:
-        """Of a set's MRR, from the lower of the original's and the retrained ranker's."""
-        lowers = [(cell, cell.lower(name)) for cell in _rivals(cells)]
-        there = [(cell.setting, cell.run.after[name].mrr - lower) for cell, lower in lowers if lower is not None]
+        """Return whether the noise is more than the difference of a set's MRR from what it should keep."""
+        lowers = [(cell, cell.lower(name)) for cell in _others(cells)]
+        there = [(cell.setting, cell.record.after[name].mrr - lower) for cell, lower in lowers if lower is not None]
         return self._hides(there, name)
 
     def hides_distance(self, cells: Iterable[Cell]) -> bool:
-        """Of the forget MRR, from the retrained ranker's test MRR."""
-        return self._hides([(cell.setting, cell.distance) for cell in _rivals(cells)], "test")
+        """Return whether the noise is more than the paper's distance."""
+        return self._hides([(cell.setting, cell.distance) for cell in _others(cells)], "test")
 
     def _hides(self, differences: Sequence[tuple[Setting, float | None]], name: str) -> bool:
-        """On average over settings: what one gains is not set off against what another loses. Over seeds it is."""
+        """Compare with the mean over settings of the difference, averaged over seeds and without its sign."""
         apart: dict[Setting, list[float]] = defaultdict(list)
         for setting, difference in differences:
             if difference is not None:
@@ -103,14 +109,14 @@ class Floor:
         return bool(apart) and name in self.noise and fmean(abs(fmean(of)) for of in apart.values()) < self.noise[name]
 
 
-def _rivals(cells: Iterable[Cell]) -> list[Cell]:
-    return [cell for cell in cells if not cell.is_yardstick]
+def _others(cells: Iterable[Cell]) -> list[Cell]:
+    return [cell for cell in cells if not cell.is_retrained]
 
 
 def retrained_twice(bench: Bench) -> dict[Setting, list[Cell]]:
-    """The retrained rankers of each setting that has several."""
+    """Return the retrained rankers of each setting that has several."""
     found: dict[Setting, list[Cell]] = defaultdict(list)
     for cell in bench.cells:
-        if cell.is_yardstick:
+        if cell.is_retrained:
             found[cell.setting].append(cell)
     return {setting: cells for setting, cells in found.items() if len(cells) > 1}

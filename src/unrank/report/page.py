@@ -1,22 +1,37 @@
-"""The page: one file that opens offline, with its style and its script in it and no request to anywhere."""
+"""The page: one file that opens offline, with its style and its script in it and no request to anywhere.
+
+Every text from data is escaped, because there is no other way to put it in.
+
+>>> print(element("p", {"class": "note"}, "a < b", element("br")))
+<p class="note">a &lt; b<br></p>
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import html
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Literal
 
-from unrank.report.figure.palette import stylesheet
-from unrank.report.figure.shape import Drawing
-from unrank.report.figure.svg import RULES, svg
-from unrank.report.markup import Child, Markup, element, join
+from unrank.report.drawing import Drawing, inline_svg, stylesheet
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-"""What the browser is told to allow: nothing from outside."""
-
+"""What the browser may load: nothing from outside."""
+VOID = {"br", "input", "link", "meta"}
 
 Mood = Literal["", "good", "bad"]
+
+
+class Markup(str):
+    """Text that is markup already. Only this module makes it."""
+
+    __slots__ = ()
+
+
+Child = str | None | Iterable["Child"]
+"""A text, which is escaped; markup, which is not; several of them; or nothing."""
 
 
 @dataclass(frozen=True)
@@ -30,31 +45,73 @@ class Card:
 
 
 @dataclass(frozen=True)
+class Figures:
+    """Drawings with their captions, side by side; below a line that unfolds them if `fold` is given."""
+
+    drawn: Sequence[tuple[Drawing, str]]
+    fold: str = ""
+
+
+Content = Child | Figures
+
+
+@dataclass(frozen=True)
 class Section:
     """A part of the page; `short` is its name in the bar at the top."""
 
     id: str
     short: str
     heading: str
-    content: Sequence[Child]
+    content: Sequence[Content]
 
 
 @dataclass(frozen=True)
 class Page:
-    """What a page says: what it is about, the verdict, the figures beside it, and its sections."""
+    """A page: its subject, the verdict, the cards beside it, and its sections."""
 
     kind: str
     verdict: str
     lead: str
     cards: Sequence[Card]
     sections: Sequence[Section]
-    drawings: Sequence[Drawing]
-    """The figures in it, for those who want them as files."""
+
+    @property
+    def drawings(self) -> list[Drawing]:
+        """The figures in it, for files."""
+        shown = [part for section in self.sections for part in section.content if isinstance(part, Figures)]
+        return [drawing for figures in shown for drawing, _ in figures.drawn]
+
+
+def element(name: str, attributes: Mapping[str, object] | None = None, *children: Child) -> Markup:
+    """Return an element. An attribute that is `None` or false is left out, one that is true has no value."""
+    given = "".join(_attribute(key, value) for key, value in (attributes or {}).items())
+    end = "" if name in VOID else f"</{name}>"
+    return Markup(f"<{name}{given}>{join(children)}{end}")
+
+
+def join(children: Iterable[Child]) -> Markup:
+    return Markup("".join(_written(child) for child in children))
+
+
+def script_data(name: str, value: object) -> Markup:
+    """Return JSON for a page: nothing in it can end the script that it is in.
+
+    >>> print(script_data("data", ["</script>"]))
+    <script type="application/json" id="data">["\\u003c/script>"]</script>
+    """
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    safe = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return Markup(f'<script type="application/json" id="{html.escape(name)}">{safe}</script>')
+
+
+def paragraph(*children: Child) -> Markup:
+    return element("p", {}, *children)
 
 
 def page_html(page: Page) -> str:
+    """Return the whole page."""
     style = Markup(
-        f":root{{{stylesheet()}}}@media (prefers-color-scheme: dark){{:root{{{stylesheet(dark=True)}}}}}{RULES}"
+        f":root{{{stylesheet()}}}@media (prefers-color-scheme: dark){{:root{{{stylesheet(dark=True)}}}}}"
         f"{_file('page.css')}"
     )
     head = element(
@@ -76,22 +133,6 @@ def page_html(page: Page) -> str:
         element("script", {}, _file("page.js")),
     )
     return f"<!doctype html>\n{element('html', {'lang': 'en'}, head, body)}\n"
-
-
-def figure(drawing: Drawing, caption: str) -> Markup:
-    return element("figure", {}, svg(drawing), element("figcaption", {}, caption))
-
-
-def side_by_side(*children: Child) -> Markup:
-    return element("div", {"class": "pair"}, *children)
-
-
-def paragraph(*children: Child) -> Markup:
-    return element("p", {}, *children)
-
-
-def folded(summary: str, *children: Child) -> Markup:
-    return element("details", {}, element("summary", {}, summary), *children)
 
 
 def _header(page: Page) -> Markup:
@@ -126,8 +167,33 @@ def _section(section: Section) -> Markup:
         "section",
         {"id": section.id, "aria-labelledby": title},
         element("h2", {"id": title}, section.heading),
-        join(section.content),
+        [_figures(part) if isinstance(part, Figures) else part for part in section.content],
     )
+
+
+def _figures(figures: Figures) -> Markup:
+    shown = [
+        element("figure", {}, Markup(inline_svg(drawing)), element("figcaption", {}, caption))
+        for drawing, caption in figures.drawn
+    ]
+    pair = element("div", {"class": "pair"}, shown)
+    return element("details", {}, element("summary", {}, figures.fold), pair) if figures.fold else pair
+
+
+def _attribute(key: str, value: object) -> str:
+    if value is None or value is False:
+        return ""
+    return f" {key}" if value is True else f' {key}="{html.escape(str(value))}"'
+
+
+def _written(child: Child) -> str:
+    if child is None:
+        return ""
+    if isinstance(child, Markup):
+        return child
+    if isinstance(child, str):
+        return html.escape(child, quote=False)
+    return join(child)
 
 
 def _file(name: str) -> Markup:

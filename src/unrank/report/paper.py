@@ -1,7 +1,6 @@
-"""The paper's numbers, as data (`paper.json`), to stand beside ours.
+"""The paper's numbers, as data (`paper.json`), to show beside ours.
 
-Its collections are larger than those of the same family here, so a difference says nothing by itself; the order of the
-methods can be compared.
+Its collections are larger than those of the same family here: compare the order of methods, not single numbers.
 """
 
 from __future__ import annotations
@@ -13,32 +12,33 @@ from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 
-from unrank.record import KEPT, SETS
-from unrank.report.cell import DESTINATION, YARDSTICK, Cell, Setting
+from unrank.record import KEPT, RETRAIN, SETS
+from unrank.report.cell import DESTINATION, Cell, Setting
 
 FAMILIES = {"msmarco": ("msmarco-passage",), "trec-car": ("trec-car", "car/")}
-"""How the names of collections begin that were made of the paper's two."""
+"""The beginnings of the names of collections that were made from the paper's two."""
 
 
 @dataclass(frozen=True)
 class Paper:
-    """Where the numbers are from, and the four MRRs of each setting and method."""
+    """The source of the numbers, and the four MRRs of each setting and method."""
 
     source: str
     rows: Mapping[tuple[Setting, str], Mapping[str, float]]
 
     def printed(self, cell: Cell) -> Mapping[str, float] | None:
-        """What the paper printed for a cell's method, setting and destination, on its collection of the same family."""
-        named = cell.label in (cell.run.method, f"{cell.run.method}:paper")
-        return self._find(cell.setting, cell.run.method) if named and cell.target in (None, DESTINATION) else None
+        """Return what the paper printed for a cell's method, setting and destination; `None` if it printed nothing."""
+        named = cell.label in (cell.record.method, f"{cell.record.method}:paper")
+        return self._find(cell.setting, cell.record.method) if named and cell.target in (None, DESTINATION) else None
 
     def distance(self, cell: Cell) -> float | None:
-        found, retrained = self.printed(cell), self._find(cell.setting, YARDSTICK)
+        """Return the distance of its forget MRR from its retrained ranker's test MRR."""
+        found, retrained = self.printed(cell), self._find(cell.setting, RETRAIN)
         return abs(found["forget"] - retrained["test"]) if found and retrained else None
 
     def kept(self, cell: Cell) -> dict[str, float]:
-        """The share of the retrained ranker's MRR; the paper prints no original's."""
-        found, retrained = self.printed(cell), self._find(cell.setting, YARDSTICK)
+        """Return the share of the retrained ranker's MRR that each set kept; the paper prints no original's MRR."""
+        found, retrained = self.printed(cell), self._find(cell.setting, RETRAIN)
         if not found or not retrained:
             return {}
         return {name: found[name] / retrained[name] for name in KEPT if retrained[name] > 0}

@@ -1,34 +1,33 @@
-"""The table of queries: searched and sorted in the page, with each list before and after side by side."""
+"""The table of queries, searched and sorted in the page, with each list before and after side by side."""
 
 from __future__ import annotations
 
 from unrank.errors import count
 from unrank.record import SETS
-from unrank.report.details import Details, page_data
-from unrank.report.markup import Markup, element, script_data
-from unrank.report.page import Section, paragraph
+from unrank.report.page import Markup, Section, element, paragraph, script_data
+from unrank.report.rankings import Rankings, page_data
 
 COLUMNS = (
-    "query", "sets", "forgotten: place before", "forgotten: place after", "kept: place before", "kept: place after",
+    "query", "sets", "forgotten: rank before", "forgotten: rank after", "kept: rank before", "kept: rank after",
 )  # fmt: skip
 
 
-def queries_section(details: Details, texts: bool) -> Section:
-    data = page_data(details, texts)
+def queries_section(rankings: Rankings, texts: bool) -> Section:
+    data = page_data(rankings, texts)
     told = (
-        "Open a query to see the top of its list before and after, forgotten documents marked. A place is that of the "
+        "Open a query to see the top of its list before and after, forgotten documents marked. A rank is that of the "
         "first such document in the list as it is shown: with all relevant documents of the query, forgotten and kept, "
         "and without removed documents that it does not forget. The MRRs above are counted in other lists: for forget, "
         "other removed documents stay as candidates and the query's other relevant documents are left out; for "
         "entangled, disjoint and test, all removed documents are left out, and relevant documents of other sets."
     )
-    written, measured = details.header["queries"], details.header["measured"]
-    left = [f"{measured[name] - written[name]:,} of {name}" for name in SETS if measured[name] > written[name]]
-    missing = len(details.queries) - len(data["queries"])
+    unwritten = {name: rankings.measured[name] - rankings.written[name] for name in SETS}
+    left = [f"{number:,} of {name}" for name, number in unwritten.items() if number > 0]
+    missing = len(rankings.queries) - len(data["queries"])
     notes = [
-        f"Left out when the details were written: {', '.join(left)}." if left else "",
-        f"{count(missing, 'query')} left out here for want of room." if missing else "",
-        "" if texts else "What was removed is left out of this page, ids and texts.",
+        f"Left out when the lists were written: {', '.join(left)}." if left else "",
+        f"{count(missing, 'query')} left out here for lack of room." if missing else "",
+        "" if texts else "Ids and texts that were removed are left out of this page.",
     ]
     return Section("queries", "Queries", "Every query, before and after", [
         paragraph(told),

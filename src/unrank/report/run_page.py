@@ -4,63 +4,59 @@ from __future__ import annotations
 
 from unrank.errors import count
 from unrank.record import SETS, Record
-from unrank.report.details import Details
-from unrank.report.figure.shape import Drawing
-from unrank.report.page import Card, Mood, Page, Section, figure, paragraph, side_by_side
+from unrank.report.drawing import Drawing
+from unrank.report.page import Card, Content, Figures, Mood, Page, Section, paragraph
 from unrank.report.queries import queries_section
+from unrank.report.rankings import Rankings
 from unrank.report.run_figures import (
     change_intervals,
-    place_changes,
     run_curves,
     run_radar,
+    run_rank_changes,
     run_time,
     run_tradeoff,
     score_histograms,
 )
-from unrank.report.table import Table, facts, to_html, words
-from unrank.report.table import figure as number
+from unrank.report.table import Table, facts, figure, to_html, words
 from unrank.report.wording import duration, listing
 
 ONE = {"queries": "query", "documents": "document", "pairs": "pair"}
 
 
-def run_page(run: Record, details: Details | None, texts: bool) -> tuple[Page, list[Table]]:
-    """The page, and its tables for those who want them as files."""
-    path = run_curves(run)
-    sections, drawings = [_change(run, path), _removed(run)], [change_intervals(run), *([path] if path else [])]
+def run_page(run: Record, rankings: Rankings | None, texts: bool) -> tuple[Page, list[Table]]:
+    """Make the page, and its tables for files."""
+    sections = [_change(run), _removed(run)]
     if run.target is not None:
-        trade, corners = run_tradeoff(run, run.target), run_radar(run, run.target)
-        sections.append(_trade(trade, corners))
-        drawings += [trade, corners]
-    if details is not None:
-        scores, stood = score_histograms(details), place_changes(details)
-        sections += [_movement(scores, stood), queries_section(details, texts)]
-        drawings += [scores, stood]
+        sections.append(_trade(run_tradeoff(run, run.target), run_radar(run, run.target)))
+    if rankings is not None:
+        sections += [_movement(rankings), queries_section(rankings, texts)]
     sections += [_time(run), _making(run)]
-    drawings.append(run_time(run))
-    page = Page(
-        f"{run.method} on a {run.ranker}, {run.collection.name}",
-        verdict(run),
-        lead(run),
-        _cards(run),
-        sections,
-        drawings,
-    )
-    return page, [change_table(run)]
+    kind = f"{run.method} on a {run.ranker}, {run.collection.name}"
+    return Page(kind, verdict(run), lead(run), _cards(run), sections), [change_table(run)]
 
 
 def verdict(run: Record) -> str:
-    before, after = (side["forget"].mrr for side in (run.before, run.after))
+    before, after = (f"{side['forget'].mrr:.3f}" for side in (run.before, run.after))
     if run.target is None or run.reached is None:
-        return f"The forget MRR went from {before:.3f} to {after:.3f}."
-    if run.reached:
-        return f"Forgotten to {after:.3f}; the target was {run.target:.3f}."
-    return f"Not forgotten enough: {after:.3f}, and the target was {run.target:.3f}."
+        return (
+            f"The forget MRR stayed at {after}."
+            if before == after
+            else f"The forget MRR went from {before} to {after}."
+        )
+    target = f"{run.target:.3f}"
+    if not run.reached:
+        return f"Not forgotten enough: {after}, and the target was {target}."
+    if before == after:
+        return f"The forget MRR is {after}, as before the run; the target was {target}."
+    if after > target:
+        queries = count(run.after["forget"].queries, "forget query")
+        return f"Forgotten to {after}, within the tolerance for {queries}; the target was {target}."
+    return f"Forgotten to {after}; the target was {target}."
 
 
 def lead(run: Record) -> str:
-    shares = [f"{share:.1%} of {name}" for name, share in run.kept.items()]
-    kept = f"Of its MRR elsewhere it kept {listing(shares)}." if shares else "There is no other set to measure."
+    shares = [f"{share:.1%} on {name}" for name, share in run.kept.items()]
+    kept = f"It kept of its MRR {listing(shares)}." if shares else "There is no other set to measure."
     return f"{kept} Before, the forget MRR was {run.before['forget'].mrr:.3f}."
 
 
@@ -78,6 +74,7 @@ def _cards(run: Record) -> list[Card]:
 
 
 def change_table(run: Record) -> Table:
+    """Make a row a set: its MRR before and after."""
     rows = []
     for name in SETS:
         if name not in run.before:
@@ -85,75 +82,81 @@ def change_table(run: Record) -> Table:
             continue
         before, after = run.before[name], run.after[name]
         kept = None if name == "forget" else run.kept.get(name)
-        span = words(f"{after.low:.3f} to {after.high:.3f}")
+        interval = words(f"{after.low:.3f} to {after.high:.3f}")
         rows.append(
-            [words(name), number(before.mrr), number(after.mrr), span, number(after.mrr - before.mrr, "+.3f"),
-             number(kept, ".1%"), number(after.queries, ",")]
+            [words(name), figure(before.mrr), figure(after.mrr), interval, figure(after.mrr - before.mrr, "+.3f"),
+             figure(kept, ".1%"), figure(after.queries, ",")]
         )  # fmt: skip
     head = ["set", "before", "after", "95 % interval after", "change", "kept", "queries"]
     return Table("change", "MRR before and after, set by set", head, rows)
 
 
-def _change(run: Record, path: Drawing | None) -> Section:
-    told = "The forget set should fall to the target; the other three should stay where they were. "
+def _change(run: Record) -> Section:
+    told = "The forget set should fall to its target; the other three should keep their MRR. "
     told += "Entangled pairs share a query or a document with what was removed, disjoint pairs share nothing with it."
-    drawn = [figure(change_intervals(run), "MRR with its bootstrap 95 % interval; the dashed line is the target.")]
-    if path is not None:
-        landed = " Having crossed it, the run was landed on it: the large diamond." if run.landing is not None else ""
-        drawn.append(
-            figure(path, f"On the way, check by check. Dashed lines: the target, and the epoch that met it.{landed}")
-        )
-    content = [paragraph(told), to_html(change_table(run)), *map(paragraph, _afterwards(run)), side_by_side(*drawn)]
+    line = "" if run.target is None else "; the dashed line is the target"
+    drawn = [(change_intervals(run), f"MRR with its bootstrap 95 % interval{line}.")]
+    if path := run_curves(run):
+        met = "" if run.met is None else ", and the epoch of the first check at or below it"
+        lines = "" if run.target is None else f" Dashed lines: the target{met}."
+        landed = " Large diamond: the weights were then moved back along their way, towards it." if run.landing else ""
+        drawn.append((path, f"Check by check.{lines}{landed}"))
+    table, more = to_html(change_table(run)), [paragraph(text) for text in _afterwards(run)]
+    content: list[Content] = [paragraph(told), table, *more, Figures(drawn)]
     return Section("change", "Before and after", "Before and after", content)
 
 
 def _afterwards(run: Record) -> list[str]:
-    """What the record says of recovery, and of stored document vectors."""
+    """Say what the record holds on recovery and on stored document vectors."""
     said = []
     if found := run.recovery:
-        said.append(
-            f"After one epoch on kept data the forget MRR goes from {found.before:.3f} to {found.after:.3f}: "
-            "what comes back was hidden, not forgotten."
-        )
-    if (valid := run.index_valid) is not None:
-        said.append(f"Document vectors that were stored with the old ranker {'stay valid' if valid else 'are stale'}.")
+        told = f"After one epoch of training on kept data alone the forget MRR goes from {found.before:.3f} to "
+        told += f"{found.after:.3f}"
+        if found.reference_before is not None and found.reference_after is not None:
+            told += f", and that of the reference from {found.reference_before:.3f} to {found.reference_after:.3f}"
+        said.append(f"{told}. A rise that a ranker without the removed pairs does not show was hidden, not forgotten.")
+    if run.index_valid is not None:
+        state = "stay valid" if run.index_valid else "are stale"
+        said.append(f"Document vectors that were stored with the old ranker {state}.")
     return said
 
 
 def _removed(run: Record) -> Section:
-    kinds = ", ".join(f"{number:,} {kind}" for kind, number in run.removed_counts.items() if number)
-    queries = run.after["forget"].queries
-    told = f"The request named {kinds or 'nothing'}. {queries:,} queries are measured on the forgotten pairs."
-    earlier = len(run.removed_before)
-    more = f" The ranker had forgotten {count(earlier, 'request')} before; those stay forgotten." if earlier else ""
-    hashes = "The record holds counts and salted hashes, no id and no text."
-    return Section("removed", "Removed", "What was removed", [paragraph(told + more), paragraph(hashes)])
+    kinds = listing([count(number, ONE[kind]) for kind, number in run.removed_counts.items() if number])
+    measured = count(run.after["forget"].queries, "query")
+    told = f"The request named {kinds or 'nothing'}. The forget set is measured on {measured}."
+    if earlier := len(run.removed_before):
+        told += f" The ranker was asked to forget {count(earlier, 'request')} before."
+        said = str(run.earlier)
+        told += f" {said[0].upper()}{said[1:]}." if run.earlier else ""
+    hashes = "The record holds counts and salted hashes of what was removed, no id and no text."
+    return Section("removed", "Removed", "What was removed", [paragraph(told), paragraph(hashes)])
 
 
 def _trade(trade: Drawing, radar: Drawing) -> Section:
-    points = figure(trade, "The best corner is at the top on the right: on target, and nothing lost.")
-    corners = figure(radar, "Further out is better in every corner.")
-    return Section("trade", "Trade-off", "Forgetting against keeping", [side_by_side(points, corners)])
-
-
-def _movement(scores: Drawing, stood: Drawing) -> Section:
-    return Section("movement", "Places and scores", "How documents moved", [
-        side_by_side(
-            figure(stood, "Where forgotten documents stood in the lists as shown below, and where they stand now."),
-            figure(scores, "Each kind as a share of itself; kept: relevant documents that stay; other: candidates."),
-        )
+    shown = Figures([
+        (trade, "The best corner is at the top right: on target, and nothing lost."),
+        (radar, "Further out is better in every corner."),
     ])  # fmt: skip
+    return Section("trade", "Trade-off", "Forgetting against keeping", [shown])
+
+
+def _movement(rankings: Rankings) -> Section:
+    shown = Figures([
+        (run_rank_changes(rankings), "Ranks of forgotten documents before and after, in the lists as shown below."),
+        (score_histograms(rankings), "Each kind as a share of itself. Kept: relevant and not removed."),
+    ])  # fmt: skip
+    return Section("movement", "Ranks and scores", "How documents moved", [shown])
 
 
 def _time(run: Record) -> Section:
+    epoch = run.learning_epoch
     told = (
-        f"It took {duration(run.seconds)} and {run.epochs:g} epochs of its own. One epoch of training on all data "
-        f"takes {duration(run.learning_epoch.seconds)} here ({run.learning_epoch.how}), "
-        "retraining takes several. The dashed line is one."
+        f"The run took {duration(run.seconds)} and {run.epochs:g} epochs of its own. One epoch of training on all data "
+        f"takes {duration(epoch.seconds)} here ({epoch.how}); retraining takes at least one. The dashed line is one."
     )
-    return Section(
-        "time", "Time", "Time against training anew", [paragraph(told), figure(run_time(run), "Where the time went.")]
-    )
+    shown = Figures([(run_time(run), "The parts of that time.")])
+    return Section("time", "Time", "Time against training anew", [paragraph(told), shown])
 
 
 def _making(run: Record) -> Section:
@@ -163,10 +166,5 @@ def _making(run: Record) -> Section:
         "device": run.device, "collection": run.collection.name,
         "collection's fingerprint": run.collection.fingerprint,
     }  # fmt: skip
-    tables = {
-        "Run": made,
-        "Settings": run.settings,
-        "Versions": run.versions,
-        "Files (SHA-256)": run.hashes,
-    }
+    tables = {"Run": made, "Settings": run.settings, "Versions": run.versions, "Files (SHA-256)": run.hashes}
     return Section("making", "Making", "How it was made", [facts(name, rows) for name, rows in tables.items() if rows])

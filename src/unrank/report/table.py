@@ -1,4 +1,4 @@
-"""Tables: made once, written as HTML, Markdown, CSV and LaTeX, the best values marked and every text escaped."""
+"""Tables, written as HTML, Markdown, CSV and LaTeX, with the best values marked and every text escaped."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from unrank.errors import printable
-from unrank.report.markup import Markup, element
+from unrank.report.page import Markup, element
 
 DAGGER, ABOUT = "†", "≈"
 SIGNS = {
     "differs": (DAGGER, "differs from retrain"),
     "in_noise": (ABOUT, "within the noise of retraining"),
 }
-"""What stands behind a value, and what it says."""
+"""Signs after a value, and their meaning."""
 LONG = 40
-"""Characters from which a cell is broken into lines."""
+"""The most characters of a cell that is not broken into lines."""
 LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
@@ -32,20 +32,20 @@ Better = Literal["least", "most"]
 
 
 FIGURE = re.compile(r"$|[+−<-]?[0-9]")
-"""How what is a number begins; nothing at all is as good as one."""
+"""The beginning of a number; an empty text counts as one."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """What stands in a cell."""
+    """The text of a cell, its number and its marks."""
 
     text: str
     number: float | None = None
     best: bool = False
     differs: bool = False
-    """Whether it differs from the retrained ranker's by more than chance."""
+    """It differs from the retrained ranker's by more than chance."""
     in_noise: bool = False
-    """Whether it differs by less than two retrained rankers do."""
+    """It differs by less than two retrained rankers do."""
 
     @property
     def signs(self) -> list[tuple[str, str]]:
@@ -54,7 +54,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Table:
-    """`name` is that of its file; the first `labels` columns are words, the others numbers."""
+    """A table; `name` is the name of its file, the first `labels` columns are words, the others numbers."""
 
     name: str
     caption: str
@@ -69,7 +69,8 @@ def words(text: str) -> Value:
 
 
 def figure(number: float | None, form: str = ".3f", differs: bool = False, in_noise: bool = False) -> Value:
-    """
+    """Return a number as the value of a cell; `None` is an empty one.
+
     >>> figure(0.25).text, figure(None).text
     ('0.250', '')
     """
@@ -77,13 +78,13 @@ def figure(number: float | None, form: str = ".3f", differs: bool = False, in_no
 
 
 def facts(name: str, rows: Mapping[str, object]) -> Markup:
-    """Names and what they stand for, as HTML."""
+    """Return names and values as a table in HTML."""
     shown = [[words(str(key)), words(str(value))] for key, value in rows.items()]
     return to_html(Table(name, name, ["name", "value"], shown, 2))
 
 
 def mark_best(rows: Sequence[Sequence[Value]], column: int, best: Better) -> list[list[Value]]:
-    """The same rows with the best value of a column marked, and all that read the same; one alone is not the best."""
+    """Return the rows with the best values of a column marked: all that read the same, if two rows or more have one."""
     numbers = [number for row in rows if (number := row[column].number) is not None]
     if len(numbers) < 2:
         return [list(row) for row in rows]
@@ -110,8 +111,8 @@ def _html_cell(value: Value, place: int, table: Table) -> Markup:
     if value.best:
         text = element("strong", {"title": "best"}, text, element("span", {"class": "unseen"}, " (best)"))
     signs = [
-        (element("sup", {"aria-hidden": "true"}, sign), element("span", {"class": "unseen"}, f" ({told})"))
-        for sign, told in value.signs
+        (element("sup", {"aria-hidden": "true"}, sign), element("span", {"class": "unseen"}, f" ({meaning})"))
+        for sign, meaning in value.signs
     ]
     if place == 0:
         return element("th", {"scope": "row"}, text, *signs)
@@ -119,7 +120,7 @@ def _html_cell(value: Value, place: int, table: Table) -> Markup:
 
 
 def _side(table: Table, place: int) -> str | None:
-    """To the right where a column holds figures."""
+    """Return the class that puts a column of numbers to the right."""
     is_figures = place >= table.labels and all(FIGURE.match(row[place].text) for row in table.rows)
     return "number" if is_figures else None
 
@@ -135,10 +136,10 @@ def to_markdown(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """Plain numbers; the last columns say which of them are marked, and how."""
+    """Return plain numbers; the last columns name those that are marked."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*map(csv_text, table.head), "best", *(told for _, told in SIGNS.values())])
+    writer.writerow([*map(csv_text, table.head), "best", *(meaning for _, meaning in SIGNS.values())])
     for row in table.rows:
         marks = [
             csv_text("; ".join(name for name, value in zip(table.head, row, strict=True) if getattr(value, mark)))
@@ -168,7 +169,8 @@ def to_latex(table: Table) -> str:
 
 
 def markdown_text(text: str) -> str:
-    r"""
+    r"""Return a text that Markdown shows as it is.
+
     >>> print(markdown_text("a|b *c* <d>"))
     a\|b \*c\* &lt;d>
     """
@@ -177,7 +179,7 @@ def markdown_text(text: str) -> str:
 
 
 def csv_text(text: str) -> str:
-    """No text that a spreadsheet would take for a formula.
+    """Return a text that a spreadsheet does not take for a formula.
 
     >>> csv_text("=1+1"), csv_text("cocol")
     ("'=1+1", 'cocol')
@@ -186,7 +188,8 @@ def csv_text(text: str) -> str:
 
 
 def latex_text(text: str) -> str:
-    r"""
+    r"""Return a text that LaTeX prints as it is.
+
     >>> print(latex_text("50% of \\x_1"))
     50\% of \textbackslash{}x\_1
     """

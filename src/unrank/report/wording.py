@@ -1,4 +1,4 @@
-"""Times, shares and lists as a person says them, and names of files made of them."""
+"""Times, shares and lists in words, and names of files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from itertools import chain, count
 
 
 def duration(seconds: float) -> str:
-    """
+    """Return a time in words.
+
     >>> duration(0.4), duration(75), duration(7300)
     ('0.4 s', '1 min 15 s', '2 h 1 min')
     """
@@ -19,7 +20,8 @@ def duration(seconds: float) -> str:
 
 
 def listing(items: Sequence[str]) -> str:
-    """
+    """Return items as a list in a sentence.
+
     >>> listing(["a", "b", "c"])
     'a, b and c'
     """
@@ -27,7 +29,8 @@ def listing(items: Sequence[str]) -> str:
 
 
 def percent(share: float) -> str:
-    """
+    """Return a share in percent.
+
     >>> percent(0.15), percent(0.125)
     ('15%', '12.5%')
     """
@@ -35,17 +38,18 @@ def percent(share: float) -> str:
 
 
 def file_name(text: str) -> str:
-    """
+    """Return a text as the name of a file.
+
     >>> file_name("trec-car, 25% by queries")
     'trec-car-25-by-queries'
     """
     return re.sub(r"\W+", "-", text.lower()).strip("-")
 
 
-def told_apart(names: Iterable[str]) -> list[str]:
-    """Names of files, each its own: two collections may differ in nothing but what `file_name` replaces.
+def distinct(names: Iterable[str]) -> list[str]:
+    """Return names of files with numbers after those that are taken: `file_name` may make two names alike.
 
-    >>> told_apart(["a", "b", "a", "a"])
+    >>> distinct(["a", "b", "a", "a"])
     ['a', 'b', 'a-2', 'a-3']
     """
     own: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""The job: read records, make the page, the figures and the tables, and write them."""
+"""Read records, make the page, the figures and the tables, and write them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from unrank.errors import BadFile, UnrankError
 from unrank.record import RECORD, read_run
 from unrank.report.bench_folder import read_bench
 from unrank.report.bench_page import bench_page
-from unrank.report.details import read_details
-from unrank.report.figure.png import check_png, write_png
-from unrank.report.figure.shape import Drawing
-from unrank.report.figure.svg import svg
+from unrank.report.drawing import Drawing, write_drawing
 from unrank.report.page import Page, page_html
+from unrank.report.rankings import read_rankings
 from unrank.report.run_page import run_page
 from unrank.report.table import Table, to_csv, to_latex, to_markdown
-from unrank.report.wording import told_apart
+from unrank.report.wording import distinct
 
 FORMATS = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
 
@@ -30,11 +28,9 @@ def write_report(
     figures: Path | None = None,
     tables: Path | None = None,
 ) -> Page:
-    """From what `unrank forget` or `unrank bench` wrote to a page, and to folders of figures and tables."""
+    """Write the page of what `unrank forget` or `unrank bench` wrote, and folders of its figures and tables."""
     for new in filter(None, (out, figures, tables)):
         check_free(new)
-    if figures is not None:
-        check_png()
     page, made = read_page(folder, details, texts)
     if figures is not None:
         write_figures(page.drawings, figures)
@@ -45,9 +41,10 @@ def write_report(
 
 
 def read_page(folder: Path, details: Path | None = None, texts: bool = True) -> tuple[Page, list[Table]]:
+    """Return the page of a run or a bench, and its tables."""
     if (folder / RECORD).is_file():
         run = read_run(folder)
-        return run_page(run, read_details(details, run) if details else None, texts)
+        return run_page(run, read_rankings(details, run) if details else None, texts)
     if not (folder / "cells").is_dir():
         raise BadFile(folder, "neither what 'unrank forget' wrote (unrank.json) nor what 'unrank bench' wrote (cells)")
     if details is not None:
@@ -56,14 +53,15 @@ def read_page(folder: Path, details: Path | None = None, texts: bool = True) -> 
 
 
 def write_figures(drawings: Sequence[Drawing], out: Path) -> None:
+    """Write each drawing as SVG, PDF and PNG."""
     with new_folder(out) as folder:
-        for name, drawing in zip(told_apart(drawing.name for drawing in drawings), drawings, strict=True):
-            (folder / f"{name}.svg").write_text(svg(drawing, alone=True) + "\n", encoding="utf-8")
-            write_png(drawing, folder / f"{name}.png")
+        for name, drawing in zip(distinct(drawing.name for drawing in drawings), drawings, strict=True):
+            write_drawing(drawing, folder / name)
 
 
 def write_tables(tables: Sequence[Table], out: Path) -> None:
+    """Write each table as Markdown, CSV and LaTeX."""
     with new_folder(out) as folder:
-        for name, table in zip(told_apart(table.name for table in tables), tables, strict=True):
+        for name, table in zip(distinct(table.name for table in tables), tables, strict=True):
             for ending, write in FORMATS.items():
                 (folder / f"{name}.{ending}").write_text(write(table), encoding="utf-8")
