@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,39 @@ def test_a_frozen_folder_is_a_start_for_both_sides_and_for_one(
     assert all(equal(vectors(before, "document"), vectors(second, "document")))
     assert not any(equal(vectors(first, "query"), vectors(second, "query")))
     assert [type(module) for module in second] == [Router]
+
+
+def old_layout(folder: Path) -> None:
+    """Let a router take documents' modules for a text without its side, as folders of before did."""
+    path = next(path for path in folder.rglob("router_config.json"))
+    config = json.loads(path.read_text())
+    config["parameters"] |= {"default_route": "document", "allow_empty_key": True}
+    path.write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize("from_old_folder", [False, True], ids=["a first time", "from a folder of before"])
+def test_a_text_without_its_side_is_refused(
+    kind: str, from_old_folder: bool, given: dict[str, Path], tmp_path: Path
+) -> None:
+    source = given[kind]
+    if from_old_folder:
+        frozen_from(source).save(tmp_path / "old")
+        old_layout(tmp_path / "old")
+        source = tmp_path / "old"
+        CLASSES[kind](str(source), device="cpu").encode(QUERIES[:1])
+    frozen_from(source).save(tmp_path / "frozen")
+    model = CLASSES[kind](str(tmp_path / "frozen"), device="cpu")
+    with pytest.raises(ValueError, match="Could not determine route"):
+        model.encode(QUERIES)
+    assert len(model.encode_query(QUERIES)) == len(model.encode_document(DOCUMENTS)) == len(QUERIES)
+
+
+def test_a_folder_of_before_scores_as_it_did(kind: str, given: dict[str, Path], tmp_path: Path) -> None:
+    student = frozen_from(given[kind])
+    student.save(tmp_path / "old")
+    old_layout(tmp_path / "old")
+    wanted = student.score_texts(QUERIES, DOCUMENTS)
+    assert load_ranker(tmp_path / "old").score_texts(QUERIES, DOCUMENTS) == wanted
 
 
 def test_a_copy_of_a_frozen_one_is_apart_from_it(kind: str, given: dict[str, Path]) -> None:

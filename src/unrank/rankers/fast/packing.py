@@ -114,12 +114,14 @@ def is_old(device: torch.device) -> bool:
 
 @torch.no_grad()
 def _tried_family(encoder: Any) -> Family | str:
-    """Try an encoder of another family on two short texts, packed and padded."""
+    """Try an encoder of another family on two short texts, one longer than its attention window, packed and padded."""
     family = encoder.config.model_type
     if not getattr(encoder, "_supports_attention_backend", False):
         return f"{family} does not use the attention functions of transformers"
-    padding, lengths = encoder.config.pad_token_id or 0, np.array(PROBE_LENGTHS)
-    ids = (padding + 1 + np.arange(lengths.sum(), dtype=np.int32)) % encoder.config.vocab_size
+    config, padding = encoder.config, encoder.config.pad_token_id or 0
+    window = min(getattr(config, "sliding_window", None) or 0, config.max_position_embeddings // 2)
+    lengths = np.array(PROBE_LENGTHS) + np.array([0, window])
+    ids = padding + 1 + np.arange(lengths.sum(), dtype=np.int32) % (config.vocab_size - padding - 1)
     texts = EncoderInputs(ids, lengths, int(lengths.max()), padding)
     mask = torch.from_numpy(np.arange(texts.width) < lengths[:, None]).to(encoder.device)
     try:

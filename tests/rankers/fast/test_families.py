@@ -1,0 +1,153 @@
+"""Encoders of many families give the same states packed and padded, or `can_pack` says why they are not packed."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModel
+
+from tests.rankers.fast.test_encoder import as_on_a_gpu, scores
+from unrank.rankers.base import DualEncoder, Ranker
+from unrank.rankers.fast import encoder as fast_encoder
+from unrank.rankers.fast import packing
+from unrank.rankers.fast.packing import FAMILIES, Family, can_pack, packing_family, run_packed
+from unrank.rankers.tokenisation import EncoderInputs
+
+CPU = torch.device("cpu")
+SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}
+DISTILBERT = {"dim": 32, "n_layers": 3, "n_heads": 2, "hidden_dim": 64}
+WINDOW = {"local_attention": 8, "global_attn_every_n_layers": 3}
+LENGTHS = np.array([3, 20, 1, 33])
+TRIED = ["albert", "ernie", "nomic_bert", "roberta-prelayernorm"]
+"""Families that are not listed, and that the trial on two texts finds."""
+
+
+def make_model(family: str) -> Any:
+    """An encoder whose states differ from text to text; modernbert's texts are longer than its window."""
+    sizes = {**(DISTILBERT if family == "distilbert" else SIZES), **(WINDOW if family == "modernbert" else {})}
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        config = AutoConfig.for_model(family, vocab_size=99, max_position_embeddings=72, pad_token_id=0, **sizes)
+        model = AutoModel.from_config(config).eval()
+        for weight in model.parameters():
+            if weight.dim() > 1:
+                weight.add_(0.2 * torch.randn_like(weight))
+    return model
+
+
+def some_texts() -> EncoderInputs:
+    ids = np.random.default_rng(0).integers(5, 99, LENGTHS.sum()).astype(np.int32)
+    return EncoderInputs(ids, LENGTHS, 64, 0)
+
+
+def states(output: Any) -> Tensor:
+    """The states of tokens, without padding. [tokens, size]"""
+    mask = np.arange(output.last_hidden_state.shape[1]) < LENGTHS[:, None]
+    given: Tensor = output.last_hidden_state[torch.from_numpy(mask)]
+    return given
+
+
+@pytest.mark.parametrize("own_layers", [False, True], ids=["the library's layers", "our layers"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_packed_states_and_gradients_are_the_padded_ones(family: str, own_layers: bool) -> None:
+    model, texts = make_model(family), some_texts()
+    listed = FAMILIES[family]
+    if own_layers and listed.names is None:
+        pytest.skip("has no layers of ours")
+    packed = listed if own_layers else Family(listed.positions_after_padding)
+    given: list[tuple[Tensor, list[Tensor]]] = []
+    for output in (model(**texts.padded(CPU)), run_packed(model, texts, packed, packing._Probe())):
+        found = states(output)
+        weights = [weight for name, weight in model.named_parameters() if "pooler" not in name]
+        loss = (found * torch.randn(found.shape, generator=torch.Generator().manual_seed(1))).sum()
+        given.append((found.detach(), list(torch.autograd.grad(loss, weights))))
+    (expected, expected_gradients), (ours, our_gradients) = given
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5)
+    for mine, theirs in zip(our_gradients, expected_gradients, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-4 * float(theirs.abs().max()) + 1e-5)
+
+
+@pytest.mark.parametrize("family", TRIED)
+def test_a_family_that_is_not_listed_is_tried(family: str) -> None:
+    model, texts = make_model(family), some_texts()
+    found = packing_family(model, CPU)
+    assert isinstance(found, Family) and found.names is None
+    with torch.no_grad():
+        expected, given = model(**texts.padded(CPU)), run_packed(model, texts, found, packing._Probe())
+    np.testing.assert_allclose(states(given), states(expected), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("family", "why"),
+    [
+        ("mpnet", "mpnet does not use the attention functions of transformers"),
+        ("deberta-v2", "deberta-v2 does not use the attention functions of transformers"),
+        ("llama", "llama gives other states packed than padded"),
+    ],
+)
+def test_a_family_that_cannot_be_packed_says_why(family: str, why: str) -> None:
+    assert can_pack(make_model(family), CPU) == why
+
+
+def test_a_decoder_is_not_packed() -> None:
+    model = make_model("bert")
+    model.config.is_decoder = True
+    assert can_pack(model, CPU) == "a decoder's tokens do not attend to the tokens after them"
+
+
+def test_heads_that_a_gpu_cannot_take_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 0))
+    model = make_model("bert")
+    model.config.num_attention_heads = 8
+    assert "not 4" in str(can_pack(model, torch.device("cuda")))
+    assert can_pack(model, CPU) is None
+
+
+def test_a_gpu_below_sm80_and_another_transformers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_model("bert")
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (7, 5))
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda device: "Tesla T4")
+    assert can_pack(model, torch.device("cuda")) == "Tesla T4 is older than sm80 and has no bfloat16 attention"
+    monkeypatch.setattr("unrank.rankers.fast.packing.transformers.__version__", "6.0.1")
+    assert "transformers 6.0.1 is not version 5" in str(can_pack(model, CPU))
+
+
+@pytest.mark.parametrize("kind", ["cross-encoder", "bi-encoder", "colbert", "parade"])
+@pytest.mark.parametrize("unknown", ["GPU", "transformers"])
+def test_where_something_is_unknown_the_library_computes_padded(
+    kind: str, unknown: str, rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranker = copy.deepcopy(rankers[kind])
+    ranker.fast = False
+    expected = scores(ranker)
+    ranker.fast = True
+    as_on_a_gpu(monkeypatch, torch.float32)
+    monkeypatch.setattr(fast_encoder, "run_packed", None)
+    if unknown == "GPU":
+        monkeypatch.setattr(fast_encoder, "is_old", lambda device: True)
+        monkeypatch.setattr(packing, "is_old", lambda device: True)
+        monkeypatch.setattr("torch.cuda.get_device_name", lambda device: "an old one")
+    else:
+        monkeypatch.setattr("unrank.rankers.fast.packing.transformers.__version__", "6.0.1")
+    assert torch.equal(scores(ranker), expected)
+
+
+@pytest.mark.parametrize("kind", ["cross-encoder", "bi-encoder", "colbert", "parade"])
+def test_off_means_that_the_library_is_left_alone(kind: str, rankers: dict[str, Ranker]) -> None:
+    ranker = copy.deepcopy(rankers[kind])
+    expected = scores(ranker).detach()
+    ranker.fast = False
+    if isinstance(ranker, DualEncoder):
+        ranker.freeze_documents()
+    copied = copy.deepcopy(ranker)
+    assert not copied.fast
+    assert not any("forward" in vars(module) for module in copied.modules())
+    np.testing.assert_allclose(scores(copied).detach(), expected, rtol=1e-5, atol=1e-5)
+    copied.fast = True
+    assert copied.fast and any("forward" in vars(module) for module in copied.modules())
+    np.testing.assert_allclose(scores(copied).detach(), expected, rtol=1e-5, atol=1e-5)
