@@ -14,6 +14,7 @@ from tests.table import Listed, collection_of, forgetting, random_table, task_of
 from unrank.engine.losses import list_divergence, margin_loss, mean_where, paper_gap, range_gap
 from unrank.engine.samples import Phase, Samples, Scored
 from unrank.engine.teacher import TeacherScores
+from unrank.errors import UnknownName
 from unrank.methods.cocol import Cocol
 
 NAN, INF = math.nan, math.inf
@@ -208,6 +209,15 @@ def test_scores_are_spread_over_the_roles_that_are_present() -> None:
     assert spread.present.tolist() == present.tolist()
     assert spread.teacher.tolist() == spread.list_min.tolist() == [[0.0] * 3] * 2
     assert (spread["c"].score.tolist(), spread["c"].present.tolist()) == ([2.0, 0.0], [True, False])
+
+
+def test_height_and_drift_of_a_role() -> None:
+    batch, _ = scored([[3.0, 1.0], [1.0, 4.0]], [[9.0, 3.0], [9.0, 4.0]], [[1.0, 1.0], [3.0, 1.0]], span=8.0)
+    assert batch["forget"].height.tolist() == [2 / 8, -2 / 8]
+    assert batch["partner"].drift.tolist() == [-2 / 8, 0]
+    assert batch.height[:, 1].tolist() == [0, 3 / 8]
+    with pytest.raises(UnknownName, match="unknown role of these samples 'partners': did you mean 'partner'"):
+        batch["partners"]
 
 
 def test_a_divergence_by_hand() -> None:

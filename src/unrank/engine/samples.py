@@ -16,6 +16,7 @@ from torch import Tensor
 
 from unrank.collection.collection import Pairs
 from unrank.engine.teacher import Teacher, TeacherScores
+from unrank.errors import UnknownName
 from unrank.rankers.fast.pinned_memory import to_device
 
 Drawn = tuple[Pairs, NDArray[np.bool_]]
@@ -60,13 +61,13 @@ class Samples:
 
     def of_role(self, role: str) -> Drawn:
         """Return the pairs of a role, and which samples have one."""
-        column = self.roles.index(role)
+        column = _column(self.roles, role)
         return self.pairs[:, column], self.present[:, column]
 
     def lowered(self, role: str, rows: NDArray[np.bool_]) -> Samples:
         """Return these samples with the list's lowest score as the teacher's score of a role, in some rows."""
         assert self.teacher is not None
-        column, score = self.roles.index(role), self.teacher.score.copy()
+        column, score = _column(self.roles, role), self.teacher.score.copy()
         score[rows, column] = self.teacher.list_min[rows, column]
         return replace(self, teacher=self.teacher._replace(score=score))
 
@@ -100,13 +101,23 @@ class Scored:
 
     def __getitem__(self, role: str) -> Scored:
         """Return the scores of one role."""
-        column = self.roles.index(role)
+        column = _column(self.roles, role)
         columns = self.score, self.present, self.teacher, self.list_min, self.list_range
         return Scored((role,), *(values[:, column] for values in columns))
 
+    @property
+    def height(self) -> Tensor:
+        """The difference of each score and the lowest score of its list, in units of the list's range."""
+        return (self.score - self.list_min) / self.list_range
+
+    @property
+    def drift(self) -> Tensor:
+        """The difference of each score and the teacher's, in units of the list's range."""
+        return (self.score - self.teacher) / self.list_range
+
     def teacher_with_lowest(self, role: str) -> Tensor:
         """Return the teacher's scores, with the lowest score of the list in place of one role's."""
-        column = self.roles.index(role)
+        column = _column(self.roles, role)
         before, after = self.teacher[:, :column], self.teacher[:, column + 1 :]
         return torch.cat([before, self.list_min[:, column : column + 1], after], dim=1)
 
@@ -125,6 +136,12 @@ class Phase:
     """Samples of a step."""
     together: int = 1
     """Consecutive samples that go into the same step. A pair that they share is scored once."""
+
+
+def _column(roles: tuple[str, ...], role: str) -> int:
+    if role not in roles:
+        raise UnknownName("role of these samples", role, roles)
+    return roles.index(role)
 
 
 def _spread(values: NDArray[np.float32], present: NDArray[np.bool_]) -> NDArray[np.float32]:

@@ -20,6 +20,8 @@ from unrank.engine.samples import Phase
 from unrank.errors import UnrankError
 from unrank.methods.task import Task
 
+__all__ = ["Method", "OneShot", "RunKind", "Task"]
+
 RunKind = Literal["steered", "training", "edit"]
 Settings = Mapping[str, Any]
 

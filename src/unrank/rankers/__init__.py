@@ -138,7 +138,7 @@ def create_ranker(kind: str, base: str | None, seed: int, fast: bool = True) -> 
     made = ranker_class(kind)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        ranker = made.create(base)
+        ranker = made.create(base).eval()
     ranker.fast = fast
     return ranker
 
@@ -177,7 +177,7 @@ def load_ranker(name: str | Path, fast: bool = True) -> Ranker:
     check_weights(folder, with_vocabulary=entry.own is None)
     check_unchanged(folder)
     with loading(folder, f"a {kind}"):
-        ranker = entry.ranker.load(folder)
+        ranker = entry.ranker.load(folder).eval()  # a class may leave dropout on
         ranker.fast = fast
         ranker.score_texts(["a"], ["a"])  # some folders load, but cannot score
         check_library_scores(ranker, folder)
