@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := src tests benchmarks runs examples
 
-.PHONY: help demo test check slow browser gpu fuzz torture bench results clean
+.PHONY: help demo test check slow browser gpu fuzz torture faults bench results clean
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
@@ -43,6 +43,9 @@ fuzz: $(VENV)/ready ## 20,000 mutated files for the readers, and 500 damaged one
 torture: $(VENV)/ready ## kill jobs at random, fill disks, damage checkpoints: under an hour
 	$(BIN)/python -m pytest -m torture
 	$(BIN)/python -m tests.torture
+
+faults: $(VENV)/ready ## put thirty faults into a copy of the code, one at a time: the quick tests must catch each
+	$(BIN)/python tests/seeded_faults.py
 
 bench: $(VENV)/ready ## measure a collection of a million documents, and the speed of a step
 	$(BIN)/python benchmarks/size.py
