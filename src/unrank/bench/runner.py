@@ -37,6 +37,8 @@ class JobRunner:
     deterministic: bool = False
     checkpoint_every: float = EVERY
     resume: bool = True
+    fast: bool = True
+    """Whether encoders use their faster passes."""
     _loaded: tuple[str, Ranker, Record] | None = None
     _measured: tuple[Hashable, Scorecard] | None = None
 
@@ -72,6 +74,7 @@ class JobRunner:
             device=self.device,
             run=run,
             cache=self.store.cache,
+            fast=self.fast,
         )
         trained.save(self.store.rankers / original.name)
         return f"MRR {trained.record.history[-1].learned:.3f} on training queries in {trained.record.epochs:g} epochs"
@@ -79,7 +82,7 @@ class JobRunner:
     def _load(self, original: Original) -> tuple[Ranker, Record]:
         if self._loaded is None or self._loaded[0] != original.name:
             self._loaded = None  # free it first: two rankers at once are too many for a small GPU
-            self._loaded = original.name, *self.store.load_original(original)
+            self._loaded = original.name, *self.store.load_original(original, self.fast)
         return self._loaded[1:]
 
     def _forget(self, cell: Cell, ranker: Ranker, record: Record, run: ResumableRun) -> Forgotten:

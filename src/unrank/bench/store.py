@@ -92,13 +92,13 @@ class Store:
         """Return the names of the rankers on disk."""
         return {folder.name for folder in self.rankers.glob("[!.]*")}
 
-    def load_original(self, original: Original) -> tuple[Ranker, Record]:
+    def load_original(self, original: Original, fast: bool = True) -> tuple[Ranker, Record]:
         """Return an original and its record; raise an error if one of its files has changed."""
         folder = self.rankers / original.name
         record = Record.read(folder)
         if record is None or not record.history or record.history[-1].learned is None:
             raise BadFile(folder, "a ranker without its record; remove the folder, and it is trained again")
-        return load_ranker(folder), record
+        return load_ranker(folder, fast), record
 
     def record_of(self, cell: Cell) -> Record:
         """Return the record of a finished cell."""

@@ -16,6 +16,7 @@ from unrank.cli.option import (
     CollectionFolder,
     DeviceName,
     DeviceOption,
+    Fast,
     Out,
     Quiet,
     RankerName,
@@ -44,6 +45,7 @@ def audit(
     as_json: AsJson = False,
     seed: Seed = 0,
     device: DeviceOption = DeviceName.auto,
+    fast: Fast = True,
     quiet: Quiet = False,
 ) -> None:
     """Test whether a ranker has forgotten; exit 3 if something is still remembered."""
@@ -67,11 +69,11 @@ def audit(
     check_references(reference or (), opened, removed)
     with progress(quiet or as_json) as listener:
         result = audit_ranker(
-            load_ranker(ranker),
+            load_ranker(ranker, fast),
             opened,
             removed,
-            original=load_ranker(original) if original else None,
-            references=[load_ranker(name) for name in reference or ()],
+            original=load_ranker(original, fast) if original else None,
+            references=[load_ranker(name, fast) for name in reference or ()],
             record=Record.read(Path(ranker)),
             thoroughness=Thoroughness(queries=queries),
             seed=seed,

@@ -14,6 +14,7 @@ from unrank.cli.option import (
     Deterministic,
     DeviceName,
     DeviceOption,
+    Fast,
     Quiet,
     Resume,
 )
@@ -53,6 +54,7 @@ def bench(
     resume: Resume = True,
     device: DeviceOption = DeviceName.auto,
     same_bits: Deterministic = False,
+    fast: Fast = True,
     quiet: Quiet = False,
 ) -> None:
     """Run every cell of a grid once: each collection, ranker, removal, share, method, destination and seed."""
@@ -84,7 +86,7 @@ def bench(
             listener.advance(1 + len(update.impossible))
             listener.say(f"{total - update.jobs_left} of {total}: {in_words(update)}")
 
-        runner = JobRunner(status.store, device.value, keep_rankers, jobs, same_bits, checkpoint_every, resume)
+        runner = JobRunner(status.store, device.value, keep_rankers, jobs, same_bits, checkpoint_every, resume, fast)
         lost = run_grid(status, runner, jobs, notify)
     if lost:
         say(f"{count(lost, 'job')} of {total:,} not done; the same command tries again. The records are in {out}")

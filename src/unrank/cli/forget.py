@@ -16,6 +16,7 @@ from unrank.cli.option import (
     Deterministic,
     DeviceName,
     DeviceOption,
+    Fast,
     Frozen,
     KeepAtLeast,
     Quiet,
@@ -95,6 +96,7 @@ def forget(
     seed: Seed = 0,
     device: DeviceOption = DeviceName.auto,
     same_bits: Deterministic = False,
+    fast: Fast = True,
     quiet: Quiet = False,
 ) -> None:
     """Make a ranker forget queries, documents or pairs, and leave the rest alone."""
@@ -128,14 +130,14 @@ def forget(
     make_method(method, given, preset=preset)  # what cannot be is refused before anything is loaded
     pace, layers = Pace(check_every, minutes, watch), read_layers(train_layers) if train_layers else None
     check_target(target, opened, partition, reference is not None)
-    loaded = load_ranker(ranker)
+    loaded = load_ranker(ranker, fast)
     chosen = make_method(method, given, loaded.kind, preset)
     record = Record.read(Path(ranker))
     frozen: Freeze | None = freeze.value if freeze else None
     measured = usual_measure(loaded, device.value) if measure is None else measure
     check_references([reference] if reference else [], opened, removed)
     check_base(loaded.kind, base)
-    compared = load_ranker(reference) if reference else None
+    compared = load_ranker(reference, fast) if reference else None
     if dry_run:
         check_request(loaded, compared, chosen, target, pace, opened, partition)
         base = find_base(loaded, chosen, base, record)

@@ -15,6 +15,7 @@ from unrank.cli.option import (
     CollectionFolder,
     DeviceName,
     DeviceOption,
+    Fast,
     KeepAtLeast,
     KeyFile,
     LedgerFile,
@@ -97,6 +98,7 @@ def run(
     ledger: LedgerFile = Path("desk.ledger"),
     key: KeyFile = None,
     device: DeviceOption = DeviceName.auto,
+    fast: Fast = True,
     quiet: Quiet = False,
 ) -> None:
     """Forget all that is open in one go, audit it, and record it; exit 3 where a gate is not passed."""
@@ -129,6 +131,7 @@ def run(
             seed,
             device.value,
             tuple(look or ()),
+            fast,
         )
         with progress(quiet) as listener:
             done = run_open(desk, key or key_file(ledger), orders, out, listener)

@@ -55,6 +55,10 @@ RankerName = Annotated[str, typer.Argument(metavar="RANKER", help="A model folde
 Out = Annotated[Path, typer.Option("--out", help="The folder to write; it must not exist.")]
 DeviceOption = Annotated[DeviceName, typer.Option("--device", help="The device to compute on.")]
 Deterministic = Annotated[bool, typer.Option("--deterministic", help="Give bit-equal results on a GPU too; slower.")]
+Fast = Annotated[
+    bool,
+    typer.Option("--fast/--no-fast", help="Use unrank's faster passes through an encoder, or its library's own only."),
+]
 Seed = Annotated[int, typer.Option("--seed", help="The seed of every random choice.", min=0, callback=_check_seed)]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print results and errors only.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]

@@ -17,6 +17,7 @@ from unrank.cli.option import (
     Deterministic,
     DeviceName,
     DeviceOption,
+    Fast,
     Measure,
     Out,
     Quiet,
@@ -49,6 +50,7 @@ def train(
     seed: Seed = 0,
     device: DeviceOption = DeviceName.auto,
     same_bits: Deterministic = False,
+    fast: Fast = True,
     quiet: Quiet = False,
 ) -> None:
     """Train a ranker on a collection; with a removal, on the kept pairs only."""
@@ -83,6 +85,7 @@ def train(
             progress=listener,
             run=kept,
             cache=cached,
+            fast=fast,
         )
         trained.save(out)
     show_scorecard(trained.after)
@@ -96,6 +99,7 @@ def evaluate(
     measure: Measure = MEASURED,
     as_json: AsJson = False,
     device: DeviceOption = DeviceName.auto,
+    fast: Fast = True,
     quiet: Quiet = False,
 ) -> None:
     """Measure a ranker, or the baseline bm25, on the forget, entangled, disjoint and test pairs."""
@@ -116,7 +120,7 @@ def evaluate(
     else:
         with progress(quiet or as_json) as listener:
             scorecard = evaluate_ranker(
-                load_ranker(ranker),
+                load_ranker(ranker, fast),
                 opened,
                 removed,
                 record=Record.read(Path(ranker)) if removed is not None else None,

@@ -34,6 +34,8 @@ class Orders:
     seed: int = 0
     device: Device = "auto"
     look: tuple[Path, ...] = ()
+    fast: bool = True
+    """Whether encoders use their faster passes."""
 
     def from_anywhere(self) -> Orders:
         """The same with whole paths, which mean the same in every working directory."""
@@ -49,6 +51,8 @@ class Orders:
     def asked(self, batch: Batch, collection: Collection) -> dict[str, Any]:
         """All that the result follows from, by which an interrupted run is known again."""
         told = asdict(self) | {"collection": str(self.collection)}
+        if self.fast:
+            del told["fast"]  # runs of before had no choice
         del told["look"]  # where copies were looked for, which may be named like what is removed
         return {
             **told,

@@ -114,7 +114,10 @@ def run_open(
         check_references(orders.references, collection, batch.removal)
         default = _default_target(orders, batch, collection)
         target = orders.target or default
-        original, references = load_ranker(orders.ranker), [load_ranker(name) for name in orders.references]
+        original, references = (
+            load_ranker(orders.ranker, orders.fast),
+            [load_ranker(name, orders.fast) for name in orders.references],
+        )
         work = Work(replace(orders, target=target), target, default, collection, batch, original, record, references)
         _check(work)
         run, place = _begun(ledger, work.orders.asked(batch, collection), out)
@@ -208,7 +211,7 @@ def _audit(work: Work, out: Path, progress: Progress | None) -> None:
     if audit_folder(out).exists():
         return
     found = audit_ranker(
-        load_ranker(out),
+        load_ranker(out, work.orders.fast),
         work.collection,
         work.batch.removal,
         original=work.original,
@@ -240,7 +243,7 @@ def _finish(ledger: Ledger, run: int, out: Path, work: Work) -> Done:
         raise BadFile(out / RECORD, "missing, though this run wrote it")
     audit = read_json(audit_file)
     workspace = Workspace.open(work.original, work.collection, batch.partition(work.collection), orders.device)
-    new = load_ranker(out).to(workspace.runtime.device)
+    new = load_ranker(out, orders.fast).to(workspace.runtime.device)
     scorers = (workspace.scorer(work.original), workspace.scorer(new))
     anew = record.method == RETRAIN
     each = request_results(work.collection, batch.items, *scorers, record["target"], anew)

@@ -57,4 +57,6 @@ def find_base(ranker: Ranker, method: Method, given: str | None, record: Record 
 
 def make_student(ranker: Ranker, method: Method, base: str | None, seed: int) -> Ranker:
     """The model that a method begins with."""
-    return copy.deepcopy(ranker) if method.start == "original" else create_ranker(ranker.kind, base, seed)
+    if method.start == "original":
+        return copy.deepcopy(ranker)
+    return create_ranker(ranker.kind, base, seed, ranker.fast)

@@ -60,12 +60,14 @@ def train(
     progress: Progress | None = None,
     run: ResumableRun | None = None,
     cache: Cache | None = None,
+    fast: bool = True,
 ) -> Trained:
     """Train a ranker on a collection; with a removal, on the kept pairs alone. A `run` is kept as it goes on; `cache`
-    holds what earlier jobs have read, and will hold what this one does."""
+    holds what earlier jobs have read, and will hold what this one does. Without `fast`, the encoder's library computes
+    alone."""
     method = method or recipe_of(ranker_kind(kind))
     partition = make_partition(collection, removal) if removal is not None else None
-    ranker = create_ranker(kind, base, seed)
+    ranker = create_ranker(kind, base, seed, fast)
     run = run or ResumableRun()
     run.claim(lambda: identity("train", ranker, collection, removal, method, seed))
     workspace = Workspace.open(ranker, collection, partition, device, progress, cache=cache)

@@ -80,7 +80,7 @@ class Workspace:
         negatives = Negatives(self.collection, self.partition.documents)
 
         def untrained(which: Untrained) -> Teacher:
-            fresh = create_ranker(original.kind, base, seed)
+            fresh = create_ranker(original.kind, base, seed, original.fast)
             return self._teacher(randomised(fresh, seed) if which == "random" else fresh)
 
         known = {"untrained": untrained} if base is not None else {}
