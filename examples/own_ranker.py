@@ -1,4 +1,4 @@
-"""A ranker of one's own learns and forgets; run with COLLECTION DOCUMENT_ID OUT. Shared words add their weights up."""
+"""A ranker of your own learns and forgets; run with COLLECTION DOCUMENT_ID OUT. It adds the weights of shared words."""
 
 import sys
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class SharedWords(Ranker):
 
 
 def main(collection_folder: str, document: str, out: str) -> None:
-    unrank.RANKERS["shared-words"] = RankerEntry.of(SharedWords, "the words that both share, weighed")
+    unrank.RANKERS["shared-words"] = RankerEntry.of(SharedWords, "the sum of the weights of shared words")
     collection, removal = unrank.open_collection(collection_folder), unrank.Removal(documents=[document])
     ranker = unrank.train(collection, "shared-words", method=Retrain(learning_rate=0.02, epochs=3)).ranker
     method = unrank.make_method("cocol", {"learning_rate": "0.02"})

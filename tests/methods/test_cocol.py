@@ -469,7 +469,7 @@ def test_presets() -> None:
         assert make_method("cocol", ranker=kind, preset="paper") == make_method("cocol", form, ranker=kind)
     with pytest.raises(UnknownName, match="unknown preset of cocol 'papre': did you mean 'paper'"):
         make_method("cocol", preset="papre")
-    with pytest.raises(UnrankError, match="finetune has no presets, so 'paper' is none of them"):
+    with pytest.raises(UnrankError, match="finetune has no presets, so it cannot take 'paper'"):
         make_method("finetune", preset="paper")
     with pytest.raises(UnrankError, match="phases=joint needs anchors=wide"):
         make_method("cocol", {"phases": "joint"}, preset="paper")

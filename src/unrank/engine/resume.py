@@ -11,12 +11,11 @@ from __future__ import annotations
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from time import perf_counter
 from types import FrameType
-from typing import Any
 
 from unrank.disk import CHECKPOINT, beside, check_free, clear_checkpoints, follows, several_processes, sole_user
 from unrank.engine.checkpoint import Checkpoint, Facts, Stateful
@@ -43,7 +42,7 @@ class ResumableRun:
         self._last: Checkpoint | None = None
         self._warned = False
 
-    def claim(self, job: Callable[[], Mapping[str, Any]]) -> None:
+    def claim(self, job: Callable[[], Facts]) -> None:
         """Declare the job, and refuse a checkpoint of another one."""
         if self.folder is None:
             return
@@ -103,7 +102,7 @@ class ResumableRun:
         self._cost = self._written - began
 
 
-def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+def differences(there: Facts, here: Facts) -> str:
     """List the facts in which two jobs differ.
 
     >>> differences({"seed": 1, "method": "cocol"}, {"seed": 0, "method": "cocol"})
@@ -118,7 +117,7 @@ def _renamed(job: Facts) -> Facts:
     return current_settings(str(job.get("method")), job)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """Shorten a hash to its first characters."""
     return f"{value[:8]}…" if isinstance(value, str) and len(value) == 64 else f"{value}"
 

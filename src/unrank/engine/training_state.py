@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import torch
@@ -38,7 +37,7 @@ class Interval:
 class LossTotals:
     """The sum of losses, steps, samples and seconds since the last pause. Losses are added up on the device."""
 
-    def __init__(self, runtime: Runtime, before: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, runtime: Runtime, before: Facts | None = None) -> None:
         before = before or {"losses": {}, "counts": {}, "samples": 0, "seconds": 0.0}
         runtime.wait()
         self._runtime = runtime

@@ -16,7 +16,7 @@ from unrank.rankers import CATALOGUE as RANKERS
 from unrank.record import current_settings
 
 if TYPE_CHECKING:
-    from unrank.methods.base import Method
+    from unrank.methods.base import Method, Settings
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class MethodEntry:
 
 
 METHODS: dict[str, MethodEntry] = {
-    "cocol": MethodEntry("cocol", "Cocol", "pushes the forgotten down, holds the rest in place; the default"),
-    "retrain": MethodEntry("retrain", "Retrain", "trains anew on what is kept; the yardstick, and the cost to beat"),
-    "finetune": MethodEntry("finetune", "Finetune", "goes on training on what is kept; forgets little", "cf"),
-    "amnesiac": MethodEntry("amnesiac", "Amnesiac", "trains on the forgotten turned round, and on the entangled"),
-    "neggrad": MethodEntry("neggrad", "NegGrad", "climbs the loss on the forgotten; nothing holds the rest"),
-    "ssd": MethodEntry("ssd", "SelectiveDampening", "dampens, once, the weights that matter most to the forgotten"),
-    "bad-teacher": MethodEntry("bad_teacher", "BadTeacher", "an untrained ranker teaches the forgotten", "badt"),
+    "cocol": MethodEntry("cocol", "Cocol", "pushes forget pairs down and holds the others in place; the default"),
+    "retrain": MethodEntry("retrain", "Retrain", "trains again on the kept pairs; the reference, and the cost to beat"),
+    "finetune": MethodEntry("finetune", "Finetune", "goes on training on the kept pairs; forgets little", "cf"),
+    "amnesiac": MethodEntry("amnesiac", "Amnesiac", "trains on swapped forget pairs and on the entangled pairs"),
+    "neggrad": MethodEntry("neggrad", "NegGrad", "maximises the loss on the forget pairs; nothing protects the others"),
+    "ssd": MethodEntry("ssd", "SelectiveDampening", "dampens, once, the weights that matter most to the forget pairs"),
+    "bad-teacher": MethodEntry("bad_teacher", "BadTeacher", "learns the forget pairs from an untrained ranker", "badt"),
 }
 
 
@@ -107,23 +107,24 @@ def make_method(
     return entry.method(**{**_preset(entry.method, preset), **recipe, **given})
 
 
-def _preset(method: type[Method], name: str | None) -> Mapping[str, Any]:
+def _preset(method: type[Method], name: str | None) -> Settings:
     if name is None:
         return {}
     if not method.presets:
-        raise UnrankError(f"{method.name} has no presets, so {name!r} is none of them; give its settings with --set")
+        raise UnrankError(f"{method.name} has no presets, so it cannot take {name!r}: give its settings with --set")
     if name not in method.presets:
         raise UnknownName(f"preset of {method.name}", name, method.presets)
     return method.presets[name]
 
 
-def settings_of(method: type[Method]) -> dict[str, Any]:
+def settings_of(method: type[Method]) -> dict[str, object]:
     """Return the type of each setting of a method."""
     kinds = get_type_hints(method)
     return {field.name: kinds[field.name] for field in fields(method)}
 
 
-def _parsed(method: str, kinds: Mapping[str, Any], key: str, text: str) -> Any:
+def _parsed(method: str, kinds: Mapping[str, object], key: str, text: str) -> bool | int | float | str:
+    """Read the text of a setting by its type."""
     if key not in kinds:
         raise UnknownName(f"setting of {method}", key, kinds)
     kind = kinds[key]
@@ -135,8 +136,10 @@ def _parsed(method: str, kinds: Mapping[str, Any], key: str, text: str) -> Any:
         if text.lower() not in ("true", "false"):
             raise UnrankError(f"{key} is true or false, not {text!r}")
         return text.lower() == "true"
+    if kind not in (int, float):
+        return text
     try:
-        return kind(text)
+        return int(text) if kind is int else float(text)
     except ValueError as error:
         raise UnrankError(f"{key} takes {'a whole number' if kind is int else 'a number'}, not {text!r}") from error
 

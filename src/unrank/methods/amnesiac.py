@@ -20,6 +20,8 @@ from unrank.methods.task import Task
 
 @dataclass(frozen=True)
 class Amnesiac(Method):
+    """Trains on swapped forget pairs and on the entangled pairs."""
+
     name = "amnesiac"
 
     batch: int = 256

@@ -30,6 +30,8 @@ NEGATIVES_SEEN = 16
 
 @dataclass(frozen=True)
 class BadTeacher(Method):
+    """Learns the forget pairs from an untrained teacher and the kept pairs from the original."""
+
     name = "bad-teacher"
 
     batch: int = 64

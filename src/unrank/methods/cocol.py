@@ -36,6 +36,8 @@ Move = Literal["stays", "may rise", "may fall"]
 
 @dataclass(frozen=True)
 class Cocol(Method):
+    """Pushes the forget pairs down and holds the scores around them in place."""
+
     name = "cocol"
     presets = MappingProxyType(
         {
@@ -123,7 +125,7 @@ class Cocol(Method):
 
     def _draw_forget(self, task: Task, generator: np.random.Generator, epoch: int) -> Samples:
         """Draw for each forget pair a partner and, with wide anchors, a negative of its query, other kept pairs, and a
-        negative for each of these. If a forget pair has several rows, it is pushed in the first and its anchors are
+        negative for each kept pair. If a forget pair has several rows, it is pushed in the first and its anchors are
         held in all of them."""
         rows = self._rows_per_pair(task)
         forget = np.resize(task.partition.forget, (self._forget_size(task), 2)).repeat(rows, axis=0)

@@ -13,4 +13,6 @@ from unrank.methods.ranking import Learning
 
 @dataclass(frozen=True)
 class Finetune(Learning):
+    """Goes on training on the kept pairs."""
+
     name = "finetune"

@@ -22,6 +22,8 @@ from unrank.methods.task import Task
 
 @dataclass(frozen=True)
 class NegGrad(Method):
+    """Maximises the ranking loss on the forget pairs."""
+
     name = "neggrad"
 
     batch: int = 256

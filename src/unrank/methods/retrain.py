@@ -13,6 +13,8 @@ from unrank.methods.ranking import Learning
 
 @dataclass(frozen=True)
 class Retrain(Learning):
+    """Trains again, from the initial model, on the kept pairs."""
+
     name = "retrain"
     start = "initial"
     run_kind = "training"

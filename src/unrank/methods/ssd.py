@@ -26,6 +26,8 @@ from unrank.methods.task import Task
 
 @dataclass(frozen=True)
 class SelectiveDampening(OneShot):
+    """Dampens the weights that matter most to the forget pairs."""
+
     name = "ssd"
     limits = MappingProxyType({"alpha": (0.0, math.inf), "strength": (0.0, math.inf)})
 
