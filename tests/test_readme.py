@@ -30,8 +30,8 @@ def commands() -> list[list[str]]:
 
 
 @pytest.fixture
-def home(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the README's names in it: my-data, my-ranker, removal.json."""
+def empty_home(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the README's names of what a user brings: my-data, removal.json, the grids."""
     monkeypatch.chdir(tmp_path)
     make_learnable_beir(tmp_path / "my-data")
     monkeypatch.setattr("unrank.rankers.encoder.default_encoder", lambda: encoder)
@@ -40,7 +40,27 @@ def home(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return tmp_path
 
 
-def test_the_shell_commands(home: Path) -> None:
+@pytest.fixture(scope="module")
+def made(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The README's my-collection and my-ranker, made once."""
+    folder = tmp_path_factory.mktemp("readme")
+    make_learnable_beir(folder / "my-data")
+    collection, ranker = str(folder / "my-collection"), str(folder / "my-ranker")
+    assert run(["import", f"beir:{folder / 'my-data'}", "--out", collection]) == 0
+    options = ["--base", str(encoder), "--out", ranker, "--set", "epochs=1", "--quiet"]
+    assert run(["train", collection, "--ranker", "bi-encoder", *options]) == 0
+    return folder
+
+
+@pytest.fixture
+def home(empty_home: Path, made: Path) -> Path:
+    """The same folder with my-collection and my-ranker in it."""
+    for name in ("my-collection", "my-ranker"):
+        shutil.copytree(made / name, empty_home / name)
+    return empty_home
+
+
+def test_the_shell_commands(empty_home: Path) -> None:
     quick = {
         "train": ["--set", "epochs=1", "--set", "negatives=1", "--quiet"],
         "forget": ["--set", "epochs=2", "--quiet"],
@@ -56,14 +76,11 @@ def test_the_shell_commands(home: Path) -> None:
         assert run([*command[1:], *quick.get(command[1], [])]) in (
             (0, 3) if command[1] in ("forget", "audit") else (0,)
         ), command
-    assert (home / "clean-ranker" / "unrank.json").is_file()
-    assert len([*(home / "bench" / "cells").iterdir()]) == 3
+    assert (empty_home / "clean-ranker" / "unrank.json").is_file()
+    assert len([*(empty_home / "bench" / "cells").iterdir()]) == 3
 
 
 def test_the_python_lines(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["import", "beir:my-data", "--out", "my-collection"]) == 0
-    train = ["--ranker", "bi-encoder", "--out", "my-ranker", "--set", "epochs=1", "--quiet"]
-    assert run(["train", "my-collection", *train]) == 0
     (lines,) = blocks("python")
     assert len([line for line in lines.splitlines() if line.strip()]) <= 12
     capsys.readouterr()
@@ -80,9 +97,6 @@ def test_the_example_forgets_a_document(
     short = unrank.make_method("cocol", {"epochs": "2"})
     monkeypatch.setattr(unrank, "forget", partial(unrank.forget, method=short))
 
-    assert run(["import", "beir:my-data", "--out", "my-collection"]) == 0
-    train = ["--ranker", "bi-encoder", "--out", "my-ranker", "--set", "epochs=1", "--quiet"]
-    assert run(["train", "my-collection", *train]) == 0
     main("my-collection", "my-ranker", "d12", "out", "50%")
     assert "forget MRR" in capsys.readouterr().out
     assert (home / "out" / "unrank.json").is_file()
@@ -95,7 +109,6 @@ def test_the_example_of_a_ranker_of_ones_own(home: Path, monkeypatch: pytest.Mon
 
     assert len((ROOT / "examples" / "own_ranker.py").read_text().splitlines()) < 40
     monkeypatch.setitem(RANKERS, "shared-words", RANKERS["bi-encoder"])  # taken out again at the end
-    assert run(["import", "beir:my-data", "--out", "my-collection"]) == 0
     own_ranker.main("my-collection", "d12", "out")
     record = json.loads((home / "out" / "unrank.json").read_text())
     assert record["after"]["forget"]["mrr"] < record["before"]["forget"]["mrr"]
@@ -114,9 +127,6 @@ def test_the_example_of_a_method_of_ones_own(home: Path, monkeypatch: pytest.Mon
     assert len(source.splitlines()) < 40
     assert source in (ROOT / "docs" / "how-to" / "add-a-method.md").read_text(encoding="utf-8")
     monkeypatch.setitem(METHODS, "demote", METHODS["cocol"])  # taken out again at the end
-    assert run(["import", "beir:my-data", "--out", "my-collection"]) == 0
-    train = ["--ranker", "bi-encoder", "--out", "my-ranker", "--set", "epochs=1", "--quiet"]
-    assert run(["train", "my-collection", *train]) == 0
     own_method.main("my-collection", "my-ranker", "d12", "out")
     record = json.loads((home / "out" / "unrank.json").read_text())
     assert (record["method"], record["settings"]["hold"], record["reached"]) == ("demote", 1.0, True)

@@ -227,6 +227,17 @@ def test_rankers_with_the_same_weights_that_score_otherwise_share_no_score(
     assert len([*(tmp_path / "cache").glob("scores-*")]) == 1 + len([*folder.glob("scores-*")])
 
 
+def test_collections_share_no_score(folder: Path, trained: Trained, dense: Collection, golden: Collection) -> None:
+    """The rows of their texts are the same numbers."""
+    runtime = Runtime.on("cpu")
+    of_dense, cached, usual = (
+        Teacher(trained.ranker, collection, TokenStore(trained.ranker, collection), runtime, cache)
+        for collection, cache in ((dense, Cache(folder)), (golden, Cache(folder)), (golden, None))
+    )
+    assert len(of_dense._scores) > len(cached._scores) == 0
+    assert np.array_equal(cached.scores(golden.pairs), usual.scores(golden.pairs))
+
+
 def test_processes_that_were_kept_different_scores_begin_with_none(
     folder: Path, trained: Trained, dense: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
