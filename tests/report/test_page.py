@@ -176,6 +176,7 @@ def test_a_run_without_a_test_set_is_reported(tmp_path: Path) -> None:
         made[side] |= {"test": None, "entangled": None, "disjoint": None}
     page, (table,) = read_page(write_run(tmp_path / "run", made))
     assert "no other set" in page.lead
+    assert "tradeoff" not in {drawing.name for drawing in page.drawings}, "nothing is known of what was kept"
     assert [value.text for value in table.rows[3]][:2] == ["test", "none"]
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from unrank.report.drawing import INK, MUTED, Drawing, Style, plain, tip
 
-WIDTH, HEIGHT = 4.8, 3.1
+WIDTH, HEIGHT = 4.2, 2.8
+RADAR_WIDTH = 4.8
 LEGEND_ROW = 0.2
 """Inches, as all sizes."""
 DOTTED = (0, (3, 3))
@@ -188,13 +189,13 @@ def curves(
         for goal in goals:
             at, foot = _drawable(goal.value), min(0.0, *values)
             axes.axhline(at, color=INK, linewidth=1, linestyle=DOTTED)
-            beside = {"xytext": (4, 3), "textcoords": "offset points", "xycoords": ("axes fraction", "data")}
-            axes.annotate(f"{goal.name} {goal.value:.3f}", (0, at), fontsize=8.5, **beside)
+            below = {"xytext": (4, -3), "textcoords": "offset points", "va": "top", "fontsize": 8.5}
+            axes.annotate(f"{goal.name} {goal.value:.3f}", (0, at), xycoords=("axes fraction", "data"), **below)
             if goal.met is not None:
                 met = _drawable(goal.met)
                 axes.plot([met, met], [foot, at], color=INK, linewidth=1, linestyle=DOTTED)
-                below = {"xytext": (-4, 4), "textcoords": "offset points", "ha": "right", "fontsize": 8.5}
-                axes.annotate(f"epoch {goal.met:g}", (met, foot), **below)
+                left = {"xytext": (-4, 4), "textcoords": "offset points", "ha": "right", "fontsize": 8.5}
+                axes.annotate(f"epoch {goal.met:g}", (met, foot), **left)
         for curve in series:
             said = ", ".join(f"{over} {x:.3g}: {y:.3f}" for x, y in curve.points)
             axes.plot(*_columns(curve.points), **curve.style.line, gid=tip(f"{curve.name}, {said}"))
@@ -310,7 +311,8 @@ def radar(name: str, title: str, corners: Sequence[str], polygons: Sequence[Poly
         return f"{polygon.name}: {', '.join(map(' '.join, zip(corners, values, strict=True)))}"
 
     told = f"{'; '.join(map(_listed, polygons))}."
-    return Drawing(name, title, told, WIDTH, HEIGHT + 0.1 + _rows([polygon.name for polygon in polygons]), paint)
+    width = WIDTH if len(corners) <= 4 else RADAR_WIDTH  # with more corners there are long names at both sides
+    return Drawing(name, title, told, width, HEIGHT + 0.3 + _rows([polygon.name for polygon in polygons]), paint)
 
 
 def tradeoff(name: str, title: str, trades: Sequence[Trade]) -> Drawing:

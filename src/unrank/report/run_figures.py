@@ -48,8 +48,7 @@ def change_intervals(run: Record) -> Drawing:
     return intervals("intervals", "MRR before and after", rows, run.target, (BEFORE, AFTER))
 
 
-def run_tradeoff(run: Record, target: float) -> Drawing:
-    kept = sum(run.kept.values()) / len(run.kept) if run.kept else 1.0
+def run_tradeoff(run: Record, target: float, kept: float) -> Drawing:
     sides = (("before", BEFORE, run.before, 1.0), (run.method, AFTER, run.after, kept))
     trades = [Trade(name, style, 1 - abs(of["forget"].mrr - target), kept) for name, style, of, kept in sides]
     return tradeoff("tradeoff", "Forgetting against retention", trades)

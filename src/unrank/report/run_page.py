@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from unrank.errors import count
 from unrank.record import SETS, Record
-from unrank.report.drawing import Drawing
 from unrank.report.page import Card, Content, Figures, Mood, Page, Section, paragraph
 from unrank.report.queries import queries_section
 from unrank.report.rankings import Rankings
@@ -27,7 +26,7 @@ def run_page(run: Record, rankings: Rankings | None, texts: bool) -> tuple[Page,
     """Make the page, and its tables for files."""
     sections = [_change(run), _removed(run)]
     if run.target is not None:
-        sections.append(_trade(run_tradeoff(run, run.target), run_radar(run, run.target)))
+        sections.append(_trade(run, run.target))
     if rankings is not None:
         sections += [_movement(rankings), queries_section(rankings, texts)]
     sections += [_time(run), _making(run)]
@@ -92,7 +91,8 @@ def change_table(run: Record) -> Table:
 
 
 def _change(run: Record) -> Section:
-    told = "The forget set should fall to its target; the other three should keep their MRR. "
+    goal = "" if run.target is None else " to its target"
+    told = f"The forget set should fall{goal}; the other three should keep their MRR. "
     told += "Entangled pairs share a query or a document with what was removed, disjoint pairs share nothing with it."
     line = "" if run.target is None else "; the dashed line is the target"
     drawn = [(change_intervals(run), f"MRR with its bootstrap 95 % interval{line}.")]
@@ -133,12 +133,12 @@ def _removed(run: Record) -> Section:
     return Section("removed", "Removed", "What was removed", [paragraph(told), paragraph(hashes)])
 
 
-def _trade(trade: Drawing, radar: Drawing) -> Section:
-    shown = Figures([
-        (trade, "The best corner is at the top right: on target, and nothing lost."),
-        (radar, "Further out is better in every corner."),
-    ])  # fmt: skip
-    return Section("trade", "Trade-off", "Forgetting against keeping", [shown])
+def _trade(run: Record, target: float) -> Section:
+    drawn = [(run_radar(run, target), "Further out is better in every corner.")]
+    if run.kept:
+        points = run_tradeoff(run, target, sum(run.kept.values()) / len(run.kept))
+        drawn.insert(0, (points, "The best corner is at the top right: on target, and nothing lost."))
+    return Section("trade", "Trade-off", "Forgetting against keeping", [Figures(drawn)])
 
 
 def _movement(rankings: Rankings) -> Section:
