@@ -57,6 +57,13 @@ def test_latex_escapes_what_it_would_run(table: Table) -> None:
     assert "\n{[}5pt] x & 1.000" in optional and "\n{*} &" in optional, "neither is an argument of the line before"
 
 
+def test_a_row_that_cannot_be_best_is_not_marked_though_it_reads_the_same() -> None:
+    rows = [[words(name), figure(number)] for name, number in (("a", 0.9), ("b", 0.5), ("c", 0.5))]
+    assert [row[1].best for row in mark_best(rows, 1, "most", [False, True, False])] == [False, True, False]
+    assert not any(row[1].best for row in mark_best(rows, 1, "most", [False] * 3))
+    assert not any(row[1].best for row in mark_best(rows[:1], 1, "most", [True])), "one alone is not the best"
+
+
 def test_what_reads_the_same_is_best_together() -> None:
     rows = mark_best(
         [[words("a"), figure(0.2501)], [words("b"), figure(0.2504)], [words("c"), figure(None)]], 1, "most"

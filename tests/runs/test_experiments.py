@@ -61,7 +61,7 @@ def figures(out: Path) -> dict[str, str]:
     """What each figure says of itself; there is a picture of each, and it is well-formed."""
     said = {}
     for path in sorted((out / "figures").glob("*.svg")):
-        assert path.with_suffix(".png").stat().st_size > 1000
+        assert all(path.with_suffix(ending).stat().st_size > 1000 for ending in (".png", ".pdf"))
         said[path.stem] = "".join(ElementTree.parse(path).getroot().itertext())
     return said
 

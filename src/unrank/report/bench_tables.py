@@ -21,9 +21,9 @@ SUMMARY_BEST: dict[str, Better] = {
 DETAIL_BEST: dict[str, Better] = {"E": "most", "D": "most", "T": "most", DISTANCE: "least", TIME: "least"}
 """The columns in which the best value is marked, and whether it is the least or the most."""
 BEST_NOTE = (
-    "The best value of a column is marked among methods that have one destination, were run in the same settings with "
-    "the same seeds, and forgot in at least half of their cells: F fell to δ or, without a δ, to T(retrain). Retrain "
-    "is not marked"
+    "The best value of a column is marked among methods that have one destination and were run in the same settings "
+    "with the same seeds. Not marked: retrain, and methods that forgot in fewer than half of their cells (forgot: F "
+    "fell to δ or, without a δ, to T(retrain))"
 )
 LETTERS = "F, E, D, T: MRR on forget, entangled, disjoint and test; δ: the target"
 KEPT_NOTE = (
@@ -189,12 +189,13 @@ def _mrr(cell: Cell, name: str, side: str = "after") -> float | None:
 
 
 def _with_best(
-    head: Sequence[str], rows: Rows, groups: Sequence[Sequence[str]], best: Mapping[str, Better]
+    head: Sequence[str], rows: Rows, groups: Sequence[Mapping[str, bool]], best: Mapping[str, Better]
 ) -> list[list[Value]]:
     """Return the rows with the best value of each column marked in each group of methods."""
     for name, better in best.items():
         for group in groups:
-            marked = mark_best([rows[method] for method in group], head.index(name), better)
+            shown = [rows[method] for method in group]
+            marked = mark_best(shown, head.index(name), better, list(group.values()))
             rows = rows | dict(zip(group, marked, strict=True))
     return list(rows.values())
 

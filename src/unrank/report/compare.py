@@ -41,18 +41,22 @@ def differs(cells: Sequence[Cell], name: str) -> bool:
     return not low <= 0 <= high
 
 
-def rivals(bench: Bench, setting: Setting | None = None) -> list[list[str]]:
-    """Return the groups of methods among which the best is marked, in one setting or over all.
+def rivals(bench: Bench, setting: Setting | None = None) -> list[dict[str, bool]]:
+    """Return the groups of methods that can be compared, in one setting or over all, and which of them can be best.
 
-    A group has one destination, and each of its methods forgot in at least half of its cells. If its methods were not
-    all run in the same settings with the same seeds, there is no group. The retrained ranker is in none.
+    A group has one destination, and its methods were all run in the same settings with the same seeds. A method can be
+    the best if it forgot in at least half of its cells. The retrained ranker is in no group.
     """
-    groups: dict[str, dict[str, frozenset[tuple[Setting, int]]]] = defaultdict(dict)
+    groups: dict[str, dict[str, list[Cell]]] = defaultdict(dict)
     for name in bench.series:
         cells = bench.of(name, setting)
-        if cells and not cells[0].is_retrained and 2 * sum(cell.forgot for cell in cells) >= len(cells):
-            groups[cells[0].target or DESTINATION][name] = frozenset((cell.setting, cell.seed) for cell in cells)
-    return [list(where) for where in groups.values() if len(set(where.values())) == 1]
+        if cells and not cells[0].is_retrained:
+            groups[cells[0].target or DESTINATION][name] = cells
+    return [
+        {name: 2 * sum(cell.forgot for cell in cells) >= len(cells) for name, cells in group.items()}
+        for group in groups.values()
+        if len({frozenset((cell.setting, cell.seed) for cell in cells) for cells in group.values()}) == 1
+    ]
 
 
 def least_kept(cells: Iterable[Cell], name: str) -> float | None:

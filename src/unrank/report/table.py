@@ -83,14 +83,21 @@ def facts(name: str, rows: Mapping[str, object]) -> Markup:
     return to_html(Table(name, name, ["name", "value"], shown, 2))
 
 
-def mark_best(rows: Sequence[Sequence[Value]], column: int, best: Better) -> list[list[Value]]:
-    """Return the rows with the best values of a column marked: all that read the same, if two rows or more have one."""
-    numbers = [number for row in rows if (number := row[column].number) is not None]
-    if len(numbers) < 2:
+def mark_best(
+    rows: Sequence[Sequence[Value]], column: int, best: Better, eligible: Sequence[bool] | None = None
+) -> list[list[Value]]:
+    """Return the rows with the best values of a column marked: all that read the same, if two rows or more have one.
+
+    Only eligible rows can be the best; without `eligible` all are.
+    """
+    values, may_win = [row[column] for row in rows], eligible or [True] * len(rows)
+    numbers = [v.number for v, may in zip(values, may_win, strict=True) if may and v.number is not None]
+    if not numbers or sum(value.number is not None for value in values) < 2:
         return [list(row) for row in rows]
     found = min(numbers) if best == "least" else max(numbers)
-    shown = {row[column].text for row in rows if row[column].number == found}
-    return [[*row[:column], replace(row[column], best=row[column].text in shown), *row[column + 1 :]] for row in rows]
+    shown = {value.text for value, may in zip(values, may_win, strict=True) if may and value.number == found}
+    marked = [replace(v, best=may and v.text in shown) for v, may in zip(values, may_win, strict=True)]
+    return [[*row[:column], value, *row[column + 1 :]] for row, value in zip(rows, marked, strict=True)]
 
 
 def to_html(table: Table) -> Markup:
