@@ -14,7 +14,7 @@ from tests.cli.conftest import Refused, some_pairs, write_beir
 from unrank.cli.main import run
 from unrank.desk.key import key_file
 from unrank.desk.ledger import Ledger
-from unrank.desk.schema import VERSION
+from unrank.desk.ledger_file import VERSION
 
 Said = pytest.CaptureFixture[str]
 SETTINGS = ["--set", "learning_rate=1e-3", "--set", "epochs=20", "--reference", "retrained", "--quiet"]
@@ -71,9 +71,9 @@ def test_the_whole_walk(
 
     # the mail: words are found, one is chosen; two more requests come, one of them late
     found = desk("add", "collection", "--find", f"{CANARY} doc1")
-    assert "nothing was taken in: say which with --choose" in found
+    assert "no request was added: choose with --choose" in found
     both = desk("add", "collection", "--document", f"{CANARY}-doc10", "--find", f"{CANARY} doc1")
-    assert "nothing was taken in" in both and "request" not in both
+    assert "no request was added" in both and "request 1" not in both
     for number in ("0", "-1", "1,0", "999", "x"):
         said = refused("desk", "add", "collection", "--find", f"{CANARY} doc1", f"--choose={number}")
         assert said.startswith(f"--choose {number}: give numbers from 1 to ")
@@ -92,10 +92,14 @@ def test_the_whole_walk(
 
     # the plan, which a run shows too and does nothing
     said = refused("desk", "plan", "ranker", "collection", "--look", "nowhere")
-    assert said == "--look nowhere: no such file or folder, so nothing there could be found"
+    assert said == "--look nowhere: no such file or folder"
     for said in (desk("plan", "ranker", "collection", "--look", "beir"), desk("run", "ranker", "collection")):
-        assert "requests 1, 2, 3 can be fulfilled together in one run" in said
-        assert "that stay will notice" in said and "with cocol it takes about" in said and "with retrain it" in said
+        assert "requests 1, 2, 3 can be run together" in said
+        assert (
+            "will notice: a removed document is in the list" in said
+            and "with cocol it takes about" in said
+            and "with retrain it" in said
+        )
         assert "ranker: was trained on this collection and has not forgotten all of it" in said
         assert "collection: holds 5 of 5 named" in said
     assert not Path("ranker-run1").exists()
@@ -117,7 +121,7 @@ def test_the_whole_walk(
     assert run(["desk", "run", "ranker-run1", "collection", "--yes", *SETTINGS]) == 3
     assert "request 4 fulfilled by run 2" in capsys.readouterr().out
     assert "request 2 is refused" in desk("close", "2", "--as", "refused")
-    assert "nothing is open" in desk("run", "ranker", "collection", "--yes", *SETTINGS)
+    assert "no request is open" in desk("run", "ranker", "collection", "--yes", *SETTINGS)
     record = json.loads(Path("ranker-run2/unrank.json").read_text())
     assert len(record["removed_before"]) == 1 and record["earlier"] is not None
 
@@ -125,7 +129,7 @@ def test_the_whole_walk(
     for request in "134":
         desk("close", request)
         desk("certificate", request, "--out", f"certificate{request}")
-        assert "not a byte was changed" in desk("verify", f"certificate{request}")
+        assert "no byte was changed" in desk("verify", f"certificate{request}")
     assert "keyed hashes are left" in desk("show", "1")
     assert run(["filter", "beir:beir", "--ledger", "desk.ledger", "--out", "filtered"]) == 0
     assert run(["import", "beir:filtered", "--out", "next", "--candidates", "10"]) == 0
@@ -186,7 +190,7 @@ def check_page(certificate: Path) -> None:
         "Request 1 was fulfilled.",
         "What is not claimed",
         "What else must be deleted",
-        "compared with 1 retrained ranker",
+        "compared with 1 reference, given as retrained without it",
         "2 other requests",
         "This request by itself: MRR",
     ):
@@ -205,7 +209,7 @@ def check_page(certificate: Path) -> None:
         (["--document", "doc1", "--due", "tomorrow"], "--due 'tomorrow' is no date"),
         (["--document", "doc1", "--received", "2026-02-30"], "'2026-02-30' is no date"),
         (["--document", "doc1", "--received", "2026-W10-1"], "'2026-W10-1' is no date"),
-        (["--document", "doc1", "--received", "2906-02-03"], "received on 2906-02-03, which is yet to come"),
+        (["--document", "doc1", "--received", "2906-02-03"], "received on 2906-02-03, which is in the future"),
         (["--find", "qqqqqq", "--choose", "1"], "--choose 1: nothing was found to choose from"),
         (["--document", "doc1", "--received", "2026-02-03", "--due", "2026-02-01"], "before it was received"),
         (["--document", "nothing"], "not in the collection: 'nothing'"),
@@ -216,7 +220,7 @@ def check_page(certificate: Path) -> None:
         (["--find", "ba", "--choose", "99"], "give numbers from 1 to"),
         (["--document", "doc1", "--basis", "whim"], "'whim'"),
         (["--removal", "none.json"], "no such file"),
-        (["--pair=query1"], "--pair takes two ids"),
+        (["--pair=query1"], "--pair takes the id of a query"),
         (["--pair", "query1", "doc1", "--pair", "query1", "nothing"], "not in the collection: 'nothing'"),
     ],
 )
@@ -239,10 +243,10 @@ def test_what_stands_in_no_pair_is_said_and_filtered(
 ) -> None:
     ledger = str(tmp_path / "l")
     assert run(["desk", "add", str(collection), "--document", "doc1", "--document", "more1", "--ledger", ledger]) == 0
-    assert "in no training pair, so that no run changes it" in (said := capsys.readouterr().out)
+    assert "in no training pair, so no run changes them" in (said := capsys.readouterr().out)
     assert (
         said.splitlines()[1]
-        == f"the ledger is new; keep a copy of its key, {ledger}.key, elsewhere: nothing replaces it"
+        == f"the ledger is new; keep a copy of its key, {ledger}.key, elsewhere: it cannot be replaced"
     )
     assert said.splitlines()[2].endswith(": 'more1'")
     assert run(["filter", f"beir:{beir}", "--ledger", ledger, "--out", str(tmp_path / "out")]) == 0
@@ -254,7 +258,7 @@ def test_ledgers_that_cannot_be_used(
     refused: Refused, collection: Path, ranker: Path, tmp_path: Path, capsys: Said
 ) -> None:
     ledger = tmp_path / "desk.ledger"
-    assert "it has 64 hex digits" in refused("desk", "verify", tmp_path, "--public-key", "")
+    assert "give 64 hex digits" in refused("desk", "verify", tmp_path, "--public-key", "")
     for words in (
         ["list"],
         ["show", 1],
@@ -334,7 +338,7 @@ def test_a_request_of_another_collection_waits(
     ledger = str(tmp_path / "l")
     assert run(["desk", "add", str(golden_folder), "--document", "d3", "--ledger", ledger]) == 0
     assert run(["desk", "plan", str(ranker), str(collection), "--ledger", ledger]) == 0
-    assert "still open, but not in this collection as it was named: request 1" in capsys.readouterr().out
+    assert "still open, but does not fit this collection: request 1" in capsys.readouterr().out
 
 
 def test_the_desk_alone_says_what_it_can_do(capsys: pytest.CaptureFixture[str]) -> None:
@@ -350,7 +354,7 @@ def test_what_another_request_names_too_is_not_said_to_be_gone(
     for document in (["doc1", "doc2"], ["doc2"], ["doc10"]):
         named = [word for id in document for word in ("--document", id)]
         assert run(["desk", "add", str(collection), *named, "--ledger", ledger]) == 0
-    for request, said in ((1, ", but for what request 2 may name too\n"), (2, f"no longer in {ledger}\n")):
+    for request, said in ((1, ", except for items that request 2 may name too\n"), (2, f"no longer in {ledger}\n")):
         capsys.readouterr()
         assert run(["desk", "close", str(request), "--as", "withdrawn", "--ledger", ledger]) == 0
         assert capsys.readouterr().out.endswith(said)

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from unrank.desk.item import Item
 from unrank.desk.key import Key, key_file
 from unrank.desk.ledger import Ledger
-from unrank.desk.request import Basis, Request
+from unrank.desk.request import Basis, Item, Request
 
 DAY = date(2026, 3, 1)
 QUERY = Item(query="query-zanzibar", query_text="who sold the zanzibar clock")

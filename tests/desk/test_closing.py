@@ -12,10 +12,9 @@ import pytest
 from tests.desk.conftest import DOCUMENT, PAIR, QUERY, take_in
 from unrank.desk import closing
 from unrank.desk.closing import close, scrub
-from unrank.desk.item import Item
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
-from unrank.desk.request import State
+from unrank.desk.request import Item, State
 from unrank.errors import UnrankError
 
 NAMED = (QUERY, DOCUMENT, PAIR)
@@ -107,7 +106,7 @@ def test_what_is_closed_while_another_is_scrubbed_is_not_passed_over(
 def test_no_hash_in_the_history_tells_what_was_withdrawn(ledger: Ledger, key: Key) -> None:
     """Even who has the key cannot test a guess."""
     one, other = (take_in(ledger, key, DOCUMENT).id for _ in range(2))
-    assert ledger.history(one)[0].told["covers"] != ledger.history(other)[0].told["covers"]
+    assert ledger.history(one)[0].values["covers"] != ledger.history(other)[0].values["covers"]
     for id in (one, other):
         close(ledger, id, State.WITHDRAWN)
     assert ledger.ask("SELECT * FROM named") == [] == ledger.ask("SELECT * FROM keyed_hash")

@@ -15,13 +15,11 @@ import pytest
 
 from tests.desk.conftest import DOCUMENT, PAIR, QUERY, take_in
 from unrank.collection.sources.source import Judgement, Raw, Text
-from unrank.desk.columns import kept_row
-from unrank.desk.filter import Tally, _filter_raw, filter_source
-from unrank.desk.item import Item
+from unrank.desk.filter import RowCounts, _filter_raw, filter_source, kept_row
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
-from unrank.desk.request import State
-from unrank.desk.sieve import Sieve
+from unrank.desk.matcher import Matcher
+from unrank.desk.request import Item, State
 from unrank.errors import BadFile, UnknownName, UnrankError
 
 ASKED, FOUND = str(QUERY.query_text), str(DOCUMENT.document_text)
@@ -40,20 +38,20 @@ KEPT = [0, 5, 6]
 
 
 @pytest.fixture
-def sieve(ledger: Ledger, key: Key) -> Sieve:
+def matcher(ledger: Ledger, key: Key) -> Matcher:
     take_in(ledger, key, QUERY, DOCUMENT, PAIR)
-    return Sieve.of(ledger, key)
+    return Matcher.of(ledger, key)
 
 
-def test_json_lines_pass_as_they_came(sieve: Sieve, tmp_path: Path) -> None:
+def test_json_lines_pass_as_they_came(matcher: Matcher, tmp_path: Path) -> None:
     lines = [json.dumps(row, ensure_ascii=bool(number % 2)) for number, row in enumerate(ROWS)]
     (tmp_path / "in.jsonl").write_text("\n".join(lines) + "\n")
-    tally = filter_source(f"triples:{tmp_path / 'in.jsonl'}", tmp_path / "out.jsonl", sieve)
+    tally = filter_source(f"triples:{tmp_path / 'in.jsonl'}", tmp_path / "out.jsonl", matcher)
     assert (tmp_path / "out.jsonl").read_text().splitlines() == [lines[number] for number in KEPT]
     assert tally.read == {"in.jsonl": 7} and tally.dropped == {"in.jsonl": 4}
 
 
-def test_tables(sieve: Sieve, tmp_path: Path) -> None:
+def test_tables(matcher: Matcher, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     with (folder / "train.csv").open("w", newline="") as file:
@@ -64,7 +62,7 @@ def test_tables(sieve: Sieve, tmp_path: Path) -> None:
     lines = ["\t".join(flat[0]), *("\t".join(row.values()) for row in flat)]
     (folder / "more.tsv").write_text("\n".join(lines) + "\n")
     pq.write_table(pa.Table.from_pylist(ROWS), folder / "test.parquet")
-    filter_source(f"triples:{folder}", tmp_path / "out", sieve)
+    filter_source(f"triples:{folder}", tmp_path / "out", matcher)
     with (tmp_path / "out" / "train.csv").open(newline="") as file:
         assert [*csv.DictReader(file)] == [ROWS[number] for number in KEPT]
     assert (tmp_path / "out" / "more.tsv").read_text().splitlines() == [lines[0], *(lines[n + 1] for n in KEPT)]
@@ -74,15 +72,15 @@ def test_tables(sieve: Sieve, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("ending", "header"), [("csv", "query,positive\n"), ("tsv", "query\tpositive\n")])
-def test_a_header_alone_passes(sieve: Sieve, tmp_path: Path, ending: str, header: str) -> None:
+def test_a_header_alone_passes(matcher: Matcher, tmp_path: Path, ending: str, header: str) -> None:
     source, out = tmp_path / f"in.{ending}", tmp_path / f"out.{ending}"
     source.write_text(header)
-    filter_source(f"triples:{source}", out, sieve)
+    filter_source(f"triples:{source}", out, matcher)
     assert out.read_text() == header
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
-def test_of_a_list_of_negatives_only_the_removed_are_taken_out(sieve: Sieve, tmp_path: Path, ending: str) -> None:
+def test_of_a_list_of_negatives_only_the_removed_are_taken_out(matcher: Matcher, tmp_path: Path, ending: str) -> None:
     rows = [
         {"query": "a", "positive": "x", "negatives": ["y", FOUND, "z"]},
         {"query": "b", "positive": "x", "negatives": [FOUND]},
@@ -93,14 +91,14 @@ def test_of_a_list_of_negatives_only_the_removed_are_taken_out(sieve: Sieve, tmp
         source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     else:
         pq.write_table(pa.Table.from_pylist(rows), source)
-    filter_source(f"triples:{source}", out, sieve)
+    filter_source(f"triples:{source}", out, matcher)
     found = pq.read_table(out).to_pylist() if ending == "parquet" else [*map(json.loads, out.read_text().splitlines())]
     assert found == [{**rows[0], "negatives": ["y", "z"]}, rows[2]]
 
 
-def test_labelled_pairs(sieve: Sieve) -> None:
-    assert kept_row({"query": "a", "passage": FOUND, "label": 0}, sieve) is None
-    assert kept_row({"query": "a", "passage": "x", "label": 1}, sieve) == {"query": "a", "passage": "x", "label": 1}
+def test_labelled_pairs(matcher: Matcher) -> None:
+    assert kept_row({"query": "a", "passage": FOUND, "label": 0}, matcher) is None
+    assert kept_row({"query": "a", "passage": "x", "label": 1}, matcher) == {"query": "a", "passage": "x", "label": 1}
 
 
 @pytest.mark.parametrize(
@@ -112,15 +110,15 @@ def test_labelled_pairs(sieve: Sieve) -> None:
     ],
     ids=["a negative", "negatives", "a text"],
 )
-def test_a_column_that_no_pair_is_made_of_lets_nothing_through(row: dict[str, object], sieve: Sieve) -> None:
-    assert kept_row(row, sieve) is None
+def test_a_column_that_no_pair_is_made_of_lets_nothing_through(row: dict[str, object], matcher: Matcher) -> None:
+    assert kept_row(row, matcher) is None
     innocent = {name: ["y", "z"] if isinstance(value, list) else value for name, value in row.items() if value != FOUND}
-    assert kept_row(innocent, sieve) == innocent
+    assert kept_row(innocent, matcher) == innocent
 
 
 def test_a_text_that_is_removed_whole_and_in_a_pair_does_not_pass(ledger: Ledger, key: Key) -> None:
     take_in(ledger, key, PAIR, Item(document=PAIR.document, document_text=PAIR.document_text))
-    assert Sieve.of(ledger, key).keeps_texts("another query", [RIGHT, "x"]) == [False, True]
+    assert Matcher.of(ledger, key).keeps_texts("another query", [RIGHT, "x"]) == [False, True]
 
 
 TEXTS = {
@@ -141,7 +139,7 @@ LEFT_OVER = [("q1", "d1"), ("q2", "d1")]
 IDS = {"queries": ["q1", "q2", "query-left"], "documents": ["d1", "d2", "document-right"]}
 
 
-def test_beir(sieve: Sieve, tmp_path: Path) -> None:
+def test_beir(matcher: Matcher, tmp_path: Path) -> None:
     folder, out = tmp_path / "in", tmp_path / "out"
     (folder / "qrels").mkdir(parents=True)
     for name, side in (("queries", "queries"), ("corpus", "documents")):
@@ -150,7 +148,7 @@ def test_beir(sieve: Sieve, tmp_path: Path) -> None:
     lines = [f"{query}\t{document}\t1\n" for query, document in JUDGED]
     (folder / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
     (folder / "qrels" / "bare.tsv").write_text("".join(lines))
-    tally = filter_source(f"beir:{folder}", out, sieve)
+    tally = filter_source(f"beir:{folder}", out, matcher)
     for name, side in (("queries", "queries"), ("corpus", "documents")):
         rows = [json.loads(line) for line in (out / f"{name}.jsonl").read_text().splitlines()]
         assert [row["_id"] for row in rows] == IDS[side] and rows[0]["metadata"] == {"n": 1}
@@ -161,7 +159,7 @@ def test_beir(sieve: Sieve, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["tsv", "jsonl"])
-def test_trec(sieve: Sieve, tmp_path: Path, ending: str) -> None:
+def test_trec(matcher: Matcher, tmp_path: Path, ending: str) -> None:
     folder, out = tmp_path / "in", tmp_path / "out"
     (folder / "runs").mkdir(parents=True)
     for side, texts in TEXTS.items():
@@ -169,17 +167,19 @@ def test_trec(sieve: Sieve, tmp_path: Path, ending: str) -> None:
         (folder / f"{side}.{ending}").write_text("\n".join(lines) + "\n")
     (folder / "qrels.txt").write_text("".join(f"{query} 0 {document} 1\n" for query, document in JUDGED))
     (folder / "runs" / "bm25.txt").write_text("".join(f"{query} Q0 {document} 1 1.0 t\n" for query, document in JUDGED))
-    filter_source(f"trec:{folder}", out, sieve)
+    filter_source(f"trec:{folder}", out, matcher)
     for side, ids in IDS.items():
         assert len((out / f"{side}.{ending}").read_text().splitlines()) == len(ids)
     assert (out / "qrels.txt").read_text().splitlines() == [f"{query} 0 {document} 1" for query, document in LEFT_OVER]
     assert len((out / "runs" / "bm25.txt").read_text().splitlines()) == 2
 
 
-def test_what_is_no_file_is_written_as_a_beir_folder(sieve: Sieve, tmp_path: Path) -> None:
+def test_what_is_no_file_is_written_as_a_beir_folder(matcher: Matcher, tmp_path: Path) -> None:
     texts = {side: [Text(*text) for text in texts] for side, texts in TEXTS.items()}
     judged = {"train/fold0": lambda: [Judgement(*pair, 1) for pair in JUDGED]}
-    _filter_raw(Raw("made", lambda: texts["queries"], lambda: texts["documents"], judged), tmp_path, sieve, Tally())
+    _filter_raw(
+        Raw("made", lambda: texts["queries"], lambda: texts["documents"], judged), tmp_path, matcher, RowCounts()
+    )
     lines = (tmp_path / "qrels" / "train-fold0.tsv").read_text().splitlines()
     assert lines[1:] == [f"{query}\t{document}\t1" for query, document in LEFT_OVER]
     assert len((tmp_path / "corpus.jsonl").read_text().splitlines()) == 3
@@ -188,23 +188,23 @@ def test_what_is_no_file_is_written_as_a_beir_folder(sieve: Sieve, tmp_path: Pat
 def test_open_requests_count_and_withdrawn_ones_do_not(ledger: Ledger, key: Key) -> None:
     request = take_in(ledger, key, DOCUMENT)
     row = {"query": "a", "positive": FOUND}
-    assert kept_row(row, Sieve.of(ledger, key)) is None
+    assert kept_row(row, Matcher.of(ledger, key)) is None
     with ledger.transaction():
         ledger.move(request.id, State.WITHDRAWN)
-    assert kept_row(row, Sieve.of(ledger, key)) == row
+    assert kept_row(row, Matcher.of(ledger, key)) == row
 
 
-def test_bad_data_leaves_nothing_behind(sieve: Sieve, tmp_path: Path) -> None:
+def test_bad_data_leaves_nothing_behind(matcher: Matcher, tmp_path: Path) -> None:
     out, bad = tmp_path / "out.jsonl", tmp_path / "bad.jsonl"
     bad.write_text('{"query": "a", "positive": "b"}\n{"query": "a"}\n')
     with pytest.raises(BadFile, match="line 2"):
-        filter_source(f"triples:{bad}", out, sieve)
+        filter_source(f"triples:{bad}", out, matcher)
     with pytest.raises(UnknownName, match="unknown source"):
-        filter_source("tripels:x", out, sieve)
+        filter_source("tripels:x", out, matcher)
     with pytest.raises(UnrankError, match="needs a location"):
-        filter_source("triples:", out, sieve)
+        filter_source("triples:", out, matcher)
     with pytest.raises(BadFile, match="no such file"):
-        filter_source(f"triples:{tmp_path / 'none.jsonl'}", out, sieve)
+        filter_source(f"triples:{tmp_path / 'none.jsonl'}", out, matcher)
     assert [path.name for path in tmp_path.glob("*out*")] == []
 
 
@@ -219,19 +219,19 @@ def rows_to_pass(path: Path, count: int) -> Path:
 
 
 @pytest.mark.slow
-def test_twenty_thousand_rows_a_second(sieve: Sieve, tmp_path: Path) -> None:
+def test_twenty_thousand_rows_a_second(matcher: Matcher, tmp_path: Path) -> None:
     rows = rows_to_pass(tmp_path / "rows.jsonl", 40_000)
     began = process_time()
-    filter_source(f"triples:{rows}", tmp_path / "timed.jsonl", sieve)
+    filter_source(f"triples:{rows}", tmp_path / "timed.jsonl", matcher)
     assert 40_000 / (process_time() - began) > 20_000
 
 
-def test_memory_stays_flat(sieve: Sieve, tmp_path: Path) -> None:
+def test_memory_stays_flat(matcher: Matcher, tmp_path: Path) -> None:
     peaks = []
     for number, count in enumerate((500, 3_000)):
         path = rows_to_pass(tmp_path / f"{count}.jsonl", count)
         tracemalloc.start()
-        filter_source(f"triples:{path}", tmp_path / f"out{number}.jsonl", sieve)
+        filter_source(f"triples:{path}", tmp_path / f"out{number}.jsonl", matcher)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.2 * peaks[0]

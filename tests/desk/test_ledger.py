@@ -18,21 +18,19 @@ import pytest
 from tests.desk.conftest import DOCUMENT, PAIR, QUERY, take_in
 from unrank.cli.main import run
 from unrank.desk import ledger as ledger_module
-from unrank.desk.chain import START, BrokenChain, Entry, check_chain
 from unrank.desk.closing import close
-from unrank.desk.item import Item
+from unrank.desk.history_index import START, BrokenChain, Entry, check_chain, hash_of_rows
 from unrank.desk.key import Key, key_file, make_key, read_key
 from unrank.desk.ledger import Ledger
-from unrank.desk.request import Basis, State, month_after
-from unrank.desk.schema import APPLICATION, MIGRATIONS, VERSION
-from unrank.desk.story import cover
+from unrank.desk.ledger_file import APPLICATION, MIGRATIONS, VERSION
+from unrank.desk.request import Basis, Item, State, month_after
 from unrank.errors import BadFile, UnrankError
 
 ADDER = """
 import sys
 from datetime import date
 from pathlib import Path
-from unrank.desk.item import Item
+from unrank.desk.request import Item
 from unrank.desk.key import key_file
 from unrank.desk.ledger import Ledger
 
@@ -60,7 +58,7 @@ def test_a_request_comes_back_as_it_was_added(ledger: Ledger, key: Key) -> None:
     assert ledger.items(request.id) == [QUERY, DOCUMENT, PAIR]
     assert ledger.counts()[State.OPEN] == 1
     [entry] = ledger.history(request.id)
-    assert entry.event == "added" and entry.told["names"] == {"query": 1, "document": 1, "pair": 1}
+    assert entry.event == "added" and entry.values["names"] == {"query": 1, "document": 1, "pair": 1}
     assert ledger.verify() == entry.hash
 
 
@@ -189,7 +187,7 @@ def test_who_looks_is_told_of_what_is_shown(ledger: Ledger, key: Key, path: Path
     ledger.ask("UPDATE request SET due = 'soon' WHERE id = 2")
     with pytest.raises(BrokenChain, match="request 2 is not as its history says in entry 2"):
         ledger.check([2])
-    with pytest.raises(UnrankError, match="request 2 was changed beside its history"):
+    with pytest.raises(UnrankError, match="request 2 was changed outside its history"):
         ledger.request(2)
 
 
@@ -236,7 +234,7 @@ def test_a_key_that_was_exchanged_is_seen(ledger: Ledger, key: Key, name: str) -
     take_in(ledger, key)
     ledger.verify()
     ledger.ask("UPDATE about SET value = 'another' WHERE name = ?", [name])
-    with pytest.raises(UnrankError, match=f"its {name} is not as entry 1 of the history says"):
+    with pytest.raises(UnrankError, match=f"its {name} is not the one in entry 1 of the history"):
         ledger.verify()
     ledger.ask("DELETE FROM about")
     with pytest.raises(UnrankError, match=f"its {name} is missing" if name == "key" else "is missing"):
@@ -247,7 +245,7 @@ def test_a_lost_ledger_is_not_begun_anew(path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("unrank.desk.ledger.MAKING", 0.1)
     Ledger.open(path, make_with=key_file(path)).__exit__(None, None, None)
     path.unlink()
-    with pytest.raises(BadFile, match=r"no such ledger, and the key .* of one: bring the ledger back from a backup"):
+    with pytest.raises(BadFile, match=r"no such ledger, but its key .* is there: restore the ledger from a backup"):
         Ledger.open(path, make_with=key_file(path))
     assert not path.exists()
     with pytest.raises(BadFile, match="a folder, not a ledger"):
@@ -322,7 +320,13 @@ def fill(ledger: Ledger, requests: int) -> None:
         due = (date(2026, 1, 1) + timedelta(days=id % 1_000)).isoformat()
         request = (id, "2026-01-01", due, "other", "open", None)
         named = (id, None, f"d{id}", None, f"the text {id}", "salt")
-        told = {"received": "2026-01-01", "due": due, "basis": "other", "covers": cover([request, named]), **keys}
+        told = {
+            "received": "2026-01-01",
+            "due": due,
+            "basis": "other",
+            "covers": hash_of_rows([request, named]),
+            **keys,
+        }
         entry = Entry.after(id - 1, before, id, "2026-01-01", "added", told)
         before = entry.hash
         for table, row in zip(taken, (request, named, (*vars(entry).values(),)), strict=True):

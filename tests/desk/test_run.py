@@ -23,17 +23,15 @@ from unrank.collection.removal import Removal
 from unrank.desk import run as desk_run
 from unrank.desk.batch import honoured_in, open_batch
 from unrank.desk.certificate import certificate
-from unrank.desk.gates import gates
-from unrank.desk.holders import Holder, holders, holds, without_names
-from unrank.desk.item import Item, items_of, removal_of
+from unrank.desk.copies import Copy, find_copies, in_collection, without_names
+from unrank.desk.gates import AuditResult, RequestResult, gates, request_results
 from unrank.desk.key import Key, key_file
 from unrank.desk.ledger import Ledger
-from unrank.desk.orders import Orders
 from unrank.desk.page import certificate_page
 from unrank.desk.plan import queries_that_notice
-from unrank.desk.request import State
-from unrank.desk.results import RequestResult, request_results
-from unrank.desk.run import Done, audit_folder, only_run, run_open
+from unrank.desk.request import Item, State, items_of, removal_of
+from unrank.desk.run import RunResult, audit_folder, only_run, run_open
+from unrank.desk.run_options import RunOptions
 from unrank.engine.checkpoint import Cache
 from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
@@ -56,10 +54,10 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def orders(dense: Collection, encoder: Path, tmp_path: Path) -> Orders:
+def options(dense: Collection, encoder: Path, tmp_path: Path) -> RunOptions:
     ranker = make_bi_encoder(encoder, tmp_path / "ranker")
     settings = {"learning_rate": "1e-3", "epochs": "2"}
-    return Orders(str(ranker), dense.folder, settings=settings, target="0.9", audit_queries=5, device="cpu")
+    return RunOptions(str(ranker), dense.folder, settings=settings, target="0.9", audit_queries=5, device="cpu")
 
 
 def ask(ledger: Ledger, key: Key, collection: Collection, **named: Sequence[str]) -> int:
@@ -67,24 +65,24 @@ def ask(ledger: Ledger, key: Key, collection: Collection, **named: Sequence[str]
     return ledger.add(items, date(2026, 1, 1), date(2026, 2, 1), "other", key).id
 
 
-def fulfil(ledger: Ledger, path: Path, orders: Orders) -> Done:
-    done = run_open(ledger, key_file(path), orders)
+def fulfil(ledger: Ledger, path: Path, options: RunOptions) -> RunResult:
+    done = run_open(ledger, key_file(path), options)
     assert done is not None
     return done
 
 
 def test_all_that_is_open_goes_in_one_run(
-    ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders
+    ledger: Ledger, key: Key, path: Path, dense: Collection, options: RunOptions
 ) -> None:
     for named in ({"queries": ["query1"]}, {"documents": ["doc1"]}):
         ask(ledger, key, dense, **named)
-    done = fulfil(ledger, path, orders)
+    done = fulfil(ledger, path, options)
     assert done.passed and done.fulfilled == [1, 2] and done.out.name == "ranker-run1"
     record = read_record(done.out)
     assert record is not None
     assert recognised(dense, [record.removed] if record.removed else []) == Removal(["query1"], ["doc1"])
     assert [ledger.request(id).run for id in (1, 2)] == [1, 1]
-    assert run_open(ledger, key_file(path), orders) is None, "what is fulfilled is not done twice"
+    assert run_open(ledger, key_file(path), options) is None, "what is fulfilled is not done twice"
     value = certificate(ledger, 1)
     assert value["run"]["requests"] == 2
     for epochs in (0, 2):
@@ -94,7 +92,7 @@ def test_all_that_is_open_goes_in_one_run(
 
 
 def test_a_run_that_was_stopped_goes_on_from_the_last_folder(
-    ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, key: Key, path: Path, dense: Collection, options: RunOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask(ledger, key, dense, documents=["doc1"])
 
@@ -104,41 +102,41 @@ def test_a_run_that_was_stopped_goes_on_from_the_last_folder(
     for stage in ("forget", "audit_ranker", "_finish"):
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
             patched.setattr(desk_run, stage, stopped)
-            fulfil(ledger, path, orders)
+            fulfil(ledger, path, options)
         assert ledger.request(1).state is State.OPEN
-    half = Path(orders.ranker).with_name(".ranker-run1.partial-xyz")
+    half = Path(options.ranker).with_name(".ranker-run1.partial-xyz")
     half.mkdir()
     with monkeypatch.context() as patched:
         patched.setattr(desk_run, "forget", stopped)
         patched.setattr(desk_run, "audit_ranker", stopped)
-        assert fulfil(ledger, path, orders).passed
+        assert fulfil(ledger, path, options).passed
     assert ledger.ask("SELECT id, state FROM run") == [(1, "passed")] and not half.exists()
 
 
 def test_a_run_that_was_stopped_is_given_up_when_another_is_asked_for(
-    ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, key: Key, path: Path, dense: Collection, options: RunOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask(ledger, key, dense, documents=["doc1"])
     with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
         patched.setattr(desk_run, "_audit", lambda *_: 1 / 0)
-        fulfil(ledger, path, orders)
+        fulfil(ledger, path, options)
     ask(ledger, key, dense, queries=["query1"])
-    done = fulfil(ledger, path, orders)
+    done = fulfil(ledger, path, options)
     assert done.run == 2 and done.out.name == "ranker-run2" and [*done.requests] == [1, 2]
     assert ledger.ask("SELECT state FROM run ORDER BY id") == [("abandoned",), ("passed",)]
     ledger.verify()
 
 
 def test_a_folder_that_somebody_else_made_is_not_taken_for_the_run(
-    ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, key: Key, path: Path, dense: Collection, options: RunOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask(ledger, key, dense, documents=["doc1"])
     with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
         patched.setattr(desk_run, "_forget", lambda *_: 1 / 0)
-        fulfil(ledger, path, orders)
-    shutil.copytree(orders.ranker, f"{orders.ranker}-run1")
-    with pytest.raises(UnrankError, match="is not what this run would have written"):
-        fulfil(ledger, path, orders)
+        fulfil(ledger, path, options)
+    shutil.copytree(options.ranker, f"{options.ranker}-run1")
+    with pytest.raises(UnrankError, match="exists and was not written by this run"):
+        fulfil(ledger, path, options)
 
 
 @pytest.mark.parametrize(
@@ -154,11 +152,11 @@ def test_a_folder_that_somebody_else_made_is_not_taken_for_the_run(
     ],
 )
 def test_what_cannot_be_run_leaves_no_trace(
-    wrong: dict[str, Any], problem: str, ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders
+    wrong: dict[str, Any], problem: str, ledger: Ledger, key: Key, path: Path, dense: Collection, options: RunOptions
 ) -> None:
     ask(ledger, key, dense, documents=["doc1"])
     with pytest.raises(UnrankError, match=problem):
-        run_open(ledger, key_file(path), replace(orders, **wrong))
+        run_open(ledger, key_file(path), replace(options, **wrong))
     assert ledger.head()[0] == 1 and ledger.ask("SELECT * FROM run") == []
 
 
@@ -186,16 +184,16 @@ def test_a_request_that_fits_another_collection_does_not_hold_up_the_others(
 
 
 def test_an_older_ranker_forgets_again_what_was_asked_for_before(
-    ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders
+    ledger: Ledger, key: Key, path: Path, dense: Collection, options: RunOptions
 ) -> None:
     ask(ledger, key, dense, documents=["doc1"])
-    first = fulfil(ledger, path, orders)
+    first = fulfil(ledger, path, options)
     ask(ledger, key, dense, queries=["query1"])
     assert honoured_in(ledger, key, dense) == Removal(documents=["doc1"])
     known = read_record(first.out)
     assert not open_batch(ledger, key, dense, known).again, "the newer one has forgotten it"
     assert open_batch(ledger, key, dense, None).again == Removal(documents=["doc1"])
-    done = fulfil(ledger, path, orders)
+    done = fulfil(ledger, path, options)
     assert [*done.requests] == [2]
     assert recognised(dense, requests_of(read_record(done.out))) == Removal(["query1"], ["doc1"])
 
@@ -216,11 +214,11 @@ def test_a_document_with_the_same_id_and_another_text_was_never_asked_for(
 
 
 def test_a_gate_that_is_not_passed_leaves_the_request_open(
-    ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, key: Key, path: Path, dense: Collection, options: RunOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask(ledger, key, dense, documents=["doc1"])
     monkeypatch.setattr(desk_run, "gates", gates)
-    done = fulfil(ledger, path, Orders(**{**vars(orders), "strict": True}))
+    done = fulfil(ledger, path, RunOptions(**{**vars(options), "strict": True}))
     assert not done.passed and ledger.request(1).state is State.OPEN
     assert ledger.ask("SELECT state FROM run") == [("failed",)]
     assert done.out.exists() and audit_folder(done.out).exists()
@@ -228,10 +226,10 @@ def test_a_gate_that_is_not_passed_leaves_the_request_open(
 
 
 def test_what_a_run_measured_cannot_be_changed_unseen(
-    ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders
+    ledger: Ledger, key: Key, path: Path, dense: Collection, options: RunOptions
 ) -> None:
     ask(ledger, key, dense, documents=["doc1"])
-    fulfil(ledger, path, orders)
+    fulfil(ledger, path, options)
     ledger.ask("UPDATE run SET result = replace(result, 'reached', 'Reached')")
     with pytest.raises(UnrankError, match=r"run 1 is not as its history says in entry 3 \(run passed"):
         ledger.verify()
@@ -243,9 +241,9 @@ def test_one_run_at_a_time(ledger: Ledger, path: Path, tmp_path: Path) -> None:
     """Whatever path leads to the ledger, and whichever copy of its key is given."""
     (tmp_path / "other").symlink_to(path)
     shutil.copy(key_file(path), tmp_path / "copy.key")
-    orders = Orders("ranker", tmp_path / "collection")
-    with only_run(tmp_path / "other"), pytest.raises(UnrankError, match="another run is under way"):
-        run_open(ledger, tmp_path / "copy.key", orders)
+    options = RunOptions("ranker", tmp_path / "collection")
+    with only_run(tmp_path / "other"), pytest.raises(UnrankError, match="another run is in progress"):
+        run_open(ledger, tmp_path / "copy.key", options)
     with only_run(path):
         pass
     assert not [*tmp_path.glob(".*")]
@@ -256,7 +254,7 @@ def test_a_run_goes_on_from_another_working_directory(
     key: Key,
     path: Path,
     dense: Collection,
-    orders: Orders,
+    options: RunOptions,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -264,12 +262,12 @@ def test_a_run_goes_on_from_another_working_directory(
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
         patched.setattr(desk_run, "_audit", lambda *_: 1 / 0)
-        run_open(ledger, key_file(path), replace(orders, ranker="ranker"), Path("new"))
+        run_open(ledger, key_file(path), replace(options, ranker="ranker"), Path("new"))
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
-    done = run_open(ledger, key_file(path), replace(orders, ranker="../below/../ranker"), Path("../new"))
+    done = run_open(ledger, key_file(path), replace(options, ranker="../below/../ranker"), Path("../new"))
     assert done is not None and done.run == 1 and done.out == tmp_path / "new"
-    assert {holder["path"] for holder in done.result["holders"]} >= {orders.ranker}
+    assert {holder["path"] for holder in done.result["holders"]} >= {options.ranker}
     ledger.verify()
 
 
@@ -281,7 +279,7 @@ def test_what_a_ranker_from_a_hub_becomes_lies_here(tmp_path: Path, monkeypatch:
 def test_a_request_fits_where_its_ids_have_its_texts(dense: Collection) -> None:
     [item] = items_of(Removal(documents=["doc1"]), dense)
     others = [Item(document="doc1", document_text="another text"), Item(query="none", query_text="x")]
-    assert holds(dense, [item, *others]) == [True, False, False]
+    assert in_collection(dense, [item, *others]) == [True, False, False]
 
 
 def test_what_holds_it_is_found(dense: Collection, golden: Collection, encoder: Path, tmp_path: Path) -> None:
@@ -298,7 +296,7 @@ def test_what_holds_it_is_found(dense: Collection, golden: Collection, encoder: 
         store = TokenStore(bi_encoder, collection, Cache(tmp_path / cache))
         store.get(np.arange(2), "document")
         store.save(print)
-    found = {(holder.kind, Path(holder.path).name) for holder in holders([tmp_path], items, dense, NOWHERE)}
+    found = {(holder.kind, Path(holder.path).name) for holder in find_copies([tmp_path], items, dense, NOWHERE)}
     [cached] = (tmp_path / "cache").iterdir()
     files = {("file", "notes.txt"), ("file", "rows.jsonl")}
     assert found == files | {("collection", "collection"), ("ranker", "ranker"), ("cache", cached.name)}
@@ -309,19 +307,19 @@ def test_the_ledger_is_not_among_what_must_be_deleted(
 ) -> None:
     ask(ledger, key, dense, documents=["doc1"])
     items = items_of(Removal(documents=["doc1"]), dense)
-    assert any(holder.path.startswith(str(path)) for holder in holders([tmp_path], items, dense, NOWHERE))
-    assert holders([tmp_path], items, dense, path.parent / ".." / path.parent.name / path.name) == []
+    assert any(holder.path.startswith(str(path)) for holder in find_copies([tmp_path], items, dense, NOWHERE))
+    assert find_copies([tmp_path], items, dense, path.parent / ".." / path.parent.name / path.name) == []
     (tmp_path / "away").mkdir()
     (tmp_path / "away" / "link").symlink_to(path.parent)
     (tmp_path / "away" / "desk").symlink_to(path)
-    assert holders([tmp_path / "away" / "link", path.parent], items, dense, tmp_path / "away" / "desk") == []
+    assert find_copies([tmp_path / "away" / "link", path.parent], items, dense, tmp_path / "away" / "desk") == []
 
 
 def test_nothing_is_found_twice(dense: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "copy.txt").write_text(dense.documents.texts(dense.documents.rows(["doc1"]))[0])
     monkeypatch.chdir(tmp_path)
     places = [Path(), Path("copy.txt"), tmp_path]
-    [found] = holders(places, items_of(Removal(documents=["doc1"]), dense), dense, NOWHERE)
+    [found] = find_copies(places, items_of(Removal(documents=["doc1"]), dense), dense, NOWHERE)
     assert found.path == str(tmp_path / "copy.txt")
 
 
@@ -333,11 +331,11 @@ def test_a_text_whose_title_is_kept_apart_is_found(dense: Collection, tmp_path: 
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"title": title, "text": text}))
         (tmp_path / f"{name}.csv").write_text('"{}","{}"'.format(*(part.replace('"', '""') for part in (title, text))))
         items = [Item(document="d", document_text=f"{title} {text}")]
-        found = {Path(holder.path).name for holder in holders([tmp_path], items, dense, NOWHERE)}
+        found = {Path(holder.path).name for holder in find_copies([tmp_path], items, dense, NOWHERE)}
         assert found == {f"{name}.jsonl", f"{name}.csv"}
 
 
-def test_a_ranker_of_a_renamed_collection_is_found(orders: Orders, dense: Collection) -> None:
+def test_a_ranker_of_a_renamed_collection_is_found(options: RunOptions, dense: Collection) -> None:
     items = items_of(Removal(documents=["doc1"]), dense)
     for trained_on, found in (
         ({"name": "another", "fingerprint": dense.fingerprint}, True),
@@ -345,10 +343,10 @@ def test_a_ranker_of_a_renamed_collection_is_found(orders: Orders, dense: Collec
         ({"name": "another", "fingerprint": "another"}, False),
         ({}, True),  # nobody knows
     ):
-        (Path(orders.ranker) / "unrank.json").write_text(
+        (Path(options.ranker) / "unrank.json").write_text(
             json.dumps(made_record().to_json() | {"collection": trained_on})
         )
-        assert bool(holders([Path(orders.ranker)], items, dense, NOWHERE)) is found
+        assert bool(find_copies([Path(options.ranker)], items, dense, NOWHERE)) is found
 
 
 def test_a_damaged_collection_does_not_tell_its_path_twice(dense: Collection, tmp_path: Path) -> None:
@@ -356,7 +354,7 @@ def test_a_damaged_collection_does_not_tell_its_path_twice(dense: Collection, tm
     damaged.mkdir(parents=True)
     (damaged / "collection.json").write_text("{")
     items = [Item(document="doc1234")]
-    [told] = without_names(holders([tmp_path], items, dense, NOWHERE), items)
+    [told] = without_names(find_copies([tmp_path], items, dense, NOWHERE), items)
     assert told.kind == "collection" and "doc1234" not in told.path + told.why
 
 
@@ -372,11 +370,11 @@ def test_caches_are_found_wherever_they_lie(dense: Collection, encoder: Path, tm
     half.parent.mkdir()
     half.write_bytes(b"half")
     items = items_of(Removal(documents=["doc1"]), dense)
-    assert {holder.path for holder in holders([tmp_path], items, dense, NOWHERE) if holder.kind == "cache"} == {
+    assert {holder.path for holder in find_copies([tmp_path], items, dense, NOWHERE) if holder.kind == "cache"} == {
         str(cached),
         str(half),
     }
-    assert [holder.kind for holder in holders([cached], items, dense, NOWHERE)] == ["cache"]
+    assert [holder.kind for holder in find_copies([cached], items, dense, NOWHERE)] == ["cache"]
 
 
 @pytest.mark.parametrize(
@@ -396,7 +394,7 @@ def test_a_run_forgets_to_where_a_ranker_is_that_never_saw_it(
     key: Key,
     path: Path,
     dense: Collection,
-    orders: Orders,
+    options: RunOptions,
     encoder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -412,25 +410,25 @@ def test_a_run_forgets_to_where_a_ranker_is_that_never_saw_it(
     class Enough(Exception):
         pass
 
-    def forget(work: desk_run.Work, *_: Any) -> None:
-        seen.append(work.target)
-        assert work.orders.target == work.target, "the ledger is told of it"
+    def forget(context: desk_run.RunContext, *_: Any) -> None:
+        seen.append(context.target)
+        assert context.options.target == context.target, "the ledger is told of it"
         raise Enough
 
     monkeypatch.setattr(desk_run, "_forget", forget)
     references = (str(tmp_path / reference),) if reference else ()
     with pytest.raises(Enough):
-        run_open(ledger, key_file(path), replace(orders, target=given, references=references))
+        run_open(ledger, key_file(path), replace(options, target=given, references=references))
     assert seen == [target]
 
 
 def test_a_ranker_that_fell_short_still_holds_it(
-    orders: Orders, dense: Collection, ledger: Ledger, key: Key, tmp_path: Path
+    options: RunOptions, dense: Collection, ledger: Ledger, key: Key, tmp_path: Path
 ) -> None:
     """Its record names what it was to forget, and that it did not get there. A stray file of weights hides nothing."""
     ask(ledger, key, dense, documents=["doc1"])
     fallen = tmp_path / "srv" / "old" / "fallen"
-    shutil.copytree(orders.ranker, fallen)
+    shutil.copytree(options.ranker, fallen)
     made = made_record(dense.fingerprint, removed=hashed(Removal(documents=["doc1"])))
     made = replace(made, target=0.1, target_name="0.1")
     (tmp_path / "srv" / "index.bin").write_bytes(b"0")
@@ -438,24 +436,24 @@ def test_a_ranker_that_fell_short_still_holds_it(
     items = items_of(Removal(documents=["doc1"]), dense)
     for reached in (True, False):
         (fallen / "unrank.json").write_text(json.dumps(replace(made, reached=reached).to_json()))
-        found = {holder.path for holder in holders([tmp_path / "srv"], items, dense, NOWHERE)}
+        found = {holder.path for holder in find_copies([tmp_path / "srv"], items, dense, NOWHERE)}
         assert (str(fallen) in found) is not reached
         batch = open_batch(ledger, key, dense, read_record(fallen))
         assert ("doc1" in batch.earlier.documents) is reached
 
 
 def test_who_saw_what_is_removed_is_no_reference(
-    ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders, encoder: Path, tmp_path: Path
+    ledger: Ledger, key: Key, path: Path, dense: Collection, options: RunOptions, encoder: Path, tmp_path: Path
 ) -> None:
     ask(ledger, key, dense, documents=["doc1"])
     other = Removal(documents=["doc10"])
     train(dense, "bi-encoder", str(encoder), other, method=Retrain(epochs=1)).save(tmp_path / "saw")
     with pytest.raises(UnrankError, match="saw was trained on what is removed, as its record tells: it is no"):
-        run_open(ledger, key_file(path), replace(orders, references=(str(tmp_path / "saw"),)))
+        run_open(ledger, key_file(path), replace(options, references=(str(tmp_path / "saw"),)))
 
 
 def test_a_path_does_not_tell_what_was_removed() -> None:
-    held = [Holder("file", "/data/doc1234/copy.txt", "why"), Holder("file", "/data/doc1234.txt", "why")]
+    held = [Copy("file", "/data/doc1234/copy.txt", "why"), Copy("file", "/data/doc1234.txt", "why")]
     told = without_names(held, [Item(document="doc1234")])
     assert [holder.path for holder in told] == ["/data", "/data"]
 
@@ -481,9 +479,9 @@ def test_gates() -> None:
         after={"forget": card(0.3), "test": card(0.45)},
     )
 
-    def audit_of(verdict: str, lost: str = "kept") -> dict[str, Any]:
+    def audit_of(verdict: str, lost: str = "kept", **known: dict[str, str]) -> AuditResult:
         tests = {name: {"verdict": verdict, "words": "why"} for name in OF_MEMORY}
-        return {"verdict": verdict, "tests": {**tests, "retention": {"verdict": lost}}}
+        return AuditResult.of({"verdict": verdict, "tests": {**tests, "retention": {"verdict": lost}, **known}})
 
     def passed(
         verdict: str,
@@ -512,8 +510,7 @@ def test_gates() -> None:
     assert passed("suppressed", method="ssd", reached=None, target=0.2) == [False, True]
     assert passed("suppressed", method="retrain", reached=None, target=0.2) == [True, True]
     assert "no weight was" in gates(replace(record, epochs=0), audit_of(level), 0.3, None, False)[0].words
-    audit = audit_of("suppressed")
-    audit["tests"]["membership"] = {"verdict": "cannot be known", "words": "there are no test pairs"}
+    audit = audit_of("suppressed", membership={"verdict": "cannot be known", "words": "there are no test pairs"})
     for strict in (False, True):
         gate = gates(record, audit, 0.3, None, strict)[-1]
         assert not gate.passed and gate.words.endswith("cannot be known by membership: there are no test pairs")
@@ -529,7 +526,7 @@ def test_each_request_is_judged_by_itself() -> None:
     assert result([1, 1], [2, 9]).forgotten
     assert result([3, 3], [3, 3]).forgotten, "nothing had to move"
     assert result([1, 9], [2, 9]).forgotten, "the second did not have to move"
-    assert result([1, 1], [1, 1], trained_anew=True).forgotten
+    assert result([1, 1], [1, 1], retrained=True).forgotten
     assert result([1] * 10, [1] * 3 + [20] * 7).forgotten, "the mean of ten queries tells"
     assert not result([1] * 10, [1] * 5 + [20] * 5).forgotten
     assert not result([1] * 9, [1] * 3 + [20] * 6).forgotten, "the mean of nine does not"
@@ -557,7 +554,7 @@ def test_ranks_of_pairs_are_those_that_the_mrr_goes_by(dense: Collection) -> Non
 
 
 def test_a_request_that_did_not_move_stays_open_while_another_is_fulfilled(
-    ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, key: Key, path: Path, dense: Collection, options: RunOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for document in ("doc1", "doc10"):
         ask(ledger, key, dense, documents=[document])
@@ -567,7 +564,7 @@ def test_a_request_that_did_not_move_stays_open_while_another_is_fulfilled(
         return found | {2: replace(found[2], ranks_before=[1], ranks_after=[1], mrr_before=1.0, mrr_after=1.0)}
 
     monkeypatch.setattr(desk_run, "request_results", results)
-    done = fulfil(ledger, path, orders)
+    done = fulfil(ledger, path, options)
     assert done.fulfilled == [1] and done.still_open == [2] and not done.passed
     assert [ledger.request(id).state for id in (1, 2)] == [State.FULFILLED, State.OPEN]
     value = certificate(ledger, 1)
@@ -580,15 +577,17 @@ def test_a_request_that_did_not_move_stays_open_while_another_is_fulfilled(
 
 
 def test_a_certificate_of_a_run_that_an_older_version_passed_claims_no_fulfilment(
-    ledger: Ledger, key: Key, path: Path, dense: Collection, orders: Orders
+    ledger: Ledger, key: Key, path: Path, dense: Collection, options: RunOptions
 ) -> None:
     ask(ledger, key, dense, documents=["doc1"])
-    fulfil(ledger, path, orders)
+    fulfil(ledger, path, options)
     value = certificate(ledger, 1)
     assert value["run"]["audit"]["verdict"] == "cannot be known"
     page = certificate_page(value, key.public)
     assert page.verdict == "Request 1 was run, but whether it is forgotten cannot be known."
-    del value["request"]["result"], value["run"]["still_open"]
-    assert "cannot be known" in page_html(certificate_page(value, key.public))
     value["run"]["audit"]["verdict"] = "suppressed"
     assert certificate_page(value, key.public).verdict == "Request 1 was fulfilled."
+    del value["request"]["result"], value["run"]["still_open"]
+    older = certificate_page(value, key.public)
+    assert older.verdict.startswith("Request 1 was run by an earlier version") and "fulfilled" not in older.verdict
+    assert older.verdict in page_html(older)

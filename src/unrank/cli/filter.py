@@ -7,30 +7,33 @@ from typing import Annotated
 
 import typer
 
-from unrank.cli.option import KeyFile, LedgerFile
+from unrank.cli.option import KeyFile, LedgerFile, Quiet
 from unrank.cli.show import say
 from unrank.desk.key import key_file
 from unrank.desk.ledger import Ledger
 from unrank.errors import count
 
+DATA = "New training data: beir:PATH, trec:PATH, triples:PATH, irds:ID."
+
 
 def filter_(
-    data: Annotated[
-        str, typer.Argument(metavar="DATA", help="New training data: beir:PATH, trec:PATH, triples:PATH, irds:ID.")
-    ],
-    out: Annotated[Path, typer.Option("--out", help="Where to write what passes; it must not exist.")],
-    ledger: LedgerFile,
+    data: Annotated[str, typer.Argument(metavar="DATA", help=DATA)],
+    out: Annotated[Path, typer.Option("--out", help="The file or folder to write; it must not exist.")],
+    ledger: LedgerFile = Path("desk.ledger"),
     key: KeyFile = None,
+    quiet: Quiet = False,
 ) -> None:
-    """Pass new training data on without what was removed, so that it does not come back."""
+    """Copy new training data without what was removed before."""
     with Ledger.open(ledger) as opened:
         secret = opened.key(key or key_file(ledger))
         opened.verify()
 
         from unrank.desk.filter import filter_source
-        from unrank.desk.sieve import Sieve
+        from unrank.desk.matcher import Matcher
 
-        tally = filter_source(data, out, Sieve.of(opened, secret))
-    for name, read in tally.read.items():
-        say(f"{name}: {count(read, 'row')}, {tally.dropped[name]:,} dropped")
-    say(f"written to {out}")
+        rows = filter_source(data, out, Matcher.of(opened, secret))
+    for name, read in rows.read.items():
+        if not quiet or rows.dropped[name]:
+            say(f"{name}: {count(read, 'row')}, {rows.dropped[name]:,} dropped")
+    if not quiet:
+        say(f"written to {out}")

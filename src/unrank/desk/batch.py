@@ -1,8 +1,8 @@
-"""The batch: which open requests a run can fulfil on a collection, and all that the new ranker must forget.
+"""The batch: the open requests that a run can fulfil on a collection, and everything that the new ranker must forget.
 
-A request fits a collection that holds all it names, each under the same id with the same text, its pairs as training
-pairs and its queries not as test queries. A ranker that has not
-forgotten what was asked for before, because it is an older one or was trained anew, is made to forget that as well.
+A request fits a collection that holds all of its items under the same ids with the same texts, its pairs as training
+pairs, and its queries not as test queries. An older or retrained ranker may not have forgotten earlier requests: then
+it forgets them too.
 """
 
 from __future__ import annotations
@@ -17,28 +17,27 @@ import numpy as np
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition, make_partition, named
 from unrank.collection.removal import Removal
-from unrank.desk.holders import holds
-from unrank.desk.item import KINDS, Item, items_of, removal_of
+from unrank.desk.copies import in_collection
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
-from unrank.desk.request import HONOURED, Request, State
+from unrank.desk.request import HONOURED, KINDS, Item, Request, State, items_of, removal_of
 from unrank.forgetting.hashes import recognised
 from unrank.record import Record, forgotten_requests
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Requests that go together."""
+    """Open requests that are forgotten together."""
 
     items: dict[int, list[Item]]
-    """What each of them names."""
+    """The items of each request."""
     requests: list[Request]
     elsewhere: list[Request]
-    """Open requests that this collection cannot fulfil."""
+    """Open requests that do not fit this collection."""
     again: Removal
-    """What was asked for before and this ranker has not forgotten."""
+    """Items of earlier requests that this ranker has not forgotten."""
     earlier: Removal
-    """What it has."""
+    """Items of earlier requests that it has forgotten."""
 
     @property
     def all_items(self) -> list[Item]:
@@ -52,7 +51,7 @@ class Batch:
         return make_partition(collection, self.removal, "what is open", self.earlier)
 
     def overlaps(self, collection: Collection) -> list[tuple[int, int, int]]:
-        """Pairs of requests that name the same training pairs, and how many of them."""
+        """Return pairs of requests that name the same training pairs, and the number of these."""
         naming: dict[int, list[int]] = {}
         for id in sorted(self.items):
             for row in np.flatnonzero(named(collection, removal_of(self.items[id]))[0]).tolist():
@@ -62,11 +61,11 @@ class Batch:
 
 
 def open_batch(ledger: Ledger, key: Key, collection: Collection, record: Record | None) -> Batch:
-    """All that is open; `record` is the record of the ranker that is to forget it."""
+    """Gather the open requests; `record` is the record of the ranker that must forget them."""
     requests = ledger.requests([State.OPEN])
     all_items = {request.id: ledger.items(request.id) for request in requests}
     asked = [item for these in all_items.values() for item in these]
-    held = [item for item, here in zip(asked, holds(collection, asked), strict=True) if here]
+    held = [item for item, here in zip(asked, in_collection(collection, asked), strict=True) if here]
     fit = set(held) - _no_training(collection, held)
     items = {id: these for id, these in all_items.items() if fit.issuperset(these)}
     fitting = [request for request in requests if request.id in items]
@@ -82,8 +81,7 @@ def open_batch(ledger: Ledger, key: Key, collection: Collection, record: Record 
 
 
 def _no_training(collection: Collection, items: Sequence[Item]) -> set[Item]:
-    """Those of a collection's items that no ranker can have been trained on as they are named: test queries, and pairs
-    that are none for training."""
+    """Return the items that no ranker was trained on: test queries, and pairs that are no training pairs."""
     removal = removal_of(items)
     queries = collection.queries.rows(removal.queries)
     tests = {*collection.queries.ids(queries[collection.is_test[queries]])}
@@ -97,8 +95,10 @@ def _no_training(collection: Collection, items: Sequence[Item]) -> set[Item]:
 
 
 def honoured_in(ledger: Ledger, key: Key, collection: Collection) -> Removal:
-    """What fulfilled requests named and a collection's training pairs still hold, under the same ids with the same
-    texts, known by keyed hashes."""
+    """Return the items of fulfilled requests that are still in a collection's training pairs.
+
+    Their ids and texts are recognised by keyed hashes.
+    """
     gone = {kind: ledger.hashes(kind, HONOURED) for kind in KINDS}
     pairs = collection.pairs
     queries = collection.queries.ids(np.unique(pairs[:, 0])) if gone["query"] else []

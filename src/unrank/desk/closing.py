@@ -1,7 +1,7 @@
-"""Closing a request: what it named goes, down to the last byte of the ledger's files, and keyed hashes stay.
+"""Closing a request: its items are erased from every byte of the ledger's files; keyed hashes stay.
 
-Deleting takes two steps: rows are deleted and overwritten, then the file is written anew and its log emptied. The
-ledger remembers that the second is due, so that it is made up for where a process died between them.
+Erasing takes two steps: rows are deleted and overwritten, then the file is rewritten and its log emptied. The ledger
+records that the second step is due, so it is done later if a process died between the two.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ NOT_DUE = "0"
 
 
 def close(ledger: Ledger, id: int, instead: State | None = None) -> State:
-    """Close a fulfilled request; `instead` ends one that is not: withdrawn, or refused. The state that it comes to."""
+    """Close a fulfilled request, or end an open one as withdrawn or refused (`instead`); return its new state."""
     with ledger.transaction():
         request = ledger.request(id)
         if request.state is State.OPEN and instead is None:
             raise UnrankError(
-                f"request {id} is not fulfilled: 'unrank desk run' fulfils it; "
-                "--as withdrawn or --as refused ends it without"
+                f"request {id} is not fulfilled: run 'unrank desk run', or end it with --as withdrawn or --as refused"
             )
         if request.state is State.FULFILLED and instead is not None:
             raise UnrankError(f"request {id} is fulfilled already: close it without --as {instead}")
@@ -38,14 +37,14 @@ def close(ledger: Ledger, id: int, instead: State | None = None) -> State:
 
 
 def also_named_by(ledger: Ledger, id: int) -> list[int]:
-    """Other requests that name something of what this one names, by its id or by its text."""
+    """Return other requests that name an id or a text of this one."""
     alike = " OR ".join(f"{part} IN (SELECT {part} FROM named WHERE request = ?1)" for part in ITEM.split(", "))
     query = f"SELECT DISTINCT request FROM named WHERE request != ?1 AND ({alike}) ORDER BY request"
     return [request for (request,) in ledger.ask(query, [id])]
 
 
 def scrub(ledger: Ledger) -> None:
-    """Write the file anew without what was deleted, and empty its log, if that is due."""
+    """Rewrite the file without deleted data and empty its log, if that is due."""
     due = ledger.about("unscrubbed")
     if due == NOT_DUE:
         return
@@ -53,7 +52,7 @@ def scrub(ledger: Ledger) -> None:
     [[busy, _, _]] = ledger.ask("PRAGMA wal_checkpoint(TRUNCATE)")
     if busy:
         raise UnrankError(
-            f"{ledger.path}: closed, but another process still reads the ledger, so that its log could not be emptied: "
-            "any later 'unrank desk add', 'run' or 'close' does so"
+            f"{ledger.path}: the request was ended, but another process still reads the ledger, so its log could not "
+            "be emptied: the next 'unrank desk add', 'run' or 'close' does it"
         )
-    ledger.ask(f"{SECOND_STEP} AND value = ?", [NOT_DUE, due])  # another may have been closed meanwhile
+    ledger.ask(f"{SECOND_STEP} AND value = ?", [NOT_DUE, due])  # another request may have been closed in between

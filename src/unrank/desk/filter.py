@@ -1,20 +1,25 @@
-"""The filter: passes new training data on, without what was removed, row by row and in the form it came in.
+"""The filter: copies new training data without what was removed, row by row and in its own format.
 
-Each source's own reader checks the rows and tells their texts; the line that a row stands in is passed on as it is. A
-row of training columns that holds something removed is dropped whole; of a list of negatives only those are taken out
-that were removed. What a source does not keep as files (irds, pydocs) is written as a BEIR folder.
+The reader of each source checks the rows and returns their texts; a row that passes is copied as it is. A row of
+training columns (JSONL, TSV, CSV, Parquet) with a removed text is dropped; from a list of negatives only the removed
+ones are taken out. Sources that are no files (irds, pydocs) are written as a BEIR folder.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from unrank.collection.sources import parse_source, read_source
 from unrank.collection.sources.beir import beir_judgements, beir_texts
-from unrank.collection.sources.files import read_lines
+from unrank.collection.sources.files import PARQUET_ROWS, Row, read_lines, read_rows
 from unrank.collection.sources.source import Raw, Text
 from unrank.collection.sources.trec import (
     DOCUMENTS,
@@ -25,15 +30,19 @@ from unrank.collection.sources.trec import (
     trec_judgements,
     trec_texts,
 )
-from unrank.collection.sources.triples import files_by_split
-from unrank.desk.columns import filter_columns
-from unrank.desk.sieve import Sieve
+from unrank.collection.sources.triples import Pair, files_by_split, pairs_of_row
+from unrank.desk.matcher import Matcher
 from unrank.disk import check_free, new_file, new_folder
+from unrank.errors import BadFile
+
+Count = Callable[[bool], None]
+Kept = Iterator[tuple[Row, Row | None]]
+"""Each row as it was read, and as it is written; `None` if it is dropped."""
 
 
 @dataclass
-class Tally:
-    """How many rows of each file were read, and how many of them dropped."""
+class RowCounts:
+    """The number of rows of each file that were read, and that were dropped."""
 
     read: dict[str, int] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
@@ -43,82 +52,84 @@ class Tally:
         self.dropped[name] = self.dropped.get(name, 0) + (not kept)
 
 
-def filter_source(source: str, out: Path, sieve: Sieve) -> Tally:
-    """Read `kind:location` and write to `out`, a folder or, where the location is one file, a file."""
+def filter_source(source: str, out: Path, matcher: Matcher) -> RowCounts:
+    """Read `kind:location` and write to `out`: a folder, or a file if the location is one file."""
     kind, location = parse_source(source)
     check_free(out)
-    place, tally = Path(location), Tally()
+    place, counts = Path(location), RowCounts()
     if kind == "triples" and not place.is_dir():
         [[path]] = files_by_split(place).values()
         with new_file(out) as partial:
-            filter_columns(path, partial, sieve, _counting(tally, path.name))
-        return tally
-    raw = read_source(source) if kind != "triples" else None  # refuses what is no such source
+            filter_columns(path, partial, matcher, _counting(counts, path.name))
+        return counts
+    raw = read_source(source) if kind != "triples" else None  # refuses a location that is no such source
     with new_folder(out) as folder:
         if raw is None:
             for path in (path for paths in files_by_split(place).values() for path in paths):
-                filter_columns(path, folder / path.name, sieve, _counting(tally, path.name))
+                filter_columns(path, folder / path.name, matcher, _counting(counts, path.name))
         elif kind == "beir":
-            _filter_beir(place, folder, sieve, tally)
+            _filter_beir(place, folder, matcher, counts)
         elif kind == "trec":
-            _filter_trec(place, folder, sieve, tally)
+            _filter_trec(place, folder, matcher, counts)
         else:
-            _filter_raw(raw, folder, sieve, tally)
-    return tally
+            _filter_raw(raw, folder, matcher, counts)
+    return counts
 
 
-def _filter_beir(place: Path, folder: Path, sieve: Sieve, tally: Tally) -> None:
-    for name, keeps in (("queries.jsonl", sieve.keeps_query), ("corpus.jsonl", sieve.keeps_document)):
-        _pass(place, name, folder, map(keeps, beir_texts(place / name)), tally)
+def _filter_beir(place: Path, folder: Path, matcher: Matcher, counts: RowCounts) -> None:
+    for name, keeps in (("queries.jsonl", matcher.keeps_query), ("corpus.jsonl", matcher.keeps_document)):
+        _pass(place, name, folder, map(keeps, beir_texts(place / name)), counts)
     for path in sorted((place / "qrels").glob("*.tsv")):
-        judged = (sieve.keeps_ids(judgement.query, judgement.document) for judgement in beir_judgements(path))
-        _pass(place, f"qrels/{path.name}", folder, judged, tally, has_header=_begins_with_header(path))
+        judged = (matcher.keeps_ids(judgement.query, judgement.document) for judgement in beir_judgements(path))
+        _pass(place, f"qrels/{path.name}", folder, judged, counts, has_header=_begins_with_header(path))
 
 
-def _filter_trec(place: Path, folder: Path, sieve: Sieve, tally: Tally) -> None:
+def _filter_trec(place: Path, folder: Path, matcher: Matcher, counts: RowCounts) -> None:
     for path, keeps in (
-        (text_file(place, "queries"), sieve.keeps_query),
-        (text_file(place, *DOCUMENTS), sieve.keeps_document),
+        (text_file(place, "queries"), matcher.keeps_query),
+        (text_file(place, *DOCUMENTS), matcher.keeps_document),
     ):
-        _pass(place, path.name, folder, map(keeps, trec_texts(path)), tally)
+        _pass(place, path.name, folder, map(keeps, trec_texts(path)), counts)
     for path in qrels_files(place).values():
-        judged = (sieve.keeps_ids(judgement.query, judgement.document) for judgement in trec_judgements(path))
-        _pass(place, str(path.relative_to(place)), folder, judged, tally)
+        judged = (matcher.keeps_ids(judgement.query, judgement.document) for judgement in trec_judgements(path))
+        _pass(place, str(path.relative_to(place)), folder, judged, counts)
     for path in run_files(place):
-        listed = (sieve.keeps_ids(line.query, line.document) for line in ranked([path]))
-        _pass(place, str(path.relative_to(place)), folder, listed, tally)
+        listed = (matcher.keeps_ids(line.query, line.document) for line in ranked([path]))
+        _pass(place, str(path.relative_to(place)), folder, listed, counts)
 
 
-def _filter_raw(raw: Raw, folder: Path, sieve: Sieve, tally: Tally) -> None:
+def _filter_raw(raw: Raw, folder: Path, matcher: Matcher, counts: RowCounts) -> None:
     def texts(name: str, rows: Iterable[Text], keeps: Callable[[Text], bool]) -> None:
         with (folder / name).open("w", encoding="utf-8", newline="") as file:
             for text in rows:
-                tally.count(name, kept := keeps(text))
+                counts.count(name, kept := keeps(text))
                 if kept:
                     file.write(json.dumps({"_id": text.id, "text": text.text}, ensure_ascii=False) + "\n")
 
-    texts("queries.jsonl", raw.queries(), sieve.keeps_query)
-    texts("corpus.jsonl", raw.documents(), sieve.keeps_document)
+    texts("queries.jsonl", raw.queries(), matcher.keeps_query)
+    texts("corpus.jsonl", raw.documents(), matcher.keeps_document)
     (folder / "qrels").mkdir()
     for split, judgements in raw.splits.items():
         name = f"qrels/{split.replace('/', '-')}.tsv"
         with (folder / name).open("w", encoding="utf-8", newline="") as file:
             file.write("query-id\tcorpus-id\tscore\n")
             for judgement in judgements():
-                tally.count(name, kept := sieve.keeps_ids(judgement.query, judgement.document))
+                counts.count(name, kept := matcher.keeps_ids(judgement.query, judgement.document))
                 if kept:
                     file.write("\t".join(map(str, judgement)) + "\n")
 
 
-def _pass(place: Path, name: str, folder: Path, keeps: Iterable[bool], tally: Tally, has_header: bool = False) -> None:
-    """Pass on the lines of a file that are to be kept; `keeps` says so for each line that is not empty."""
+def _pass(
+    place: Path, name: str, folder: Path, keeps: Iterable[bool], counts: RowCounts, has_header: bool = False
+) -> None:
+    """Copy the kept lines of a file; `keeps` has a value for each line that is not empty."""
     lines = (line for _, line in read_lines(place / name))
     (folder / name).parent.mkdir(exist_ok=True)
     with (folder / name).open("w", encoding="utf-8", newline="") as file:
         if has_header:
             file.write(next(lines) + "\n")
         for line, kept in zip(lines, keeps, strict=True):
-            tally.count(name, kept)
+            counts.count(name, kept)
             if kept:
                 file.write(line + "\n")
 
@@ -128,5 +139,95 @@ def _begins_with_header(path: Path) -> bool:
     return line.split("\t")[-1].strip().lower() == "score"
 
 
-def _counting(tally: Tally, name: str) -> Callable[[bool], None]:
-    return lambda kept: tally.count(name, kept)
+def _counting(counts: RowCounts, name: str) -> Callable[[bool], None]:
+    return lambda kept: counts.count(name, kept)
+
+
+def filter_columns(path: Path, out: Path, matcher: Matcher, count: Count) -> None:
+    """Copy the rows of a file that are kept; the format follows from the file's suffix."""
+    write = {".jsonl": _json_lines, ".parquet": _parquet}.get(path.suffix, _table)
+    write(path, out, _kept(path, matcher, count))
+
+
+def _kept(path: Path, matcher: Matcher, count: Count) -> Kept:
+    for number, row in read_rows(path):
+        try:
+            kept = kept_row(row, matcher)
+        except ValueError as error:
+            raise BadFile(path, str(error), number) from error
+        count(kept is not None)
+        yield row, kept
+
+
+def kept_row(row: Row, matcher: Matcher) -> Row | None:
+    """Return the row without the removed texts of its lists of negatives; `None` if it must be dropped."""
+    pairs = list(pairs_of_row(row))
+    keeps = matcher.keeps_texts(pairs[0].query, (pair.document for pair in pairs))
+    if not all(matcher.keeps_texts(pairs[0].query, _other_texts(row, pairs))):
+        return None
+    if all(keeps):
+        return row
+    removed = [pair for pair, kept in zip(pairs, keeps, strict=True) if not kept]
+    if any(pair.grade is not None for pair in removed):
+        return None
+    gone, kept = {pair.document for pair in removed}, dict(row)
+    for column, value in row.items():
+        if not column.startswith("negative"):
+            continue
+        if isinstance(value, list):
+            kept[column] = [text for text in value if text not in gone]
+        if value in gone if isinstance(value, str) else value and not kept[column]:
+            return None
+    return kept
+
+
+def _other_texts(row: Row, pairs: Sequence[Pair]) -> Iterator[str]:
+    """Yield the texts of columns that form no pair: they would be copied with the row."""
+    known = {pairs[0].query, *(pair.document for pair in pairs)}
+    for value in row.values():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and text not in known:
+                yield text
+
+
+def _json_lines(path: Path, out: Path, rows: Kept) -> None:
+    with out.open("w", encoding="utf-8", newline="") as file:
+        for (_, line), (row, kept) in zip(read_lines(path), rows, strict=True):
+            if kept is not None:
+                file.write((line if kept is row else json.dumps(kept, ensure_ascii=False)) + "\n")
+
+
+def _table(path: Path, out: Path, rows: Kept) -> None:
+    """Write TSV or CSV. Their columns hold no lists, so a row is copied unchanged or dropped."""
+    written = _csv_line if path.suffix == ".csv" else "\t".join
+    first = next(rows, None)
+    if first is None:
+        shutil.copyfile(path, out)  # a header alone is copied
+        return
+    with out.open("w", encoding="utf-8", newline="") as file:
+        file.write(written(first[0]) + "\n")
+        for row, kept in chain([first], rows):
+            if kept is not None:
+                file.write(written(row.values()) + "\n")
+
+
+def _csv_line(values: Iterable[str]) -> str:
+    """
+    >>> print(_csv_line(["a", 'b "c", d']))
+    "a","b ""c"", d"
+    """
+    return ",".join('"' + value.replace('"', '""') + '"' for value in values)
+
+
+def _parquet(path: Path, out: Path, rows: Kept) -> None:
+    with pq.ParquetFile(path) as file:
+        schema = file.schema_arrow
+    with pq.ParquetWriter(out, schema) as writer:
+        batch: list[Row] = []
+        for _, kept in rows:
+            if kept is not None:
+                batch.append(kept)
+            if len(batch) == PARQUET_ROWS:
+                writer.write_table(pa.Table.from_pylist(batch, schema))
+                batch.clear()
+        writer.write_table(pa.Table.from_pylist(batch, schema))

@@ -1,7 +1,7 @@
-"""The key of a ledger: 32 random bytes in a file of their own, which nobody else may read.
+"""The key of a ledger: 32 random bytes in a separate file that only its owner may read.
 
-Two keys follow from it: one makes the keyed hashes that are left of what was removed, the other signs certificates.
-Who has the ledger but not the key can neither read nor guess what was removed.
+Two keys are derived from it: one for the keyed hashes of what was removed, one to sign certificates. A person who has
+the ledger but not the key can neither read nor guess what was removed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unrank.desk.item import HashKind, Item, normalised
+from unrank.desk.request import HashKind, Item, normalised
 from unrank.errors import BadFile
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ Hash = Callable[[str], bytes]
 
 @dataclass(frozen=True)
 class Key:
-    """The secret, and what follows from it."""
+    """The secret, and the keys derived from it."""
 
     secret: bytes
 
@@ -43,7 +43,7 @@ class Key:
 
     @cached_property
     def fingerprint(self) -> str:
-        """By which the ledger knows its key again."""
+        """The hash by which the ledger recognises its key."""
         return hashlib.sha256(self._derived("fingerprint")).hexdigest()
 
     @property
@@ -69,11 +69,11 @@ class Key:
         return self._hash(b"document text:" + normalised(text).encode())
 
     def pair(self, query: bytes, document: bytes) -> bytes:
-        """A pair's hash, from any hash of its query and any of its document."""
+        """Return the hash of a pair, from any hash of its query and any of its document."""
         return self._hash(b"pair:" + query + document)
 
     def hashes(self, item: Item) -> Iterator[tuple[HashKind, bytes]]:
-        """All by which an item is recognised: by its ids, by its texts, and a pair by any mix of them."""
+        """Yield all hashes of an item: of its ids, of its texts, and for a pair of every combination."""
         queries = list(self._sides(item.query, item.query_text, self.query_id, self.query_text))
         documents = list(self._sides(item.document, item.document_text, self.document_id, self.document_text))
         if item.kind == "pair":
@@ -91,13 +91,13 @@ class Key:
 
     @cached_property
     def _pads(self) -> tuple[hashlib._Hash, hashlib._Hash]:
-        """HMAC's inner and outer hash, as far as they do not depend on the message: millions of rows share them."""
+        """The inner and outer hash of HMAC before the message: millions of rows share them."""
         padded = self.hashing.ljust(BLOCK_BYTES, b"\0")
         inner, outer = (hashlib.sha256(bytes(byte ^ mask for byte in padded)) for mask in (0x36, 0x5C))
         return inner, outer
 
     def _hash(self, message: bytes) -> bytes:
-        """HMAC-SHA-256, cut to half its length."""
+        """Return HMAC-SHA-256, cut to half its length."""
         inner, outer = self._pads
         inner, outer = inner.copy(), outer.copy()
         inner.update(message)
@@ -109,14 +109,14 @@ class Key:
 
 
 def key_file(ledger: Path) -> Path:
-    """Where the key of a ledger lies unless another place is named."""
+    """Return the default place of a ledger's key."""
     if not ledger.name:
         raise BadFile(ledger, "a folder, not a ledger: name a file")
     return ledger.with_name(f"{ledger.name}.key")
 
 
 def make_key(path: Path) -> Key:
-    """A new key, or the one that another process has made meanwhile."""
+    """Make a new key; return the one that another process has just made, if there is one."""
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     partial.unlink(missing_ok=True)
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -139,14 +139,15 @@ def read_key(path: Path) -> Key:
         secret = bytes.fromhex(text)
     except FileNotFoundError as error:
         raise BadFile(
-            path, "the ledger's key is not there: bring it back from a backup, for without it nothing removed is known"
+            path,
+            "the ledger's key is not there: restore it from a backup; without it removed items cannot be recognised",
         ) from error
     except OSError as error:
         raise BadFile(path, error.strerror or "cannot be read") from error
     except ValueError as error:
-        raise BadFile(path, "not a ledger's key: bring the right one back from a backup") from error
+        raise BadFile(path, "not a ledger's key: restore the right one from a backup") from error
     if len(secret) != SECRET_BYTES:
-        raise BadFile(path, "not a ledger's key: bring the right one back from a backup")
+        raise BadFile(path, "not a ledger's key: restore the right one from a backup")
     if mode & READABLE_BY_OTHERS:
-        raise BadFile(path, f"others may read the key (mode {stat.S_IMODE(mode):o}): chmod 600 it first")
+        raise BadFile(path, f"others may read the key (mode {stat.S_IMODE(mode):o}): run chmod 600 on it first")
     return Key(secret)

@@ -1,8 +1,8 @@
 """The ledger: one SQLite file that several processes read and write at once.
 
-What a request names stands in `named` as long as the request is pending; `keyed_hash` is what is left afterwards. Every
-change is one transaction together with its entry in the history, which covers what was changed, so that a process may
-die at any time and nobody can change a row unseen.
+The items of a request are in `named` while the request is pending; afterwards only `keyed_hash` is left of them. Every
+change is one transaction together with its entry in the history, which holds a hash of the changed rows. So a process
+may die at any time, and nobody can change a row unseen.
 """
 
 from __future__ import annotations
@@ -21,12 +21,20 @@ from time import monotonic, sleep
 from types import TracebackType
 from typing import Any, Self
 
-from unrank.desk.chain import RESTORE, START, BrokenChain, Entry, check_chain, check_entry
-from unrank.desk.file import make_file, open_file, told
-from unrank.desk.item import HashKind, Item, counts_of
+from unrank.desk.history_index import (
+    RESTORE,
+    START,
+    BrokenChain,
+    Entry,
+    HistoryIndex,
+    LastEntry,
+    check_chain,
+    check_entry,
+    hash_of_rows,
+)
 from unrank.desk.key import Key, make_key, read_key
-from unrank.desk.request import PENDING, Request, State
-from unrank.desk.story import Story, Told, cover
+from unrank.desk.ledger_file import make_file, open_file, sqlite_errors
+from unrank.desk.request import PENDING, HashKind, Item, Request, State, counts_of
 from unrank.disk import check_writable
 from unrank.errors import BadFile, UnrankError
 
@@ -37,13 +45,13 @@ COVERED = (
     f"SELECT request, {ITEM}, salt FROM named WHERE request BETWEEN ? AND ? ORDER BY request, rowid",
     "SELECT request, hex(hash), kind FROM keyed_hash WHERE request BETWEEN ? AND ? ORDER BY request, hash",
 )
-"""What the history covers of requests."""
+"""The rows of requests that the history covers."""
 RUN = "SELECT id, state, out, asked, result FROM run"
 SALT_BYTES = 16
 MAKING = 10.0
-"""Seconds that another process may take to make a ledger once its key is there."""
+"""Seconds that another process may take to make a ledger after its key."""
 LARGEST = 2**63 - 1
-"""The largest number that SQLite knows."""
+"""The largest integer in SQLite."""
 
 
 class Ledger:
@@ -55,7 +63,7 @@ class Ledger:
 
     @classmethod
     def open(cls, path: Path, make_with: Path | None = None) -> Self:
-        """Open a ledger; with a place for its key, make one where there is none."""
+        """Open a ledger; if there is none and a place for its key is given, make one."""
         if make_with is not None and not path.exists():
             _check_new(path, make_with)
             make_file(path, make_key(make_with))
@@ -74,11 +82,11 @@ class Ledger:
         self._connection.close()
 
     def transaction(self) -> AbstractContextManager[None]:
-        """All that is written within is written together or not at all."""
+        """Write everything inside together or not at all."""
         return self._together("BEGIN IMMEDIATE")
 
     def reading(self) -> AbstractContextManager[None]:
-        """All that is read within is of one moment."""
+        """Read everything inside as of one moment."""
         return self._together("BEGIN")
 
     @contextmanager
@@ -86,7 +94,7 @@ class Ledger:
         if self._connection.in_transaction:
             yield
             return
-        with told(self.path):
+        with sqlite_errors(self.path):
             self._connection.execute(begin)
             try:
                 yield
@@ -96,24 +104,24 @@ class Ledger:
                 raise
 
     def ask(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        with told(self.path):
+        with sqlite_errors(self.path):
             return self._connection.execute(query, values).fetchall()
 
     def key(self, path: Path) -> Key:
-        """This ledger's key, and no other."""
+        """Read the key; refuse one of another ledger."""
         key = read_key(path)
         if key.fingerprint != self.about("key"):
-            raise BadFile(path, f"not the key of {self.path}: bring the right one back from a backup")
+            raise BadFile(path, f"not the key of {self.path}: restore the right one from a backup")
         return key
 
     def about(self, name: str) -> str:
         found = self.ask("SELECT value FROM about WHERE name = ?", [name])
         if not found:
-            raise BrokenChain(f"{self.path}: its {name} is missing, which every ledger has: it was changed; {RESTORE}")
+            raise BrokenChain(f"{self.path}: its {name} is missing: the ledger was changed; {RESTORE}")
         return str(found[0][0])
 
     def write(self, event: str, request: int | None = None, **details: Any) -> Entry:
-        """Add an entry to the history, within the transaction whose change it tells of."""
+        """Add an entry to the history, in the transaction of the change that it records."""
         number, before = self.head()
         now = datetime.now(UTC).isoformat(timespec="seconds")
         entry = Entry.after(number, before, request, now, event, details)
@@ -121,36 +129,38 @@ class Ledger:
         return entry
 
     def head(self) -> tuple[int, str]:
-        """Number and hash of the last entry."""
+        """Return the number and the hash of the last entry."""
         last = self.ask("SELECT number, hash FROM history ORDER BY number DESC LIMIT 1")
         return (int(last[0][0]), str(last[0][1])) if last else (0, START)
 
     def add(self, items: Sequence[Item], received: date, due: date, basis: str, key: Key) -> Request:
-        """Take a request in."""
+        """Add a request."""
         if not items:
             raise UnrankError("a request must name something: give a query, a document or a pair")
         with self.transaction():
             values = [received.isoformat(), due.isoformat(), basis]
             insert = "INSERT INTO request (received, due, basis, state) VALUES (?, ?, ?, 'open') RETURNING id"
             [[id]] = self.ask(insert, values)
-            for item in sorted(items, key=lambda item: item.kind == "pair"):  # a text removed whole counts as that
+            for item in sorted(
+                items, key=lambda item: item.kind == "pair"
+            ):  # a text that is removed itself counts as such
                 row = [id, *astuple(item), secrets.token_hex(SALT_BYTES)]
                 self.ask("INSERT INTO named VALUES (?, ?, ?, ?, ?, ?)", row)
                 for kind, hashed in key.hashes(item):
                     self.ask("INSERT OR IGNORE INTO keyed_hash VALUES (?, ?, ?)", [hashed, id, kind])
-            told = dict(zip(("received", "due", "basis"), values, strict=True))
-            told |= {"key": key.fingerprint, "public_key": key.public}
-            self.write("added", id, **told, names=counts_of(items), covers=self._cover(id))
+            details = dict(zip(("received", "due", "basis"), values, strict=True))
+            details |= {"key": key.fingerprint, "public_key": key.public}
+            self.write("added", id, **details, names=counts_of(items), covers=self._hash_of(id))
         return Request(id, received, due, basis, State.OPEN)
 
     def request(self, id: int) -> Request:
         found = self.ask(f"SELECT {COLUMNS} FROM request WHERE id = ?", [max(-LARGEST, min(id, LARGEST))])
         if not found:
-            raise UnrankError(f"{self.path}: there is no request {id}; 'unrank desk list --all' names those there are")
+            raise UnrankError(f"{self.path}: there is no request {id}; 'unrank desk list --all' lists all requests")
         return _request(found[0])
 
     def requests(self, states: Sequence[State], most: int = -1) -> list[Request]:
-        """Those in these states, state by state, the one that is due first before the others; -1 for all."""
+        """Return the requests in these states, state by state, in the order of their due dates; -1 for all."""
         query = f"SELECT {COLUMNS} FROM request WHERE state = ? ORDER BY due, id LIMIT ?"
         found: list[Request] = []
         for state in states:
@@ -163,14 +173,14 @@ class Ledger:
         return {state: found.get(state, 0) for state in State}
 
     def items(self, request: int) -> list[Item]:
-        """What a request names; nothing once it is closed."""
+        """Return the items of a request; none once it is closed."""
         return [Item(*row) for row in self.ask(f"SELECT {ITEM} FROM named WHERE request = ?", [request])]
 
     def history(self, request: int) -> list[Entry]:
         return [Entry(*row) for row in self.ask("SELECT * FROM history WHERE request = ? ORDER BY number", [request])]
 
     def hashes(self, kind: HashKind, states: Sequence[State] = (*PENDING, State.CLOSED)) -> set[bytes]:
-        """The keyed hashes of what requests in these states name."""
+        """Return the keyed hashes of the items of requests in these states."""
         marks = ", ".join("?" * len(states))
         query = (
             f"SELECT hash FROM keyed_hash JOIN request ON request.id = request WHERE kind = ? AND state IN ({marks})"
@@ -178,78 +188,80 @@ class Ledger:
         return {row[0] for row in self.ask(query, [kind, *states])}
 
     def move(self, id: int, state: State, **details: Any) -> None:
-        """Bring a request into another state, and say so in the history."""
+        """Change the state of a request, and record it in the history."""
         self.ask("UPDATE request SET state = ? WHERE id = ?", [state, id])
-        self.write(str(state), id, **details, covers=self._cover(id))
+        self.write(str(state), id, **details, covers=self._hash_of(id))
 
     def write_of_run(self, event: str, run: int, **details: Any) -> None:
-        """Say in the history what became of a run, once its row says so."""
-        self.write(f"run {event}", run=run, **details, covers=cover(self.ask(f"{RUN} WHERE id = ?", [run])))
+        """Record the new state of a run in the history, after its row was changed."""
+        self.write(f"run {event}", run=run, **details, covers=hash_of_rows(self.ask(f"{RUN} WHERE id = ?", [run])))
 
     def verify(self) -> str:
-        """The hash of the last entry, or an error that says where history breaks, or what it contradicts."""
-        story = Story()
+        """Return the hash of the last entry; refuse a history that is broken, or that the tables contradict."""
+        index = HistoryIndex()
         with self.reading():
             entries = (Entry(*row) for row in self._connection.execute("SELECT * FROM history ORDER BY number"))
-            head = check_chain(story.follow(entries), str(self.path))
-            for name, (value, number) in story.keys.items():
+            head = check_chain(index.follow(entries), str(self.path))
+            for name, (value, number) in index.keys.items():
                 if value != self.about(name):
-                    where = f"{self.path}: its {name} is not as entry {number} of the history says"
-                    raise BrokenChain(f"{where}: it was changed beside it; {RESTORE}")
+                    where = f"{self.path}: its {name} is not the one in entry {number} of the history"
+                    raise BrokenChain(f"{where}: it was changed outside the history; {RESTORE}")
             there = set()
-            for request, covered in self._covered():
-                self._compare(f"request {request[0]}", story.requests.get(request[0]), covered, request[1:5])
+            for request, hashed in self._hashed_rows():
+                self._compare(f"request {request[0]}", index.requests.get(request[0]), hashed, request[1:5])
                 there.add(request[0])
             for row in self._connection.execute(RUN):
-                self._compare(f"run {row[0]}", story.runs.get(row[0]), cover([row]))
-                story.runs.pop(row[0], None)
-        for what, missing in (("request", story.requests.keys() - there), ("run", story.runs.keys())):
+                self._compare(f"run {row[0]}", index.runs.get(row[0]), hash_of_rows([row]))
+                index.runs.pop(row[0], None)
+        for what, missing in (("request", index.requests.keys() - there), ("run", index.runs.keys())):
             if missing:
                 raise BrokenChain(f"{self.path}: {what} {min(missing)} is in the history and no longer in the ledger")
         return head
 
     def check(self, requests: Iterable[int]) -> None:
-        """The same for a few requests, by their own entries alone: it takes no longer in a long history."""
+        """Verify a few requests by their own entries; the time does not depend on the length of the history."""
         with self.reading():
             for id in requests:
-                story = Story()
-                for entry in story.follow(self.history(id)):
+                index = HistoryIndex()
+                for entry in index.follow(self.history(id)):
                     check_entry(entry, str(self.path))
-                [(request, covered)] = self._covered(id, id)
-                self._compare(f"request {id}", story.requests.get(id), covered, request[1:5])
+                [(request, hashed)] = self._hashed_rows(id, id)
+                self._compare(f"request {id}", index.requests.get(id), hashed, request[1:5])
 
-    def _cover(self, request: int) -> str:
-        [(_, covered)] = self._covered(request, request)
-        return covered
+    def _hash_of(self, request: int) -> str:
+        [(_, hashed)] = self._hashed_rows(request, request)
+        return hashed
 
-    def _covered(self, first: int = -LARGEST, last: int = LARGEST) -> Iterator[tuple[tuple[Any, ...], str]]:
-        """Each request's row, and what covers all that the ledger has of it."""
+    def _hashed_rows(self, first: int = -LARGEST, last: int = LARGEST) -> Iterator[tuple[tuple[Any, ...], str]]:
+        """Yield each request's row, and one hash of all its rows in the ledger."""
         parts = [self._connection.execute(query, [first, last]) for query in COVERED]
         for _, rows in groupby(heapq.merge(*parts, key=itemgetter(0)), itemgetter(0)):
             whole = [*rows]
-            yield whole[0], cover(whole)
+            yield whole[0], hash_of_rows(whole)
 
-    def _compare(self, what: str, told: Told | None, covered: str, facts: tuple[Any, ...] = ()) -> None:
-        """What stands in the tables with what the history says."""
-        if told is not None and told.facts == facts and told.covers in (None, covered):
+    def _compare(self, what: str, last: LastEntry | None, hashed: str, facts: tuple[Any, ...] = ()) -> None:
+        """Compare the tables with the history."""
+        if last is not None and last.facts == facts and last.covers in (None, hashed):
             return
         where = ""
-        if told is not None:
-            [row] = self.ask("SELECT * FROM history WHERE number = ?", [told.number])
+        if last is not None:
+            [row] = self.ask("SELECT * FROM history WHERE number = ?", [last.number])
             where = f" in {Entry(*row)}"
-        raise BrokenChain(f"{self.path}: {what} is not as its history says{where}: it was changed beside it; {RESTORE}")
+        raise BrokenChain(
+            f"{self.path}: {what} is not as its history says{where}: it was changed outside the history; {RESTORE}"
+        )
 
 
 def _check_new(path: Path, key: Path) -> None:
-    """Refuse to begin anew where a ledger was lost: its key is still there, and no other process is making one now."""
+    """Refuse to make a ledger if its key is there: the ledger was lost, unless another process makes it now."""
     if not path.parent.is_dir():
         raise BadFile(path, f"there is no folder {path.parent}: make it first")
     check_writable(path)
     until = monotonic() + MAKING
     while key.exists() and not path.exists():
         if monotonic() > until:
-            lost = f"there is no such ledger, and the key {key} of one"
-            raise BadFile(path, f"{lost}: {RESTORE}, or move the key away to begin anew")
+            lost = f"there is no such ledger, but its key {key} is there"
+            raise BadFile(path, f"{lost}: {RESTORE}, or move the key away to make a new ledger")
         sleep(0.05)
 
 
@@ -258,4 +270,4 @@ def _request(row: tuple[Any, ...]) -> Request:
     try:
         return Request(id, date.fromisoformat(received), date.fromisoformat(due), basis, State(state), run)
     except ValueError as error:
-        raise BrokenChain(f"request {id} was changed beside its history: {error}") from error
+        raise BrokenChain(f"request {id} was changed outside its history: {error}") from error

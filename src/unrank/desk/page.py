@@ -1,13 +1,13 @@
-"""The page of a certificate: for the person who asked, on paper or on a screen."""
+"""The page of a certificate, on paper or on a screen."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
-from typing import Any
 
 from unrank.audit.verdict import Verdict
 from unrank.desk.gates import UNTOUCHED
+from unrank.desk.history_index import Json
 from unrank.errors import count
 from unrank.parse import parse
 from unrank.record import SETS, PreviousMrr
@@ -19,18 +19,20 @@ PAIRS_SHOWN = 20
 ONE = {"queries": "query", "documents": "document", "pairs": "pair"}
 
 
-def _heading(run: Mapping[str, Any]) -> str:
-    """Say that a request was fulfilled only if its audit could tell: runs of earlier versions passed without."""
-    if Verdict(run["audit"]["verdict"]) is Verdict.UNKNOWN:
+def _heading(request: Json, run: Json) -> str:
+    """Return the first sentence. Earlier versions fulfilled requests without these checks; it says so."""
+    if run["audit"]["verdict"] == Verdict.UNKNOWN:
         return "was run, but whether it is forgotten cannot be known."
+    if not request.get("result"):
+        return "was run by an earlier version of unrank, which did not measure it by itself."
     return "was fulfilled."
 
 
-def _is_late(request: Mapping[str, Any]) -> bool:
+def _is_late(request: Json) -> bool:
     return bool(request["fulfilled"][:10] > request["due"])
 
 
-def certificate_page(value: Mapping[str, Any], public_key: str) -> Page:
+def certificate_page(value: Json, public_key: str) -> Page:
     request, run = value["request"], value["run"]
     record = run["record"]
     named = ", ".join(count(number, kind) for kind, number in request["named"].items() if number)
@@ -40,11 +42,11 @@ def certificate_page(value: Mapping[str, Any], public_key: str) -> Page:
         Card("Audit, in all", Verdict(run["audit"]["verdict"]).short),
         Card("Fulfilled", request["fulfilled"][:10], f"{'late: ' * _is_late(request)}due {request['due']}"),
     ]
-    together = "It was fulfilled by a run of its own."
+    together = "It was the only request of its run."
     if run["requests"] > 1:
         others = count(run["requests"] - 1, "other request")
         left = f", {run['still_open']} of which stayed open" if run.get("still_open") else ""
-        together = f"It was run together with {others}{left}; figures are of all of them unless they say otherwise."
+        together = f"It was run together with {others}{left}. Figures are of all of them, unless stated otherwise."
     if not record["epochs"]:
         together += f" The new ranker is the old one: {UNTOUCHED}."
     sections = [
@@ -57,21 +59,21 @@ def certificate_page(value: Mapping[str, Any], public_key: str) -> Page:
     ]
     return Page(
         f"Certificate of forgetting, made on {value['made'][:10]} by {value['made_by']}",
-        f"Request {request['id']} {_heading(run)}",
+        f"Request {request['id']} {_heading(request, run)}",
         together,
         cards,
-        [*sections, _sealed(value, public_key)],
+        [*sections, _signed(value, public_key)],
     )
 
 
-def _asked(request: Mapping[str, Any]) -> Section:
+def _asked(request: Json) -> Section:
     rows = {name: request[name] for name in ("id", "received", "due", "basis", "state")}
-    rows |= {"what it named, as one keyed hash": request["keyed_hashes"]}
-    told = "What it named is not written here: the one who asked knows it, and nobody else has to."
-    return Section("asked", "Asked", "What was asked", [paragraph(told), facts("The request", rows)])
+    rows |= {"keyed hash of its items": request["keyed_hashes"]}
+    text = "The items that the request named are not written here."
+    return Section("asked", "Asked", "What was asked", [paragraph(text), facts("The request", rows)])
 
 
-def _done(run: Mapping[str, Any]) -> Section:
+def _done(run: Json) -> Section:
     record = run["record"]
     how = {
         "method": record["method"],
@@ -92,12 +94,12 @@ def _done(run: Mapping[str, Any]) -> Section:
     content = [
         facts("How", how),
         facts("Settings", record["settings"]),
-        to_html(Table("gates", "What it had to show", ["gate", "", "found"], gates, 3)),
+        to_html(Table("gates", "What the run had to show", ["gate", "", "found"], gates, 3)),
     ]
     return Section("done", "Done", "What was done", content)
 
 
-def _measured(run: Mapping[str, Any], own: Mapping[str, Any] | None) -> Section:
+def _measured(run: Json, own: Json | None) -> Section:
     rows = []
     for name in SETS:
         before, after = (run["record"][when].get(name) for when in ("before", "after"))
@@ -108,19 +110,20 @@ def _measured(run: Mapping[str, Any], own: Mapping[str, Any] | None) -> Section:
                 [words(name), figure(before["mrr"]), figure(after["mrr"]), span, kept, figure(after["queries"], ",")]
             )
     head = ["set", "before", "after", "95 % interval after", "kept", "queries"]
-    told = (
-        "MRR says how high relevant documents stand: 1 is first place. Forget: what was removed. Entangled: what "
-        "shares a query or a document with it. Disjoint: the rest. Test: queries that nobody trained on."
+    text = (
+        "MRR says how high relevant documents are ranked: 1 is the first rank. Forget: the removed pairs. Entangled: "
+        "kept pairs that share a query or a document with them. Disjoint: the other kept pairs. Test: queries that "
+        "were not trained on."
     )
-    content: list[Markup] = [paragraph(told), to_html(Table("measured", "MRR before and after", head, rows))]
+    content: list[Markup] = [paragraph(text), to_html(Table("measured", "MRR before and after", head, rows))]
     if own:
         content.append(paragraph(_own_result(own)))
     if earlier := run["record"].get("earlier"):
-        content.append(paragraph(f"Besides, {parse(PreviousMrr, earlier)}."))
+        content.append(paragraph(f"Earlier requests: {parse(PreviousMrr, earlier)}."))
     return Section("measured", "Measured", "What was measured", content)
 
 
-def _own_result(own: Mapping[str, Any]) -> str:
+def _own_result(own: Json) -> str:
     """Say how this request's own pairs moved; of many pairs, only those that are ranked highest now."""
     ranks = sorted(zip(own["ranks_before"], own["ranks_after"], strict=True), key=itemgetter(1))
     shown = ", ".join(f"{before} → {after}" for before, after in ranks[:PAIRS_SHOWN])
@@ -131,36 +134,36 @@ def _own_result(own: Mapping[str, Any]) -> str:
     )
 
 
-def _audited(run: Mapping[str, Any]) -> Section:
+def _audited(run: Json) -> Section:
     rows = []
     for name, found in run["audit"]["tests"].items():
         span = f"{found['low']:.3f} to {found['high']:.3f}" if found["figure"] is not None else ""
         row = [words(name.replace("_", " ")), words(found["verdict"]), figure(found["figure"]), words(span)]
         rows.append([*row, figure(found["threshold"]), words(found["words"])])
-    head = ["test", "verdict", "figure", "95 % interval", "least difference that counts", "why"]
-    beside = f"It was compared with {count(run['references'], 'retrained ranker')}."
+    head = ["test", "verdict", "figure", "95 % interval", "smallest difference that counts", "why"]
+    compared = f"It was compared with {count(run['references'], 'reference')}, given as retrained without it."
     if not run["references"]:
-        beside = "No retrained ranker was at hand, so how one that never saw it would do cannot be known."
-    told = f"In all: {run['audit']['verdict']}. {beside}"
+        compared = "There was no retrained ranker to compare with, so the audit can at best find that it is remembered."
+    text = f"In all: {run['audit']['verdict']}. {compared}"
     return Section(
-        "audit", "Audit", "Whether it held", [paragraph(told), to_html(Table("audit", "Tests", head, rows, 2))]
+        "audit", "Audit", "What the audit found", [paragraph(text), to_html(Table("audit", "Tests", head, rows, 2))]
     )
 
 
-def _deleted(value: Mapping[str, Any]) -> Section:
+def _deleted(value: Json) -> Section:
     also = value["also_delete"]
-    rows = [[words(holder["kind"]), words(holder["path"]), words(holder["why"])] for holder in also["found"]]
+    rows = [[words(copy["kind"]), words(copy["path"]), words(copy["why"])] for copy in also["found"]]
     found = to_html(Table("found", "Found on disk when the request was fulfilled", ["what", "where", "why"], rows, 3))
     return Section(
         "delete", "Also delete", "What else must be deleted", [found if rows else None, _bullets(also["in_general"])]
     )
 
 
-def _not_claimed(value: Mapping[str, Any]) -> Section:
+def _not_claimed(value: Json) -> Section:
     return Section("limits", "Not claimed", "What is not claimed", [_bullets(value["not_claimed"])])
 
 
-def _sealed(value: Mapping[str, Any], public_key: str) -> Section:
+def _signed(value: Json, public_key: str) -> Section:
     run, history = value["run"], value["history"]
     hashes = {f"{name} (SHA-256)": hashed for name, hashed in run["files"].items()}
     hashes |= {f"ranker: {name}": hashed for name, hashed in run["record"]["hashes"].items()}
@@ -169,19 +172,19 @@ def _sealed(value: Mapping[str, Any], public_key: str) -> Section:
         [words(str(entry["number"])), words(entry["at"]), words(entry["event"]), words(entry["hash"])]
         for entry in history["of_request"]
     ]
-    told = "'unrank desk verify' on the folder of this page tells whether a byte in it was changed."
+    text = "'unrank desk verify' on the folder of this page finds any change of its two files."
     content = [
-        paragraph(told),
+        paragraph(text),
         to_html(Table("history", "History of the request", ["entry", "at", "what", "hash"], entries, 4)),
         facts("Hashes", hashes),
         facts("Versions", run["record"]["versions"]),
     ]
-    return Section("seal", "Seal", "Hashes and seal", content)
+    return Section("signature", "Signature", "Hashes and signature", content)
 
 
 def _bullets(lines: Sequence[str]) -> Markup:
     return element("ul", {}, [element("li", {}, line) for line in lines])
 
 
-def _mrr(record: Mapping[str, Any], when: str) -> str:
+def _mrr(record: Json, when: str) -> str:
     return f"{record[when]['forget']['mrr']:.3f}"

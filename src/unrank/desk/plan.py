@@ -1,4 +1,4 @@
-"""The plan: what a run would touch and about how long it takes, before anything is done."""
+"""The plan: what a run would change and how long it would take, before anything is done."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unrank.collection.partition import Partition
 from unrank.collection.removal import Removal
 from unrank.collection.texts import Rows
 from unrank.desk.batch import Batch
-from unrank.desk.holders import Holder, holders
+from unrank.desk.copies import Copy, find_copies
 from unrank.engine.runtime import Device, Runtime
 from unrank.forgetting.estimate import estimate
 from unrank.forgetting.train import recipe_of
@@ -27,17 +27,17 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run would do."""
+    """The changes and the times of a run."""
 
     batch: Batch
     partition: Partition
     overlaps: list[tuple[int, int, int]]
     noticing: int
-    """Kept queries, for training and for testing, in whose lists something that is removed stands."""
+    """The number of kept queries, of training and of test, with a removed document in their lists."""
     examples: list[str]
-    holders: list[Holder]
+    copies: list[Copy]
     seconds: dict[str, float]
-    """By method."""
+    """The time with each method."""
 
 
 def make_plan(
@@ -66,14 +66,16 @@ def make_plan(
         batch.overlaps(collection),
         len(noticing),
         collection.queries.texts(noticing[:SHOWN]),
-        holders(look, batch.all_items, collection, ledger),
+        find_copies(look, batch.all_items, collection, ledger),
         seconds,
     )
 
 
 def queries_that_notice(collection: Collection, partition: Partition, removal: Removal) -> Rows:
-    """Queries that stay, and whose lists lose a document or hold one that is forgotten for another query. What was
-    forgotten before this removal has left them already."""
+    """Return the kept queries whose lists lose a document, or hold one that is forgotten for another query.
+
+    Documents of earlier requests have left the lists already.
+    """
     gone = np.union1d(collection.documents.rows(removal.documents), partition.forget[:, 1])
     noticing = []
     for lists in (collection.relevant, collection.negatives):

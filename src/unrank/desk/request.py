@@ -1,21 +1,37 @@
-"""A request: when it came and is due, on what ground, where it stands. What it names is kept apart.
+"""A request: when it came and is due, on which ground, its state, and the items that it names.
+
+An item is a query, a document, or a pair of both, with its texts. Items are stored apart from the request. Nothing here
+opens a collection, so the ledger answers at once.
 
 >>> month_after(date(2026, 1, 31)).isoformat()
 '2026-02-28'
+>>> Item(document="d3", document_text="Lost  keys").kind
+'document'
+>>> normalised("Lost\\n  KEYS ")
+'lost keys'
 """
 
 from __future__ import annotations
 
 import calendar
+import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import MAXYEAR, date, datetime
 from enum import StrEnum
+from itertools import repeat
+from typing import TYPE_CHECKING, Literal
 
 from unrank.errors import UnrankError
 
+if TYPE_CHECKING:
+    from unrank.collection.collection import Collection
+    from unrank.collection.removal import Removal
+    from unrank.collection.texts import Texts
+
 
 class State(StrEnum):
-    """Where a request stands. What it names is readable while it is open or fulfilled."""
+    """The state of a request. Its items can be read while it is open or fulfilled."""
 
     OPEN = "open"
     FULFILLED = "fulfilled"
@@ -29,7 +45,7 @@ HONOURED = (State.FULFILLED, State.CLOSED)
 
 
 class Basis(StrEnum):
-    """Why somebody may ask; the first six are the grounds of Article 17(1) of the GDPR, in its order."""
+    """The ground of a request; the first six are those of Article 17(1) of the GDPR, in its order."""
 
     not_needed = "no-longer-needed"
     consent = "consent-withdrawn"
@@ -43,6 +59,8 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True)
 class Request:
+    """A request as the ledger lists it, without its items."""
+
     id: int
     received: date
     due: date
@@ -56,10 +74,10 @@ class Request:
 
 
 def month_after(day: date) -> date:
-    """The same day of the next month, or its last."""
+    """Return the same day of the next month, or its last day."""
     year, month = (day.year + day.month // 12, day.month % 12 + 1)
     if year > MAXYEAR:
-        raise UnrankError(f"there is no month after {day}: give a date that can be")
+        raise UnrankError(f"there is no month after {day}: give an earlier date")
     return date(year, month, min(day.day, calendar.monthrange(year, month)[1]))
 
 
@@ -72,6 +90,63 @@ def read_date(text: str, option: str) -> date:
 
 def check_dates(received: date, due: date, today: date) -> None:
     if received > today:
-        raise UnrankError(f"received on {received}, which is yet to come: check --received")
+        raise UnrankError(f"received on {received}, which is in the future: check --received")
     if due < received:
         raise UnrankError(f"due on {due}, before it was received on {received}: check --received and --due")
+
+
+Kind = Literal["query", "document", "pair"]
+KINDS: tuple[Kind, ...] = ("query", "document", "pair")
+HashKind = Literal["query", "document", "pair", "in pair"]
+"""The kind of a keyed hash; "in pair" is for a text in a removed pair, which may itself be kept."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A query, a document, or the pair of both."""
+
+    query: str | None = None
+    document: str | None = None
+    query_text: str | None = None
+    document_text: str | None = None
+
+    @property
+    def kind(self) -> Kind:
+        if self.query is not None and self.document is not None:
+            return "pair"
+        return "query" if self.query is not None else "document"
+
+
+def normalised(text: str) -> str:
+    """Return a text without differences in letter case, white space and Unicode form."""
+    folded = text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+    return " ".join(folded.split())
+
+
+def items_of(removal: Removal, collection: Collection) -> list[Item]:
+    """Return the items of a removal, with their texts."""
+
+    def texts(side: Texts, ids: Sequence[str]) -> list[str]:
+        return side.texts(side.rows(ids))
+
+    queries, documents = collection.queries, collection.documents
+    sides = (texts(queries, [query for query, _ in removal.pairs]), texts(documents, [id for _, id in removal.pairs]))
+    return [
+        *map(Item, removal.queries, repeat(None), texts(queries, removal.queries)),
+        *map(Item, repeat(None), removal.documents, repeat(None), texts(documents, removal.documents)),
+        *(Item(*pair, *both) for pair, *both in zip(removal.pairs, *sides, strict=True)),
+    ]
+
+
+def removal_of(items: Sequence[Item]) -> Removal:
+    from unrank.collection.removal import Removal
+
+    return Removal(
+        [item.query for item in items if item.kind == "query" and item.query],
+        [item.document for item in items if item.kind == "document" and item.document],
+        [(item.query, item.document) for item in items if item.query and item.document],
+    )
+
+
+def counts_of(items: Sequence[Item]) -> dict[Kind, int]:
+    return {kind: sum(item.kind == kind for item in items) for kind in KINDS}

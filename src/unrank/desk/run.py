@@ -1,8 +1,7 @@
-"""The run: forgets all that is open in one go, audits it, applies the gates, and records it.
+"""The run: forgets all open requests together, audits the new ranker, applies the gates, and records the result.
 
-Each stage leaves a folder that appears whole or not at all, and the ledger is told at the end, in one transaction. A
-run that was stopped, however hard, goes on from the last folder; a request that was fulfilled is not open, and so
-never done twice.
+Each stage writes a folder that appears complete or not at all. The ledger is written at the end, in one transaction. A
+run that was interrupted continues from the last folder. A fulfilled request is not open, so it is never done twice.
 """
 
 from __future__ import annotations
@@ -15,19 +14,18 @@ import shutil
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from unrank.audit.audit import AUDIT, audit_ranker
 from unrank.audit.context import Thoroughness
 from unrank.collection.collection import Collection, open_collection
 from unrank.desk.batch import Batch, open_batch
 from unrank.desk.closing import scrub
-from unrank.desk.gates import Gate, gates
-from unrank.desk.holders import holders, without_names
+from unrank.desk.copies import Copy, find_copies, without_names
+from unrank.desk.gates import AuditResult, Gate, RequestResult, gates, request_results
+from unrank.desk.history_index import Json
 from unrank.desk.ledger import Ledger
-from unrank.desk.orders import Orders, folder_hash
 from unrank.desk.request import State
-from unrank.desk.results import RequestResult, request_results
+from unrank.desk.run_options import RunOptions, folder_hash
 from unrank.disk import check_free, read_json, sha256, sole_user, whole_path
 from unrank.engine.runtime import Progress, Runtime
 from unrank.errors import BadFile, UnrankError
@@ -44,22 +42,23 @@ from unrank.rankers.base import Ranker
 from unrank.record import RECORD, RETRAIN, Record
 
 SECRET_PARTS = ("removed", "removed_before", "history")
-"""Of a ranker's record the ledger keeps all but these: hashes of what was removed, and the line a check."""
+"""The parts of a ranker's record that the ledger does not keep: hashes of what was removed, and the checks."""
 
 
 @dataclass(frozen=True)
-class Done:
-    """What a run came to."""
+class RunResult:
+    """The result of a run."""
 
     run: int
     out: Path
     gates: list[Gate]
-    """What all requests had to show together."""
+    """The conditions for all requests together."""
     requests: dict[int, RequestResult]
-    """What came of each request by itself."""
-    result: dict[str, Any]
+    """The result of each request by itself."""
+    result: Json
+    """The result as the ledger stores it."""
     elsewhere: list[int]
-    """Requests that are open and could not be fulfilled on this collection."""
+    """Open requests that do not fit this collection."""
 
     @property
     def fulfilled(self) -> list[int]:
@@ -78,13 +77,13 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Work:
-    """All that a run goes by."""
+class RunContext:
+    """Everything that a run uses."""
 
-    orders: Orders
+    options: RunOptions
     target: str
     default_target: str
-    """The target of a run for which none is named."""
+    """The target of a run without `--target`."""
     collection: Collection
     batch: Batch
     original: Ranker
@@ -94,63 +93,65 @@ class Work:
 
     @property
     def method(self) -> Method:
-        return make_method(self.orders.method, self.orders.settings, self.original.kind)
+        return make_method(self.options.method, self.options.settings, self.original.kind)
 
 
 def run_open(
-    ledger: Ledger, key_place: Path, orders: Orders, out: Path | None = None, progress: Progress | None = None
-) -> Done | None:
-    """Fulfil all that is open on a collection; None where nothing is."""
+    ledger: Ledger, key_place: Path, options: RunOptions, out: Path | None = None, progress: Progress | None = None
+) -> RunResult | None:
+    """Run all open requests that fit a collection; return `None` if there are none."""
     key = ledger.key(key_place)
-    orders, out = orders.from_anywhere(), out and whole_path(out)
+    options, out = options.absolute(), out and whole_path(out)
     with only_run(ledger.path):
         ledger.verify()
         scrub(ledger)
-        collection = open_collection(orders.collection)
-        record = Record.read(Path(orders.ranker))
+        collection = open_collection(options.collection)
+        record = Record.read(Path(options.ranker))
         batch = open_batch(ledger, key, collection, record)
         if not batch.requests:
             return None
-        check_references(orders.references, collection, batch.removal)
-        default = _default_target(orders, batch, collection)
-        target = orders.target or default
-        original, references = (
-            load_ranker(orders.ranker, orders.fast),
-            [load_ranker(name, orders.fast) for name in orders.references],
+        check_references(options.references, collection, batch.removal)
+        default = _default_target(options, batch, collection)
+        target = options.target or default
+        original = load_ranker(options.ranker, options.fast)
+        references = [load_ranker(name, options.fast) for name in options.references]
+        context = RunContext(
+            replace(options, target=target), target, default, collection, batch, original, record, references
         )
-        work = Work(replace(orders, target=target), target, default, collection, batch, original, record, references)
-        _check(work)
-        run, place = _begun(ledger, work.orders.asked(batch, collection), out)
+        _check(context)
+        run, place = _begin(ledger, context.options.asked(batch, collection), out)
         for folder in (place, audit_folder(place)):
             for partial in place.parent.glob(f".{glob.escape(folder.name)}.partial-*"):
                 shutil.rmtree(partial)
-        _forget(work, place, progress)
-        _audit(work, place, progress)
-        return _finish(ledger, run, place, work)
+        _forget(context, place, progress)
+        _audit(context, place, progress)
+        return _finish(ledger, run, place, context)
 
 
-def _check(work: Work) -> None:
-    """Refuse what cannot be, before the ledger is told of a run."""
-    Runtime.on(work.orders.device)
-    partition = work.batch.partition(work.collection)
-    compared: list[Ranker | None] = [*work.references]
+def _check(context: RunContext) -> None:
+    """Refuse a run that cannot work before anything is written to the ledger."""
+    Runtime.on(context.options.device)
+    partition = context.batch.partition(context.collection)
+    compared: list[Ranker | None] = [*context.references]
     for reference in compared or [None]:
-        check_request(work.original, reference, work.method, work.target, Pace(), work.collection, partition)
-    check_base(work.original.kind, work.orders.base)
-    find_base(work.original, work.method, work.orders.base, work.record)
+        check_request(
+            context.original, reference, context.method, context.target, Pace(), context.collection, partition
+        )
+    check_base(context.original.kind, context.options.base)
+    find_base(context.original, context.method, context.options.base, context.record)
 
 
-def _default_target(orders: Orders, batch: Batch, collection: Collection) -> str:
-    record = Record.read(Path(orders.references[0])) if orders.references else None
+def _default_target(options: RunOptions, batch: Batch, collection: Collection) -> str:
+    record = Record.read(Path(options.references[0])) if options.references else None
     return "destination-1" if has_seen(collection, record, batch.removal) is False else "unseen"
 
 
 def only_run(ledger: Path) -> AbstractContextManager[None]:
-    """One run at a time on a ledger, whatever path leads to it."""
+    """Allow one run at a time on a ledger, by any path."""
     place = ledger.resolve()
-    # Not a lock on the ledger itself: SQLite's own on it would be lost when the file is closed.
+    # No lock on the ledger itself: closing that file would release the locks of SQLite.
     return sole_user(
-        place.with_name(f".{place.name}.run"), "another run is under way on this ledger: wait until it has ended"
+        place.with_name(f".{place.name}.run"), "another run is in progress on this ledger: wait until it has ended"
     )
 
 
@@ -158,12 +159,12 @@ def audit_folder(out: Path) -> Path:
     return out.with_name(f"{out.name}-audit")
 
 
-def _begun(ledger: Ledger, asked: dict[str, Any], out: Path | None) -> tuple[int, Path]:
-    """The run that was interrupted, if the same is asked for again; else a new one."""
+def _begin(ledger: Ledger, asked: Json, out: Path | None) -> tuple[int, Path]:
+    """Return the interrupted run if its options are the same; otherwise begin a new one."""
     with ledger.transaction():
-        told = json.dumps(asked, sort_keys=True)
+        written = json.dumps(asked, sort_keys=True)
         for id, place, before in ledger.ask("SELECT id, out, asked FROM run WHERE state = 'begun'"):
-            if before == told and out in (None, Path(place)):
+            if before == written and out in (None, Path(place)):
                 return id, Path(place)
             ledger.ask("UPDATE run SET state = 'abandoned' WHERE id = ?", [id])
             ledger.write_of_run("abandoned", id)
@@ -171,7 +172,7 @@ def _begun(ledger: Ledger, asked: dict[str, Any], out: Path | None) -> tuple[int
         place = out or _beside(asked["ranker"], id)
         for folder in (place, audit_folder(place)):
             check_free(folder)
-        ledger.ask("INSERT INTO run (id, state, out, asked) VALUES (?, 'begun', ?, ?)", [id, str(place), told])
+        ledger.ask("INSERT INTO run (id, state, out, asked) VALUES (?, 'begun', ?, ?)", [id, str(place), written])
         ledger.write_of_run("begun", id, requests=asked["requests"])
         return id, place
 
@@ -182,103 +183,114 @@ def _beside(ranker: str, run: int) -> Path:
     return whole_path(folder / f"{re.sub(r'-run[0-9]+$', '', old.name)}-run{run}")
 
 
-def _forget(work: Work, out: Path, progress: Progress | None) -> None:
+def _forget(context: RunContext, out: Path, progress: Progress | None) -> None:
     if out.exists():
         record = Record.read(out)
-        if record is None or not record.removed or recognised(work.collection, [record.removed]) != work.batch.removal:
-            raise UnrankError(
-                f"{out} exists and is not what this run would have written: remove it, or name another --out"
-            )
+        if (
+            record is None
+            or not record.removed
+            or recognised(context.collection, [record.removed]) != context.batch.removal
+        ):
+            raise UnrankError(f"{out} exists and was not written by this run: remove it, or name another --out")
         return
     result = forget(
-        work.original,
-        work.collection,
-        work.batch.removal,
-        method=work.method,
-        target=work.target,
-        base=work.orders.base,
-        reference=next(iter(work.references), None),
-        record=work.record,
-        measure=usual_measure(work.original, work.orders.device),
-        seed=work.orders.seed,
-        device=work.orders.device,
+        context.original,
+        context.collection,
+        context.batch.removal,
+        method=context.method,
+        target=context.target,
+        base=context.options.base,
+        reference=next(iter(context.references), None),
+        record=context.record,
+        measure=usual_measure(context.original, context.options.device),
+        seed=context.options.seed,
+        device=context.options.device,
         progress=progress,
     )
     result.save(out)
 
 
-def _audit(work: Work, out: Path, progress: Progress | None) -> None:
+def _audit(context: RunContext, out: Path, progress: Progress | None) -> None:
     if audit_folder(out).exists():
         return
     found = audit_ranker(
-        load_ranker(out, work.orders.fast),
-        work.collection,
-        work.batch.removal,
-        original=work.original,
-        references=work.references,
+        load_ranker(out, context.options.fast),
+        context.collection,
+        context.batch.removal,
+        original=context.original,
+        references=context.references,
         record=Record.read(out),
-        thoroughness=Thoroughness(queries=work.orders.audit_queries),
-        seed=work.orders.seed,
-        device=work.orders.device,
+        thoroughness=Thoroughness(queries=context.options.audit_queries),
+        seed=context.options.seed,
+        device=context.options.device,
         progress=progress,
     )
     found.save(audit_folder(out))
 
 
-def _default_mrr(work: Work, record: Record, workspace: Workspace) -> float | None:
+def _default_mrr(context: RunContext, record: Record, workspace: Workspace) -> float | None:
     """Return the forget MRR that the default target means here; `None` if there is no test query to measure it on."""
-    if work.target == work.default_target:
+    if context.target == context.default_target:
         return record.target
-    if work.default_target == "destination-1":
-        reference = work.references[0].to(workspace.runtime.device)
+    if context.default_target == "destination-1":
+        reference = context.references[0].to(workspace.runtime.device)
         return workspace.evaluator.forget_mrr(workspace.scorer(reference))
     return record.before["test"].mrr if "test" in record.before else None
 
 
-def _finish(ledger: Ledger, run: int, out: Path, work: Work) -> Done:
-    """Tell the ledger what came of it, all at once."""
-    orders, batch = work.orders, work.batch
+def _finish(ledger: Ledger, run: int, out: Path, context: RunContext) -> RunResult:
+    """Judge the new ranker, and record the result in the ledger."""
+    options, batch = context.options, context.batch
     record, audit_file = Record.read(out), audit_folder(out) / AUDIT
-    if record is None:
-        raise BadFile(out / RECORD, "missing, though this run wrote it")
+    if record is None or record.target is None:
+        raise BadFile(out / RECORD, "missing, or without a target, though this run wrote it")
     audit = read_json(audit_file)
-    workspace = Workspace.open(work.original, work.collection, batch.partition(work.collection), orders.device)
-    new = load_ranker(out, orders.fast).to(workspace.runtime.device)
-    scorers = (workspace.scorer(work.original), workspace.scorer(new))
-    anew = record.method == RETRAIN
-    each = request_results(work.collection, batch.items, *scorers, record["target"], anew)
-    passed = gates(record, audit, _default_mrr(work, record, workspace), orders.keep_at_least, orders.strict)
-    old = [Path(place) for (place,) in ledger.ask("SELECT out FROM run WHERE id < ?", [run])]
-    look = [Path(orders.ranker), orders.collection, *old, *orders.look]
-    held = holders([place for place in look if place.exists()], batch.all_items, work.collection, ledger.path)
+    workspace = Workspace.open(
+        context.original, context.collection, batch.partition(context.collection), options.device
+    )
+    new = load_ranker(out, options.fast).to(workspace.runtime.device)
+    scorers = (workspace.scorer(context.original), workspace.scorer(new))
+    each = request_results(context.collection, batch.items, *scorers, record.target, record.method == RETRAIN)
+    default = _default_mrr(context, record, workspace)
+    passed = gates(record, AuditResult.of(audit), default, options.keep_at_least, options.strict)
     result = {
         "record": {name: value for name, value in record.to_json().items() if name not in SECRET_PARTS},
         "kept": record.kept,
         "audit": audit,
         "gates": [asdict(gate) for gate in passed],
         "requests": {str(id): one.to_json() for id, one in each.items()},
-        "holders": [asdict(holder) for holder in without_names(held, batch.all_items)],
+        "holders": [asdict(copy) for copy in _copies(ledger, run, context)],
         "files": {
             "ranker": folder_hash(out),
-            "old ranker": folder_hash(Path(orders.ranker)),
+            "old ranker": folder_hash(Path(options.ranker)),
             AUDIT: sha256(audit_file),
         },
     }
-    done = Done(run, out, passed, each, result, [request.id for request in batch.elsewhere])
+    done = RunResult(run, out, passed, each, result, [request.id for request in batch.elsewhere])
     _record(ledger, done)
     return done
 
 
-def _record(ledger: Ledger, done: Done) -> None:
-    told = json.dumps(done.result, ensure_ascii=False)
-    proof = {"result": hashlib.sha256(told.encode()).hexdigest()}
+def _copies(ledger: Ledger, run: int, context: RunContext) -> list[Copy]:
+    """Find copies beside the ranker and the collection, in the folders of earlier runs, and where the user looks."""
+    old = [Path(place) for (place,) in ledger.ask("SELECT out FROM run WHERE id < ?", [run])]
+    places = [Path(context.options.ranker), context.options.collection, *old, *context.options.look]
+    items = context.batch.all_items
+    found = find_copies([place for place in places if place.exists()], items, context.collection, ledger.path)
+    return without_names(found, items)
+
+
+def _record(ledger: Ledger, done: RunResult) -> None:
+    """Write the result and the new states of the requests in one transaction."""
+    written = json.dumps(done.result, ensure_ascii=False)
+    proof = {"result": hashlib.sha256(written.encode()).hexdigest()}
     with ledger.transaction():
         state = "passed" if done.fulfilled else "failed"
-        ledger.ask("UPDATE run SET state = ?, result = ? WHERE id = ?", [state, told, done.run])
+        ledger.ask("UPDATE run SET state = ?, result = ? WHERE id = ?", [state, written, done.run])
         failed = [gate.name for gate in done.gates if not gate.passed]
         ledger.write_of_run(state, done.run, **proof, requests=list(done.requests), gates=failed, open=done.still_open)
         for id in done.fulfilled:
             if ledger.request(id).state is not State.OPEN:
-                raise UnrankError(f"request {id} was ended while the run was under way: run again for the others")
+                raise UnrankError(f"request {id} was ended during the run: run again for the others")
             ledger.ask("UPDATE request SET run = ? WHERE id = ?", [done.run, id])
             ledger.move(id, State.FULFILLED, run=done.run, **proof)

@@ -1,7 +1,8 @@
-"""What on disk still holds something that is to be forgotten: collections, rankers, caches, files with its very text.
+"""Copies on disk of what is to be forgotten: collections, rankers, caches, and files with its texts.
 
-A ranker holds it if its record says that it was trained on the collection and not that it forgot it since. Files are
-searched for the texts as they stand, or as JSON or CSV writes them; what is compressed is not looked into.
+A ranker is a copy if its record says that it was trained on the collection and has not forgotten the items since. A
+ranker whose document side was frozen holds the original's encoder of documents. Files are searched for the plain texts,
+and for the texts as JSON or CSV writes them; compressed files are not searched.
 """
 
 from __future__ import annotations
@@ -16,62 +17,62 @@ from typing import Literal
 
 from unrank.collection.collection import Collection, open_collection
 from unrank.collection.removal import Removal
-from unrank.desk.item import Item, items_of, normalised, removal_of
+from unrank.desk.request import Item, items_of, normalised, removal_of
 from unrank.disk import whole_path
 from unrank.errors import UnrankError
 from unrank.forgetting.hashes import recognised
 from unrank.record import RECORD, Record, forgotten_requests
 
 NEEDLE = 200
-"""Characters of a text that are looked for at most."""
+"""The most characters of a text to search for."""
 LEAST_HALF = 20
-"""Characters of half a text that still tell it from others."""
+"""The fewest characters of half a text that identify it."""
 OF_LEDGER = ("", "-wal", "-shm")
-"""How the names of its files end: closing a request takes what it names out of them."""
+"""The endings of the ledger's files: closing a request erases its items from them."""
 WEIGHTS = (".safetensors", ".bin", ".pt", ".onnx")
 
 
 @dataclass(frozen=True)
-class Holder:
-    """Something that must go, or must forget too."""
+class Copy:
+    """A place that must be deleted, or must forget too."""
 
     kind: Literal["collection", "ranker", "cache", "file"]
     path: str
     why: str
 
 
-def holders(places: Sequence[Path], items: Sequence[Item], collection: Collection, ledger: Path) -> list[Holder]:
-    """All below these places that still holds any of the items, but for the ledger itself."""
+def find_copies(places: Sequence[Path], items: Sequence[Item], collection: Collection, ledger: Path) -> list[Copy]:
+    """Find all copies of the items below these places, except the ledger itself."""
     needles = _needles(items)
     own = {str(ledger.resolve()) + end for end in OF_LEDGER}
-    found: dict[str, Holder] = {}
+    found: dict[str, Copy] = {}
     for place in places:
-        for holder in _below(whole_path(place), list(items), needles, collection):
-            if str(Path(holder.path).resolve()) not in own:
-                found.setdefault(holder.path, holder)
+        for copy in _below(whole_path(place), list(items), needles, collection):
+            if str(Path(copy.path).resolve()) not in own:
+                found.setdefault(copy.path, copy)
     return [found[path] for path in sorted(found)]
 
 
-def holds(collection: Collection, items: Sequence[Item]) -> list[bool]:
-    """Whether each of the items stands in a collection, by its id and with its text."""
+def in_collection(collection: Collection, items: Sequence[Item]) -> list[bool]:
+    """Tell for each item whether a collection holds it, under its id and with its text."""
     known = {(item.query, item.document): item for item in _present(collection, items)}
     return [_same(item, known.get((item.query, item.document))) for item in items]
 
 
-def without_names(found: Sequence[Holder], items: Sequence[Item]) -> list[Holder]:
-    """The same, with the folder in place of a path that itself tells what was removed."""
+def without_names(found: Sequence[Copy], items: Sequence[Item]) -> list[Copy]:
+    """Replace each path that names an item by a parent folder that does not."""
     names = [name for item in items for name in (item.query, item.document) if name is not None and len(name) > 3]
 
-    def told(path: Path) -> Path:
+    def safe(path: Path) -> Path:
         while any(name in str(path) for name in names):
             path = path.parent
         return path
 
-    return [Holder(holder.kind, str(told(Path(holder.path))), holder.why) for holder in found]
+    return [Copy(copy.kind, str(safe(Path(copy.path))), copy.why) for copy in found]
 
 
 def _is_ranker(names: Sequence[str]) -> bool:
-    """Whether a folder of these files is a ranker's."""
+    """Tell by its file names whether a folder is a ranker's."""
     return RECORD in names or "modules.json" in names or ("config.json" in names and _has_weights(names))
 
 
@@ -79,7 +80,7 @@ def _has_weights(names: Sequence[str]) -> bool:
     return any(name.endswith(WEIGHTS) for name in names)
 
 
-def _below(place: Path, items: list[Item], needles: list[bytes], collection: Collection) -> Iterator[Holder]:
+def _below(place: Path, items: list[Item], needles: list[bytes], collection: Collection) -> Iterator[Copy]:
     yield from _caches(place, collection)
     if place.is_file():
         yield from _file(place, needles)
@@ -90,50 +91,54 @@ def _below(place: Path, items: list[Item], needles: list[bytes], collection: Col
             inner.clear()
             yield from _collection(here, items)
         elif _is_ranker(names):
-            inner.clear()  # its parts are not looked at one by one
+            inner.clear()  # do not look at its parts one by one
             yield from _ranker(here, removal_of(items), collection)
         else:
-            if _has_weights(names):  # stray ones: what lies beside them is looked at too
+            if _has_weights(names):  # weights without a ranker: look at the other files too
                 yield from _ranker(here, removal_of(items), collection)
             for name in sorted(names):
                 yield from _file(here / name, needles)
 
 
-def _caches(place: Path, collection: Collection) -> Iterator[Holder]:
-    """Wherever they lie, whole or half written."""
+def _caches(place: Path, collection: Collection) -> Iterator[Copy]:
+    """Find caches of the collection, complete or partly written."""
     for path in [place, *sorted(place.rglob("*"))]:
         if collection.fingerprint[:16] in path.name and path.name.startswith(("tokens-", "scores-")):
-            yield Holder("cache", str(path), "was made from this collection")
+            yield Copy("cache", str(path), "made from this collection")
 
 
-def _collection(folder: Path, items: list[Item]) -> Iterator[Holder]:
+def _collection(folder: Path, items: list[Item]) -> Iterator[Copy]:
     try:
-        if held := sum(holds(open_collection(folder), items)):
-            yield Holder("collection", str(folder), f"holds {held} of {len(items)} named")
-    except UnrankError:  # what it says may name a path that tells what was removed
-        yield Holder("collection", str(folder), "cannot be read, so what it holds is not known")
+        if held := sum(in_collection(open_collection(folder), items)):
+            yield Copy("collection", str(folder), f"holds {held} of {len(items)} named")
+    except UnrankError:  # its message may hold a path that names an item
+        yield Copy("collection", str(folder), "cannot be read, so its content is not known")
 
 
-def _ranker(folder: Path, removal: Removal, collection: Collection) -> Iterator[Holder]:
+def _ranker(folder: Path, removal: Removal, collection: Collection) -> Iterator[Copy]:
     try:
         record = Record.read(folder)
     except UnrankError:
         record = None
     if record is None:
-        yield Holder("ranker", str(folder), "has no record, so what it was trained on is not known")
+        yield Copy("ranker", str(folder), "has no record, so its training data is not known")
         return
     if record.collection.name != collection.name and record.collection.fingerprint != collection.fingerprint:
         return
     forgotten = recognised(collection, forgotten_requests(record))
     if (forgotten | removal) != forgotten:
-        yield Holder("ranker", str(folder), "was trained on this collection and has not forgotten all of it")
+        yield Copy("ranker", str(folder), "was trained on this collection and has not forgotten all of it")
+    elif record.settings.get("freeze") == "documents":
+        yield Copy(
+            "ranker", str(folder), "holds the original's document encoder, which --freeze documents left unchanged"
+        )
 
 
-def _file(path: Path, needles: list[bytes]) -> Iterator[Holder]:
+def _file(path: Path, needles: list[bytes]) -> Iterator[Copy]:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             if any(content.find(needle) >= 0 for needle in needles):
-                yield Holder("file", str(path), "holds a text as it stands, or half of one")
+                yield Copy("file", str(path), "holds a text, or half of one")
     except (OSError, ValueError):  # gone, unreadable, or empty
         return
 
@@ -150,7 +155,7 @@ def _needles(items: Sequence[Item]) -> list[bytes]:
 
 
 def _parts(text: str) -> tuple[str, ...]:
-    """What a text is looked for by. Where a file keeps its title apart, one half at least is not cut in two.
+    """Return the parts of a text to search for. A file may store the title apart; then one half is still whole.
 
     >>> _parts("keys"), _parts("The windmill Mr Quixote of Dulcinea Street")
     (('keys',), ('The windmill Mr Quixo', 'te of Dulcinea Street'))
@@ -160,7 +165,7 @@ def _parts(text: str) -> tuple[str, ...]:
 
 
 def _present(collection: Collection, items: Sequence[Item]) -> list[Item]:
-    """Those items whose ids a collection knows, with the texts that it has for them."""
+    """Return the items whose ids a collection has, with its texts."""
     import pyarrow as pa
 
     def known(side: str) -> set[str]:

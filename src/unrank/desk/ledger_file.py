@@ -1,4 +1,7 @@
-"""The file of a ledger: made whole, opened, and brought to the present version."""
+"""The SQLite file of a ledger: its tables, and how it is made, opened and migrated.
+
+`MIGRATIONS[n]` leads from version n to n + 1. A published version is never changed.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,79 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from unrank.desk.key import Key
-from unrank.desk.schema import APPLICATION, MIGRATIONS, VERSION
 from unrank.errors import BadFile
 
 WAIT = 60.0
-"""Seconds to wait for another process to finish writing."""
+"""Seconds to wait while another process writes."""
+APPLICATION = 0x756E726B
+"""The application id of a ledger; other SQLite files have another one."""
+
+TABLES = """
+CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE run (
+    id INTEGER PRIMARY KEY,
+    state TEXT NOT NULL CHECK (state IN ('begun', 'passed', 'failed', 'abandoned')),
+    out TEXT NOT NULL,
+    asked TEXT NOT NULL,
+    result TEXT
+) STRICT;
+CREATE TABLE request (
+    id INTEGER PRIMARY KEY,
+    received TEXT NOT NULL,
+    due TEXT NOT NULL,
+    basis TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('open', 'fulfilled', 'closed', 'withdrawn', 'refused')),
+    run INTEGER REFERENCES run
+) STRICT;
+CREATE TABLE named (
+    request INTEGER NOT NULL REFERENCES request,
+    query TEXT,
+    document TEXT,
+    query_text TEXT,
+    document_text TEXT,
+    CHECK (query IS NOT NULL OR document IS NOT NULL)
+) STRICT;
+CREATE TABLE keyed_hash (
+    hash BLOB NOT NULL,
+    request INTEGER NOT NULL REFERENCES request,
+    kind TEXT NOT NULL CHECK (kind IN ('query', 'document', 'pair', 'in pair')),
+    PRIMARY KEY (hash, request)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE history (
+    number INTEGER PRIMARY KEY,
+    request INTEGER REFERENCES request,
+    at TEXT NOT NULL,
+    event TEXT NOT NULL,
+    details TEXT NOT NULL,
+    before TEXT NOT NULL,
+    hash TEXT NOT NULL
+) STRICT;
+CREATE TRIGGER history_is_not_changed BEFORE UPDATE ON history
+BEGIN SELECT RAISE(ABORT, 'history is only added to'); END;
+CREATE TRIGGER history_is_not_deleted BEFORE DELETE ON history
+BEGIN SELECT RAISE(ABORT, 'history is only added to'); END;
+"""
+
+INDEXES = """
+CREATE INDEX request_by_state ON request (state, due);
+CREATE INDEX named_by_request ON named (request);
+CREATE INDEX keyed_hash_by_request ON keyed_hash (request);
+CREATE INDEX history_by_request ON history (request);
+"""
+
+COVERED = """
+ALTER TABLE named ADD COLUMN salt TEXT;
+DROP INDEX keyed_hash_by_request;
+CREATE INDEX keyed_hash_by_request ON keyed_hash (request, hash, kind);
+"""
+"""The history covers the items of a request. The salt is erased with them: then nobody can test a guess."""
+
+MIGRATIONS = (TABLES, INDEXES, COVERED)
+VERSION = len(MIGRATIONS)
 
 
 def open_file(path: Path) -> sqlite3.Connection:
-    with told(path):
+    with sqlite_errors(path):
         connection = _connect(path)
         try:
             _check_version(path, connection)
@@ -29,11 +96,11 @@ def open_file(path: Path) -> sqlite3.Connection:
 
 
 def make_file(path: Path, key: Key) -> None:
-    """Make an empty ledger beside its place and link it there: of several processes one succeeds."""
+    """Make an empty ledger in a temporary file and link it to its place. Of several processes one succeeds."""
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     partial.unlink(missing_ok=True)
-    os.close(os.open(partial, os.O_CREAT, 0o600))  # SQLite gives the files beside it the same mode
-    with told(path):
+    os.close(os.open(partial, os.O_CREAT, 0o600))  # SQLite gives its other files the same mode
+    with sqlite_errors(path):
         connection = _connect(partial)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
@@ -50,8 +117,8 @@ def make_file(path: Path, key: Key) -> None:
 
 
 @contextmanager
-def told(path: Path) -> Iterator[None]:
-    """What SQLite cannot do, in one line."""
+def sqlite_errors(path: Path) -> Iterator[None]:
+    """Report an error of SQLite in one line."""
     try:
         yield
     except (sqlite3.Error, OverflowError) as error:
@@ -61,7 +128,7 @@ def told(path: Path) -> Iterator[None]:
 
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=WAIT, isolation_level=None)
-    # What is deleted is overwritten, and no copy of the data ever goes to a temporary file.
+    # Deleted data is overwritten, and no copy of the data goes to a temporary file.
     for pragma in ("foreign_keys = ON", "secure_delete = ON", "temp_store = MEMORY"):
         connection.execute(f"PRAGMA {pragma}")
     return connection
@@ -94,7 +161,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """One at a time: `executescript` would end the transaction."""
+    """Yield one statement at a time: `executescript` would end the transaction."""
     statement = ""
     for line in script.splitlines():
         statement += line + "\n"

@@ -1,4 +1,4 @@
-"""Orders: how a run is to forget, and what it must show."""
+"""The options of a run: how it forgets, and what it must show."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from unrank.audit.context import Thoroughness
 from unrank.collection.collection import Collection
 from unrank.desk.batch import Batch
+from unrank.desk.history_index import Json
 from unrank.disk import exists, sha256, whole_path
 from unrank.engine.runtime import Device
 
 
 @dataclass(frozen=True)
-class Orders:
-    """How a run is to forget, and what it must show."""
+class RunOptions:
+    """How a run forgets, and what it must show."""
 
     ranker: str
     collection: Path
     method: str = "cocol"
     settings: Mapping[str, str] = field(default_factory=dict)
     target: str | None = None
-    """By default where the first reference is, if its record says that it never saw what is removed; else `unseen`."""
+    """`None` for `destination-1` if the first reference never saw what is removed by its record, else `unseen`."""
     base: str | None = None
     references: tuple[str, ...] = ()
     keep_at_least: float | None = None
@@ -37,25 +37,25 @@ class Orders:
     fast: bool = True
     """Whether encoders use their faster passes."""
 
-    def from_anywhere(self) -> Orders:
-        """The same with whole paths, which mean the same in every working directory."""
+    def absolute(self) -> RunOptions:
+        """Return the options with absolute paths, which mean the same in every working directory."""
         return replace(
             self,
-            ranker=_named(self.ranker),
+            ranker=_absolute_name(self.ranker),
             collection=whole_path(self.collection),
-            base=self.base and _named(self.base),
-            references=tuple(map(_named, self.references)),
+            base=self.base and _absolute_name(self.base),
+            references=tuple(map(_absolute_name, self.references)),
             look=tuple(map(whole_path, self.look)),
         )
 
-    def asked(self, batch: Batch, collection: Collection) -> dict[str, Any]:
-        """All that the result follows from, by which an interrupted run is known again."""
-        told = asdict(self) | {"collection": str(self.collection)}
+    def asked(self, batch: Batch, collection: Collection) -> Json:
+        """Return everything that the result depends on; an interrupted run is recognised by it."""
+        options = asdict(self) | {"collection": str(self.collection)}
         if self.fast:
-            del told["fast"]  # runs of before had no choice
-        del told["look"]  # where copies were looked for, which may be named like what is removed
+            del options["fast"]  # earlier versions had no such option
+        del options["look"]  # these paths may name what is removed
         return {
-            **told,
+            **options,
             "references": list(self.references),
             "ranker_files": folder_hash(Path(self.ranker)),
             "collection_fingerprint": collection.fingerprint,
@@ -64,15 +64,15 @@ class Orders:
         }
 
 
-def _named(name: str) -> str:
-    """A folder by its whole path, a hub id as it is."""
+def _absolute_name(name: str) -> str:
+    """Return the absolute path of a folder; a hub id unchanged."""
     return str(whole_path(Path(name))) if exists(Path(name)) else name
 
 
 def folder_hash(folder: Path) -> str | None:
-    """One hash for all files of a ranker's folder; None for a hub id."""
+    """Return one hash of all files of a ranker's folder; `None` for a hub id."""
     if not folder.is_dir():
         return None
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    told = [[str(path.relative_to(folder)), sha256(path)] for path in files]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+    listed = [[str(path.relative_to(folder)), sha256(path)] for path in files]
+    return hashlib.sha256(json.dumps(listed).encode()).hexdigest()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from unrank.desk.key import Key
-from unrank.desk.seal import CERTIFICATE, PAGE, read_public_key, read_sealed, write_sealed
+from unrank.desk.signature import CERTIFICATE, PAGE, read_public_key, read_signed, sign_certificate
 from unrank.errors import BadFile, UnrankError
 
 KEY, OTHER = Key(bytes(range(32))), Key(bytes(32))
@@ -23,13 +23,13 @@ VALUE = {
 
 @pytest.fixture
 def sealed(tmp_path: Path) -> Path:
-    write_sealed(tmp_path / "sealed", VALUE, "<p>forgotten, and the page says so</p>\n", KEY)
+    sign_certificate(tmp_path / "sealed", VALUE, "<p>forgotten, and the page says so</p>\n", KEY)
     return tmp_path / "sealed"
 
 
 def test_what_was_sealed_is_read_back(sealed: Path) -> None:
     for place in (sealed, sealed / CERTIFICATE, sealed / PAGE):
-        found = read_sealed(place, KEY.public)
+        found = read_signed(place, KEY.public)
         assert {name: found.value[name] for name in VALUE} == VALUE
         assert found.public_key == KEY.public
 
@@ -52,9 +52,9 @@ def test_a_thousand_random_changes(sealed: Path) -> None:
             continue
         (sealed / name).write_bytes(content)
         with pytest.raises(BadFile, match="changed after it was signed"):
-            read_sealed(sealed)
+            read_signed(sealed)
         (sealed / name).write_bytes(whole[name])
-    read_sealed(sealed)
+    read_signed(sealed)
 
 
 def test_upper_case_and_another_layout_are_changes(sealed: Path) -> None:
@@ -63,32 +63,32 @@ def test_upper_case_and_another_layout_are_changes(sealed: Path) -> None:
     for changed in ({**value, "signature": value["signature"].upper()}, {**value, "more": 1}):
         path.write_text(json.dumps(changed, indent=1, sort_keys=True) + "\n")
         with pytest.raises(BadFile, match="changed"):
-            read_sealed(sealed)
+            read_signed(sealed)
     path.write_text(json.dumps(value))
     with pytest.raises(BadFile, match="changed"):
-        read_sealed(sealed)
+        read_signed(sealed)
 
 
 def test_a_forger_signs_with_another_key(sealed: Path, tmp_path: Path) -> None:
-    write_sealed(tmp_path / "forged", VALUE, "page", OTHER)
-    assert read_sealed(tmp_path / "forged").public_key == OTHER.public
+    sign_certificate(tmp_path / "forged", VALUE, "page", OTHER)
+    assert read_signed(tmp_path / "forged").public_key == OTHER.public
     with pytest.raises(BadFile, match="signed by another key"):
-        read_sealed(tmp_path / "forged", KEY.public)
+        read_signed(tmp_path / "forged", KEY.public)
 
 
 @pytest.mark.parametrize("value", [{}, {"request": {"id": 7}}, VALUE | {"request": "7"}])
 def test_what_is_signed_and_no_certificate(value: dict[str, object], tmp_path: Path) -> None:
-    write_sealed(tmp_path / "foreign", value, "page", KEY)
+    sign_certificate(tmp_path / "foreign", value, "page", KEY)
     with pytest.raises(BadFile, match="signed, but no certificate of forgetting"):
-        read_sealed(tmp_path / "foreign")
+        read_signed(tmp_path / "foreign")
 
 
 def test_what_is_missing(sealed: Path, tmp_path: Path) -> None:
     (sealed / PAGE).unlink()
     with pytest.raises(BadFile, match="no such file"):
-        read_sealed(sealed)
+        read_signed(sealed)
     with pytest.raises(BadFile, match="no such file"):
-        read_sealed(tmp_path / "nothing")
+        read_signed(tmp_path / "nothing")
 
 
 def test_public_keys() -> None:

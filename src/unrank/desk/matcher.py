@@ -1,7 +1,7 @@
-"""The sieve: tells by keyed hashes whether a row of data holds something that was removed.
+"""The matcher: recognises removed items in rows of data by their keyed hashes.
 
-It goes by id and by normalised text, so that a document that comes back under another id is caught, and so are the
-judgements that name it by that id. Memory grows with what is caught, never with what passes.
+It compares ids and normalised texts. So a removed document that comes back under another id is caught, and so are the
+judgements with that id. Memory grows with what is caught, not with what passes.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Side:
-    """Queries, or documents: how they are hashed, which were removed, and under what ids they came back."""
+    """The queries or the documents: hash functions, removed hashes, and ids under which removed texts came back."""
 
     of_id: Callable[[str], bytes]
     of_text: Callable[[str], bytes]
     removed: set[bytes]
     caught: set[str] = field(default_factory=set)
-    """Ids of texts that were removed, as this data has them."""
+    """Ids of removed texts in this data."""
     other_names: dict[str, bytes] = field(default_factory=dict)
-    """Ids of texts that stand in a removed pair, with the hashes of the texts."""
+    """Ids of texts in removed pairs, with the hashes of the texts."""
 
     def has_id(self, id: str) -> bool:
         return id in self.caught or self.of_id(id) in self.removed
@@ -37,18 +37,18 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Sieve:
-    """What must not pass."""
+class Matcher:
+    """The hashes of everything that must not pass."""
 
     key: Key
     queries: Side
     documents: Side
     pairs: set[bytes]
     in_pairs: set[bytes]
-    """Hashes of texts that stand in a removed pair."""
+    """Hashes of texts in removed pairs."""
 
     @classmethod
-    def of(cls, ledger: Ledger, key: Key) -> Sieve:
+    def of(cls, ledger: Ledger, key: Key) -> Matcher:
         return cls(
             key,
             Side(key.query_id, key.query_text, ledger.hashes("query")),
@@ -64,13 +64,13 @@ class Sieve:
         return self._keeps(self.documents, text)
 
     def keeps_ids(self, query: str, document: str) -> bool:
-        """Whether a judgement, or a line of a run, may stay; texts must have gone through before."""
+        """Tell whether a judgement, or a line of a run, is kept; the texts must have been checked before."""
         if self.queries.has_id(query) or self.documents.has_id(document):
             return False
         return not self.pairs or not self._has_pair(self.queries.names(query), self.documents.names(document))
 
     def keeps_texts(self, query: str, documents: Iterable[str]) -> list[bool]:
-        """Whether a query may stay with each of these documents, all of them as texts."""
+        """Tell for each document whether its pair with the query is kept; all are texts."""
         asked = self.queries.of_text(query)
         gone, in_pair = asked in self.queries.removed, asked in self.in_pairs
 

@@ -1,7 +1,7 @@
-"""The seal: an Ed25519 signature over a certificate, and the check that not one byte of it was changed.
+"""The signature of a certificate: Ed25519 over its canonical form.
 
-The JSON file is written in one way only, so that a change in its form is found like a change in its content. It
-carries the hash of the page beside it, and so the signature covers both.
+The JSON file has one canonical form, so a change of its form is found like a change of its content. It holds the hash
+of the page beside it, so the signature covers both.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from unrank.desk.chain import BrokenChain
+from unrank.desk.history_index import BrokenChain, Json
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
 from unrank.disk import fits, new_folder
@@ -22,30 +21,30 @@ CERTIFICATE = "certificate.json"
 PAGE = "certificate.html"
 CHANGED = "changed after it was signed, so it shows nothing"
 PROMISED = {"request": {"id": int}, "history": {"entries": int, "last_hash": str}}
-"""What every certificate says, whatever version it is of."""
+"""The fields of every version of a certificate."""
 
 
 @dataclass(frozen=True)
-class Sealed:
-    """A certificate whose signature holds."""
+class SignedCertificate:
+    """A certificate with a valid signature."""
 
-    value: dict[str, Any]
+    value: Json
     public_key: str
 
 
-def write_sealed(out: Path, value: dict[str, Any], page: str, key: Key) -> None:
-    """Write a folder with the certificate and its page."""
+def sign_certificate(out: Path, value: Json, page: str, key: Key) -> None:
+    """Sign a certificate, and write a folder with it and its page."""
     signed = {**value, "page": hashlib.sha256(page.encode()).hexdigest()}
-    signature = key.signing.sign(_written(signed)).hex()
+    signature = key.signing.sign(_canonical(signed)).hex()
     with new_folder(out) as folder:
         (folder / CERTIFICATE).write_bytes(
-            _written({"certificate": signed, "public_key": key.public, "signature": signature})
+            _canonical({"certificate": signed, "public_key": key.public, "signature": signature})
         )
         (folder / PAGE).write_bytes(page.encode())
 
 
-def read_sealed(place: Path, trusted: str | None = None) -> Sealed:
-    """The certificate in a folder, or an error: changed, or signed by another than the `trusted` public key."""
+def read_signed(place: Path, trusted: str | None = None) -> SignedCertificate:
+    """Read the certificate in a folder; refuse one that was changed, or that another key than `trusted` signed."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -55,8 +54,8 @@ def read_sealed(place: Path, trusted: str | None = None) -> Sealed:
     try:
         value = json.loads(content)
         signed, public, signature = (value[name] for name in ("certificate", "public_key", "signature"))
-        whole = content == _written({"certificate": signed, "public_key": public, "signature": signature})
-        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(bytes.fromhex(signature), _written(signed))
+        whole = content == _canonical({"certificate": signed, "public_key": public, "signature": signature})
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(bytes.fromhex(signature), _canonical(signed))
         whole &= bytes.fromhex(public).hex() == public and bytes.fromhex(signature).hex() == signature
         said = signed["page"]
     except (ValueError, KeyError, TypeError, RecursionError, InvalidSignature) as error:
@@ -68,32 +67,34 @@ def read_sealed(place: Path, trusted: str | None = None) -> Sealed:
     if trusted is not None and public != trusted:
         raise BadFile(path, f"signed by another key ({public[:16]}…) than the one that is trusted ({trusted[:16]}…)")
     if not fits(signed, PROMISED):
-        raise BadFile(path, "signed, but no certificate of forgetting: it does not say of which request it is")
-    return Sealed(signed, public)
+        raise BadFile(path, "signed, but no certificate of forgetting: it names no request")
+    return SignedCertificate(signed, public)
 
 
-def check_anchor(ledger: Ledger, sealed: Sealed) -> None:
-    """The history that a certificate was made from must be the beginning of the ledger's."""
-    told = sealed.value["history"]
-    found = ledger.ask("SELECT hash FROM history WHERE number = ?", [told["entries"]])
-    if found != [(told["last_hash"],)]:
+def check_anchor(ledger: Ledger, signed: SignedCertificate) -> None:
+    """Refuse a certificate whose history is not the beginning of the ledger's."""
+    history = signed.value["history"]
+    found = ledger.ask("SELECT hash FROM history WHERE number = ?", [history["entries"]])
+    if found != [(history["last_hash"],)]:
         raise BrokenChain(
             f"{ledger.path}: its history is not the one that the certificate was made from: "
-            f"entry {told['entries']} differs or is missing"
+            f"entry {history['entries']} differs or is missing"
         )
 
 
 def read_public_key(text: str) -> str:
-    """A public key as it was given: 64 hex digits."""
+    """Read a public key: 64 hex digits."""
     try:
         if len(bytes.fromhex(text)) == 32:
             return text.strip().lower()
     except ValueError:
         pass
-    raise UnrankError(f"--public-key {text!r} is none: it has 64 hex digits, as 'unrank desk verify' prints them")
+    raise UnrankError(
+        f"--public-key {text!r} is no public key: give 64 hex digits, as 'unrank desk verify' prints them"
+    )
 
 
-def _written(value: dict[str, Any]) -> bytes:
+def _canonical(value: Json) -> bytes:
     return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
 
 

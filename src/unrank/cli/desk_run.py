@@ -1,0 +1,246 @@
+"""The commands `desk plan`, `run`, `certificate` and `verify`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unrank.cli.option import (
+    AUDITED,
+    NOT_REACHED,
+    AuditQueries,
+    CollectionFolder,
+    DeviceName,
+    DeviceOption,
+    Fast,
+    KeepAtLeast,
+    KeyFile,
+    LedgerFile,
+    Out,
+    Quiet,
+    RankerName,
+    RequestNumber,
+    Seed,
+    Settings,
+)
+from unrank.cli.show import duration, numbered, say, show_partition
+from unrank.desk.key import key_file
+from unrank.desk.ledger import Ledger
+from unrank.desk.request import State
+from unrank.disk import several_processes
+from unrank.errors import UnrankError, count
+
+if TYPE_CHECKING:
+    from unrank.desk.plan import Plan
+    from unrank.desk.run import RunResult
+
+Look = Annotated[
+    list[Path] | None,
+    typer.Option("--look", help="A folder or file to search for copies: rankers, collections, files. Repeatable."),
+]
+Base = Annotated[str | None, typer.Option("--base", help="The encoder or word vectors the ranker was trained from.")]
+TARGET = (
+    "The forget MRR to reach, as in 'unrank forget'; by default that of a reference that never saw it, or 'unseen'."
+)
+REFERENCE = "A ranker retrained without what is removed, for the audit; give two to measure their difference."
+PUBLIC = "The public key that must have signed it; by default the ledger's, if there is one."
+
+
+def plan(
+    ranker: RankerName,
+    collection: CollectionFolder,
+    look: Look = None,
+    base: Base = None,
+    ledger: LedgerFile = Path("desk.ledger"),
+    key: KeyFile = None,
+    device: DeviceOption = DeviceName.auto,
+) -> None:
+    """Show what a run would change and how long it would take; nothing is done."""
+    _check_places(look or ())
+    with Ledger.open(ledger) as desk:
+        secret = desk.key(key or key_file(ledger))
+
+        from unrank.collection.collection import open_collection
+        from unrank.desk.batch import open_batch
+        from unrank.desk.plan import make_plan
+        from unrank.rankers import load_ranker
+        from unrank.record import Record
+
+        desk.verify()
+        opened, record = open_collection(collection), Record.read(Path(ranker))
+        batch = open_batch(desk, secret, opened, record)
+        if not batch.requests:
+            _say_nothing_open([request.id for request in batch.elsewhere])
+            return
+        batch.partition(opened)  # refuse wrong requests before anything is loaded
+        places = [place for place in (Path(ranker), collection) if place.exists()]
+        look_at = [*places, *(look or ())]
+        made = make_plan(load_ranker(ranker), opened, batch, record, look_at, ledger, base, device.value)
+        show_plan(made)
+
+
+def run(
+    ranker: RankerName,
+    collection: CollectionFolder,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The folder for the new ranker; by default beside the old one.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Run; without it only the plan is shown.")] = False,
+    method: Annotated[str, typer.Option(help="The method; see 'unrank list methods'.")] = "cocol",
+    settings: Settings = None,
+    target: Annotated[str | None, typer.Option(help=TARGET)] = None,
+    reference: Annotated[list[str] | None, typer.Option(help=REFERENCE)] = None,
+    keep_at_least: KeepAtLeast = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Require an audit without any difference or loss.")] = False,
+    queries: AuditQueries = AUDITED,
+    look: Look = None,
+    base: Base = None,
+    seed: Seed = 0,
+    ledger: LedgerFile = Path("desk.ledger"),
+    key: KeyFile = None,
+    device: DeviceOption = DeviceName.auto,
+    fast: Fast = True,
+    quiet: Quiet = False,
+) -> None:
+    """Forget all open requests in one run, audit and record it; exit 3 if one is not fulfilled."""
+    if several_processes():
+        raise UnrankError(
+            "a run writes a ledger, which takes a single process: start it without torchrun or accelerate"
+        )
+    if not yes:
+        plan(ranker, collection, look, base, ledger, key, device)
+        say("nothing was done: --yes runs it")
+        return
+    _check_places(look or ())
+    with Ledger.open(ledger) as desk:
+        desk.key(key or key_file(ledger))
+
+        from unrank.cli.progress import progress
+        from unrank.desk.run import run_open
+        from unrank.desk.run_options import RunOptions
+        from unrank.methods import read_settings
+
+        options = RunOptions(
+            ranker,
+            collection,
+            method,
+            read_settings(settings or ()),
+            target,
+            base,
+            tuple(reference or ()),
+            keep_at_least,
+            strict,
+            queries,
+            seed,
+            device.value,
+            tuple(look or ()),
+            fast,
+        )
+        with progress(quiet) as listener:
+            done = run_open(desk, key or key_file(ledger), options, out, listener)
+        if done is None:
+            _say_nothing_open([request.id for request in desk.requests([State.OPEN])])
+            return
+    show_result(done)
+    _say_elsewhere(done.elsewhere)
+    if not done.passed:
+        raise typer.Exit(NOT_REACHED)
+
+
+def _check_places(look: Sequence[Path]) -> None:
+    for place in look:
+        if not place.exists():
+            raise UnrankError(f"--look {place}: no such file or folder")
+
+
+def show_plan(made: Plan) -> None:
+    batch = made.batch
+    together = " together" if len(batch.requests) > 1 else ""
+    say(f"{numbered([request.id for request in batch.requests])} can be run{together}")
+    for one, other, pairs in made.overlaps:
+        say(f"  {one} and {other} both name {count(pairs, 'pair')}")
+    _say_elsewhere([request.id for request in batch.elsewhere])
+    if batch.again:
+        say("this ranker has not forgotten all earlier requests: it forgets them too")
+    show_partition(made.partition)
+    say(f"{count(made.noticing, 'kept query')} will notice: a removed document is in the list")
+    for text in made.examples:
+        say(f"  {text[:160]}")
+    say("copies on disk" if made.copies else "no copies were found on disk")
+    for copy in made.copies:
+        say(f"  {copy.kind:<11}{copy.path}: {copy.why}")
+    for method, seconds in made.seconds.items():
+        say(f"with {method} it takes about {duration(seconds)} here")
+
+
+def show_result(done: RunResult) -> None:
+    for gate in done.gates:
+        say(f"{gate.name}: {'passed' if gate.passed else 'NOT passed'}; {gate.words}")
+    for id, result in sorted(done.requests.items()):
+        say(f"request {id} by itself: {'passed' if result.forgotten else 'NOT passed'}; {result.words}")
+    out = done.out.relative_to(Path.cwd()) if done.out.is_relative_to(Path.cwd()) else done.out
+    if done.fulfilled:
+        numbers = numbered(done.fulfilled)
+        say(f"{numbers} fulfilled by run {done.run}; the new ranker is in {out}, its audit in {out}-audit")
+        for copy in done.result["holders"]:
+            say(f"  still to delete: {copy['kind']} {copy['path']}: {copy['why']}")
+    if done.still_open and done.fulfilled:
+        say(f"{numbered(done.still_open)} still open: run again from {out}")
+    elif done.still_open:
+        say(f"{numbered(done.still_open)} still open: run {done.run} did not pass; its ranker is in {out}, not for use")
+        say("a --reference for the audit, a lower --target, more epochs (--set epochs=40) or --method retrain may pass")
+
+
+def certificate(
+    request: RequestNumber, out: Out, ledger: LedgerFile = Path("desk.ledger"), key: KeyFile = None
+) -> None:
+    """Write the certificate of a fulfilled request: a page to print and a signed JSON file."""
+    with Ledger.open(ledger) as desk:
+        secret = desk.key(key or key_file(ledger))
+
+        from unrank.desk.certificate import write_certificate
+
+        write_certificate(desk, secret, request, out)
+    say(f"written to {out}; the public key is {secret.public}")
+
+
+def verify(
+    place: Annotated[
+        Path | None,
+        typer.Argument(metavar="[CERTIFICATE]", help="The folder of a certificate; without it, only the ledger."),
+    ] = None,
+    public_key: Annotated[str | None, typer.Option("--public-key", help=PUBLIC)] = None,
+    ledger: Annotated[
+        Path | None, typer.Option("--ledger", help="The ledger of requests; by default desk.ledger, if it exists.")
+    ] = None,
+) -> None:
+    """Check that no byte of a certificate was changed, and that the ledger's history is complete."""
+    from unrank.desk.signature import check_anchor, read_public_key, read_signed
+
+    trusted = read_public_key(public_key) if public_key is not None else None
+    at_hand = ledger or Path("desk.ledger")
+    if place is None or ledger is not None or at_hand.exists():
+        with Ledger.open(at_hand) as desk:
+            desk.verify()
+            trusted = trusted or desk.about("public_key")
+            if place is not None:
+                check_anchor(desk, read_signed(place, trusted))
+            say(f"{at_hand}: the history of {count(desk.head()[0], 'entry')} is complete")
+    if place is not None:
+        signed = read_signed(place, trusted)
+        say(f"{place}: no byte was changed; request {signed.value['request']['id']}, signed by {signed.public_key}")
+        if trusted is None:
+            say("anyone can sign: compare that key with the one you were given, or name it with --public-key")
+
+
+def _say_nothing_open(elsewhere: list[int]) -> None:
+    say("no request is open on this collection: nothing was done")
+    _say_elsewhere(elsewhere)
+
+
+def _say_elsewhere(elsewhere: list[int]) -> None:
+    if elsewhere:
+        say(f"still open, but does not fit this collection: {numbered(elsewhere)}")

@@ -1,0 +1,134 @@
+"""The history: entries that are only added, each with the hash of the one before it, and an index of the last ones.
+
+If an entry is changed, dropped or inserted, the chain breaks at that place, and everybody can see where. A certificate
+signs the last hash, so a chain that was rebuilt as a whole is found too.
+
+The index holds the last entry of each request and each run. It is compared with the tables of the ledger: an entry that
+changes a request or a run holds one hash of its rows, its items and keyed hashes included. Entries of a ledger before
+version 3 hold none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from unrank.desk.request import State
+from unrank.errors import UnrankError
+
+Json = dict[str, Any]
+START = "0" * 64
+RESTORE = "restore the ledger from a backup"
+STATES = {*State}
+KEYS = ("key", "public_key")
+RUN = "run "
+"""The beginning of the events of runs."""
+
+
+class BrokenChain(UnrankError):
+    """The history is not what was written."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry of the history."""
+
+    number: int
+    request: int | None
+    at: str
+    event: str
+    details: str
+    before: str
+    hash: str
+
+    @classmethod
+    def after(cls, number: int, before: str, request: int | None, at: str, event: str, details: Json) -> Entry:
+        """Return the entry that follows the one with this number and hash."""
+        written = json.dumps(details, ensure_ascii=False, sort_keys=True)
+        hashed = _hash(number + 1, request, at, event, written, before)
+        return cls(number + 1, request, at, event, written, before, hashed)
+
+    @property
+    def values(self) -> Json:
+        """The details, parsed."""
+        return dict(json.loads(self.details))
+
+    @property
+    def holds(self) -> bool:
+        """Whether the entry has its own hash."""
+        return self.hash == _hash(self.number, self.request, self.at, self.event, self.details, self.before)
+
+    def __str__(self) -> str:
+        whose = "" if self.request is None else f"request {self.request}, "
+        return f"entry {self.number} ({whose}{self.event}, {self.at})"
+
+
+def check_chain(entries: Iterable[Entry], name: str) -> str:
+    """Return the hash of the last entry; refuse a chain that breaks, and say where."""
+    before = START
+    for number, entry in enumerate(entries, 1):
+        if entry.number != number:
+            raise BrokenChain(f"{name}: the history is broken at entry {number}, which is missing: {RESTORE}")
+        check_entry(entry, name, before)
+        before = entry.hash
+    return before
+
+
+def check_entry(entry: Entry, name: str, before: str | None = None) -> None:
+    """Check one entry, and that it follows the entry with this hash, if that is known."""
+    if before not in (None, entry.before) or not entry.holds:
+        raise BrokenChain(f"{name}: the history is broken at {entry}: it was changed after it was written; {RESTORE}")
+
+
+class LastEntry(NamedTuple):
+    """The last entry about a request or a run."""
+
+    number: int
+    covers: str | None
+    """The hash of its rows in the tables."""
+    facts: tuple[Any, ...] = ()
+    """Of a request: received, due, basis, state."""
+
+
+@dataclass(frozen=True)
+class HistoryIndex:
+    """The last entry of each request and each run, and the keys of the ledger."""
+
+    requests: dict[int, LastEntry] = field(default_factory=dict)
+    runs: dict[int, LastEntry] = field(default_factory=dict)
+    keys: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Each key of the ledger, and the number of the last entry that holds it."""
+
+    def follow(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """Yield the entries; each is added when the next is asked for, after the caller has checked it."""
+        for entry in entries:
+            yield entry
+            self.add(entry)
+
+    def add(self, entry: Entry) -> None:
+        if entry.request is None:
+            if entry.event.startswith(RUN):
+                values = entry.values
+                self.runs[values["run"]] = LastEntry(entry.number, values.get("covers"))
+        elif entry.event == "added":
+            values = entry.values
+            facts = (values.get("received"), values.get("due"), values.get("basis"), State.OPEN)
+            self.requests[entry.request] = LastEntry(entry.number, values.get("covers"), facts)
+            self.keys.update((name, (values[name], entry.number)) for name in KEYS if name in values)
+        elif entry.event in STATES:
+            first = self.requests.get(entry.request, LastEntry(0, None))
+            self.requests[entry.request] = LastEntry(
+                entry.number, entry.values.get("covers"), (*first.facts[:-1], State(entry.event))
+            )
+
+
+def hash_of_rows(rows: Iterable[Sequence[Any]]) -> str:
+    """Return one hash of rows of the ledger."""
+    return hashlib.sha256(json.dumps([*rows], ensure_ascii=False).encode()).hexdigest()
+
+
+def _hash(*parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode()).hexdigest()
