@@ -33,7 +33,7 @@ class Section:
     removals: tuple[str, ...] = ("documents", "queries")
     shares: tuple[float, ...] = (0.25,)
     methods: tuple[str, ...] = ()
-    """Every method, if none is named."""
+    """Every method of unrank's own, if none is named. One of another package must be named."""
     destinations: tuple[str, ...] = ("destination-2",)
     seeds: tuple[int, ...] = (0,)
     removal_seed: int = 0
