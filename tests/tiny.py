@@ -11,7 +11,6 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
-from unrank.collection.build import build_collection
 from unrank.collection.collection import Collection
 from unrank.collection.selection import ImportOptions
 from unrank.collection.sources.source import Judgement, Raw, Text
@@ -90,6 +89,8 @@ def make_collection(
     candidates: int = 10,
 ) -> Collection:
     """A collection of these pairs, with further documents that are relevant to nothing."""
+    from unrank.collection.build import build_collection  # needs bm25s, and tests on a GPU do not
+
     generator = random.Random(3)
     queries = list(dict.fromkeys(query for query, _ in [*pairs, *test_pairs]))
     ids = list(dict.fromkeys([document for _, document in [*pairs, *test_pairs]] + [f"n{i}" for i in range(documents)]))

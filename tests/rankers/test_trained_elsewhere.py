@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import sentence_transformers as st
-from datasets import Dataset
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 from sentence_transformers.multi_vector_encoder import MultiVectorEncoderTrainer, MultiVectorEncoderTrainingArguments
@@ -100,6 +99,8 @@ def texts_of(collection: Collection) -> tuple[list[str], list[str]]:
 
 def train_there(kind: str, encoder: Path, collection: Collection, folder: Path) -> None:
     """A few steps with the class's own trainer, and saved with it."""
+    from datasets import Dataset
+
     queries, documents = texts_of(collection)
     columns: dict[str, list[Any]] = {"query": queries, "document": documents}
     if kind == "cross-encoder":

@@ -211,6 +211,7 @@ def test_rare_shapes_and_passes_without_gradients_are_not_recorded(
     assert not recorded
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("kind", KINDS)
 def test_graphs_give_what_single_kernels_give(
@@ -223,6 +224,7 @@ def test_graphs_give_what_single_kernels_give(
         np.testing.assert_allclose(given, expected, rtol=0.03, atol=0.03 * float(expected.abs().max()))
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_recordings_share_their_memory(rankers: dict[str, Ranker]) -> None:
     ranker = copy.deepcopy(rankers["cross-encoder"]).cuda()

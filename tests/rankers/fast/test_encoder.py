@@ -140,6 +140,7 @@ def test_a_family_that_is_not_listed_runs_through_its_own_layers(
     np.testing.assert_allclose(scores(ranker).detach(), usual, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("kind", KINDS)
 def test_on_a_gpu_scores_are_those_of_the_cpu(kind: str, rankers: dict[str, Ranker]) -> None:
@@ -156,6 +157,7 @@ def test_inputs_are_forgotten_after_the_pass(rankers: dict[str, Ranker]) -> None
     assert held.current.packable is None
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("kind", KINDS)
 def test_on_a_gpu_gradients_are_those_of_the_cpu(kind: str, rankers: dict[str, Ranker]) -> None:
