@@ -105,12 +105,12 @@ def run_all(names: Sequence[str], work: Path) -> Mapping[str, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("names", nargs="*", choices=[*CELLS, "demo", []], default=[*CELLS], help="default: the cells")
+    parser.add_argument("names", nargs="*", choices=[*CELLS, "demo", []], help="default: the three cells")
     parser.add_argument("--out", type=Path, help="the JSON file to write the digests to")
     parser.add_argument("--compare", type=Path, help="digests of another version, as --out wrote them")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bit-equal-") as folder:
-        digests = run_all(given.names, Path(folder))
+        digests = run_all(given.names or [*CELLS], Path(folder))
     if given.out:
         given.out.write_text(json.dumps(digests, indent=2) + "\n")
     expected = json.loads(given.compare.read_text()) if given.compare else {}

@@ -98,7 +98,7 @@ def summary_of(found: object) -> str:
     """Return the first line of the docstring of a class or function, or else of its module.
 
     >>> summary_of(UnknownName)
-    'A method, ranker, source or field that does not exist; the nearest one is named'
+    'A name that does not exist; the message suggests the nearest one'
     """
     name, module = getattr(found, "__name__", ""), sys.modules.get(getattr(found, "__module__", ""))
     text = found.__doc__ or ""

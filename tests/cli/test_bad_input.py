@@ -184,6 +184,17 @@ def test_a_removal_that_is_none(refused: Refused, collection: Path, tmp_path: Pa
     assert problem in said
 
 
+def test_wrong_options_are_explained_plainly(refused: Refused, beir: Path, tmp_path: Path) -> None:
+    command = ("import", f"beir:{beir}", "--out", tmp_path / "out")
+    problem = "Invalid value for '--candidates': expected a whole number (see 'unrank import --help')"
+    assert refused(*command, "--candidates", "many") == problem
+    assert "'--seed': must be 0 or more (see 'unrank" in refused(*command, "--seed", "-1")
+    assert refused(*command[:2]) == "Missing option '--out' (see 'unrank import --help')"
+    choices = "'things' is not one of 'methods', 'rankers', 'sources'"
+    assert refused("list", "things") == f"Invalid value for 'WHAT': {choices} (see 'unrank list --help')"
+    assert refused("imprt") == "No such command 'imprt'. Did you mean 'import'? (see 'unrank --help')"
+
+
 @pytest.mark.parametrize("option", ["--removal", "--queries", "--documents"])
 def test_a_missing_removal(refused: Refused, ranker: Path, collection: Path, tmp_path: Path, option: str) -> None:
     path = tmp_path / "nowhere"

@@ -92,7 +92,7 @@ def test_what_a_grid_must_have(refused: Refused, grid: Path, tmp_path: Path, old
 def test_things_that_are_not_there(
     refused: Refused, grid: Path, collection: Path, golden_folder: Path, encoder: Path, tmp_path: Path
 ) -> None:
-    assert "No such file" in refused("bench", tmp_path / "none.toml", "--out", tmp_path / "out")
+    assert "no such grid file" in refused("bench", tmp_path / "none.toml", "--out", tmp_path / "out")
     text = grid.read_text()
     grid.write_text(text.replace(str(collection), "/nowhere"))
     assert "/nowhere: no such collection folder" in refused("bench", grid, "--out", tmp_path / "out")

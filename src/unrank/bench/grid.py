@@ -103,6 +103,8 @@ def read_grid(path: Path, instead: Mapping[str, str] = MappingProxyType({})) -> 
 
     `instead` replaces values of the file, in every section.
     """
+    if not path.is_file():
+        raise BadFile(path, "a folder, not a grid file" if path.is_dir() else "no such grid file")
     try:
         value = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

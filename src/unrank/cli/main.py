@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,14 @@ from unrank.plugins import Catalogue, Known
 # The error for a wrong option or argument; typer exports only its subclasses.
 MISUSE: type[Any] = typer.BadParameter.__mro__[2]
 STOPPED = 130
+CHECKS = {
+    r"Value error, ": "",
+    r"Input should be a valid integer.*": "expected a whole number",
+    r"Input should be a valid number.*": "expected a number",
+    r"Input should be greater than or equal to (\S+)": r"must be \1 or more",
+    r"Input should be less than or equal to (\S+)": r"must be \1 or less",
+}
+"""Phrases of the library that checks options, and what is printed instead."""
 
 app = typer.Typer(
     name="unrank",
@@ -131,11 +140,19 @@ def run(arguments: Sequence[str]) -> int:
     except Stopped as stop:
         return _fail(str(stop), STOPPED)
     except MISUSE as error:
-        return _fail(error.format_message(), 2)
+        return _fail(_usage_error(error), 2)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("stopped; nothing was left half written", STOPPED)
     except Exception as error:
         return _fail(describe_error(error), 2 if isinstance(error, UnrankError | OSError) else 1)
+
+
+def _usage_error(error: Any) -> str:
+    """Return the message for a wrong option or argument, without the phrases of the library that checked it."""
+    message = error.format_message().rstrip(".")
+    for pattern, plain in CHECKS.items():
+        message = re.sub(pattern, plain, message)
+    return f"{message} (see '{error.ctx.command_path} --help')" if error.ctx is not None else message
 
 
 def _fail(message: str, status: int) -> int:

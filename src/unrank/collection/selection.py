@@ -129,7 +129,8 @@ def select_queries(raw: Raw, documents: Texts, options: ImportOptions) -> tuple[
         raise UnrankError(f"queries that are both for training and for testing: {listed(both)}")
     if not train.query_ids:
         raise UnrankError(
-            f"split {train_split!r} leaves no training query with a document of grade {options.min_grade} or more"
+            f"split {train_split!r} has no training query with a document of grade {options.min_grade} or more: lower "
+            "--min-grade, or check the judgements"
         )
     first = _constructed(train, options)
     train = train.sample(options.train_queries, f"{options.seed}:train queries", first)

@@ -95,7 +95,7 @@ def test_a_note_is_named_as_the_licence(tmp_path: Path) -> None:
             "q1\td9\t1\n",
             "the judgements of split 'train': 1 document id not in the collection: 'd9'",
         ),
-        ("qrels/train.tsv", "q1\td1\t0\n", "split 'train' leaves no training query with a document of grade 1 or more"),
+        ("qrels/train.tsv", "q1\td1\t0\n", "split 'train' has no training query with a document of grade 1 or more"),
         ("qrels/test.tsv", "q1\td2\t1\n", "queries that are both for training and for testing: 'q1'"),
     ],
 )

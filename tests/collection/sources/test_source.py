@@ -48,5 +48,5 @@ def test_other_paths_without_a_kind_are_explained(tmp_path: Path) -> None:
     (tmp_path / "collection.json").touch()
     with pytest.raises(UnrankError, match="is a collection already"):
         parse_source(str(tmp_path))
-    with pytest.raises(UnrankError, match="unknown source 'elsewhere'"):
+    with pytest.raises(UnrankError, match=r"unknown source 'elsewhere': .*; a source is written KIND:LOCATION"):
         parse_source("elsewhere")

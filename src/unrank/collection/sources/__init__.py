@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from unrank.collection.sources.source import Raw
 from unrank.disk import exists
-from unrank.errors import UnrankError
+from unrank.errors import UnknownName, UnrankError
 from unrank.plugins import Catalogue, summary_of
 
 Reader = Callable[[str, str | None], Raw]
@@ -72,7 +72,10 @@ def parse_source(source: str) -> tuple[str, str]:
     kind, _, location = source.partition(":")
     if kind not in CATALOGUE.names() and exists(Path(source)):
         raise UnrankError(_suggestion(Path(source)))
-    kind, entry = CATALOGUE.find(kind)
+    try:
+        kind, entry = CATALOGUE.find(kind)
+    except UnknownName as error:
+        raise UnrankError(f"{error}; a source is written KIND:LOCATION, such as beir:PATH") from error
     if entry.takes_location and not location:
         raise UnrankError(f"the source {kind!r} needs a location, such as {kind}:PATH")
     return kind, location
