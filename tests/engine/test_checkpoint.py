@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from unrank.disk import CHECKPOINT
 from unrank.engine.checkpoint import Checkpoint, digest
+from unrank.engine.resume import ResumableRun
 from unrank.errors import BadFile, UnrankError
 
 
@@ -88,3 +90,11 @@ def test_where_the_disk_is_full_the_one_before_stays(checkpoint: Checkpoint, tmp
         larger.save(path)
     assert same(Checkpoint.load(path), checkpoint)
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+def test_a_checkpoint_with_former_names_of_settings_belongs_to_the_same_job(tmp_path: Path) -> None:
+    Checkpoint({"job": {"method": "cocol", "held": 2, "seed": 0}}).save(tmp_path / CHECKPOINT)
+    run = ResumableRun(tmp_path)
+    run.claim(lambda: {"method": "cocol", "anchors_per_pair": 2, "seed": 0})
+    with pytest.raises(UnrankError, match="not this one: anchors_per_pair is 2 there and 3 here; give what was given"):
+        run.claim(lambda: {"method": "cocol", "anchors_per_pair": 3, "seed": 0})
