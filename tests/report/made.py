@@ -129,14 +129,14 @@ def write_cell(folder: Path, key: tuple[str, str, str, float, str, int], generat
     made["ranker"], made["seed"], made["collection"]["name"] = ranker, seed, collection
     if method == "retrain":
         made["history"] = [{"epoch": 1, "seconds": 9.0, "learned": 0.9, "losses": {}}]
-    told = {
+    value = {
         "format": 1, "unrank": "0.1.0", "collection": collection, "fingerprint": f"{collection}-ab12", "ranker": ranker,
         "base": "tiny", "base_sha256": "53aa", "training": {"epochs": 3}, "removal": removal, "share": share,
         "removal_seed": 0, "method": method, "preset": None, "label": method, "settings": {},
         "target": "destination-2" if steered else None, "seed": seed, "took": 20.0,
     }  # fmt: skip
     write_run(folder, made)
-    (folder / "cell.json").write_text(json.dumps(told))
+    (folder / "cell.json").write_text(json.dumps(value))
     (folder / "ranks.json").write_text(json.dumps({**ranks, "forget_full": None}))
 
 

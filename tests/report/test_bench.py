@@ -64,10 +64,10 @@ def test_a_cell_is_measured_by_the_retrained_ranker_of_its_own_setting_and_seed(
 def test_the_original_is_a_mean_over_seeds_however_much_was_done_to_each(tmp_path: Path) -> None:
     folder = write_bench(tmp_path / "bench", ["retrain", "cocol", "finetune"], ["other"], ["bi-encoder"], [0.25])
     for cell in sorted((folder / "cells").iterdir()):
-        told, made = (json.loads((cell / name).read_text()) for name in ("cell.json", "unrank.json"))
-        made["before"]["forget"]["mrr"] = 0.9 if told["seed"] else 0.8
+        value, made = (json.loads((cell / name).read_text()) for name in ("cell.json", "unrank.json"))
+        made["before"]["forget"]["mrr"] = 0.9 if value["seed"] else 0.8
         (cell / "unrank.json").write_text(json.dumps(made))
-        if told["seed"] and told["method"] != "retrain":
+        if value["seed"] and value["method"] != "retrain":
             shutil.rmtree(cell)
     bench = read_bench(folder)
     assert [cell.seed for cell in bench.originals(bench.settings[0])] == [0, 1]
@@ -197,9 +197,9 @@ def test_the_least_that_a_cell_kept_of_a_set_with_queries_enough(tmp_path: Path)
     folder = write_bench(tmp_path / "bench", ["retrain", "cocol"], ["one"], ["bi-encoder"], [0.05, 0.15, 0.25], [0])
     after = {0.05: (0.30, 49), 0.15: (0.45, 50), 0.25: (0.54, 60)}
     for path in (folder / "cells").iterdir():
-        told, record = (json.loads((path / name).read_text()) for name in ("cell.json", "unrank.json"))
-        mrr, queries = after[told["share"]]
-        record["after"]["test"] |= {"mrr": 0.6 if told["method"] == "retrain" else mrr, "queries": queries}
+        value, record = (json.loads((path / name).read_text()) for name in ("cell.json", "unrank.json"))
+        mrr, queries = after[value["share"]]
+        record["after"]["test"] |= {"mrr": 0.6 if value["method"] == "retrain" else mrr, "queries": queries}
         (path / "unrank.json").write_text(json.dumps(record))
     table = summary_table(read_bench(folder))
     (row,) = [dict(zip(table.head, row, strict=True)) for row in table.rows if row[0].text == "cocol"]
@@ -275,9 +275,9 @@ def test_the_paper_stands_beside_its_own_method_and_destination_alone(bench: Ben
 def test_several_destinations_are_several_rows(tmp_path: Path) -> None:
     folder = write_bench(tmp_path / "bench", ["retrain", "cocol", "finetune"], ["one"], ["bi-encoder"], [0.25], [0])
     for path in (folder / "cells").glob("*/cell.json"):
-        told = json.loads(path.read_text())
-        if told["method"] == "finetune":
-            path.write_text(json.dumps(told | {"label": "cocol", "target": "destination-3"}))
+        value = json.loads(path.read_text())
+        if value["method"] == "finetune":
+            path.write_text(json.dumps(value | {"label": "cocol", "target": "destination-3"}))
     bench = read_bench(folder)
     assert bench.series == ["retrain", "cocol → destination-2", "cocol → destination-3"]
     rows = {row[0].text: row for row in summary_table(bench).rows}
@@ -315,8 +315,8 @@ def test_what_shared_the_machine_has_no_time(tmp_path: Path, crowded: str) -> No
     folder = write_bench(tmp_path / "bench", ["retrain", "cocol"], ["one"], ["bi-encoder"], [0.25], [0])
     assert all(cell.time is not None for cell in read_bench(folder).of("cocol"))
     for path in (folder / "cells").glob("*/cell.json"):
-        told = json.loads(path.read_text())
-        path.write_text(json.dumps(told | {"jobs": 2 if told["method"] == crowded else 1}))
+        value = json.loads(path.read_text())
+        path.write_text(json.dumps(value | {"jobs": 2 if value["method"] == crowded else 1}))
     assert all(cell.time is None for cell in read_bench(folder).of("cocol"))
     page, _ = read_page(folder)
     assert "of what retraining takes" not in str(page)
@@ -388,9 +388,9 @@ def test_cells_that_would_be_taken_for_one_are_refused(tmp_path: Path) -> None:
 def test_cells_that_differ_in_more_than_their_seed_are_not_averaged(tmp_path: Path, key: str) -> None:
     folder = write_bench(tmp_path / "bench", ["retrain", "cocol"], ["one"], ["bi-encoder"], [0.25], [0, 1])
     for path in (folder / "cells").glob("*/cell.json"):
-        told = json.loads(path.read_text())
-        if told["seed"]:
-            path.write_text(json.dumps(told | {key: "another"}))
+        value = json.loads(path.read_text())
+        if value["seed"]:
+            path.write_text(json.dumps(value | {key: "another"}))
     with pytest.raises(UnrankError, match=rf"are both on one, bi-encoder.* but differ in {key}: report them apart"):
         read_bench(folder)
 

@@ -184,5 +184,5 @@ def test_what_came_after_a_run_is_told(tmp_path: Path) -> None:
     found = {"before": 0.6, "after": 0.71, "reference_before": None, "reference_after": None}
     made = record("cocol", (0.6, 0.9, 0.9, 0.6), recovery=found, index_valid=True)
     page = page_of(write_run(tmp_path / "run", made), tmp_path / "page.html")
-    assert "from 0.600 to 0.710. A rise that a ranker without the removed pairs does not show" in page
+    assert "from 0.600 to 0.710. If it rises further than that of a ranker trained without" in page
     assert "stay valid" in page

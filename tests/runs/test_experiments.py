@@ -32,7 +32,7 @@ EXPERIMENTS = {
     "ablation": [],
     "word_curves": ["rankers=match-pyramid", "methods=cocol"],
 }
-"""What each is told so that a few cells are enough."""
+"""The settings with which a few cells are enough."""
 CELLS = {"opening": 2, "shares": 4, "destinations": 4, "ablation": 4, "word_curves": 3}
 
 RunScript = Callable[..., int]

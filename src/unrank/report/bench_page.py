@@ -197,13 +197,13 @@ def _details(bench: Bench, tables: Sequence[Table]) -> Section:
 
 
 def _radars(ours: Sequence[Drawing], theirs: Sequence[Drawing], each: Sequence[Drawing]) -> Section:
-    told = (
+    text = (
         "In the paper's form: the forget corner is 1 − |forget MRR − retrain's test MRR|, or from the target if that "
         "is another; the others are MRRs, each for queries and for documents removed. Further out is better. A chart "
         "of several collections and rankers is over the settings and seeds in which all its methods were run, if there "
         "are any; a chart of one over the common seeds."
     )
-    content: list[Content] = [paragraph(told)]
+    content: list[Content] = [paragraph(text)]
     for drawing in ours:
         beside = [other for other in theirs if other.name == f"paper-{drawing.name}"]
         content.append(Figures([(drawn, drawn.title) for drawn in (drawing, *beside)]))
@@ -224,7 +224,7 @@ def _removed(bench: Bench) -> Section:
 
 def _paths(bench: Bench, drawings: Sequence[Drawing]) -> Section:
     seeds = len({cell.seed for cell in bench.cells}) > 1
-    told = "The forget MRR over epochs. Dashed lines across are targets; a large diamond is where a run was landed."
-    told += " Of several seeds the lowest is drawn." if seeds else ""
+    text = "The forget MRR over epochs. Dashed lines across are targets; a large diamond is where a run was landed."
+    text += " Of several seeds the lowest is drawn." if seeds else ""
     shown = Figures([(drawing, drawing.title) for drawing in drawings], count(len(drawings), "setting"))
-    return Section("path", "Curves", "Check by check", [paragraph(told), shown])
+    return Section("path", "Curves", "Check by check", [paragraph(text), shown])

@@ -206,8 +206,8 @@ def noise_note(bench: Bench) -> str:
         return "No setting was retrained with two seeds, so the noise of retraining is not known here."
     apart = ", ".join(f"{name} {value:.3f}" for name, value in found.items())
     where = listing(sorted({setting.collection for setting in retrained_twice(bench)}))
-    told = f"Noise floor, the mean difference of two retrained rankers of different seeds, on {where}: {apart}."
-    return f"{told} {NOISE_NOTE}"
+    text = f"Noise floor, the mean difference of two retrained rankers of different seeds, on {where}: {apart}."
+    return f"{text} {NOISE_NOTE}"
 
 
 def _missing_note(bench: Bench) -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unrank.errors import one_line
 from unrank.report.drawing import INK, MUTED, Drawing, Style, plain, tip
 
 WIDTH, HEIGHT = 4.2, 2.8
 RADAR_WIDTH = 4.8
-LEGEND_ROW = 0.2
+LEGEND_ROW, TITLE_ROW, TITLE_LENGTH = 0.2, 0.2, 48
 """Inches, as all sizes."""
 DOTTED = (0, (3, 3))
 FARTHEST = 1e9
@@ -126,8 +128,8 @@ def grouped_bars(
         pairs = (f"{c} {value:{scale.value}}" for c, value in zip(classes, bars.values, strict=True))
         return f"{bars.name}: {', '.join(pairs)}"
 
-    told = f"{label or scale.label}. {'; '.join(map(_listed, series))}."
-    return Drawing(name, title, told, WIDTH, HEIGHT + _rows([bars.name for bars in series]), paint)
+    text = f"{label or scale.label}. {'; '.join(map(_listed, series))}."
+    return Drawing(name, title, text, WIDTH, HEIGHT + _rows([bars.name for bars in series]), paint)
 
 
 def rank_bars(title: str, series: Sequence[tuple[str, Style, Sequence[int]]]) -> Drawing:
@@ -168,8 +170,8 @@ def row_bars(
         if mark:
             axes.axvline(mark, color=INK, linewidth=1, linestyle=DOTTED)
 
-    told = ", ".join(f"{row} {value:.3g}" for row, _, value in rows)
-    return Drawing(name, title, f"{label}: {told}.", WIDTH, 0.7 + 0.26 * len(rows), paint)
+    text = ", ".join(f"{row} {value:.3g}" for row, _, value in rows)
+    return Drawing(name, title, f"{label}: {text}.", WIDTH, 0.7 + 0.26 * len(rows), paint)
 
 
 def curves(
@@ -211,8 +213,8 @@ def curves(
 
     ends = [f"{c.name} from {c.points[0][1]:.3f} to {(c.landed or c.points[-1])[1]:.3f}" for c in series]
     goal = f"; {goals[0].name} {', '.join(map(str, goals))}" if goals else ""
-    told = f"{measure} over {over}s: {'; '.join(ends)}{goal}."
-    return Drawing(name, title, told, WIDTH, HEIGHT + _rows([curve.name for curve in series]), paint)
+    text = f"{measure} over {over}s: {'; '.join(ends)}{goal}."
+    return Drawing(name, title, text, WIDTH, HEIGHT + _rows([curve.name for curve in series]), paint)
 
 
 def histograms(
@@ -242,13 +244,13 @@ def histograms(
         parts[-1].set_ylim(0)
         _legend(figure, list(styles.items()))
 
-    told = "; ".join(
+    text = "; ".join(
         f"{kind} documents {when}: middle score {_middle(values, edges):.3g}"
         for when, kinds in shares.items()
         for kind, values in kinds.items()
         if any(values)
     )
-    return Drawing(name, title, f"{told}.", WIDTH, 1.6 * len(shares) + 0.3 + _rows(list(styles)), paint)
+    return Drawing(name, title, f"{text}.", WIDTH, 1.6 * len(shares) + 0.3 + _rows(list(styles)), paint)
 
 
 def intervals(
@@ -274,9 +276,9 @@ def intervals(
         axes.set(xlim=(0, 1.02), ylim=(len(rows) - 0.5, -0.5), xlabel="MRR, with its 95 % interval")
         _legend(figure, list(zip(("before", "after"), styles, strict=True)), line=False)
 
-    told = "; ".join(f"{row} before {before.mean:.3f}, after {after.mean:.3f}" for row, before, after in rows)
+    text = "; ".join(f"{row} before {before.mean:.3f}, after {after.mean:.3f}" for row, before, after in rows)
     goal = f" The dashed line is the target, {target:.3f}." if target is not None else ""
-    return Drawing(name, title, f"MRR: {told}.{goal}", WIDTH, 0.9 + 0.5 * len(rows), paint)
+    return Drawing(name, title, f"MRR: {text}.{goal}", WIDTH, 0.9 + 0.5 * len(rows), paint)
 
 
 def radar(name: str, title: str, corners: Sequence[str], polygons: Sequence[Polygon]) -> Drawing:
@@ -310,9 +312,9 @@ def radar(name: str, title: str, corners: Sequence[str], polygons: Sequence[Poly
         values = ("none" if value is None else f"{value:.3f}" for value in polygon.values)
         return f"{polygon.name}: {', '.join(map(' '.join, zip(corners, values, strict=True)))}"
 
-    told = f"{'; '.join(map(_listed, polygons))}."
+    text = f"{'; '.join(map(_listed, polygons))}."
     width = WIDTH if len(corners) <= 4 else RADAR_WIDTH  # with more corners there are long names at both sides
-    return Drawing(name, title, told, width, HEIGHT + 0.3 + _rows([polygon.name for polygon in polygons]), paint)
+    return Drawing(name, title, text, width, HEIGHT + 0.3 + _rows([polygon.name for polygon in polygons]), paint)
 
 
 def tradeoff(name: str, title: str, trades: Sequence[Trade]) -> Drawing:
@@ -335,8 +337,8 @@ def tradeoff(name: str, title: str, trades: Sequence[Trade]) -> Drawing:
         _legend(figure, [(trade.name, trade.style) for trade in trades], line=False)
 
     points = "; ".join(f"{t.name} {t.forgetting:.3f} and {t.retention:.3f}" for t in trades)
-    told = f"Forgetting and retention, each best at 1: {points}."
-    return Drawing(name, title, told, WIDTH, HEIGHT + _rows([trade.name for trade in trades]), paint)
+    text = f"Forgetting and retention, each best at 1: {points}."
+    return Drawing(name, title, text, WIDTH, HEIGHT + _rows([trade.name for trade in trades]), paint)
 
 
 def panels(name: str, title: str, drawings: Sequence[Drawing], columns: int = 2) -> Drawing | None:
@@ -345,17 +347,17 @@ def panels(name: str, title: str, drawings: Sequence[Drawing], columns: int = 2)
         return None
     across = max(1, min(columns, len(drawings)))
     rows = [drawings[first : first + across] for first in range(0, len(drawings), across)]
-    heights = [max(drawing.height for drawing in row) + 0.25 for row in rows]
+    heights = [max(d.height + TITLE_ROW * (1 + len(d.title) // TITLE_LENGTH) for d in row) for row in rows]
 
     def paint(figure: Any) -> None:
         parts = figure.subfigures(len(rows), across, squeeze=False, height_ratios=heights)
         for row, shown in zip(parts, rows, strict=True):
             for part, drawing in zip(row, shown, strict=False):
-                part.suptitle(plain(drawing.title))
+                part.suptitle(textwrap.fill(one_line(drawing.title, 2 * TITLE_LENGTH), TITLE_LENGTH))
                 drawing.paint(part)
 
-    told = " ".join(f"{drawing.title}: {drawing.description}" for drawing in drawings)
-    return Drawing(name, title, told, across * max(drawing.width for drawing in drawings), sum(heights), paint)
+    text = " ".join(f"{drawing.title}: {drawing.description}" for drawing in drawings)
+    return Drawing(name, title, text, across * max(drawing.width for drawing in drawings), sum(heights), paint)
 
 
 def _legend(figure: Any, series: Sequence[Named], line: bool = True) -> None:
@@ -370,7 +372,7 @@ def _legend(figure: Any, series: Sequence[Named], line: bool = True) -> None:
 
 
 def _columns_of(names: Sequence[str]) -> int:
-    """Return how many names stand side by side below a chart."""
+    """Return the number of names in a row of a legend."""
     widest = 0.6 + 0.075 * max(len(plain(name)) for name in names)
     return max(1, min(len(names), int(WIDTH / widest)))
 
@@ -405,5 +407,5 @@ def _middle(shares: Sequence[float], edges: Sequence[float]) -> float:
 
 
 def _below(least: float) -> float:
-    """Return where an axis begins: near the points if all are near 1, so that they can be told apart."""
+    """Return where an axis begins: near the points if all are near 1, so that they do not cover each other."""
     return next((start for start in (0.9, 0.5) if least >= start), 0.0)

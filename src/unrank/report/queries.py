@@ -14,7 +14,7 @@ COLUMNS = (
 
 def queries_section(rankings: Rankings, texts: bool) -> Section:
     data = page_data(rankings, texts)
-    told = (
+    text = (
         "Open a query to see the top of its list before and after, forgotten documents marked. A rank is that of the "
         "first such document in the list as it is shown: with all relevant documents of the query, forgotten and kept, "
         "and without removed documents that it does not forget. The MRRs above are counted in other lists: for forget, "
@@ -30,7 +30,7 @@ def queries_section(rankings: Rankings, texts: bool) -> Section:
         "" if texts else "Ids and texts that were removed are left out of this page.",
     ]
     return Section("queries", "Queries", "Every query, before and after", [
-        paragraph(told),
+        paragraph(text),
         paragraph(" ".join(filter(None, notes))) if any(notes) else None,
         _search(),
         _table(),

@@ -92,8 +92,8 @@ def change_table(run: Record) -> Table:
 
 def _change(run: Record) -> Section:
     goal = "" if run.target is None else " to its target"
-    told = f"The forget set should fall{goal}; the other three should keep their MRR. "
-    told += "Entangled pairs share a query or a document with what was removed, disjoint pairs share nothing with it."
+    text = f"The forget set should fall{goal}; the other three should keep their MRR. "
+    text += "Entangled pairs share a query or a document with what was removed, disjoint pairs share nothing with it."
     line = "" if run.target is None else "; the dashed line is the target"
     drawn = [(change_intervals(run), f"MRR with its bootstrap 95 % interval{line}.")]
     if path := run_curves(run):
@@ -102,7 +102,7 @@ def _change(run: Record) -> Section:
         landed = " Large diamond: the weights were then moved back along their way, towards it." if run.landing else ""
         drawn.append((path, f"Check by check.{lines}{landed}"))
     table, more = to_html(change_table(run)), [paragraph(text) for text in _afterwards(run)]
-    content: list[Content] = [paragraph(told), table, *more, Figures(drawn)]
+    content: list[Content] = [paragraph(text), table, *more, Figures(drawn)]
     return Section("change", "Before and after", "Before and after", content)
 
 
@@ -110,11 +110,12 @@ def _afterwards(run: Record) -> list[str]:
     """Say what the record holds on recovery and on stored document vectors."""
     said = []
     if found := run.recovery:
-        told = f"After one epoch of training on kept data alone the forget MRR goes from {found.before:.3f} to "
-        told += f"{found.after:.3f}"
+        text = f"After one epoch of training on kept data alone the forget MRR goes from {found.before:.3f} to "
+        text += f"{found.after:.3f}"
         if found.reference_before is not None and found.reference_after is not None:
-            told += f", and that of the reference from {found.reference_before:.3f} to {found.reference_after:.3f}"
-        said.append(f"{told}. A rise that a ranker without the removed pairs does not show was hidden, not forgotten.")
+            text += f", and that of the reference from {found.reference_before:.3f} to {found.reference_after:.3f}"
+        text += ". If it rises further than that of a ranker trained without the removed pairs, "
+        said.append(f"{text}they were hidden, not forgotten.")
     if run.index_valid is not None:
         state = "stay valid" if run.index_valid else "are stale"
         said.append(f"Document vectors that were stored with the old ranker {state}.")
@@ -124,13 +125,13 @@ def _afterwards(run: Record) -> list[str]:
 def _removed(run: Record) -> Section:
     kinds = listing([count(number, ONE[kind]) for kind, number in run.removed_counts.items() if number])
     measured = count(run.after["forget"].queries, "query")
-    told = f"The request named {kinds or 'nothing'}. The forget set is measured on {measured}."
+    text = f"The request named {kinds or 'nothing'}. The forget set is measured on {measured}."
     if earlier := len(run.removed_before):
-        told += f" The ranker was asked to forget {count(earlier, 'request')} before."
+        text += f" The ranker was asked to forget {count(earlier, 'request')} before."
         said = str(run.earlier)
-        told += f" {said[0].upper()}{said[1:]}." if run.earlier else ""
+        text += f" {said[0].upper()}{said[1:]}." if run.earlier else ""
     hashes = "The record holds counts and salted hashes of what was removed, no id and no text."
-    return Section("removed", "Removed", "What was removed", [paragraph(told), paragraph(hashes)])
+    return Section("removed", "Removed", "What was removed", [paragraph(text), paragraph(hashes)])
 
 
 def _trade(run: Record, target: float) -> Section:
@@ -151,12 +152,12 @@ def _movement(rankings: Rankings) -> Section:
 
 def _time(run: Record) -> Section:
     epoch = run.learning_epoch
-    told = (
+    text = (
         f"The run took {duration(run.seconds)} and {run.epochs:g} epochs of its own. One epoch of training on all data "
         f"takes {duration(epoch.seconds)} here ({epoch.how}); retraining takes at least one. The dashed line is one."
     )
     shown = Figures([(run_time(run), "The parts of that time.")])
-    return Section("time", "Time", "Time against training anew", [paragraph(told), shown])
+    return Section("time", "Time", "Time against training anew", [paragraph(text), shown])
 
 
 def _making(run: Record) -> Section:
