@@ -2,7 +2,7 @@
 
 A layer of width h with a feed-forward part of width i takes `2 · (4·h² + 2·h·i)` operations a token for its matrices,
 and `4 · n · h` a token for attention in a text of n tokens; gradients cost twice as much again as the scores. Counted
-are the tokens that the encoder has to see: no padding, and where the sides are read apart each text once a batch.
+are the tokens that the encoder has to see: no padding, and for a dual encoder each text once per batch.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ WITH_GRADIENTS = 3
 def operations(ranker: Ranker, store: TokenStore, pairs: Pairs) -> float:
     """Of one pass of the encoder over these pairs."""
     config: Any = next(module.config for module in ranker.modules() if hasattr(module, "config"))
-    width, wide = config.hidden_size, getattr(config, "intermediate_size", None) or config.hidden_dim
+    width, inner = config.hidden_size, getattr(config, "intermediate_size", None) or config.hidden_dim
     lengths = texts_seen(ranker, store, pairs).astype(np.float64)
-    matrices = 2 * (4 * width**2 + 2 * width * wide) * lengths.sum()
+    matrices = 2 * (4 * width**2 + 2 * width * inner) * lengths.sum()
     attention = 4 * width * np.square(lengths).sum()
     return float(config.num_hidden_layers * (matrices + attention))
 

@@ -67,14 +67,14 @@ def in_processes(count: int, kind: str, given: Sequence[str], folder: Path) -> t
 
 
 def main() -> None:
-    told = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    told.add_argument("collection", type=Path)
-    told.add_argument("--rankers", nargs="+", default=["cross-encoder", "bi-encoder"])
-    told.add_argument("--processes", type=int, default=2)
-    told.add_argument("--lists", type=int, default=20)
-    told.add_argument("--base")
-    told.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    arguments = told.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("collection", type=Path)
+    parser.add_argument("--rankers", nargs="+", default=["cross-encoder", "bi-encoder"])
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--lists", type=int, default=20)
+    parser.add_argument("--base")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    arguments = parser.parse_args()
     if FOUND in os.environ:
         score(arguments, arguments.rankers[0], Path(os.environ[FOUND]))
         return

@@ -52,15 +52,15 @@ class Steps:
 
 
 def main() -> None:
-    told = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    told.add_argument("collection", type=Path)
-    told.add_argument("--rankers", nargs="+", default=["cross-encoder", "bi-encoder", "colbert", "parade"])
-    told.add_argument("--batch", nargs="+", type=int, default=[64, 256, 1024], help="triples a step")
-    told.add_argument("--steps", type=int, default=20)
-    told.add_argument("--base")
-    told.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    told.add_argument("--kernels", type=int, default=20, help="so many of those that take longest are shown")
-    arguments = told.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("collection", type=Path)
+    parser.add_argument("--rankers", nargs="+", default=["cross-encoder", "bi-encoder", "colbert", "parade"])
+    parser.add_argument("--batch", nargs="+", type=int, default=[64, 256, 1024], help="triples a step")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--base")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--kernels", type=int, default=20, help="so many of those that take longest are shown")
+    arguments = parser.parse_args()
     collection = open_collection(arguments.collection)
     for kind in arguments.rankers:
         steps = Steps(kind, arguments.base, collection, arguments.device)

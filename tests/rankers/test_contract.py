@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tests.rankers.conftest import enliven
 from unrank.collection.collection import Collection
-from unrank.engine.scoring import score_pairs
+from unrank.engine.runtime import Runtime
+from unrank.engine.scoring import score_pairs, scores_of
 from unrank.engine.tokens import TokenStore
-from unrank.rankers import RANKERS, create_ranker, load_ranker
-from unrank.rankers.base import DualEncoder, Ranker
+from unrank.rankers import RANKERS, RankerEntry, create_ranker, load_ranker
+from unrank.rankers.base import DualEncoder, Ranker, Role, Tokens
 
 QUERIES = ["ba be", "cel dan fos gu", "hir", "ka le mi no pu", "ran sel tir"]
 DOCUMENTS = ["ba ce di fo gu han kel", "lir mos", "na pe ri so tu ba be bi", "bo", "can del fir gos " * 6]
@@ -212,3 +215,37 @@ def test_a_changed_copy_saves_its_own_weights(ranker: Ranker, tmp_path: Path) ->
     changed = enliven(copy.deepcopy(ranker), seed=9)
     changed.save(tmp_path / "changed")
     assert load_ranker(tmp_path / "changed").score_texts(QUERIES, DOCUMENTS) == changed.score_texts(QUERIES, DOCUMENTS)
+
+
+class WordOverlap(DualEncoder):
+    """The dual encoder of the contract's docstring."""
+
+    kind = "word-overlap"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vectors = nn.EmbeddingBag(10_000, 64, padding_idx=0)
+
+    def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
+        return Tokens.of([[1 + crc32(word.encode()) % 9_999 for word in text.split()] for text in texts])
+
+    def encode(self, tokens: Tokens, role: Role) -> Tensor:
+        mean: Tensor = self.vectors(tokens.padded(0, 256, self.device))
+        return mean
+
+    def interact(self, queries: Tensor, documents: Tensor) -> Tensor:
+        scores: Tensor = -(queries - documents).norm(dim=1)
+        return scores
+
+
+def test_a_dual_encoder_needs_three_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dense: Collection) -> None:
+    monkeypatch.setitem(RANKERS, "word-overlap", RankerEntry.of(WordOverlap, "words in common"))
+    ranker = create_ranker("word-overlap", None, seed=0)
+    assert isinstance(ranker, WordOverlap)
+    pairs = dense.pairs[:8]
+    scores = scores_of(ranker, TokenStore(ranker, dense), pairs, Runtime.on("cpu"))
+    texts = list(dense.queries.texts(pairs[:, 0])), list(dense.documents.texts(pairs[:, 1]))
+    np.testing.assert_allclose(scores, ranker.score_texts(*texts), rtol=1e-5)
+    assert ranker.encoded_sizes(np.array([3, 9])).tolist() == [64, 64]
+    ranker.save(tmp_path / "saved")
+    assert load_ranker(tmp_path / "saved").score_texts(*texts) == ranker.score_texts(*texts)

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 from unrank.engine.tokens import TokenStore
 from unrank.errors import UnknownName, UnrankError
 from unrank.methods.base import Method
-from unrank.rankers.base import DualEncoder, Ranker
+from unrank.rankers.base import Ranker
 
 Freeze = Literal["documents"]
 
@@ -26,7 +26,7 @@ def check_freeze(freeze: Freeze | None, ranker: Ranker | type[Ranker], method: M
 
 def freeze_side(student: Ranker, freeze: Freeze | None) -> None:
     """Let queries alone move, if that is asked for."""
-    if freeze is not None and isinstance(student, DualEncoder):
+    if freeze is not None:
         student.freeze_documents()
 
 

@@ -122,7 +122,7 @@ CATALOGUE = Catalogue("ranker", RANKERS, _adopt)
 
 
 def ranker_kind(name: str) -> str:
-    """Return the kind of ranker that a name or an alias stands for."""
+    """Return the kind of ranker with this name or alias."""
     return CATALOGUE.find(name)[0]
 
 

@@ -9,14 +9,13 @@ else has a default that suits a class without arguments whose state is its weigh
 
         def __init__(self) -> None:
             super().__init__()
-            self.vectors = nn.Embedding(10_000, 64)
+            self.vectors = nn.EmbeddingBag(10_000, 64, padding_idx=0)
 
         def tokenize(self, texts, role):
-            return Tokens.of([[crc32(word.encode()) % 10_000 for word in text.split()] for text in texts])
+            return Tokens.of([[1 + crc32(word.encode()) % 9_999 for word in text.split()] for text in texts])
 
         def encode(self, tokens, role):
-            ids = tokens.padded(0, 256, self.device)
-            return self.vectors(ids).mean(1)
+            return self.vectors(tokens.padded(0, 256, self.device))
 
         def interact(self, queries, documents):
             return -(queries - documents).norm(dim=1)
@@ -143,6 +142,10 @@ class Ranker(nn.Module, ABC):
                 stack.enter_context(encoder.repeated_steps())
             yield
 
+    def freeze_documents(self) -> None:
+        """Give queries weights of their own and train only these, so that stored document vectors stay valid."""
+        raise UnrankError(f"a {self.kind} cannot be trained with its documents frozen")
+
     @property
     def device(self) -> torch.device:
         return next(self.parameters()).device
@@ -175,10 +178,6 @@ class DualEncoder(Ranker):
         """Return how many numbers the encodings of texts of these lengths hold; memory is planned by it."""
         example = self.encode(self.tokenize(["a"], "document"), "document")
         return np.full_like(lengths, example.shape[-1]) if example.dim() == 2 else lengths * example.shape[-1]
-
-    def freeze_documents(self) -> None:
-        """Give queries weights of their own and train only these, so that stored document vectors stay valid."""
-        raise UnrankError(f"a {self.kind} cannot be trained with its documents frozen")
 
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
         return self.interact(self.encode(queries, "query"), self.encode(documents, "document"))

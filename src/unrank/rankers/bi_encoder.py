@@ -36,10 +36,10 @@ class BiEncoderRanker(LibraryDualEncoder):
         with loading(folder, "an encoder"):
             encoder = new_transformer(folder)
             width = encoder.get_embedding_dimension()
-            identity = Dense(
+            projection = Dense(
                 width, width, activation_function=None, init_weight=torch.eye(width), init_bias=torch.zeros(width)
             )
-            modules = [encoder, Pooling(width, "cls"), identity]
+            modules = [encoder, Pooling(width, "cls"), projection]
             return cls(SentenceTransformer(modules=modules, similarity_fn_name="dot", device="cpu"))
 
     @classmethod

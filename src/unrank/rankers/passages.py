@@ -59,7 +59,7 @@ class PassageSettings:
         if self.longest > template.max_length:
             raise BadFile(folder / DESCRIPTION, f"longest is {self.longest}; the encoder reads {template.max_length}")
         if self.window + template.special >= self.longest:
-            raise BadFile(folder / DESCRIPTION, f"passages of {self.window} tokens leave no room for a query")
+            raise BadFile(folder / DESCRIPTION, f"passages of {self.window} tokens leave no token for a query")
 
 
 def cores(lengths: Ints, passage: int) -> Ints:

@@ -179,11 +179,11 @@ class PairTemplate:
     def of(cls, tokenizer: Any, max_length: int) -> PairTemplate:
         """Read the template from a tokenizer's output, because every family has its own."""
         joined = tokenizer("a", "a")
-        sides = joined.sequence_ids(0)
-        parts = [index for index, side in enumerate(sides) if side is None or side not in sides[:index]]
+        texts = joined.sequence_ids(0)
+        parts = [index for index, text in enumerate(texts) if text is None or text not in texts[:index]]
         ids, types = joined["input_ids"], joined.get("token_type_ids")
         return cls(
-            tuple(ids[index] if sides[index] is None else TEXTS[sides[index]] for index in parts),
+            tuple(ids[index] if texts[index] is None else TEXTS[texts[index]] for index in parts),
             tuple(types[index] for index in parts) if types else (),
             max_length,
             tokenizer.pad_token_id or 0,

@@ -70,9 +70,9 @@ class WordTable(nn.Module):
 
     @classmethod
     def create(cls, base: str | None) -> Self:
-        known = find_vectors(base, lambda word: WORD.fullmatch(word) is not None and word == word.lower())
-        table = cls(known.words, known.vectors.shape[1])
-        table._fill(known)
+        given = find_vectors(base, lambda word: WORD.fullmatch(word) is not None and word == word.lower())
+        table = cls(given.words, given.vectors.shape[1])
+        table._fill(given)
         return table
 
     @classmethod
@@ -100,12 +100,12 @@ class WordTable(nn.Module):
         """Return the vector of each word; zeros for padding. float32 [..., width]"""
         return self.vectors[rows].float()
 
-    def _fill(self, known: Vectors) -> None:
-        size = len(known.vectors)
-        spread = float(known.vectors.std()) if size else 1 / math.sqrt(self.width)
+    def _fill(self, given: Vectors) -> None:
+        size = len(given.vectors)
+        spread = float(given.vectors.std()) if size else 1 / math.sqrt(self.width)
         generator = np.random.default_rng(0)
         unknown = generator.normal(0, spread, (BUCKETS, self.width)).astype(np.float16)
-        self.vectors[1 : 1 + size] = torch.from_numpy(known.vectors.astype(np.float16))
+        self.vectors[1 : 1 + size] = torch.from_numpy(given.vectors.astype(np.float16))
         self.vectors[1 + size :] = torch.from_numpy(unknown)
         rank = torch.arange(1, size + 1, dtype=torch.float32)
         with torch.no_grad():

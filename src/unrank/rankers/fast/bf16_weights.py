@@ -66,7 +66,7 @@ class BF16Weights:
             yield [copy for copy in copies if copy.requires_grad]
 
     def handle(self) -> Tensor:
-        """Return a tensor that stands for all trained weights: its gradient is theirs, concatenated."""
+        """Return a tensor that represents all trained weights: its gradient is theirs, concatenated."""
         handle: Tensor = self._handle if self._handle is not None else _Handle.apply(*self.trained)  # type: ignore[no-untyped-call]
         if self._constant:
             self._handle = handle
