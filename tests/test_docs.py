@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from itertools import pairwise
@@ -151,3 +152,28 @@ def test_the_source_of_the_how_to_page_can_be_imported(tmp_path: Path, monkeypat
     out = str(tmp_path / "out")
     assert run(["import", f"faq:{tmp_path / 'faq.tsv'}", "--candidates", "2", "--test-share", "0.4", "--out", out]) == 0
     assert run(["inspect", out]) == 0
+
+
+def test_every_file_that_a_page_names_exists() -> None:
+    """Of the project's own files. The log names files as they were."""
+    named = re.compile(
+        r"`(?:python )?((?:src|tests|runs|benchmarks|examples|grids|docs|rankers|engine|methods)/[\w./-]+\.\w+)"
+    )
+    for page in [page for page in pages() if page.name != "log.md"]:
+        for name in named.findall(read(page)):
+            assert (ROOT / name).exists() or (SOURCE / name).exists(), f"{page.name}: {name}"
+
+
+def test_every_import_that_a_page_prints_works() -> None:
+    lines = {
+        line
+        for page in pages()
+        for block in blocks(read(page))
+        if block.language == "python"
+        for line in block.lines
+        if re.match(r"from unrank[\w.]* import \w", line)
+    }
+    assert len(lines) > 4
+    for line in lines:
+        module, names = re.fullmatch(r"from (\S+) import (.+)", line).groups()  # type: ignore[union-attr]
+        assert [name for name in names.split(", ") if not hasattr(importlib.import_module(module), name)] == [], line
