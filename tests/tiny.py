@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
 from unrank.collection.collection import Collection
-from unrank.collection.selection import ImportOptions
+from unrank.collection.options import ImportOptions
 from unrank.collection.sources.source import Judgement, Raw, Text
 from unrank.record import CollectionName, LearningEpoch, PreviousRequest, Record, RemovedHashes, SetSummary
 

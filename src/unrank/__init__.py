@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from unrank.audit.audit import Audit, audit_ranker
     from unrank.collection.build import import_collection
     from unrank.collection.collection import Collection, open_collection
+    from unrank.collection.options import ImportOptions
     from unrank.collection.partition import Partition
     from unrank.collection.partition import make_partition as partition
     from unrank.collection.removal import Removal
-    from unrank.collection.selection import ImportOptions
     from unrank.errors import UnrankError
     from unrank.evaluation.scorecard import Scorecard
     from unrank.forgetting.evaluate import evaluate
@@ -30,7 +30,7 @@ _HOMES = {
     "Audit": "audit.audit",
     "Collection": "collection.collection",
     "Forgotten": "forgetting.forget",
-    "ImportOptions": "collection.selection",
+    "ImportOptions": "collection.options",
     "METHODS": "methods",
     "Pace": "forgetting.run",
     "Partition": "collection.partition",

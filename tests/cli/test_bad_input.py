@@ -198,7 +198,9 @@ def test_wrong_options_are_explained_plainly(refused: Refused, beir: Path, tmp_p
 @pytest.mark.parametrize("option", ["--removal", "--queries", "--documents"])
 def test_a_missing_removal(refused: Refused, ranker: Path, collection: Path, tmp_path: Path, option: str) -> None:
     path = tmp_path / "nowhere"
-    assert refused("forget", ranker, collection, option, path, "--out", tmp_path / "out") == f"{path}: no such file"
+    assert refused("forget", ranker, collection, option, path, "--out", tmp_path / "out").startswith(
+        f"{path}: no such file"
+    )
 
 
 @pytest.mark.parametrize("option", ["--queries", "--documents"])
@@ -304,7 +306,7 @@ def test_a_target_that_is_no_number(
         (("--preset", "paper", "--method", "finetune"), "finetune has no presets"),
         (("--preset", "paper", "--set", "phases=joint"), "phases=joint needs anchors=wide"),
         (("--method", "badt", "--set", "teacher=nobody"), "unknown value of teacher 'nobody'"),
-        (("--method", "ssd", "--set", "alpha=0"), "alpha must be more than 0"),
+        (("--method", "ssd", "--set", "alpha=-1"), "alpha must be"),
         (("--method", "ssd", "--minutes", "1"), "ssd has no target to be steered to"),
         (("--method", "bad-teacher"), "needs the model that the ranker was trained from; 'tiny', as its record"),
         (("--check-every", "0"), "check-every must be more than 0, not 0"),

@@ -14,7 +14,7 @@ from tests.collection.sources.by_id import grades_of, held_out, negatives_of, re
 
 from unrank.collection.build import build_collection
 from unrank.collection.collection import FILES, Collection, description_hash, open_collection
-from unrank.collection.selection import ImportOptions
+from unrank.collection.options import ImportOptions
 from unrank.collection.sources.source import Judgement, Raw, Text
 from unrank.errors import BadFile, UnknownIds, UnknownName, UnrankError
 

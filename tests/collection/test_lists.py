@@ -15,7 +15,7 @@ from tests.collection.sources.by_id import negatives_of, relevant_of
 from unrank.collection.build import build_collection
 from unrank.collection.collection import Collection, Ragged
 from unrank.collection.lists import group, lay_end_to_end, listed_relevant, make_negatives
-from unrank.collection.selection import ImportOptions
+from unrank.collection.options import ImportOptions
 from unrank.collection.sources.source import Candidate, Judgement, Raw, Text
 from unrank.collection.texts import Texts
 from unrank.errors import UnknownIds

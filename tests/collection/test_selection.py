@@ -9,7 +9,7 @@ import pytest
 from tests.tiny import GOLDEN, text_of
 
 from unrank.collection.build import build_collection
-from unrank.collection.selection import ImportOptions
+from unrank.collection.options import ImportOptions
 from unrank.collection.sources.source import Judgement, Raw, Text
 from unrank.errors import UnrankError
 

@@ -16,7 +16,7 @@ from tests.table import TableRanker, collection_of, random_lists, random_table
 from tests.tiny import text_of
 from unrank.collection.build import build_collection
 from unrank.collection.collection import Collection, Pairs
-from unrank.collection.selection import ImportOptions
+from unrank.collection.options import ImportOptions
 from unrank.collection.sources.source import Judgement, Raw, Text
 from unrank.engine import scoring
 from unrank.engine import tokens as token_store

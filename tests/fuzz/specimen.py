@@ -24,9 +24,9 @@ from unrank.collection.bm25 import find_texts
 from unrank.collection.build import import_collection
 from unrank.collection.collection import open_collection
 from unrank.collection.inspect import dataset_table, describe, describe_removal
+from unrank.collection.options import ImportOptions
 from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
-from unrank.collection.selection import ImportOptions
 from unrank.collection.sources import read_source
 from unrank.forgetting.hashes import hashed, recognised
 from unrank.forgetting.save import save_ranker

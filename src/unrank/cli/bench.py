@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unrank.cli.option import (
-    CHECKPOINTS,
-    NOT_REACHED,
-    CheckpointEvery,
-    Deterministic,
-    DeviceName,
-    DeviceOption,
-    Fast,
-    Quiet,
-    Resume,
-)
+from unrank.cli.option import NOT_REACHED, Quiet, RunFlags, with_flags
 from unrank.cli.show import duration, say
 from unrank.disk import several_processes
 from unrank.errors import UnrankError, count
@@ -26,6 +16,10 @@ if TYPE_CHECKING:
     from unrank.bench.run import GridStatus, Update
 
 
+RUN = RunFlags()
+
+
+@with_flags
 def bench(
     grid: Annotated[
         Path, typer.Argument(metavar="GRID.toml", help="The grid file; docs/reference/bench.md explains it.")
@@ -50,11 +44,7 @@ def bench(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the cells and the expected time, and run nothing.")
     ] = False,
-    checkpoint_every: CheckpointEvery = CHECKPOINTS,
-    resume: Resume = True,
-    device: DeviceOption = DeviceName.auto,
-    same_bits: Deterministic = False,
-    fast: Fast = True,
+    flags: RunFlags = RUN,
     quiet: Quiet = False,
 ) -> None:
     """Run every cell of a grid once: each collection, ranker, removal, share, method, destination and seed."""
@@ -86,7 +76,16 @@ def bench(
             listener.advance(1 + len(update.impossible))
             listener.say(f"{total - update.jobs_left} of {total}: {in_words(update)}")
 
-        runner = JobRunner(status.store, device.value, keep_rankers, jobs, same_bits, checkpoint_every, resume, fast)
+        runner = JobRunner(
+            status.store,
+            flags.device.value,
+            keep_rankers,
+            jobs,
+            flags.deterministic,
+            flags.checkpoint_every,
+            flags.resume,
+            flags.fast,
+        )
         lost = run_grid(status, runner, jobs, notify)
     if lost:
         say(f"{count(lost, 'job')} of {total:,} not done; the same command tries again. The records are in {out}")

@@ -7,60 +7,31 @@ from typing import Annotated
 
 import typer
 
-from unrank.cli.option import AsJson, CollectionFolder, Out, Quiet, RemovalFile, Seed, Side
+from unrank.cli.option import AsJson, CollectionFolder, Out, Quiet, RemovalFile, Seed, Side, with_flags
 from unrank.cli.show import say, say_json, show_counts, show_partition
+from unrank.collection.options import ImportOptions
 from unrank.errors import LONGEST_LINE, count, one_line
 
-KEEP = (
-    "Keep only some training queries: queries-with-several-documents (for removing documents) or "
-    "queries-sharing-documents (for removing queries). Give it twice to keep both kinds."
-)
-TRAIN_QUERIES = "Keep only this many training queries, sampled; those of --keep first."
+DEFAULTS = ImportOptions()
 
 
+@with_flags
 def import_(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="SOURCE", help="beir:PATH, trec:PATH, triples:PATH, irds:ID or pydocs; see 'unrank list sources'."
+            metavar="SOURCE",
+            help="beir:PATH, trec:PATH, triples:PATH, irds:ID or pydocs; see 'unrank list sources'.",
         ),
     ],
     out: Out,
-    candidates: Annotated[int, typer.Option(help="Negatives in each query's list; 0 for none.")] = 100,
-    test_split: Annotated[
-        str | None, typer.Option(help="The split to test on; by default 'test', if there is one.")
-    ] = None,
-    test_share: Annotated[
-        float | None, typer.Option(help="The share of the queries to test on, instead of a split.")
-    ] = None,
-    min_grade: Annotated[int, typer.Option(help="The lowest grade that counts as relevant in training.")] = 1,
-    test_min_grade: Annotated[int, typer.Option(help="The lowest grade that counts as relevant in testing.")] = 1,
-    relevant: Annotated[
-        int, typer.Option(help="Maximal number of relevant documents in a training query's list.")
-    ] = 25,
-    train_queries: Annotated[int | None, typer.Option(help=TRAIN_QUERIES)] = None,
-    test_queries: Annotated[int | None, typer.Option(help="Keep only this many test queries, sampled.")] = None,
-    keep: Annotated[list[str] | None, typer.Option(metavar="CONSTRUCTION", help=KEEP)] = None,
-    seed: Seed = 0,
+    options: ImportOptions = DEFAULTS,
     quiet: Quiet = False,
 ) -> None:
     """Read a collection from a source and write it as a folder."""
     from unrank.collection.build import import_collection
     from unrank.collection.inspect import describe
-    from unrank.collection.selection import ImportOptions
 
-    options = ImportOptions(
-        candidates,
-        test_split,
-        test_share,
-        min_grade,
-        test_min_grade,
-        relevant,
-        train_queries,
-        test_queries,
-        seed,
-        tuple(keep or ()),
-    )
     collection = import_collection(source, out, options)
     if not quiet:
         show_counts(describe(collection))

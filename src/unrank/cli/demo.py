@@ -31,8 +31,8 @@ def demo(
         say("Reading the documentation that comes with this Python, and the encoder all-MiniLM-L6-v2 ...")
     from unrank.cli.progress import progress
     from unrank.collection.build import import_collection
+    from unrank.collection.options import ImportOptions
     from unrank.collection.partition import make_partition
-    from unrank.collection.selection import ImportOptions
     from unrank.collection.sources.pydocs import demo_location
     from unrank.forgetting.demo import CANDIDATES, METHOD, PARTLY, TARGET, TRAIN_LAYERS, WHOLE, demo_removal
     from unrank.forgetting.example import examples

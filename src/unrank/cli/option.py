@@ -220,6 +220,17 @@ def _read(field: Field[Any], value: Any) -> Any:
     return read(value) if read is not None else value
 
 
+@dataclass(frozen=True)
+class RunFlags:
+    """The options of every command that trains."""
+
+    checkpoint_every: CheckpointEvery = CHECKPOINTS
+    resume: Resume = True
+    device: DeviceOption = DeviceName.auto
+    deterministic: Deterministic = False
+    fast: Fast = True
+
+
 def open_cache(folder: Path | None, out: Path | None) -> Cache | None:
     """Open the cache folder. Its scores show what a ranker remembers, so it must not be inside a result."""
     from unrank.engine.checkpoint import Cache

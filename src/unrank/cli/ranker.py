@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from unrank.cli.option import (
-    CHECKPOINTS,
     MEASURED,
     AsJson,
     CacheFolder,
-    CheckpointEvery,
     CollectionFolder,
-    Deterministic,
     DeviceName,
     DeviceOption,
     Fast,
@@ -23,12 +21,13 @@ from unrank.cli.option import (
     Quiet,
     RankerName,
     RemovalFile,
-    Resume,
+    RunFlags,
     Seed,
     Settings,
     open_cache,
+    with_flags,
 )
-from unrank.cli.show import duration, say, say_json, show_scorecard
+from unrank.cli.show import duration, epochs_of, say, say_json, show_scorecard
 from unrank.disk import check_result
 
 BASE = (
@@ -37,20 +36,27 @@ BASE = (
 )
 
 
+@dataclass(frozen=True)
+class TrainingFlags:
+    """The options that say how to train, and on what."""
+
+    base: Annotated[str | None, typer.Option("--base", help=BASE)] = None
+    removal: RemovalFile = None
+    settings: Settings = None
+    cache: CacheFolder = None
+    seed: Seed = 0
+
+
+TRAINING, RUN = TrainingFlags(), RunFlags()
+
+
+@with_flags
 def train(
     collection: CollectionFolder,
     ranker: Annotated[str, typer.Option("--ranker", help="The kind of ranker to train; see 'unrank list rankers'.")],
     out: Out,
-    base: Annotated[str | None, typer.Option(help=BASE)] = None,
-    removal: RemovalFile = None,
-    settings: Settings = None,
-    cache: CacheFolder = None,
-    checkpoint_every: CheckpointEvery = CHECKPOINTS,
-    resume: Resume = True,
-    seed: Seed = 0,
-    device: DeviceOption = DeviceName.auto,
-    same_bits: Deterministic = False,
-    fast: Fast = True,
+    training: TrainingFlags = TRAINING,
+    flags: RunFlags = RUN,
     quiet: Quiet = False,
 ) -> None:
     """Train a ranker on a collection; with a removal, on the kept pairs only."""
@@ -60,7 +66,7 @@ def train(
 
     kind = ranker_kind(ranker)
     check_result(out)
-    removed = Removal.load(removal) if removal else None
+    removed = Removal.load(training.removal) if training.removal else None
     opened = open_collection(collection)
 
     from unrank.cli.progress import progress
@@ -70,26 +76,26 @@ def train(
     from unrank.forgetting.train import train as train_ranker
     from unrank.methods import read_settings
 
-    method = recipe_of(kind, read_settings(settings or ()))
-    cached = open_cache(cache, out)
-    checkpoints = resumable(out, every=checkpoint_every, resume=resume)
-    with deterministic(same_bits), checkpoints as kept, progress(quiet) as listener:
+    method = recipe_of(kind, read_settings(training.settings or ()))
+    cached = open_cache(training.cache, out)
+    checkpoints = resumable(out, every=flags.checkpoint_every, resume=flags.resume)
+    with deterministic(flags.deterministic), checkpoints as kept, progress(quiet) as listener:
         trained = train_ranker(
             opened,
             kind,
-            base,
+            training.base,
             removed,
             method=method,
-            seed=seed,
-            device=device.value,
+            seed=training.seed,
+            device=flags.device.value,
             progress=listener,
             run=kept,
             cache=cached,
-            fast=fast,
+            fast=flags.fast,
         )
         trained.save(out)
     show_scorecard(trained.after)
-    say(f"{trained.record.epochs:g} epochs in {duration(trained.record.seconds)}; written to {out}")
+    say(f"{epochs_of(trained.record.epochs)} in {duration(trained.record.seconds)}; written to {out}")
 
 
 def evaluate(

@@ -27,7 +27,8 @@ from unrank.collection.collection import (
     open_collection,
 )
 from unrank.collection.lists import group, listed_relevant, make_negatives
-from unrank.collection.selection import ImportOptions, Judged, select_queries
+from unrank.collection.options import ImportOptions
+from unrank.collection.selection import Judged, select_queries
 from unrank.collection.sources import read_source
 from unrank.collection.sources.source import Raw
 from unrank.collection.texts import Rows, Texts

@@ -5,13 +5,14 @@ A query without a relevant document cannot be ranked, and is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from unrank.collection.options import SEVERAL_DOCUMENTS, SHARING_DOCUMENTS, ImportOptions
 from unrank.collection.sources.source import PAIRS_A_BATCH, Raw, batched
 from unrank.collection.texts import Rows, Texts, hashed_order
 from unrank.errors import UnknownIds, UnknownName, UnrankError, listed
@@ -35,51 +36,12 @@ def sharing_documents(queries: Rows, documents: Rows) -> Rows:
     return np.unique(queries[np.isin(documents, repeated(documents))])
 
 
-CONSTRUCTIONS: Mapping[str, Callable[[Rows, Rows], Rows]] = {
-    "queries-with-several-documents": with_several_documents,
-    "queries-sharing-documents": sharing_documents,
+KEPT_BY: Mapping[str, Callable[[Rows, Rows], Rows]] = {
+    SEVERAL_DOCUMENTS: with_several_documents,
+    SHARING_DOCUMENTS: sharing_documents,
 }
-"""The paper's constructions of a collection, to forget documents and to forget queries. Each takes the query and the
-document of every relevant pair, and returns the queries to keep."""
-
-
-@dataclass(frozen=True)
-class ImportOptions:
-    """How a source becomes a collection."""
-
-    candidates: int = 100
-    """Negatives in a query's list; 0 makes none."""
-    test_split: str | None = None
-    """The split whose queries are for testing; by default `test`, if there is another one to train on."""
-    test_share: float | None = None
-    """The share of the queries to test on, instead of a test split."""
-    min_grade: int = 1
-    """The lowest grade at which a training judgement counts as relevant."""
-    test_min_grade: int = 1
-    relevant: int = 25
-    """Maximal number of relevant documents in a training query's list."""
-    train_queries: int | None = None
-    """Number of training queries to keep, sampled by seed."""
-    test_queries: int | None = None
-    seed: int = 0
-    keep: Sequence[str] = ()
-    """Names of `CONSTRUCTIONS`: keep the training queries of any of them. With `train_queries` those come first, and
-    other sampled queries fill up."""
-
-    def __post_init__(self) -> None:
-        for name in ("relevant", "train_queries", "test_queries"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UnrankError(f"{name.replace('_', ' ')} must be at least 1, not {value}")
-        if self.candidates < 0:
-            raise UnrankError(f"candidates must be 0 or more, not {self.candidates}")
-        if self.test_share is not None and not 0 < self.test_share < 1:
-            raise UnrankError(f"a test share of {self.test_share:g} is not possible: give one between 0 and 1")
-        if self.test_share is not None and self.test_split is not None:
-            raise UnrankError("give a test split or a test share, not both")
-        for name in self.keep:
-            if name not in CONSTRUCTIONS:
-                raise UnknownName("construction to keep", name, CONSTRUCTIONS)
+"""The constructions of a collection. Each takes the query and the document of every relevant pair, and returns the
+queries to keep."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +138,7 @@ def _constructed(train: Judged, options: ImportOptions) -> set[int] | None:
         return None
     relevant = train.grades >= options.min_grade
     queries, documents = np.unique(np.stack([train.queries[relevant], train.documents[relevant]]), axis=1)
-    kept = {row for name in options.keep for row in CONSTRUCTIONS[name](queries, documents).tolist()}
+    kept = {row for name in options.keep for row in KEPT_BY[name](queries, documents).tolist()}
     if not kept:
         raise UnrankError(f"no training query is one of the {' or '.join(options.keep)}: leave --keep out")
     return kept

@@ -11,7 +11,7 @@ import pytest
 
 from unrank.collection.build import build_collection
 from unrank.collection.collection import Collection
-from unrank.collection.selection import ImportOptions
+from unrank.collection.options import ImportOptions
 from unrank.collection.sources.irds import raw_from_dataset
 
 FILES = {

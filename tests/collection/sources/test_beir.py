@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.collection.sources.by_id import held_out, negatives_of, relevant_of, texts_of, write_files
 
 from unrank.collection.build import import_collection
-from unrank.collection.selection import ImportOptions
+from unrank.collection.options import ImportOptions
 from unrank.collection.sources.beir import read_beir
 from unrank.errors import UnrankError
 

@@ -12,7 +12,7 @@ from tests.collection.sources.by_id import held_out, negatives_of, relevant_of, 
 from tests.collection.sources.made_datasets import FILES, built, library_in, made_dev, made_train, with_run
 
 from unrank.collection.build import import_collection
-from unrank.collection.selection import ImportOptions
+from unrank.collection.options import ImportOptions
 from unrank.collection.sources.irds import raw_from_dataset, read_irds
 from unrank.errors import UnrankError
 

@@ -8,7 +8,7 @@ import pytest
 from tests.collection.sources.by_id import grades_of, held_out, negatives_of, relevant_of, texts_of, write_files
 
 from unrank.collection.build import import_collection
-from unrank.collection.selection import ImportOptions
+from unrank.collection.options import ImportOptions
 from unrank.collection.sources.trec import read_trec
 from unrank.errors import UnrankError
 

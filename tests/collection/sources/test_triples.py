@@ -14,7 +14,7 @@ from tests.collection.sources.by_id import grades_of, held_out, negatives_of, re
 
 from unrank.collection.build import import_collection
 from unrank.collection.collection import Collection
-from unrank.collection.selection import ImportOptions
+from unrank.collection.options import ImportOptions
 from unrank.collection.sources.triples import read_triples, text_id
 from unrank.errors import UnrankError
 

@@ -1,0 +1,56 @@
+"""The options of an import. The flags of `unrank import` are made from these fields, without numpy or pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from unrank.errors import UnknownName, UnrankError
+
+SEVERAL_DOCUMENTS, SHARING_DOCUMENTS = "queries-with-several-documents", "queries-sharing-documents"
+CONSTRUCTIONS = (SEVERAL_DOCUMENTS, SHARING_DOCUMENTS)
+"""The paper's constructions of a collection, to forget documents and to forget queries."""
+SEEDS = 2**63
+KEEP = (
+    f"Keep only some training queries: {SEVERAL_DOCUMENTS} (to forget documents) or {SHARING_DOCUMENTS} (to forget "
+    "queries). Repeatable."
+)
+
+
+def _flag(default: Any, text: str, **more: Any) -> Any:
+    """Return a field with the help text of its flag."""
+    return field(default=default, metadata={"help": text, **more})
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """How a source becomes a collection."""
+
+    candidates: int = _flag(100, "Negatives in each query's list; 0 for none.")
+    test_split: str | None = _flag(None, "The split to test on; by default 'test', if there is another to train on.")
+    test_share: float | None = _flag(None, "The share of the queries to test on, instead of a split.")
+    min_grade: int = _flag(1, "The lowest grade that counts as relevant in training.")
+    test_min_grade: int = _flag(1, "The lowest grade that counts as relevant in testing.")
+    relevant: int = _flag(25, "Maximal number of relevant documents in a training query's list.")
+    train_queries: int | None = _flag(None, "Keep only this many training queries, sampled; those of --keep first.")
+    test_queries: int | None = _flag(None, "Keep only this many test queries, sampled.")
+    seed: int = _flag(0, "The seed of every random choice.", min=0)
+    keep: Sequence[str] = _flag((), KEEP, metavar="CONSTRUCTION", type=list[str] | None, read=tuple)
+
+    def __post_init__(self) -> None:
+        for name in ("relevant", "train_queries", "test_queries"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UnrankError(f"{name.replace('_', ' ')} must be at least 1, not {value}")
+        if self.candidates < 0:
+            raise UnrankError(f"candidates must be 0 or more, not {self.candidates}")
+        if self.test_share is not None and not 0 < self.test_share < 1:
+            raise UnrankError(f"a test share of {self.test_share:g} is not possible: give one between 0 and 1")
+        if self.test_share is not None and self.test_split is not None:
+            raise UnrankError("give a test split or a test share, not both")
+        if not 0 <= self.seed < SEEDS:
+            raise UnrankError(f"the seed {self.seed} is outside the seeds from 0 to 2**63 - 1")
+        for name in self.keep:
+            if name not in CONSTRUCTIONS:
+                raise UnknownName("construction to keep", name, CONSTRUCTIONS)
