@@ -33,7 +33,7 @@ def commands() -> list[list[str]]:
 def empty_home(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the README's names of what a user brings: my-data, removal.json, the grids."""
     monkeypatch.chdir(tmp_path)
-    make_learnable_beir(tmp_path / "my-data")
+    make_learnable_beir(tmp_path / "my-data", articles=12)
     monkeypatch.setattr("unrank.rankers.encoder.default_encoder", lambda: encoder)
     shutil.copytree(ROOT / "grids", tmp_path / "grids")
     (tmp_path / "removal.json").write_text(json.dumps({"documents": ["d12"]}))
@@ -64,7 +64,7 @@ def test_the_shell_commands(empty_home: Path) -> None:
     quick = {
         "train": ["--set", "epochs=1", "--set", "negatives=1", "--quiet"],
         "forget": ["--set", "epochs=2", "--quiet"],
-        "bench": ["--quiet"],
+        "bench": ["--set", "epochs=2", "--quiet"],
         "audit": ["--quiet"],
     }
     imports, *rest = commands()
