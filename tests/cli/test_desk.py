@@ -192,7 +192,7 @@ def check_page(certificate: Path) -> None:
         "What else must be deleted",
         "compared with 1 reference, given as retrained without it",
         "2 other requests",
-        "This request by itself: MRR",
+        "This request by itself, over ",
     ):
         assert words in page
     assert "http://" not in page and "https://" not in page
@@ -228,6 +228,33 @@ def test_requests_that_cannot_be(
     refused: Refused, collection: Path, tmp_path: Path, words: list[str], problem: str
 ) -> None:
     assert problem in refused("desk", "add", collection, *words, "--ledger", tmp_path / "desk.ledger")
+
+
+def test_ids_in_files(collection: Path, tmp_path: Path, refused: Refused, capsys: Said) -> None:
+    """The options of `desk add` are those of `forget`."""
+    ledger = tmp_path / "l"
+    for name, ids in (("documents", "doc1\ndoc10\n"), ("queries", "query1\n")):
+        (tmp_path / f"{name}.txt").write_text(ids)
+    files = [f"--documents={tmp_path / 'documents.txt'}", f"--queries={tmp_path / 'queries.txt'}"]
+    assert run(["desk", "add", str(collection), *files, "--document", "doc2", "--ledger", str(ledger)]) == 0
+    assert f"{tmp_path / 'queries.txt'} names what is to be forgotten: delete it" in capsys.readouterr().out
+    with Ledger.open(ledger) as opened:
+        named = {(item.query, item.document) for item in opened.items(1)}
+        assert named == {(None, "doc1"), (None, "doc10"), (None, "doc2"), ("query1", None)}
+    said = refused("desk", "add", collection, "--documents", "doc1", "--ledger", ledger)
+    assert said == "doc1: no such file; if that is the id of a document, write --document doc1"
+
+
+def test_the_filter_takes_the_ledger_that_the_desk_takes(
+    collection: Path, beir: Path, tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["desk", "add", str(collection), "--document", "doc1", "--quiet"]) == 0
+    capsys.readouterr()
+    assert run(["filter", f"beir:{beir}", "--out", "out", "--quiet"]) == 0
+    dropped = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in dropped] == ["corpus.jsonl", "qrels/train.tsv"]
+    assert all(line.endswith("dropped") and not line.endswith(" 0 dropped") for line in dropped)
 
 
 def test_several_pairs(collection: Path, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from unrank.desk.gates import AuditResult, RequestResult, gates, request_results
 from unrank.desk.key import Key, key_file
 from unrank.desk.ledger import Ledger
 from unrank.desk.page import certificate_page
-from unrank.desk.plan import queries_that_notice
+from unrank.desk.plan import queries_that_notice, training_epochs
 from unrank.desk.request import Item, State, items_of, removal_of
 from unrank.desk.run import RunResult, audit_folder, only_run, run_open
 from unrank.desk.run_options import RunOptions
@@ -40,7 +40,7 @@ from unrank.forgetting.hashes import hashed, recognised
 from unrank.forgetting.train import train
 from unrank.methods.retrain import Retrain
 from unrank.rankers import load_ranker
-from unrank.record import PreviousMrr, SetSummary, read_record, requests_of
+from unrank.record import Check, PreviousMrr, SetSummary, read_record, requests_of
 from unrank.report.page import page_html
 
 NOWHERE = Path("/nowhere/desk.ledger")
@@ -440,6 +440,43 @@ def test_a_ranker_that_fell_short_still_holds_it(
         assert (str(fallen) in found) is not reached
         batch = open_batch(ledger, key, dense, read_record(fallen))
         assert ("doc1" in batch.earlier.documents) is reached
+
+
+def test_a_ranker_with_a_frozen_document_side_holds_the_originals(
+    options: RunOptions, dense: Collection, tmp_path: Path
+) -> None:
+    """Only its query side has forgotten: plain document vectors are the original's."""
+    removed = hashed(Removal(documents=["doc1"]))
+    made = replace(made_record(dense.fingerprint, removed=removed), target=0.1, target_name="0.1", reached=True)
+    items = items_of(Removal(documents=["doc1"]), dense)
+    for settings, found in (({}, []), ({"freeze": "documents"}, ["ranker"])):
+        written = replace(made, settings=settings).to_json()
+        (Path(options.ranker) / "unrank.json").write_text(json.dumps(written))
+        copies = find_copies([Path(options.ranker)], items, dense, NOWHERE)
+        assert [copy.kind for copy in copies] == found
+        assert all("original's document encoder" in copy.why for copy in copies)
+
+
+@pytest.mark.parametrize(
+    ("trained", "learned", "epochs"),
+    [
+        (1, 0.4, 12),  # it was given one epoch, and was not done
+        (1, 0.97, 1),  # it ended by itself
+        (5, 0.96, 5),
+        (5, None, 12),  # nothing is known of how it ended
+        (12, 0.8, 12),
+        (20, 0.8, 20),
+    ],
+)
+def test_the_plan_counts_the_epochs_of_a_training_that_ended_by_itself(
+    trained: float, learned: float | None, epochs: float
+) -> None:
+    recipe = Retrain(epochs=12, enough=0.95)
+    history = (Check(epoch=trained, learned=learned),)
+    record = replace(made_record(), method="retrain", settings={"epochs": trained}, epochs=trained, history=history)
+    assert training_epochs(record, recipe) == epochs
+    assert training_epochs(replace(record, method="cocol"), recipe) == 12
+    assert training_epochs(None, recipe) == 12
 
 
 def test_who_saw_what_is_removed_is_no_reference(

@@ -111,6 +111,7 @@ def list_(
     most: Annotated[int, typer.Option("--most", help="The most requests to show.", min=1)] = 50,
     as_json: AsJson = False,
     ledger: LedgerFile = Path("desk.ledger"),
+    quiet: Quiet = False,
 ) -> None:
     """List the requests, overdue ones first."""
     states = list(State) if everything else list(PENDING)
@@ -127,13 +128,20 @@ def list_(
         shown = (str(request.id), "overdue" if overdue else request.state, str(request.received), str(request.due))
         table.add_row(*shown, request.basis, style="red" if overdue else None)
     console().print(table)
+    if quiet:
+        return
     more = sum(counts[state] for state in states) - len(requests)
     said = ", ".join(f"{number:,} {state}" for state, number in counts.items() if number) or "no requests"
     say(f"in all {said}" + (f"; {more:,} more than shown, --most shows more" if more else ""))
 
 
-def show(request: RequestNumber, as_json: AsJson = False, ledger: LedgerFile = Path("desk.ledger")) -> None:
-    """Show one request: its items while it is pending, and its history."""
+def show(
+    request: RequestNumber,
+    as_json: AsJson = False,
+    ledger: LedgerFile = Path("desk.ledger"),
+    quiet: Quiet = False,
+) -> None:
+    """Show one request: its items while it is pending, and, without --quiet, its history."""
     with Ledger.open(ledger) as desk, desk.reading():
         found, items, entries = desk.request(request), desk.items(request), desk.history(request)
         _warn_if_broken(desk, [found])
@@ -153,7 +161,7 @@ def show(request: RequestNumber, as_json: AsJson = False, ledger: LedgerFile = P
             if found.run
             else "names     nothing any more"
         )
-    for entry in entries:
+    for entry in entries if not quiet else ():
         say(f"{entry.at}  {entry.event}  {entry.hash[:16]}")
 
 
@@ -162,6 +170,7 @@ def close(
     instead: Annotated[Ending | None, typer.Option("--as", help="End a request without fulfilling it.")] = None,
     ledger: LedgerFile = Path("desk.ledger"),
     key: KeyFile = None,
+    quiet: Quiet = False,
 ) -> None:
     """Close a request: its items are erased from the ledger; keyed hashes stay."""
     with Ledger.open(ledger) as desk:
@@ -169,6 +178,8 @@ def close(
         desk.verify()
         others = also_named_by(desk, desk.request(request).id)
         ended = close_request(desk, request, State(instead.value) if instead else None)
+    if quiet:
+        return
     left = f", except for items that {numbered(others)} may name too" if others else ""
     say(f"request {request} is {ended}; its items are no longer in {ledger}{left}")
 

@@ -57,6 +57,7 @@ def plan(
     ledger: LedgerFile = Path("desk.ledger"),
     key: KeyFile = None,
     device: DeviceOption = DeviceName.auto,
+    quiet: Quiet = False,
 ) -> None:
     """Show what a run would change and how long it would take; nothing is done."""
     _check_places(look or ())
@@ -79,7 +80,7 @@ def plan(
         places = [place for place in (Path(ranker), collection) if place.exists()]
         look_at = [*places, *(look or ())]
         made = make_plan(load_ranker(ranker), opened, batch, record, look_at, ledger, base, device.value)
-        show_plan(made)
+        show_plan(made, quiet)
 
 
 def run(
@@ -156,7 +157,7 @@ def _check_places(look: Sequence[Path]) -> None:
             raise UnrankError(f"--look {place}: no such file or folder")
 
 
-def show_plan(made: Plan) -> None:
+def show_plan(made: Plan, quiet: bool = False) -> None:
     batch = made.batch
     together = " together" if len(batch.requests) > 1 else ""
     say(f"{numbered([request.id for request in batch.requests])} can be run{together}")
@@ -167,7 +168,7 @@ def show_plan(made: Plan) -> None:
         say("this ranker has not forgotten all earlier requests: it forgets them too")
     show_partition(made.partition)
     say(f"{count(made.noticing, 'kept query')} will notice: a removed document is in the list")
-    for text in made.examples:
+    for text in made.examples if not quiet else ():
         say(f"  {text[:160]}")
     say("copies on disk" if made.copies else "no copies were found on disk")
     for copy in made.copies:
@@ -195,7 +196,11 @@ def show_result(done: RunResult) -> None:
 
 
 def certificate(
-    request: RequestNumber, out: Out, ledger: LedgerFile = Path("desk.ledger"), key: KeyFile = None
+    request: RequestNumber,
+    out: Out,
+    ledger: LedgerFile = Path("desk.ledger"),
+    key: KeyFile = None,
+    quiet: Quiet = False,
 ) -> None:
     """Write the certificate of a fulfilled request: a page to print and a signed JSON file."""
     with Ledger.open(ledger) as desk:
@@ -204,7 +209,8 @@ def certificate(
         from unrank.desk.certificate import write_certificate
 
         write_certificate(desk, secret, request, out)
-    say(f"written to {out}; the public key is {secret.public}")
+    if not quiet:
+        say(f"written to {out}; the public key is {secret.public}")
 
 
 def verify(
@@ -216,6 +222,7 @@ def verify(
     ledger: Annotated[
         Path | None, typer.Option("--ledger", help="The ledger of requests; by default desk.ledger, if it exists.")
     ] = None,
+    quiet: Quiet = False,
 ) -> None:
     """Check that no byte of a certificate was changed, and that the ledger's history is complete."""
     from unrank.desk.signature import check_anchor, read_public_key, read_signed
@@ -228,10 +235,12 @@ def verify(
             trusted = trusted or desk.about("public_key")
             if place is not None:
                 check_anchor(desk, read_signed(place, trusted))
-            say(f"{at_hand}: the history of {count(desk.head()[0], 'entry')} is complete")
+            if not quiet:
+                say(f"{at_hand}: the history of {count(desk.head()[0], 'entry')} is complete")
     if place is not None:
         signed = read_signed(place, trusted)
-        say(f"{place}: no byte was changed; request {signed.value['request']['id']}, signed by {signed.public_key}")
+        if not quiet or trusted is None:
+            say(f"{place}: no byte was changed; request {signed.value['request']['id']}, signed by {signed.public_key}")
         if trusted is None:
             say("anyone can sign: compare that key with the one you were given, or name it with --public-key")
 

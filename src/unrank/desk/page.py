@@ -36,9 +36,12 @@ def certificate_page(value: Json, public_key: str) -> Page:
     request, run = value["request"], value["run"]
     record = run["record"]
     named = ", ".join(count(number, kind) for kind, number in request["named"].items() if number)
+    target, own = f"target {record['target']:.3f}", request.get("result")
+    whole = "Forget MRR" if run["requests"] == 1 else f"Forget MRR of all {run['requests']:,} requests"
     cards = [
         Card("Named", named),
-        Card("Forget MRR", f"{_mrr(record, 'before')} → {_mrr(record, 'after')}", f"target {record['target']:.3f}"),
+        *([Card("MRR of this request", f"{own['mrr_before']:.3f} → {own['mrr_after']:.3f}", target)] if own else []),
+        Card(whole, f"{_mrr(record, 'before')} → {_mrr(record, 'after')}", target),
         Card("Audit, in all", Verdict(run["audit"]["verdict"]).short),
         Card("Fulfilled", request["fulfilled"][:10], f"{'late: ' * _is_late(request)}due {request['due']}"),
     ]
@@ -51,8 +54,8 @@ def certificate_page(value: Json, public_key: str) -> Page:
         together += f" The new ranker is the old one: {UNTOUCHED}."
     sections = [
         _asked(request),
-        _done(run),
-        _measured(run, request.get("result")),
+        _done(run, own),
+        _measured(run, own),
         _audited(run),
         _deleted(value),
         _not_claimed(value),
@@ -73,7 +76,7 @@ def _asked(request: Json) -> Section:
     return Section("asked", "Asked", "What was asked", [paragraph(text), facts("The request", rows)])
 
 
-def _done(run: Json) -> Section:
+def _done(run: Json, own: Json | None) -> Section:
     record = run["record"]
     how = {
         "method": record["method"],
@@ -91,6 +94,8 @@ def _done(run: Json) -> Section:
         [words(gate["name"]), words("passed" if gate["passed"] else "failed"), words(gate["words"])]
         for gate in run["gates"]
     ]
+    if own:
+        gates.append([words("this request by itself"), words("passed"), words(_own_words(own))])
     content = [
         facts("How", how),
         facts("Settings", record["settings"]),
@@ -115,22 +120,33 @@ def _measured(run: Json, own: Json | None) -> Section:
         "kept pairs that share a query or a document with them. Disjoint: the other kept pairs. Test: queries that "
         "were not trained on."
     )
-    content: list[Markup] = [paragraph(text), to_html(Table("measured", "MRR before and after", head, rows))]
-    if own:
-        content.append(paragraph(_own_result(own)))
+    content: list[Markup] = [paragraph(_own_result(own))] if own else []
+    content += [paragraph(text), to_html(Table("measured", "MRR before and after", head, rows))]
     if earlier := run["record"].get("earlier"):
         content.append(paragraph(f"Earlier requests: {parse(PreviousMrr, earlier)}."))
     return Section("measured", "Measured", "What was measured", content)
 
 
+def _own_words(own: Json) -> str:
+    """Say how far this request moved."""
+    change = f"MRR {own['mrr_before']:.3f} before, {own['mrr_after']:.3f} after"
+    if own["retrained"]:
+        return f"{change}; retrained without it, to no target"
+    if own["mrr_before"] <= own["target"]:
+        return f"{change}; it was at or below the target of {own['target']:.3f} before the run"
+    if own["mrr_after"] <= own["target"]:
+        return f"{change}; the target was {own['target']:.3f}"
+    return f"{change}; it fell, but is still above the target of {own['target']:.3f}"
+
+
 def _own_result(own: Json) -> str:
-    """Say how this request's own pairs moved; of many pairs, only those that are ranked highest now."""
+    """List the ranks of this request's own pairs; of many pairs, only those that are ranked highest now."""
     ranks = sorted(zip(own["ranks_before"], own["ranks_after"], strict=True), key=itemgetter(1))
     shown = ", ".join(f"{before} → {after}" for before, after in ranks[:PAIRS_SHOWN])
     some = "" if len(ranks) <= PAIRS_SHOWN else f" (the {PAIRS_SHOWN} of {len(ranks):,} that are ranked highest now)"
     return (
-        f"This request by itself: MRR {own['mrr_before']:.3f} before and {own['mrr_after']:.3f} after, over "
-        f"{count(own['queries'], 'query')}. The rank of each of its pairs before and after{some}: {shown}."
+        f"This request by itself, over {count(own['queries'], 'query')}: {_own_words(own)}. "
+        f"The rank of each of its pairs before and after{some}: {shown}."
     )
 
 

@@ -19,6 +19,7 @@ from unrank.forgetting.estimate import estimate
 from unrank.forgetting.train import recipe_of
 from unrank.forgetting.workspace import usual_measure
 from unrank.methods import make_method
+from unrank.methods.retrain import Retrain
 from unrank.rankers.base import Ranker
 from unrank.record import Record, measured_epoch
 
@@ -87,10 +88,21 @@ def queries_that_notice(collection: Collection, partition: Partition, removal: R
 def _retraining(
     ranker: Ranker, collection: Collection, partition: Partition, record: Record | None, device: Device
 ) -> float:
-    """From the epoch that was measured when the ranker was trained here, else from a few steps."""
+    """Return the time of a retraining: from the measured time of an epoch, if there is one, else from a few steps."""
     recipe = recipe_of(ranker.kind)
     measured = measured_epoch(record, collection.fingerprint, Runtime.on(device).name)
     if measured:
-        epochs = record.epochs if record and record.method == recipe.name else recipe.epochs
-        return epochs * measured.seconds
+        return training_epochs(record, recipe) * measured.seconds
     return estimate(ranker, collection, partition, recipe, None, device)
+
+
+def training_epochs(record: Record | None, recipe: Retrain) -> float:
+    """Return the epochs that a training takes: those of the ranker's own training, if that ended by itself.
+
+    A training that was given fewer epochs than its recipe, and used all of them, might have gone on.
+    """
+    if record is None or record.method != recipe.name:
+        return recipe.epochs
+    learned = record.history[-1].learned if record.history else None
+    ended = learned is not None and learned >= recipe.enough
+    return record.epochs if ended or record.epochs >= recipe.epochs else recipe.epochs
