@@ -71,20 +71,8 @@ def rows_of(collection: unrank.Collection, kind: str, arguments: argparse.Namesp
         new = out / f"batch{number}"
         gates = ["--keep-at-least", arguments.keep_at_least, "--reference", reference]
         gates += ["--target", arguments.target] if arguments.target else []
-        fulfilling = [
-            "desk",
-            "run",
-            ranker,
-            collection.folder,
-            "--yes",
-            "--out",
-            new,
-            "--quiet",
-            *gates,
-            *common,
-            *ledger,
-        ]
-        status = command(*fulfilling, statuses=(0, NOT_REACHED))
+        given = ["--yes", "--out", new, "--quiet", *gates, *common, *ledger]
+        status = command("desk", "run", ranker, collection.folder, *given, statuses=(0, NOT_REACHED))
         yield row(kind, number, size, new, status, retraining)
         if status == NOT_REACHED:
             return
