@@ -189,7 +189,7 @@ FAULTS = [
         "methods",
         "~self._removed[documents])",
         "self._removed[documents] | True)",
-        ("tests/methods/test_drawing.py",),
+        ("tests/methods/test_task.py",),
     ),
     Fault(
         "a landing takes the highest point above the target",
@@ -243,7 +243,7 @@ FAULTS = [
     Fault(
         "the audit's gate always passes",
         "desk",
-        'return Gate("audit", verdict is not Verdict.REMEMBERED, ',
+        'return Gate("audit", audit.verdict != Verdict.REMEMBERED, ',
         'return Gate("audit", True, ',
         ("tests/desk/test_run.py",),
     ),

@@ -123,6 +123,16 @@ def test_a_broken_chain_says_where(ledger: Ledger, key: Key, path: Path, stateme
         ledger.verify()
 
 
+def test_an_entry_that_was_rewritten_with_its_hash_breaks_the_next_link() -> None:
+    first = Entry.after(0, START, 1, "2026-02-01", "added", {})
+    second = Entry.after(1, first.hash, 1, "2026-02-02", "fulfilled", {})
+    forged = Entry.after(0, START, 1, "2020-01-01", "added", {})
+    assert check_chain([first, second], "ledger") == second.hash
+    assert forged.holds
+    with pytest.raises(BrokenChain, match="broken at entry 2"):
+        check_chain([forged, second], "ledger")
+
+
 def test_a_request_that_was_taken_out(ledger: Ledger, key: Key, path: Path) -> None:
     take_in(ledger, key)
     changed(path, "DELETE FROM named", "DELETE FROM keyed_hash", "DELETE FROM request")
