@@ -1,8 +1,8 @@
-"""What arithmetic alone allows: how many floating-point operations a pair costs, and how many a device can do.
+"""The limit of the arithmetic: floating-point operations of a pair, and operations per second of a device.
 
-A layer of width h with a feed-forward part of width i takes `2 · (4·h² + 2·h·i)` operations a token for its matrices,
-and `4 · n · h` a token for attention in a text of n tokens; gradients cost twice as much again as the scores. Counted
-are the tokens that the encoder has to see: no padding, and for a dual encoder each text once per batch.
+A layer of width h with a feed-forward part of width i takes `2 · (4·h² + 2·h·i)` operations per token for its matrices,
+and `4 · n · h` per token for attention in a text of n tokens. A step with gradients costs three times a forward pass.
+Only tokens that the encoder must read are counted: no padding, and for a dual encoder each text once per batch.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from unrank.rankers.passages import passage_spans
 from unrank.rankers.tokens import Ints
 
 PEAK = {"NVIDIA H200": 989e12}
-"""Operations a second in bfloat16 without sparsity, as the maker states them."""
+"""Operations per second in bfloat16 without sparsity, from the data sheet."""
 WITH_GRADIENTS = 3
 
 
 def operations(ranker: Ranker, store: TokenStore, pairs: Pairs) -> float:
-    """Of one pass of the encoder over these pairs."""
+    """Return the operations of one pass of the encoder over these pairs."""
     config: Any = next(module.config for module in ranker.modules() if hasattr(module, "config"))
     width, inner = config.hidden_size, getattr(config, "intermediate_size", None) or config.hidden_dim
     lengths = texts_seen(ranker, store, pairs).astype(np.float64)
@@ -34,7 +34,7 @@ def operations(ranker: Ranker, store: TokenStore, pairs: Pairs) -> float:
 
 
 def texts_seen(ranker: Ranker, store: TokenStore, pairs: Pairs) -> Ints:
-    """The length of each text that the encoder has to see for these pairs."""
+    """Return the length of each text that the encoder must read for these pairs."""
     if isinstance(ranker, DualEncoder):
         queries, documents = (np.unique(pairs[:, side]) for side in (0, 1))
         return np.concatenate([store.lengths(queries, "query"), store.lengths(documents, "document")])

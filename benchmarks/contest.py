@@ -1,4 +1,4 @@
-"""The contest: one ranker, ours and the plain one on the same encoder, over the same samples."""
+"""The comparison of one ranker in unrank and in plain code, with the same encoder and the same samples."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from unrank.rankers.model_folder import quiet
 
 REMOVED = 0.25
 FORGET_SHARE = 0.25
-"""How much of the samples of a CoCoL epoch are forget pairs: as where a quarter of the pairs is removed."""
+"""The share of forget pairs in a CoCoL epoch, as if a quarter of the pairs were removed."""
 SAMPLES = {"cpu": 64, "cuda": 8_192}
 LISTS_A_CALL = {"cpu": 1, "cuda": 2_000}
 WARM_UP = 2
-"""Steps of the plain loop that are not counted, each on as many samples: processors have no time for more."""
+"""Steps of the plain loop that are not counted, each with this many samples: more would take long on a CPU."""
 COUNTED_BATCHES = 8
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One row: what was measured of which ranker, plainly and here."""
+    """One row: the rates of a ranker in plain code and in unrank."""
 
     ranker: str
     what: str
@@ -48,7 +48,7 @@ class Figure:
     plain: Rate
     ours: Rate
     limit: float | None
-    """What the device's arithmetic allows, in samples a second; None where its peak is not known."""
+    """The limit of the device's arithmetic in samples per second; `None` if its peak is not known."""
 
     @property
     def ratio(self) -> float:
@@ -60,7 +60,7 @@ class Figure:
 
 
 class PairTeacher(Teacher):
-    """Scores the pairs that it is asked for, and not the lists that they stand in: a step takes as long with either."""
+    """A teacher that scores single pairs instead of whole lists; the time of a step is the same."""
 
     def ask(self, pairs: Pairs, list_ranges: bool = True) -> TeacherScores:
         scores = scores_of(self._ranker, self._store, pairs, self._runtime)
@@ -71,7 +71,7 @@ class PairTeacher(Teacher):
 
 
 class Contest:
-    """One kind of ranker over one collection."""
+    """One kind of ranker on one collection."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Contest:
         return [self._fixed(forget, forgotten), self._fixed(hold, self.samples - forgotten)]
 
     def _fixed(self, phase: Phase, most: int) -> Phase:
-        """The phase with the same samples in every epoch, each of which has all its roles."""
+        """Return the phase with the same samples in every epoch, each with all its roles."""
         drawn = phase.draw(np.random.default_rng(0), 1)
         whole = np.flatnonzero(drawn.present.all(1))
         kept = drawn.take(np.resize(np.random.default_rng(0).permutation(whole), most))
@@ -130,7 +130,7 @@ class Contest:
         self.store.lengths(pairs[:, 1], "document")
 
     def _ours(self, phases: list[Phase]) -> Rate:
-        """Whole epochs, the first of which warms up."""
+        """Run whole epochs; the first is a warm-up."""
         student = create_ranker(self.kind, str(self.folder), 0).to(self.runtime.device)
         epochs = fit(student, phases, Schedule(10**9, LEARNING_RATE), self.store, self.runtime)
         next(epochs)
@@ -138,7 +138,7 @@ class Contest:
         return Rate.of(self._timed(interval.samples for interval in epochs), peak)
 
     def _plain(self, steps: Callable[[], Iterator[int]]) -> Rate:
-        """Step after step; each tells how many samples it took. The first few are small, and warm up."""
+        """Yield the number of samples of each step. The first steps are small, and a warm-up."""
         run = steps()
         for _ in range(WARM_UP):
             next(run)
@@ -152,7 +152,7 @@ class Contest:
             yield samples, seconds(self.runtime.device) - started
 
     def _plain_steps(self, phases: list[Phase]) -> Iterator[int]:
-        """The batches of all phases in one random order, over and over."""
+        """Yield the mini-batches of all phases in one random order, again and again."""
         loop = self._plain_loop()
         batches = [(phase.name, batch) for phase in phases for batch in self._plain_batches(phase)]
         order = np.random.default_rng(0).permutation(len(batches))
@@ -181,7 +181,7 @@ class Contest:
         return list(zip(queries, documents, strict=True))
 
     def _scoring(self) -> Figure:
-        """All lists at once where a text is then encoded once; some lists at a time where each pair is read anew."""
+        """Score all lists at once for a dual encoder, which encodes each text once; otherwise some lists at a time."""
         queries = np.random.default_rng(0).permutation(len(self.collection.queries))[: self.lists]
         pairs = self.collection.list_pairs(np.sort(queries))
         size = len(queries) if self.ranker.separable else LISTS_A_CALL[self.runtime.device.type]

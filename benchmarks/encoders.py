@@ -1,4 +1,4 @@
-"""Encoders to measure with: the default one, a folder, or one of a well-known size with random weights."""
+"""Encoders for benchmarks: the default one, a folder, or one of a common size with random weights."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 from unrank.rankers.encoder import find_encoder
 
 RANDOM = {"distilbert": "distilbert", "bert-base": "bert"}
-"""Sizes that can be made on the spot, 66 and 110 million weights, and whose defaults they are."""
+"""Encoders that can be made with random weights (66 and 110 million), and the model type of each."""
 
 
 def encoder_folder(base: str | None, tokenizer: str | None, within: Path) -> Path:
-    """The folder of the named encoder; one with random weights is made there, with the tokenizer of another."""
+    """Return the folder of an encoder; make it in `within` if its weights are random, with the tokenizer of another."""
     if base not in RANDOM:
         return find_encoder(base)
     folder = within / base

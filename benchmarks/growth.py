@@ -1,10 +1,10 @@
-"""What a small request costs as the collection grows: each step of the job on its own, with its memory.
+"""The cost of a small request as the collection grows: the time of each step, and the peak memory.
 
     python benchmarks/growth.py [--most 1000000] [--out growth.json] [--plot docs/growth.png]
 
 A hundred documents are removed from collections of 10³ to 10⁶ documents and from collections of 10² to 10⁶ pairs
-(`synthetic.py`), each in a process of its own. The ranker looks at the first word alone, so that what is left is
-what the collection costs. Prints a table; the plot needs matplotlib.
+(`synthetic.py`), each in a process of its own. The ranker reads the first word only, so almost all of the cost is due
+to the collection. Prints a table; the plot needs matplotlib.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from unrank.rankers import RANKERS, RankerEntry
 from unrank.rankers.base import Ranker, Role, Tokens
 
 REMOVED = 100
-STEPS = ("open", "partition", "workshop", "time an epoch", "teacher", "draw", "steps", "check", "scorecard")
+STEPS = ("open", "partition", "workspace", "time an epoch", "teacher", "draw", "steps", "check", "scorecard")
 DOCUMENTS_AT_LEAST, PAIRS_AT_LEAST = 1_000, 100
 
 
@@ -60,7 +60,7 @@ class FirstWord(Ranker):
 
 
 class Steps:
-    """Seconds by step."""
+    """The seconds of each step."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -73,7 +73,7 @@ class Steps:
 
 
 def one_job(folder: Path) -> dict[str, Any]:
-    """The steps of forgetting, one epoch of it, as `forget` takes them."""
+    """Time the steps of `forget`, with one epoch."""
     RANKERS[FirstWord.kind] = RankerEntry.of(FirstWord, "the first word")
     steps, ranker = Steps(), FirstWord()
     with steps.on("open"):
@@ -83,7 +83,7 @@ def one_job(folder: Path) -> dict[str, Any]:
         partition = make_partition(
             collection, Removal(documents=[f"d{RELEVANT * number}" for number in range(removed)])
         )
-    with steps.on("workshop"):
+    with steps.on("workspace"):
         workspace = Workspace.open(ranker, collection, partition, "cpu")
         task = workspace.task(ranker)
     with steps.on("time an epoch"):
@@ -128,16 +128,16 @@ def main() -> None:
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--most", type=int, default=1_000_000, help="documents, and pairs")
+    parser.add_argument("--most", type=int, default=1_000_000, help="largest number of documents, and of pairs")
     parser.add_argument("--within", type=Path, help="where to make the temporary folders")
     parser.add_argument("--out", type=Path, help="where to write the figures as JSON")
-    parser.add_argument("--plot", type=Path, help="where to draw them")
+    parser.add_argument("--plot", type=Path, help="where to save the plot")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def sizes(most: int) -> list[Size]:
-    """More and more documents with the fewest pairs that they all allow, then more and more pairs."""
+    """Return a growing number of documents with the fewest pairs, then a growing number of pairs."""
     documents = [10**power for power in range(3, 10) if DOCUMENTS_AT_LEAST <= 10**power <= most]
     pairs = [10**power for power in range(2, 10) if PAIRS_AT_LEAST <= 10**power <= most]
     fixed = [Size(count, DOCUMENTS_AT_LEAST) for count in documents]
@@ -155,7 +155,7 @@ def measured(size: Size, within: Path | None) -> dict[str, Any]:
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    """Seconds and memory against documents, and against pairs."""
+    """Plot seconds and memory over documents, and over pairs."""
     from matplotlib import pyplot
 
     most = max(row["documents"] for row in rows)

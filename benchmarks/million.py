@@ -1,10 +1,10 @@
-"""A small request to a large collection: a hundred documents out of a million, from the command to the saved folder.
+"""A small request to a large collection: `unrank forget` of a hundred documents out of a million.
 
     python benchmarks/million.py [--base FOLDER] [--device cuda] [--within FOLDER] [--documents N] [--set NAME=VALUE]
 
-Makes the collection (`synthetic.py`) and a small one that begins alike, trains a ranker on the small one, and then
-times `unrank forget` on the large one in a process of its own, with that process's peak memory. Prints a line of JSON,
-and exits with 1 if a bar is missed.
+Makes the collection (`synthetic.py`) and a small one with the same first documents, trains a ranker on the small one,
+then measures time and peak memory of `unrank forget` on the large one. Prints a line of JSON, and exits with 1 if a
+limit is exceeded.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main() -> int:
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=int, default=1_000_000, help="and as many pairs")
+    parser.add_argument("--documents", type=int, default=1_000_000, help="number of documents, and of pairs")
     parser.add_argument("--learned", type=int, default=4_000, help="documents that the ranker is trained on")
     parser.add_argument("--removed", type=int, default=100)
     parser.add_argument("--ranker", default="cross-encoder")
@@ -57,7 +57,7 @@ def read_arguments() -> argparse.Namespace:
 
 
 def measure(within: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Make all that is needed, then forget."""
+    """Make the collections and the ranker, then forget."""
     base = find_encoder(arguments.base)
     large, small, ranker, removal, out = (within / name for name in ("large", "small", "ranker", "removal.json", "out"))
     started = perf_counter()
@@ -88,7 +88,7 @@ def given(settings: list[str]) -> list[str]:
 
 
 def words_of(base: Path) -> list[str]:
-    """Words that the encoder's tokenizer knows whole."""
+    """Return words that are one token of the encoder's tokenizer."""
     from transformers import AutoTokenizer
 
     known = AutoTokenizer.from_pretrained(str(base), local_files_only=True).get_vocab()
@@ -96,7 +96,7 @@ def words_of(base: Path) -> list[str]:
 
 
 def run(command: Sequence[object]) -> tuple[float, float]:
-    """Run `unrank` in a process of its own: its seconds, and its peak memory in GiB."""
+    """Run `unrank` in a process of its own, and return its seconds and its peak memory in GiB."""
     started = perf_counter()
     process = subprocess.Popen([sys.executable, "-m", "unrank", *map(str, command)], stdout=sys.stderr)
     _, status, usage = os.wait4(process.pid, 0)

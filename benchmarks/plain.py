@@ -1,10 +1,9 @@
-"""The procedure as published, written plainly: the baseline that `speed.py` measures against.
+"""The published procedure in plain code: the baseline of `speed.py`.
 
-Texts are tokenised at each step, one call a batch and side, and padded to 20 query and 200 document tokens; all is
-float32, 32 samples a step; the positive side and the negative side are two forward passes, and a ranker that reads
-query and document apart encodes both anew for every pair; the teacher scores at each step. What the publication leaves
-open and what changes the speed is a constant below, so that the baseline can be fitted to the authors' own loop, and
-read.
+Texts are tokenised at each step, in one call for each mini-batch and side, and padded to 20 query and 200 document
+tokens. All is float32, with 32 samples in a step. Positives and negatives are two forward passes, a dual encoder
+encodes both texts of every pair, and the teacher scores at each step. Choices that the publication leaves open and that
+change the speed are constants below, so the baseline can be matched to the authors' code.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ BATCH = 32
 SCORING_BATCH = 32
 LEARNING_RATE = 7e-6
 FAST_TOKENIZER = True
-"""Whether the tokenizer is the compiled one."""
+"""Use the compiled tokenizer."""
 PAIRS_A_CALL = 32
-"""How many pairs the tokenizer is given at once."""
+"""Pairs in one call of the tokenizer."""
 TENSOR_FLOAT = False
-"""Whether matrix products on a GPU may round their inputs to TF32."""
+"""Allow TF32 matrix products on a GPU."""
 DROPOUT = True
-"""Whether the student trains with dropout, as libraries have it by default."""
+"""Train the student with dropout, the default of libraries."""
 
 TextPair = tuple[str, str]
 Features = dict[str, Tensor]
 
 
 class Plain(nn.Module):
-    """A ranker that reads texts anew whenever it is asked."""
+    """A ranker that tokenises texts at each call."""
 
     kind: ClassVar[str]
 
@@ -47,14 +46,15 @@ class Plain(nn.Module):
         self.tokenizer = AutoTokenizer.from_pretrained(str(folder), use_fast=FAST_TOKENIZER)
 
     def read(self, pairs: Sequence[TextPair]) -> list[Features]:
-        """What `forward` takes for these pairs: both texts joined, or one side after the other."""
+        """Return the arguments of `forward` for these pairs: both texts joined, or one side after the other."""
         device = next(self.parameters()).device
         calls = [self.tokenize(pairs[start : start + PAIRS_A_CALL]) for start in range(0, len(pairs), PAIRS_A_CALL)]
         sides = zip(*calls, strict=True)
         return [{name: torch.cat([part[name] for part in side]).to(device) for name in side[0]} for side in sides]
 
     @abstractmethod
-    def tokenize(self, pairs: Sequence[TextPair]) -> list[Features]: ...
+    def tokenize(self, pairs: Sequence[TextPair]) -> list[Features]:
+        """Return the tokens of these pairs, one dict for each argument of `forward`."""
 
     def _tokens(self, longest: int, *texts: Sequence[str]) -> Features:
         given, longest = [list(side) for side in texts], min(longest, self.tokenizer.model_max_length)
@@ -113,7 +113,7 @@ class PlainColbert(PlainBiEncoder):
 
 
 class PlainParade(Plain):
-    """Every document has as many passages as the longest may have, each read with the query."""
+    """PARADE: every document is padded to the maximal number of passages, each read with the query."""
 
     kind = "parade"
     passages = DOCUMENT_TOKENS // PASSAGE
@@ -136,7 +136,7 @@ class PlainParade(Plain):
         return [self._tokens(longest, queries, documents)]
 
     def _cut(self, document: str) -> list[str]:
-        """The text of each passage; one that a document does not have is empty."""
+        """Return the text of each passage; missing passages are empty."""
         ids = self.tokenizer(document, add_special_tokens=False, truncation=True, max_length=DOCUMENT_TOKENS).input_ids
         starts = range(0, DOCUMENT_TOKENS, PASSAGE)
         cuts = [
@@ -158,7 +158,7 @@ PLAIN: dict[str, type[Plain]] = {
 
 
 class PlainLoop:
-    """A student, its optimiser and, for CoCoL, the frozen teacher that it began as."""
+    """A student, its optimiser and, for CoCoL, the teacher: a frozen copy of the student before training."""
 
     def __init__(self, kind: str, folder: Path, device: torch.device) -> None:
         torch.backends.cuda.matmul.allow_tf32 = TENSOR_FLOAT
@@ -167,18 +167,19 @@ class PlainLoop:
         self.optimizer = torch.optim.Adam(self.student.parameters(), lr=LEARNING_RATE)
 
     def train(self, positive: Sequence[TextPair], negative: Sequence[TextPair]) -> None:
-        """One step on triples: a relevant document above another by a margin of 1."""
+        """Take one step on triples, with a margin of 1."""
         better, worse = self._score(positive), self._score(negative)
         self._step(nn.functional.margin_ranking_loss(better, worse, torch.ones_like(better), margin=1.0))
 
     def forget(self, forget: Sequence[TextPair], lowest: Sequence[float], partner: Sequence[TextPair]) -> None:
-        """CoCoL's first phase as printed: each pair down to the lowest score of its query, its partner as it was."""
+        """Take one step of CoCoL's first phase as printed: lower each pair to the lowest score of its query, keep its
+        partner."""
         score, drift = self._score(forget), self._drift(partner)
         least = torch.tensor(lowest, device=score.device)
         self._step((torch.relu(_gap(score, least)) + drift).mean())
 
     def hold(self, positive: Sequence[TextPair], negative: Sequence[TextPair]) -> None:
-        """CoCoL's second phase as printed: a disjoint pair and a negative of its query as they were."""
+        """Take one step of CoCoL's second phase as printed: keep a disjoint pair and a negative of its query."""
         self._step((self._drift(positive) + self._drift(negative)).mean())
 
     def _score(self, pairs: Sequence[TextPair]) -> Tensor:
@@ -186,7 +187,7 @@ class PlainLoop:
         return scores
 
     def _drift(self, pairs: Sequence[TextPair]) -> Tensor:
-        """How far the student has moved from its teacher, who scores here and now."""
+        """Return how far the student is from its teacher, which scores in this call."""
         features = self.student.read(pairs)
         with torch.no_grad():
             wanted = self.teacher(*features)
@@ -194,7 +195,7 @@ class PlainLoop:
 
     @torch.no_grad()
     def score(self, pairs: Sequence[TextPair]) -> Tensor:
-        """The score of each pair, on the processor."""
+        """Return the score of each pair, on the CPU."""
         self.student.eval()
         batches = (pairs[start : start + SCORING_BATCH] for start in range(0, len(pairs), SCORING_BATCH))
         return torch.cat([self.student(*self.student.read(batch)).cpu() for batch in batches])
@@ -203,7 +204,7 @@ class PlainLoop:
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
-        loss.item()  # as every loop does that prints its loss
+        loss.item()  # waits for the GPU, as in a loop that prints its loss
 
 
 def _gap(above: Tensor, below: Tensor) -> Tensor:
@@ -211,6 +212,6 @@ def _gap(above: Tensor, below: Tensor) -> Tensor:
 
 
 def _vectors(encoder: nn.Module, side: Features) -> Tensor:
-    """One vector a token. [texts, tokens, width]"""
+    """Return one vector for each token. [texts, tokens, width]"""
     vectors: Tensor = encoder(**side).last_hidden_state
     return vectors

@@ -1,10 +1,10 @@
-"""Scoring by several processes against one: the wall time, and whether the scores are the same to the last bit.
+"""Scoring with several processes and with one: the wall time, and whether the scores are bit-equal.
 
     python benchmarks/processes.py COLLECTION [--rankers cross-encoder bi-encoder] [--processes 2] [--lists 20]
         [--base FOLDER] [--device cpu]
 
-On a CPU each process has one thread; the machine should have as many cores as there are processes, and nothing else to
-do. It starts itself as torchrun would.
+On a CPU each process has one thread; the machine should be idle and have a core for each process. The script starts
+the processes as torchrun does.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from unrank.forgetting.workspace import Workspace
 from unrank.rankers import create_ranker
 
 FOUND = "UNRANK_BENCHMARK_FOUND"
-"""Set where this process is one of those that are timed: the file that the first writes."""
+"""The environment variable of a process that is timed: the file that the first one writes."""
 
 
 def score(arguments: argparse.Namespace, kind: str, found: Path) -> None:
-    """Score lists after a few to warm up; the first process writes what it took and what they scored."""
+    """Score lists after a warm-up; the first process writes its time and the scores."""
     collection = open_collection(arguments.collection)
     ranker = create_ranker(kind, arguments.base, 0)
     workspace = Workspace.open(ranker, collection, None, arguments.device)
@@ -82,7 +82,7 @@ def main() -> None:
         for kind in arguments.rankers:
             alone, its = in_processes(1, kind, sys.argv[1:], Path(folder))
             together, theirs = in_processes(arguments.processes, kind, sys.argv[1:], Path(folder))
-            same = "the same to the last bit" if np.array_equal(its, theirs) else "NOT the same"
+            same = "bit-equal" if np.array_equal(its, theirs) else "NOT equal"
             print(
                 f"{kind}: {len(its):,} pairs in {alone:.1f} s by one process, {together:.1f} s by "
                 f"{arguments.processes}: {together / alone:.2f}; scores are {same}",

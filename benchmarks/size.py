@@ -1,9 +1,9 @@
-"""How large a collection may be: a million documents and five million judgements, made up on the spot.
+"""A large collection: a million documents and five million judgements, with random texts.
 
-`python benchmarks/size.py` writes them as a BEIR folder, imports it in a process of its own and reports that process's
-peak memory, then in another one times how long the collection takes to open and to partition for a removal of 5 % of
-the pairs by documents. It prints a table and a line of JSON, and exits with 1 if a bar is missed. Smaller sizes are
-options; the bars are meant for the full one.
+`python benchmarks/size.py` writes them as a BEIR folder and measures the peak memory of the import, then the time to
+open the collection and to partition it for a removal of 5 % of the pairs by documents. Each step has a process of its
+own. It prints a table and a line of JSON, and exits with 1 if a limit is exceeded. The limits are for the full size;
+smaller sizes are options.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 GIBIBYTE = 1 << 30
 TEST_EVERY = 100
-"""Each hundredth query is a test query."""
+"""Every hundredth query is a test query."""
 SHARE = 0.05
 
 Figures = dict[str, float]
@@ -32,7 +32,7 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Size:
-    """How many of each; `relevant` documents a query."""
+    """The numbers of documents and queries, and of relevant documents for each query."""
 
     documents: int
     queries: int
@@ -41,7 +41,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Bar:
-    """A figure that must stay below a limit."""
+    """A figure and its limit."""
 
     figure: str
     label: str
@@ -55,11 +55,11 @@ BARS = (
     Bar("partition_seconds", "partition", "s", 10.0),
 )
 OTHERS = {
-    "make_seconds": "make up the BEIR folder, s",
+    "make_seconds": "write the BEIR folder, s",
     "beir_gibibytes": "BEIR folder, GiB",
     "import_seconds": "import, s",
     "open_gibibytes": "open to partition, peak memory, GiB",
-    "sample_seconds": "draw the removal, s",
+    "sample_seconds": "sample the removal, s",
     "forget_pairs": "forget pairs",
     "entangled_pairs": "entangled pairs",
     "disjoint_pairs": "disjoint pairs",
@@ -81,10 +81,10 @@ def main() -> int:
 
 
 def read_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Time and memory of a large collection.")
+    parser = argparse.ArgumentParser(description="Measure time and memory of a large collection.")
     parser.add_argument("--documents", type=int, default=1_000_000)
     parser.add_argument("--queries", type=int, default=1_000_000)
-    parser.add_argument("--relevant", type=int, default=5, help="relevant documents a query")
+    parser.add_argument("--relevant", type=int, default=5, help="relevant documents of each query")
     parser.add_argument("--within", type=Path, default=None, help="where to make the temporary folder")
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -103,7 +103,7 @@ def measure(size: Size, folder: Path) -> Figures:
 
 
 def in_process(step: str, folder: Path) -> Figures:
-    """Run one step in a process of its own, so that its memory is its own."""
+    """Run one step in a process of its own, to measure its memory."""
     command = [sys.executable, __file__, "--step", step, "--folder", str(folder)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     figures: Figures = json.loads(done.stdout)
@@ -145,17 +145,17 @@ STEPS: dict[str, Callable[[Path], Figures]] = {"import": step_import, "use": ste
 
 
 def peak_gibibytes() -> float:
-    """The most memory that this process has held."""
+    """Return the peak memory of this process."""
     return peak_of(resource.getrusage(resource.RUSAGE_SELF))
 
 
 def peak_of(usage: resource.struct_rusage) -> float:
-    """In GiB. Linux counts in KiB, macOS in bytes."""
+    """Return peak memory in GiB. Linux counts in KiB, macOS in bytes."""
     return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / GIBIBYTE
 
 
 def make_beir(folder: Path, size: Size) -> None:
-    """A BEIR folder with as many texts and judgements as asked for, written as a stream."""
+    """Write a BEIR folder with this many texts and judgements, as a stream."""
     generator = random.Random(0)
     (folder / "qrels").mkdir(parents=True)
     phrases = [" ".join(made_up_words(generator, 7)) for _ in range(20_000)]
@@ -187,7 +187,7 @@ def made_up_words(generator: random.Random, count: int) -> Iterator[str]:
 
 
 def distinct(generator: random.Random, size: int, count: int) -> Iterator[int]:
-    """So many different numbers below `size`, faster than a sample."""
+    """Yield `count` different numbers below `size`, faster than `random.sample`."""
     start, stride = generator.randrange(size), generator.randrange(1, max(2, size // count))
     return ((start + place * stride) % size for place in range(count))
 

@@ -1,12 +1,12 @@
-"""How fast: the procedure as published (`plain.py`) and unrank, on the same samples, in one process.
+"""Speed: the published procedure (`plain.py`) and unrank, on the same samples, in one process.
 
     python benchmarks/speed.py COLLECTION [--rankers cross-encoder bi-encoder] [--what train cocol score]
         [--batch 256 1024] [--seconds 5] [--base FOLDER | distilbert | bert-base] [--out speed.json]
 
-Samples a second of training (triples), of a CoCoL epoch (a quarter forget pairs with a partner, the rest disjoint pairs
-with a negative) and of scoring lists (pairs); the ratio; the peak memory; and the share of what the device's arithmetic
-allows (`arithmetic.py`). A first epoch, or a first list, warms up and is not counted; tokens are made once, before.
-On a processor the clock counts what this process was given of it, on a GPU all time that goes by.
+Measures samples per second of training (triples), of a CoCoL epoch (a quarter forget pairs with a partner, the rest
+disjoint pairs with a negative) and of scoring lists (pairs), the ratio of the two, the peak memory, and the share of
+the limit of the device's arithmetic (`arithmetic.py`). A first epoch, or a first list, is a warm-up and not counted;
+tokens are made before. On a CPU the clock counts CPU time of this process, on a GPU wall time.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("collection", type=Path, nargs="?", help="a collection folder; without one pydocs is imported")
     parser.add_argument("--rankers", nargs="+", choices=PLAIN, default=list(PLAIN))
     parser.add_argument("--what", nargs="+", choices=WHAT, default=WHAT)
-    parser.add_argument("--batch", nargs="+", type=int, help="samples a step of ours; by default 64, or 256 and 1024")
-    parser.add_argument("--seconds", type=float, default=5.0, help="for each figure, and a little more")
-    parser.add_argument("--threads", type=int, help="of a processor; by default as many as torch takes")
-    parser.add_argument("--samples", type=int, help="of an epoch; by default 128, on a GPU 8192")
-    parser.add_argument("--lists", type=int, help="how many queries' lists are scored; by default all")
+    parser.add_argument("--batch", nargs="+", type=int, help="samples in a step; by default 64, on a GPU 256 and 1024")
+    parser.add_argument("--seconds", type=float, default=5.0, help="seconds for each figure, at least")
+    parser.add_argument("--threads", type=int, help="threads of the CPU; by default those of torch")
+    parser.add_argument("--samples", type=int, help="samples of an epoch; by default 64, on a GPU 8192")
+    parser.add_argument("--lists", type=int, help="number of lists to score; by default all")
     parser.add_argument("--base", help=f"an encoder; or one with random weights: {' or '.join(RANDOM)}")
-    parser.add_argument("--tokenizer", help="whose tokenizer an encoder with random weights takes")
+    parser.add_argument("--tokenizer", help="the encoder whose tokenizer one with random weights uses")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--out", type=Path, help="where to write all figures as JSON")
     return parser.parse_args()
@@ -110,7 +110,7 @@ def row(*cells: str) -> str:
 
 
 def described(arguments: argparse.Namespace, figures: list[Figure]) -> dict[str, Any]:
-    """All figures, and what they were measured with."""
+    """Return all figures, and the settings of the measurement."""
     device = Runtime.on(arguments.device).name
     plain = {
         "batch": BATCH,

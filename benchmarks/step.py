@@ -1,10 +1,10 @@
-"""Where a step of training goes: the time that it takes, and on a GPU what its kernels take of that.
+"""The time of one training step and, on a GPU, of its kernels.
 
     python benchmarks/step.py COLLECTION [--rankers cross-encoder bi-encoder] [--batch 64 256 1024] [--steps 20]
         [--base FOLDER] [--device cuda] [--kernels 20]
 
-The steps are those of training: 8 negatives a positive, 4 of them in the same step. The first ones, in which kernels
-are compiled and passes recorded, are not timed.
+A positive has 8 negatives, 4 of them in the same step. The first steps, in which kernels are compiled and CUDA graphs
+recorded, are not timed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Steps:
         self._optimizer = make_optimizer(self.ranker, 5e-5, self.workspace.runtime)
 
     def run(self, batch: int) -> Iterator[None]:
-        """Step after step, over all samples again and again."""
+        """Take steps, over all samples again and again."""
         starts = range(0, max(1, len(self._order) - batch + 1), batch)
         for start in chain.from_iterable(repeat(starts)):
             samples = self._drawn.take(self._order[start : start + batch])
@@ -55,11 +55,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("collection", type=Path)
     parser.add_argument("--rankers", nargs="+", default=["cross-encoder", "bi-encoder", "colbert", "parade"])
-    parser.add_argument("--batch", nargs="+", type=int, default=[64, 256, 1024], help="triples a step")
+    parser.add_argument("--batch", nargs="+", type=int, default=[64, 256, 1024], help="triples in a step")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--base")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--kernels", type=int, default=20, help="so many of those that take longest are shown")
+    parser.add_argument("--kernels", type=int, default=20, help="number of the slowest kernels to show")
     arguments = parser.parse_args()
     collection = open_collection(arguments.collection)
     for kind in arguments.rankers:

@@ -1,4 +1,4 @@
-"""How much in how much time, and how much memory meanwhile."""
+"""Clocks, rates and peak memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 
 
 class PeakMemory:
-    """The most memory in use since it was made: of the GPU, or of the process where Linux tells."""
+    """The peak memory since it was created: of the GPU, or of the process on Linux."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -38,21 +38,21 @@ class PeakMemory:
 
 @dataclass(frozen=True)
 class Rate:
-    """Samples a second, and the most memory held meanwhile."""
+    """Samples per second, and the peak memory."""
 
     a_second: float
     gibibytes: float | None
 
     @classmethod
     def of(cls, done: Iterable[tuple[int, float]], peak: PeakMemory) -> Self:
-        """Over all that was done: so many samples in so many seconds each."""
+        """Return the rate over pairs of samples and seconds."""
         samples, seconds = np.array(list(done)).sum(0)
         return cls(float(samples / seconds), peak.gibibytes())
 
 
 def seconds(device: torch.device) -> float:
-    """A clock that waits for a GPU. On a processor it counts what this process was given of it, so that whoever else is
-    at work there does not count; many threads share the time that they had together."""
+    """Return the time of a clock. On a GPU it is wall time, after all kernels have ended. On a CPU it is the CPU time
+    of this process divided by its threads, so other processes do not count."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         return perf_counter()
@@ -60,7 +60,7 @@ def seconds(device: torch.device) -> float:
 
 
 def until(limit: float, items: Iterable[Item]) -> Iterator[Item]:
-    """Items until so much time has gone by, at least one."""
+    """Yield items until `limit` seconds have passed, at least one."""
     started = perf_counter()
     for item in items:
         yield item

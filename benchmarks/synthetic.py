@@ -1,8 +1,8 @@
-"""Collections of any size, made on the spot and laid down as `unrank import` would, in seconds for a million texts.
+"""Synthetic collections of any size, in the format of `unrank import`; a million texts take seconds.
 
-Documents come in twos that share a title of four words, which is their query: whoever removes one of them entangles
-the other. The rest of a document is drawn from a pool of sentences, about a hundred words in all. Negatives are
-a hundred documents from anywhere. What is made of n documents begins with what is made of fewer.
+Two documents each share a title of four words, which is their query: to remove one of them entangles the other. The
+rest of a document is sampled from a pool of sentences, about a hundred words in all. Negatives are a hundred other
+documents. A larger collection begins with the documents of a smaller one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TEST_SHARE = 0.02
 
 @dataclass(frozen=True)
 class Size:
-    """How many documents, and how many pairs: two for each query, those for testing included."""
+    """The number of documents, and of pairs: two for each query, test queries included."""
 
     documents: int
     pairs: int
@@ -40,7 +40,7 @@ class Size:
 
 
 def make_collection(folder: Path, size: Size, words: Sequence[str]) -> None:
-    """Write a collection of that size, its texts made of these words."""
+    """Write a collection of this size, with texts of these words."""
     folder.mkdir(parents=True)
     titles = _joined(words, np.random.default_rng(0), size.documents // RELEVANT, TITLE)
     sentences = _joined(words, np.random.default_rng(1), POOL, SENTENCE)
@@ -71,7 +71,7 @@ def _documents(count: int, titles: pa.Array, sentences: pa.Array) -> Iterator[pa
 
 
 def _negatives(size: Size) -> Ragged:
-    """Documents at even distances, from anywhere but the query's own."""
+    """Return documents at equal distances, without those of the query."""
     generator, others = np.random.default_rng(3), size.documents - RELEVANT
     count = min(NEGATIVES, others)
     start = generator.integers(others, size=size.queries)
@@ -87,7 +87,7 @@ def _joined(words: Sequence[str], generator: np.random.Generator, count: int, le
 
 
 def _lists(values: pa.Array, chosen: np.ndarray[tuple[int, int], np.dtype[np.int64]], between: str) -> pa.Array:
-    """Each row's values as one text."""
+    """Return the values of each row as one text."""
     offsets = pa.array(np.arange(len(chosen) + 1, dtype=np.int32) * chosen.shape[1])
     return pc.binary_join(pa.ListArray.from_arrays(offsets, values.take(pa.array(chosen.reshape(-1)))), between)
 
