@@ -305,7 +305,7 @@ def refused(folder: Path) -> str:
     [
         ({"passage": 0}, "passage is a whole number from 1 to 1,000,000, not 0"),
         ({"passage": "50"}, "passage is a whole number"),
-        ({"passage": 50}, "passages of 64 tokens leave no room for a query"),
+        ({"passage": 50}, "passages of 64 tokens leave no token for a query"),
         ({"overlap": -1}, "overlap is a whole number from 0"),
         ({"layers": True}, "layers is a whole number from 1 to 24, not True"),
         ({"layers": 10**9}, "layers is a whole number from 1 to 24"),
@@ -314,7 +314,7 @@ def refused(folder: Path) -> str:
         ({"aggregation": ["max"]}, "aggregation is transformer or max"),
         ({"aggregation": "max"}, "model.safetensors is not what ranker.json describes"),
         ({"longest": 65}, "longest is 65; the encoder reads 64"),
-        ({"longest": 10}, "leave no room for a query"),
+        ({"longest": 10}, "leave no token for a query"),
         ({"overlap": None}, "overlap is a whole number"),
         ({"colour": 1}, "wrong: 'colour'"),
     ],

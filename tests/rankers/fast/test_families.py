@@ -126,6 +126,8 @@ def test_where_something_is_unknown_the_library_computes_padded(
     ranker.fast = False
     expected = scores(ranker)
     ranker.fast = True
+    for encoder in ranker.fast_encoders:
+        encoder._packing.clear()  # another test may have asked
     as_on_a_gpu(monkeypatch, torch.float32)
     monkeypatch.setattr(fast_encoder, "run_packed", None)
     if unknown == "GPU":
