@@ -19,7 +19,7 @@ from shared import Lines, base_of, keep, markdown, parser, show
 import unrank
 from unrank.audit.audit import OF_MEMORY, TESTS
 from unrank.audit.verdict import Finding, Verdict
-from unrank.forgetting.run import Pace
+from unrank.forgetting.options import Pace
 from unrank.forgetting.train import Trained
 
 BOTTOM = "bottom"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from unrank.evaluation.scorecard import Scorecard
     from unrank.forgetting.evaluate import evaluate
     from unrank.forgetting.forget import Forgotten, forget
-    from unrank.forgetting.run import Pace
+    from unrank.forgetting.options import ForgetOptions, Pace
     from unrank.forgetting.train import train
     from unrank.methods import METHODS, make_method
     from unrank.rankers import RANKERS, load_ranker
@@ -29,10 +29,11 @@ __version__ = "0.1.0"
 _HOMES = {
     "Audit": "audit.audit",
     "Collection": "collection.collection",
+    "ForgetOptions": "forgetting.options",
     "Forgotten": "forgetting.forget",
     "ImportOptions": "collection.options",
     "METHODS": "methods",
-    "Pace": "forgetting.run",
+    "Pace": "forgetting.options",
     "Partition": "collection.partition",
     "RANKERS": "rankers",
     "Removal": "collection.removal",
@@ -57,6 +58,7 @@ __all__ = [
     "RANKERS",
     "Audit",
     "Collection",
+    "ForgetOptions",
     "Forgotten",
     "ImportOptions",
     "Pace",

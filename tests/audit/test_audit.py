@@ -21,7 +21,7 @@ from unrank.audit.verdict import Verdict
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.errors import UnrankError
-from unrank.forgetting.hashes import hashed
+from unrank.forgetting.previous_requests import hashed
 from unrank.forgetting.train import train
 from unrank.methods.finetune import Finetune
 from unrank.methods.retrain import Retrain

@@ -456,7 +456,7 @@ def test_a_dry_run_writes_nothing(
         said = done("forget", ranker, collection, "--removal", removal, "--dry-run", *more)
         assert "the removal would" in said
         assert "entangled" in said
-        assert "that takes about" in said
+        assert "depending on how many epochs it needs" in said
         assert "nothing was done" in said
     assert [tree(folder) for folder in folders] == before
 

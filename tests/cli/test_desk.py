@@ -97,7 +97,7 @@ def test_the_whole_walk(
         assert "requests 1, 2, 3 can be run together" in said
         assert (
             "will notice: a removed document is in the list" in said
-            and "with cocol it takes about" in said
+            and "with cocol it takes " in said
             and "with retrain it" in said
         )
         assert "ranker: was trained on this collection and has not forgotten all of it" in said

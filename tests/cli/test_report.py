@@ -17,7 +17,7 @@ from unrank.cli.main import run
 from unrank.cli.option import NOT_REACHED
 from unrank.collection.collection import Collection, open_collection
 from unrank.collection.removal import Removal
-from unrank.forgetting import details as details_module
+from unrank.forgetting import rankings as details_module
 
 Forgot = Callable[[Removal], tuple[Path, Path]]
 QUICK = ("--set", "epochs=1", "--set", "learning_rate=1e-3", "--target", "0.01", "--quiet", "--watch", "5")

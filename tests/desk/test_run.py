@@ -36,7 +36,7 @@ from unrank.engine.checkpoint import Cache
 from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Evaluator
-from unrank.forgetting.hashes import hashed, recognised
+from unrank.forgetting.previous_requests import hashed, recognised
 from unrank.forgetting.train import train
 from unrank.methods.retrain import Retrain
 from unrank.rankers import load_ranker

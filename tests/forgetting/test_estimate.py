@@ -17,7 +17,8 @@ from unrank.collection.removal import Removal
 from unrank.engine.loop import step as usual
 from unrank.evaluation.scorecard import MOST_QUERIES
 from unrank.forgetting import estimate as module
-from unrank.forgetting.estimate import estimate
+from unrank.forgetting.estimate import FEW_EPOCHS, MANY_EPOCHS, Seconds, estimate
+from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.train import Trained
 from unrank.forgetting.workspace import FEW_QUERIES, Workspace, usual_measure
 from unrank.methods import make_method
@@ -43,7 +44,9 @@ def test_each_phase_is_timed_after_it_is_warm_and_nothing_moves(
     monkeypatch.setattr(module, "WARM_UP", {"cpu": 2})
     monkeypatch.setattr(module, "TIMED_STEPS", {"cpu": 3})
     monkeypatch.setattr(module, "TIMED_SAMPLES", {"cpu": 4})
-    assert estimate(trained.ranker, dense, partition, method, device="cpu") > 0
+    workspace = Workspace.open(trained.ranker, dense, partition, "cpu")
+    low, high = estimate(workspace, trained.ranker, ForgetOptions(method=method), record=trained.record)
+    assert 0 < low <= high
     assert {sizes.count(timed) for timed in sizes} == {5}
     assert {size for _, size in sizes} == {4}
     for key, value in trained.ranker.state_dict().items():
@@ -56,46 +59,48 @@ def test_the_steps_that_are_timed_are_those_of_the_run(
     """As many rows for each forget pair, though few samples are timed; and no teacher is asked for their sake."""
     method, partition, timed = make_method("cocol"), make_partition(dense, removal), []
 
-    def seconds(pupil: Any, phase: Any, workspace: Any) -> float:
+    def seconds(student: Any, phase: Any, workspace: Any) -> Seconds:
         timed.append((phase.name, phase.size, phase.batch, phase.together))
-        return 1.0
+        return Seconds(1.0, 2.0)
 
-    monkeypatch.setattr(module, "_seconds_a_sample", seconds)
+    monkeypatch.setattr(module, "seconds_per_step", seconds)
     workspace = Workspace.open(trained.ranker, dense, partition, "cpu")
-    took = module._seconds_an_epoch(trained.ranker, trained.ranker, workspace, method, None)
+    took = module.seconds_per_epoch(trained.ranker, trained.ranker, workspace, method, None)
     plan = method.plan(workspace.task(trained.ranker))
     assert timed == [(phase.name, phase.size, phase.batch, phase.together) for phase in plan]
-    assert took == sum(phase.size for phase in plan)
+    steps = sum(phase.size / phase.batch for phase in plan)
+    assert [*took] == [pytest.approx(steps), pytest.approx(2 * steps)]
 
 
 def test_what_must_be_read_is_counted(
     trained: Trained, dense: Collection, removal: Removal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second a text and none for steps."""
-    monkeypatch.setattr(module, "_seconds_a_text", lambda *_: 1.0)
-    monkeypatch.setattr(module, "_seconds_an_epoch", lambda *_: 0.0)
+    monkeypatch.setattr(module, "seconds_per_text", lambda *_: Seconds(1.0, 1.0))
+    monkeypatch.setattr(module, "seconds_per_epoch", lambda *_: Seconds(0.0, 0.0))
     method, partition = make_method("cocol", {"negatives_seen": "2"}), make_partition(dense, removal)
 
     def texts(pairs: Any) -> int:
         return sum(len(set(pairs[:, side].tolist())) for side in (0, 1))
 
-    one, everything = (
-        estimate(trained.ranker, dense, partition, method, device="cpu", measure=most) for most in (1, 0)
+    options = ForgetOptions(method=method)
+    workspace, few = (Workspace.open(trained.ranker, dense, partition, "cpu", measure=most) for most in (0, 1))
+    everything, one = (
+        [*estimate(opened, trained.ranker, options, record=trained.record)] for opened in (workspace, few)
     )
-    workspace = Workspace.open(trained.ranker, dense, partition, "cpu", measure=0)
     asked, forget_lists = dense.list_pairs(workspace.evaluator.queries), workspace.evaluator.forget_lists()
-    assert everything == 2 * texts(asked) + 7 * texts(forget_lists)
-    few = Workspace.open(trained.ranker, dense, partition, "cpu", measure=1)
+    checks = [texts(forget_lists) * (3 + epochs) for epochs in (FEW_EPOCHS, MANY_EPOCHS)]
+    assert everything == [2 * texts(asked) + check for check in checks]
     measured = dense.list_pairs(few.evaluator.queries)
     assert texts(measured) < texts(asked)
-    assert one - 7 * texts(forget_lists) - texts(measured) > texts(measured), "the teacher is asked for more"
-    assert one < everything
+    assert one[0] - checks[0] - texts(measured) > texts(measured), "the teacher is asked for more"
+    assert one[0] < everything[0]
 
 
 def test_a_teacher_is_asked_for_what_was_foretold(trained: Trained, dense: Collection, removal: Removal) -> None:
     method, partition = make_method("cocol", {"negatives_seen": "2"}), make_partition(dense, removal)
     workspace = Workspace.open(trained.ranker, dense, partition, "cpu")
-    foretold = module._asked_of_the_teacher(trained.ranker, workspace, method, None)
+    foretold = module.asked_of_teacher(trained.ranker, workspace, method, None)
     task = workspace.task(trained.ranker)
     method.prepare(task)
     assert len(np.unique(foretold, axis=0)) == len(task.teacher._scores)

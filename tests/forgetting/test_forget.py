@@ -22,8 +22,8 @@ from unrank.evaluation.scorecard import Scorer
 from unrank.forgetting.evaluate import evaluate
 from unrank.forgetting.forget import Forgotten, forget
 from unrank.forgetting.landing import MOST_EVALUATIONS, weights_of
-from unrank.forgetting.rescoring import Rescoring
-from unrank.forgetting.run import Pace
+from unrank.forgetting.mrr_estimator import Rescoring
+from unrank.forgetting.options import Pace
 from unrank.forgetting.target import tolerance
 from unrank.forgetting.train import Trained, train
 from unrank.methods.retrain import Retrain
@@ -187,7 +187,7 @@ def test_the_best_model_need_not_be_the_last(
 
     monkeypatch.setattr("unrank.forgetting.mrr_estimator.MrrEstimator.estimate", lambda *_: next(said))
     monkeypatch.setattr("unrank.forgetting.run.weights_of", noted)
-    monkeypatch.setattr("unrank.forgetting.steering.weights_of", noted)
+    monkeypatch.setattr("unrank.forgetting.stopping.weights_of", noted)
     result = forget(trained.ranker, dense, removal, method=replace(FAST, epochs=4), target=0.01)
     assert len(seen) == 1 + 4  # the start, and each check
     assert same(weights_of(result.ranker), seen[2])
@@ -363,8 +363,8 @@ def test_a_landing_that_scored_a_part_came_to_what_all_of_it_measures(
 
     for name, value in {"FEW": 1, "WORTH": 0.9, "NEAREST": 2, "SPREAD": 1}.items():
         monkeypatch.setattr(f"unrank.forgetting.mrr_estimator.{name}", value)
-    monkeypatch.setattr("unrank.forgetting.rescoring.NEAREST", 2)
-    monkeypatch.setattr("unrank.forgetting.rescoring.SPREAD", 1)
+    monkeypatch.setattr("unrank.forgetting.mrr_estimator.NEAREST", 2)
+    monkeypatch.setattr("unrank.forgetting.mrr_estimator.SPREAD", 1)
     monkeypatch.setattr("unrank.forgetting.forget.encoded_sides", lambda *_: ())  # as if pairs were read together
     monkeypatch.setattr(Rescoring, "now", counted)
     for target in ("70%", "50%", "30%"):

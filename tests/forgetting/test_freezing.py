@@ -21,7 +21,7 @@ from unrank.engine.runtime import Runtime
 from unrank.errors import UnrankError
 from unrank.forgetting.evaluate import evaluate
 from unrank.forgetting.forget import Forgotten, forget
-from unrank.forgetting.run import Pace
+from unrank.forgetting.options import Pace
 from unrank.forgetting.train import Trained, train
 from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker, load_ranker

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from unrank.engine.distributed import ProcessGroup
 from unrank.engine.runtime import Silence
 from unrank.engine.training_state import Interval
-from unrank.forgetting.clock import Clock
 from unrank.forgetting.landing import MOST_EVALUATIONS, Ends, land, put_weights, weights_of
-from unrank.forgetting.steering import Steering
+from unrank.forgetting.stopping import StoppingRule
+from unrank.forgetting.workspace import Clock
 from unrank.rankers.base import Ranker, Role
 from unrank.rankers.tokens import Tokens
 from unrank.record import Landing
@@ -317,7 +317,7 @@ def test_the_search_goes_on_from_what_the_start_measured() -> None:
     assert asked[4] < high and asked[3] < low  # between the start and the lowest that was below
 
 
-def steered(bias: float, epochs: int = 10) -> tuple[OneWeight, Steering, Landing | None]:
+def steered(bias: float, epochs: int = 10) -> tuple[OneWeight, StoppingRule, Landing | None]:
     """Ten epochs from 2 to 4, in which the MRR falls from .9 to .2; .5 is asked for, by estimates that mislead."""
     ranker = OneWeight(START)
     workspace = SimpleNamespace(
@@ -330,7 +330,7 @@ def steered(bias: float, epochs: int = 10) -> tuple[OneWeight, Steering, Landing
                 ranker.weight.add_((END - START) / 10)
             yield Interval(float(epoch), 1.0, 1, 1, {})
 
-    steering = Steering(
+    rule = StoppingRule(
         ranker,
         workspace,  # type: ignore[arg-type]
         Misled(ranker, falling, bias),  # type: ignore[arg-type]
@@ -342,35 +342,35 @@ def steered(bias: float, epochs: int = 10) -> tuple[OneWeight, Steering, Landing
         begin=(falling(0), weights_of(ranker)),
         forget=falling(0),
     )
-    landing = steering.steer(run())
-    assert falling((ranker.weight.item() - START) / (END - START)) == pytest.approx(steering.forget)
-    return ranker, steering, landing
+    landing = rule.follow(run())
+    assert falling((ranker.weight.item() - START) / (END - START)) == pytest.approx(rule.forget)
+    return ranker, rule, landing
 
 
 def test_a_run_that_was_below_the_target_before_its_estimates_said_so_is_brought_back_too() -> None:
-    _, steering, landing = steered(bias=0.3)
-    assert falling((float(steering.above[1]["weight"]) - START) / (END - START)) < 0.5 - NEAR  # it was too late
-    assert landing is not None and abs(steering.forget - 0.5) <= NEAR
-    assert steering.estimator.went_far  # type: ignore[attr-defined]  # so that all is measured again
+    _, rule, landing = steered(bias=0.3)
+    assert falling((float(rule.above[1]["weight"]) - START) / (END - START)) < 0.5 - NEAR  # it was too late
+    assert landing is not None and abs(rule.forget - 0.5) <= NEAR
+    assert rule.estimator.went_far  # type: ignore[attr-defined]  # so that all is measured again
 
 
 def test_a_run_that_never_saw_itself_below_the_target_is_brought_back_too() -> None:
     """At the end the estimates say .6 where .2 is measured."""
-    _, steering, landing = steered(bias=0.4)
-    assert min(line.forget or 0.0 for line in steering.history) > 0.5
-    assert landing is not None and abs(steering.forget - 0.5) <= NEAR
-    assert steering.estimator.went_far  # type: ignore[attr-defined]
+    _, rule, landing = steered(bias=0.4)
+    assert min(line.forget or 0.0 for line in rule.history) > 0.5
+    assert landing is not None and abs(rule.forget - 0.5) <= NEAR
+    assert rule.estimator.went_far  # type: ignore[attr-defined]
 
 
 def test_a_landing_that_failed_is_remembered_as_the_best() -> None:
     """Three epochs, the last of which is taken to have crossed the target; measured, it has not."""
-    _, steering, landing = steered(bias=-0.9, epochs=3)
-    assert landing is None and (steering.history[-1].forget or 1) < 0.45
-    assert steering.forget == pytest.approx(falling(0.3))
+    _, rule, landing = steered(bias=-0.9, epochs=3)
+    assert landing is None and (rule.history[-1].forget or 1) < 0.45
+    assert rule.forget == pytest.approx(falling(0.3))
 
 
 def test_a_run_that_its_estimates_saw_below_the_target_too_soon_goes_on() -> None:
-    _, steering, landing = steered(bias=-0.5)
-    assert (steering.history[3].forget or 1) < 0.5 - NEAR and falling(0.4) > 0.5 + NEAR  # it was too soon
-    assert not steering.estimator.went_far  # type: ignore[attr-defined]
-    assert landing is not None and abs(steering.forget - 0.5) <= NEAR
+    _, rule, landing = steered(bias=-0.5)
+    assert (rule.history[3].forget or 1) < 0.5 - NEAR and falling(0.4) > 0.5 + NEAR  # it was too soon
+    assert not rule.estimator.went_far  # type: ignore[attr-defined]
+    assert landing is not None and abs(rule.forget - 0.5) <= NEAR

@@ -24,10 +24,9 @@ from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Evaluator
 from unrank.forgetting.evaluate import evaluate
 from unrank.forgetting.forget import Forgotten, forget
-from unrank.forgetting.recovery import RECIPE, recovery
-from unrank.forgetting.run import Pace
+from unrank.forgetting.options import Pace
 from unrank.forgetting.target import OF_REFERENCE, check_target, tolerance
-from unrank.forgetting.train import Trained, train
+from unrank.forgetting.train import RECOVERY, Trained, recovery, train
 from unrank.forgetting.workspace import Workspace
 from unrank.methods.finetune import Finetune
 from unrank.methods.neggrad import NegGrad
@@ -118,7 +117,7 @@ def test_a_budget_of_zero(given: dict[str, float], problem: str) -> None:
 
 
 def test_retrain_is_not_steered(trained: Trained, dense: Collection, removal: Removal, encoder: Path) -> None:
-    with pytest.raises(UnrankError, match="retrain has no target to be steered to: it takes no --check-every and no"):
+    with pytest.raises(UnrankError, match="retrain has no target to stop at: it takes no --check-every and no"):
         forget(trained.ranker, dense, removal, method=ONE_EPOCH, base=str(encoder), pace=Pace(minutes=1))
 
 
@@ -200,7 +199,7 @@ def by_hand(ranker: Ranker, collection: Collection, removal: Removal) -> float:
 
 
 def test_the_recipe_of_recovery() -> None:
-    assert Finetune(learning_rate=3e-5, epochs=1, negatives=1, batch=256) == RECIPE
+    assert Finetune(learning_rate=3e-5, epochs=1, negatives=1, batch=256) == RECOVERY
 
 
 def test_what_is_gone_for_good_does_not_come_back() -> None:
@@ -226,7 +225,7 @@ def test_what_is_gone_for_good_does_not_come_back() -> None:
 def test_layers_by_name(trained: Trained, dense: Collection, removal: Removal, which: str) -> None:
     layers = {"head": "head", "all-but-embeddings": "all-but-embeddings"}
     method = replace(FAST, epochs=1)
-    result = forget(trained.ranker, dense, removal, method=method, target=OUT_OF_REACH, train_layers=layers[which])  # type: ignore[arg-type]
+    result = forget(trained.ranker, dense, removal, method=method, target=OUT_OF_REACH, train_layers=layers[which])
     before, after = weights(trained.ranker), weights(result.ranker)
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     in_encoder = {name for name in moved if ".encoder.layer." in name}

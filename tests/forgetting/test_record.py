@@ -16,7 +16,7 @@ from unrank.collection.removal import Removal
 from unrank.disk import sha256
 from unrank.errors import UnrankError
 from unrank.forgetting.forget import Forgotten, forget
-from unrank.forgetting.hashes import hashed
+from unrank.forgetting.previous_requests import hashed
 from unrank.forgetting.train import Trained, train
 from unrank.methods.cocol import Cocol
 from unrank.methods.retrain import Retrain

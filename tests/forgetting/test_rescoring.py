@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from unrank.collection.collection import Pairs
-from unrank.forgetting.rescoring import NEAREST, SPREAD, Rescoring
+from unrank.forgetting.mrr_estimator import NEAREST, SPREAD, Rescoring
 
 QUERIES, FORGET, OTHERS = 30, 2, 100
 PAIRS: Pairs = np.array(

@@ -26,7 +26,7 @@ from unrank.engine.runtime import Silence
 from unrank.engine.tokens import Encodings, KeptEncodings
 from unrank.errors import NotFinite, Stopped, UnrankError
 from unrank.forgetting.forget import Forgotten, forget
-from unrank.forgetting.run import Pace
+from unrank.forgetting.options import Pace
 from unrank.forgetting.train import Lessons, Trained, train
 from unrank.methods.amnesiac import Amnesiac
 from unrank.methods.bad_teacher import BadTeacher

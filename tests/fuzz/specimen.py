@@ -28,7 +28,7 @@ from unrank.collection.options import ImportOptions
 from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.collection.sources import read_source
-from unrank.forgetting.hashes import hashed, recognised
+from unrank.forgetting.previous_requests import hashed, recognised
 from unrank.forgetting.save import save_ranker
 from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.word_file import read_vectors

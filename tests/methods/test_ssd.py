@@ -16,7 +16,7 @@ from unrank.engine.runtime import Runtime
 from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
 from unrank.forgetting.forget import forget
-from unrank.forgetting.run import Pace
+from unrank.forgetting.options import Pace
 from unrank.methods.ssd import SelectiveDampening
 
 

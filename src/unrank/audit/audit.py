@@ -29,7 +29,7 @@ from unrank.disk import new_folder, write_json
 from unrank.engine.checkpoint import digest
 from unrank.engine.runtime import Device, Progress
 from unrank.errors import UnrankError
-from unrank.forgetting.hashes import recognised
+from unrank.forgetting.previous_requests import recognised
 from unrank.forgetting.target import check_measurable
 from unrank.rankers.base import Ranker
 from unrank.record import Record, requests_of, versions

@@ -23,7 +23,7 @@ from unrank.errors import UnrankError
 from unrank.evaluation.bootstrap import BootstrapEstimate
 from unrank.evaluation.measure import Floats
 from unrank.evaluation.scorecard import Scorer
-from unrank.forgetting.recovery import RECIPE
+from unrank.forgetting.train import RECOVERY
 from unrank.forgetting.workspace import Workspace
 from unrank.methods.finetune import Finetune
 from unrank.rankers.base import Ranker
@@ -41,7 +41,7 @@ class Thoroughness:
     """The most kept pairs in the epoch of the recovery test."""
     margin: float = 0.02
     """The smallest difference of interest."""
-    recovery: Finetune = RECIPE
+    recovery: Finetune = RECOVERY
     relearning_rate: float | None = None
     """The learning rate; `None` for the rate at which a ranker of this kind is trained."""
     relearning_steps: tuple[int, ...] = (1, 5, 10, 50)

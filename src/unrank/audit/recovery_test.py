@@ -22,8 +22,7 @@ from unrank.collection.collection import Pairs
 from unrank.collection.partition import Partition
 from unrank.engine.loop import Schedule, fit
 from unrank.evaluation.measure import Floats
-from unrank.forgetting.recovery import learn_kept, pupil_of
-from unrank.forgetting.train import recipe_of
+from unrank.forgetting.train import recipe_of, train_on_kept, trainable_copy
 from unrank.methods.ranking import learn
 
 RELEARNING = "the forget MRR while a few forgotten pairs are learned again"
@@ -58,8 +57,8 @@ def recovery(context: AuditContext) -> Finding:
 
     def recover(one: AuditedRanker) -> BeforeAfter:
         workspace = replace(one.workspace, partition=shown)
-        student = pupil_of(one.ranker, workspace)
-        learn_kept(student, workspace, context.seed, context.thoroughness.recovery)
+        student = trainable_copy(one.ranker, workspace)
+        train_on_kept(student, workspace, context.seed, context.thoroughness.recovery)
         return BeforeAfter(one.reciprocals(forget), one.reciprocals(forget, workspace.scorer(student)))
 
     measures = "the forget MRR after an epoch on kept data"
@@ -106,7 +105,7 @@ def _curve(context: AuditContext, one: AuditedRanker, shown: Pairs, others: Pair
     recipe, workspace = recipe_of(one.ranker.kind), one.workspace
     steps = context.thoroughness.relearning_steps
     rate = context.thoroughness.relearning_rate or recipe.learning_rate
-    student = pupil_of(one.ranker, workspace)
+    student = trainable_copy(one.ranker, workspace)
     phase = learn(workspace.task(student), shown, recipe.negatives, recipe.batch, recipe.together)
     schedule = Schedule(max(steps), rate, context.seed, check_every=1)
     curve = [one.reciprocals(others)]

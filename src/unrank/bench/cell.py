@@ -17,7 +17,7 @@ import unrank
 from unrank.bench.method_spec import MethodSpec
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Kind, Removal
-from unrank.forgetting.run import Pace
+from unrank.forgetting.options import Pace
 from unrank.forgetting.target import OF_REFERENCE
 from unrank.methods import source_hash
 from unrank.methods.base import Method

@@ -15,7 +15,7 @@ from typing import Any, get_args
 from unrank.collection.removal import Kind
 from unrank.disk import fits
 from unrank.errors import BadFile, UnknownName, UnrankError
-from unrank.forgetting.run import Pace
+from unrank.forgetting.options import Pace
 from unrank.forgetting.target import check_target_name
 from unrank.methods import METHODS
 from unrank.rankers import ranker_kind

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from unrank.errors import UnrankError
-from unrank.forgetting.freezing import Freeze, check_freeze
+from unrank.forgetting.options import Freeze
+from unrank.forgetting.validation import check_freeze
 from unrank.methods import make_method, read_settings
 from unrank.methods.base import Method
 from unrank.methods.retrain import Retrain

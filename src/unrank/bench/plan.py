@@ -17,10 +17,10 @@ from unrank.collection.collection import Collection, open_collection
 from unrank.collection.partition import make_partition
 from unrank.collection.removal import Kind
 from unrank.errors import UnrankError
-from unrank.forgetting.freezing import Freeze, freeze_side
-from unrank.forgetting.run import Pace
+from unrank.forgetting.options import Freeze, Pace
 from unrank.forgetting.target import check_target
 from unrank.forgetting.train import recipe_of
+from unrank.forgetting.validation import freeze_side
 from unrank.methods import read_settings
 from unrank.rankers import base_hash, create_ranker, public_name, ranker_kind, reads_words
 from unrank.rankers.layers import Layers, train_layers_of

@@ -13,11 +13,13 @@ from unrank.collection.collection import open_collection
 from unrank.disk import CHECKPOINT
 from unrank.engine.checkpoint import Checkpoint
 from unrank.engine.resume import EVERY, ResumableRun, resumable
-from unrank.engine.runtime import Device, deterministic
+from unrank.engine.runtime import Device, Silence, deterministic
 from unrank.evaluation.scorecard import Scorecard
-from unrank.forgetting.forget import Forgotten, forget
+from unrank.forgetting.forget import Forgotten, forget_in
+from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.target import destination
 from unrank.forgetting.train import train
+from unrank.forgetting.workspace import Workspace
 from unrank.rankers.base import Ranker
 from unrank.record import Record
 
@@ -88,24 +90,24 @@ class JobRunner:
     def _forget(self, cell: Cell, ranker: Ranker, record: Record, run: ResumableRun) -> Forgotten:
         collection = open_collection(cell.original.folder)
         removed = cell.original.name, cell.removal
-        result = forget(
-            ranker,
-            collection,
-            cell.removal.sample(collection),
+        options = ForgetOptions(
             method=cell.method,
             target=self._target(cell),
             base=cell.original.base,
-            record=record,
-            before=self._measured[1] if self._measured and self._measured[0] == removed else None,
             train_layers=cell.spec.train_layers,
             freeze=cell.spec.freeze,
-            pace=cell.pace,
-            check_recovery=cell.recovery,
+            recovery=cell.recovery,
             seed=cell.original.seed,
             device=self.device,
-            run=run,
+        ).changed(pace=cell.pace)
+        workspace = Workspace.for_removal(
+            *(ranker, collection, cell.removal.sample(collection), record),
+            device=self.device,
+            progress=Silence(),
             cache=self.store.cache,
         )
+        before = self._measured[1] if self._measured and self._measured[0] == removed else None
+        result = forget_in(workspace, ranker, options, record=record, run=run, before=before)
         self._measured = removed, result.before
         target = result.record.target if cell.target else None
         return replace(result, record=replace(result.record, target=target, target_name=cell.target))

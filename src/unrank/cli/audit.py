@@ -62,7 +62,7 @@ def audit(
     from unrank.audit.context import Thoroughness
     from unrank.audit.verdict import Verdict
     from unrank.cli.progress import progress
-    from unrank.forgetting.earlier import check_references
+    from unrank.forgetting.previous_requests import check_references
     from unrank.rankers import load_ranker
     from unrank.record import Record
 

@@ -13,7 +13,7 @@ from unrank.cli.show import duration, say, show_change, show_partition
 from unrank.disk import check_free
 
 if TYPE_CHECKING:
-    from unrank.forgetting.example import Example, Line
+    from unrank.forgetting.demo import Example, Line
     from unrank.forgetting.forget import Forgotten
 
 
@@ -34,9 +34,10 @@ def demo(
     from unrank.collection.options import ImportOptions
     from unrank.collection.partition import make_partition
     from unrank.collection.sources.pydocs import demo_location
-    from unrank.forgetting.demo import CANDIDATES, METHOD, PARTLY, TARGET, TRAIN_LAYERS, WHOLE, demo_removal
-    from unrank.forgetting.example import examples
-    from unrank.forgetting.forget import forget
+    from unrank.forgetting.demo import CANDIDATES, METHOD, PARTLY, TARGET, TRAIN_LAYERS, WHOLE, demo_removal, examples
+    from unrank.forgetting.forget import forget_in
+    from unrank.forgetting.options import ForgetOptions
+    from unrank.forgetting.workspace import Workspace
     from unrank.rankers import load_ranker
     from unrank.rankers.encoder import default_encoder
 
@@ -57,21 +58,14 @@ def demo(
         show_partition(partition)
         say(f"Forgetting, until the forget MRR is {TARGET} of its value before ...")
     with progress(quiet) as listener:
-        result = forget(
-            original,
-            collection,
-            removal,
-            method=METHOD,
-            target=TARGET,
-            train_layers=TRAIN_LAYERS,
-            device=device.value,
-            progress=listener,
-        )
+        workspace = Workspace.for_removal(original, collection, removal, device=device.value, progress=listener)
+        options = ForgetOptions(method=METHOD, target=TARGET, train_layers=TRAIN_LAYERS, device=device.value)
+        result = forget_in(workspace, original, options)
     result.save(folder / "ranker")
     say("")
     show_change(result)
     tell(result)
-    for example in examples(original, result, collection, partition, device=device.value):
+    for example in examples(workspace, original, result):
         show_example(example)
     say(f"\nThe ranker is in {folder / 'ranker'}; SentenceTransformer loads it. Its record is unrank.json there.")
     if not result.reached:
@@ -96,8 +90,8 @@ def show_example(example: Example) -> None:
     """Print the first documents of a query before and after."""
     say(f"\nquery: {example.query}")
     for when, lines, place in (
-        ("before", example.before, example.place_before),
-        ("after", example.after, example.place_after),
+        ("before", example.before, example.rank_before),
+        ("after", example.after, example.rank_after),
     ):
         say(f"  {when}: the first forgotten document is at rank {place}")
         for number, line in enumerate(lines, 1):

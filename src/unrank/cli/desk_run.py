@@ -26,7 +26,7 @@ from unrank.cli.option import (
     Seed,
     Settings,
 )
-from unrank.cli.show import duration, numbered, say, show_partition
+from unrank.cli.show import between, numbered, say, show_partition
 from unrank.desk.key import key_file
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import State
@@ -174,7 +174,7 @@ def show_plan(made: Plan, quiet: bool = False) -> None:
     for copy in made.copies:
         say(f"  {copy.kind:<11}{copy.path}: {copy.why}")
     for method, seconds in made.seconds.items():
-        say(f"with {method} it takes about {duration(seconds)} here")
+        say(f"with {method} it takes {between(*seconds)} here")
 
 
 def show_result(done: RunResult) -> None:

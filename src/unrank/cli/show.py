@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from unrank.record import SETS
 from unrank.report.wording import duration as duration
 
 if TYPE_CHECKING:
+    from unrank.collection.collection import Collection
     from unrank.collection.partition import Partition
     from unrank.evaluation.scorecard import Scorecard, SetMetrics
     from unrank.forgetting.forget import Forgotten
@@ -115,6 +117,28 @@ def show_earlier(record: Record) -> None:
     """Whether what was forgotten before stayed so."""
     if record.earlier is not None:
         say(str(record.earlier))
+
+
+def show_worst_query(result: Forgotten, collection: Collection) -> None:
+    """Print the forget query that still ranks a forgotten document highest, with its rank before and after."""
+    before, after = result.before.forget, result.after.forget
+    assert before is not None and after is not None
+    worst = max(range(len(after.queries)), key=lambda place: (after.reciprocal[place], before.reciprocal[place]))
+    then, now = (round(1 / float(side.reciprocal[worst])) for side in (before, after))
+    id = collection.queries.id(int(after.queries[worst]))
+    say(f"worst forget query: {id}, whose first forgotten document was at rank {then} and is now at rank {now}")
+
+
+def between(low: float, high: float) -> str:
+    """Return a range of times in one unit.
+
+    >>> between(100, 290), between(3, 5.2), between(4000, 4000)
+    ('between 2 and 5 minutes', 'between 3 and 6 seconds', 'about 2 hours')
+    """
+    unit, name = next((each for each in ((3600, "hour"), (60, "minute")) if high > 1.5 * each[0]), (1, "second"))
+    least, most = (max(1, math.ceil(seconds / unit)) for seconds in (low, high))
+    shown = name if most == 1 else f"{name}s"
+    return f"about {most} {shown}" if least == most else f"between {least} and {most} {shown}"
 
 
 def numbered(requests: Iterable[int]) -> str:

@@ -21,7 +21,7 @@ from unrank.desk.copies import in_collection
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import HONOURED, KINDS, Item, Request, State, items_of, removal_of
-from unrank.forgetting.hashes import recognised
+from unrank.forgetting.previous_requests import recognised
 from unrank.record import Record, forgotten_requests
 
 

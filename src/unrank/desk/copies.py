@@ -20,7 +20,7 @@ from unrank.collection.removal import Removal
 from unrank.desk.request import Item, items_of, normalised, removal_of
 from unrank.disk import whole_path
 from unrank.errors import UnrankError
-from unrank.forgetting.hashes import recognised
+from unrank.forgetting.previous_requests import recognised
 from unrank.record import RECORD, Record, forgotten_requests
 
 NEEDLE = 200

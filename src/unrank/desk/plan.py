@@ -14,11 +14,11 @@ from unrank.collection.removal import Removal
 from unrank.collection.texts import Rows
 from unrank.desk.batch import Batch
 from unrank.desk.copies import Copy, find_copies
-from unrank.engine.runtime import Device, Runtime
-from unrank.forgetting.estimate import estimate
+from unrank.engine.runtime import Device
+from unrank.forgetting.estimate import Seconds, estimate
+from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.train import recipe_of
-from unrank.forgetting.workspace import usual_measure
-from unrank.methods import make_method
+from unrank.forgetting.workspace import Workspace, usual_measure
 from unrank.methods.retrain import Retrain
 from unrank.rankers.base import Ranker
 from unrank.record import Record, measured_epoch
@@ -37,7 +37,7 @@ class Plan:
     """The number of kept queries, of training and of test, with a removed document in their lists."""
     examples: list[str]
     copies: list[Copy]
-    seconds: dict[str, float]
+    seconds: dict[str, Seconds]
     """The time with each method."""
 
 
@@ -53,13 +53,11 @@ def make_plan(
 ) -> Plan:
     partition = batch.partition(collection)
     noticing = queries_that_notice(collection, partition, batch.removal)
-    cocol = make_method("cocol", ranker=ranker.kind)
+    workspace = Workspace.open(ranker, collection, partition, device, measure=usual_measure(ranker, device))
+    known_base, options = base or (record.base if record else None), ForgetOptions(device=device)
     seconds = {
-        "cocol": estimate(
-            *(ranker, collection, partition, cocol, base or (record.base if record else None), device),
-            measure=usual_measure(ranker, device),
-        ),
-        "retrain": _retraining(ranker, collection, partition, record, device),
+        "cocol": estimate(workspace, ranker, options, base=known_base, record=record),
+        "retrain": _retraining(ranker, workspace, record, device),
     }
     return Plan(
         batch,
@@ -85,15 +83,14 @@ def queries_that_notice(collection: Collection, partition: Partition, removal: R
     return np.setdiff1d(np.union1d(*noticing), partition.queries)
 
 
-def _retraining(
-    ranker: Ranker, collection: Collection, partition: Partition, record: Record | None, device: Device
-) -> float:
+def _retraining(ranker: Ranker, workspace: Workspace, record: Record | None, device: Device) -> Seconds:
     """Return the time of a retraining: from the measured time of an epoch, if there is one, else from a few steps."""
     recipe = recipe_of(ranker.kind)
-    measured = measured_epoch(record, collection.fingerprint, Runtime.on(device).name)
+    measured = measured_epoch(record, workspace.collection.fingerprint, workspace.runtime.name)
     if measured:
-        return training_epochs(record, recipe) * measured.seconds
-    return estimate(ranker, collection, partition, recipe, None, device)
+        seconds = training_epochs(record, recipe) * measured.seconds
+        return Seconds(seconds, seconds)
+    return estimate(workspace, ranker, ForgetOptions(method=recipe, device=device), record=record)
 
 
 def training_epochs(record: Record | None, recipe: Retrain) -> float:

@@ -29,13 +29,11 @@ from unrank.desk.run_options import RunOptions, folder_hash
 from unrank.disk import check_free, read_json, sha256, sole_user, whole_path
 from unrank.engine.runtime import Progress, Runtime
 from unrank.errors import BadFile, UnrankError
-from unrank.forgetting.earlier import check_references, has_seen
 from unrank.forgetting.forget import forget
-from unrank.forgetting.hashes import recognised
-from unrank.forgetting.run import Pace
-from unrank.forgetting.start import check_base, check_request, find_base
+from unrank.forgetting.options import ForgetOptions
+from unrank.forgetting.previous_requests import check_references, recognised, was_trained_on
+from unrank.forgetting.validation import check_base, check_request, find_base
 from unrank.forgetting.workspace import Workspace, usual_measure
-from unrank.methods import make_method
 from unrank.methods.base import Method
 from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
@@ -92,8 +90,21 @@ class RunContext:
     references: list[Ranker]
 
     @property
+    def forget_options(self) -> ForgetOptions:
+        """How the original is made to forget."""
+        return ForgetOptions(
+            method=self.options.method,
+            settings=self.options.settings,
+            target=self.target,
+            base=self.options.base,
+            measure=usual_measure(self.original, self.options.device),
+            seed=self.options.seed,
+            device=self.options.device,
+        )
+
+    @property
     def method(self) -> Method:
-        return make_method(self.options.method, self.options.settings, self.original.kind)
+        return self.forget_options.method_for(self.original.kind)
 
 
 def run_open(
@@ -131,19 +142,18 @@ def run_open(
 def _check(context: RunContext) -> None:
     """Refuse a run that cannot work before anything is written to the ledger."""
     Runtime.on(context.options.device)
-    partition = context.batch.partition(context.collection)
+    partition, options = context.batch.partition(context.collection), context.forget_options
+    workspace = Workspace.open(context.original, context.collection, partition, options.device)
     compared: list[Ranker | None] = [*context.references]
     for reference in compared or [None]:
-        check_request(
-            context.original, reference, context.method, context.target, Pace(), context.collection, partition
-        )
+        check_request(workspace, context.original, context.method, options, reference)
     check_base(context.original.kind, context.options.base)
     find_base(context.original, context.method, context.options.base, context.record)
 
 
 def _default_target(options: RunOptions, batch: Batch, collection: Collection) -> str:
     record = Record.read(Path(options.references[0])) if options.references else None
-    return "destination-1" if has_seen(collection, record, batch.removal) is False else "unseen"
+    return "destination-1" if was_trained_on(collection, record, batch.removal) is False else "unseen"
 
 
 def only_run(ledger: Path) -> AbstractContextManager[None]:
@@ -197,14 +207,9 @@ def _forget(context: RunContext, out: Path, progress: Progress | None) -> None:
         context.original,
         context.collection,
         context.batch.removal,
-        method=context.method,
-        target=context.target,
-        base=context.options.base,
+        context.forget_options,
         reference=next(iter(context.references), None),
         record=context.record,
-        measure=usual_measure(context.original, context.options.device),
-        seed=context.options.seed,
-        device=context.options.device,
         progress=progress,
     )
     result.save(out)

@@ -1,17 +1,23 @@
-"""The main job on data that every Python has: forget what `argparse` superseded.
+"""The demo: forget a part of the documentation that every Python has, and show examples.
 
-A part of the standard library's documentation is the collection, all-MiniLM-L6-v2 as it comes is the ranker. All of
-`optparse` is forgotten, and `calendar` with it, and some of `zipfile`, whose other paragraphs are entangled with those.
+The collection is a part of the standard library's documentation; the ranker is all-MiniLM-L6-v2. All of `optparse` and
+`calendar` is forgotten, and some of `zipfile`, whose other paragraphs are then entangled.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.collection.texts import hashed_order
+from unrank.engine.scoring import scores_of
+from unrank.forgetting.forget import Forgotten
+from unrank.forgetting.workspace import Workspace
 from unrank.methods.cocol import Cocol
+from unrank.rankers.base import Ranker
 
 WHOLE = ("optparse", "calendar")
 PARTLY = "zipfile"
@@ -20,11 +26,11 @@ CANDIDATES = 15
 TARGET = "60%"
 METHOD = Cocol(phases="joint", batch=32, learning_rate=4e-4, warm_up=1)
 TRAIN_LAYERS = 1
-"""One phase and one layer: two slow cores have minutes for it."""
+"""One phase and one layer, so that it takes minutes on two slow cores."""
 
 
 def demo_removal(collection: Collection) -> Removal:
-    """All documents of some articles, and some of another until a share of all documents is gone."""
+    """Return all documents of two articles, and some of a third until a share of all documents is removed."""
     headings = collection.queries.texts(np.arange(len(collection.queries)))
     trained = set(collection.documents.ids(np.unique(collection.pairs[:, 1])))
     whole, partly = (
@@ -37,3 +43,50 @@ def demo_removal(collection: Collection) -> Removal:
 
 def _documents(collection: Collection, query: int) -> list[str]:
     return collection.documents.ids(collection.judged[collection.judged[:, 0] == query, 1])
+
+
+QUERIES = 2
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Line:
+    """A document of a list, and whether it was to be forgotten."""
+
+    text: str
+    forgotten: bool
+
+
+@dataclass(frozen=True)
+class Example:
+    """A query with its first documents, and the rank of its first forgotten document, before and after."""
+
+    query: str
+    before: list[Line]
+    after: list[Line]
+    rank_before: int
+    rank_after: int
+
+
+def examples(workspace: Workspace, original: Ranker, result: Forgotten) -> list[Example]:
+    """Return the queries whose forgotten documents fell the furthest from the top."""
+    assert result.before.forget is not None and result.after.forget is not None
+    fall = result.before.forget.reciprocal - result.after.forget.reciprocal
+    chosen = result.before.forget.queries[np.argsort(-fall, kind="stable")[:QUERIES]]
+    return [_example(int(query), original, result.ranker, workspace) for query in chosen]
+
+
+def _example(query: int, original: Ranker, student: Ranker, workspace: Workspace) -> Example:
+    """Rank a query's list with both rankers. Of the removed documents it shows those that answered this query."""
+    pairs, partition = workspace.collection.list_pairs(np.array([query])), workspace.partition
+    gone = np.isin(workspace.collection.pair_keys(pairs), workspace.collection.pair_keys(partition.forget))
+    shown = gone | ~np.isin(pairs[:, 1], partition.documents)
+    pairs, gone = pairs[shown], gone[shown]
+    texts = workspace.collection.documents.texts(pairs[:, 1])
+    sides = []
+    for ranker in (original, student):
+        order = np.argsort(-scores_of(ranker, workspace.store, pairs, workspace.runtime), kind="stable")
+        lines = [Line(texts[place], bool(gone[place])) for place in order[:SHOWN].tolist()]
+        sides.append((lines, int(np.flatnonzero(gone[order])[0]) + 1))
+    (before, rank_before), (after, rank_after) = sides
+    return Example(workspace.collection.queries.text(query), before, after, rank_before, rank_after)

@@ -1,92 +1,215 @@
-"""How long forgetting would take, from a few pairs timed on this machine."""
+"""The time that forgetting will take, from a few steps and lists timed on this machine.
+
+How many epochs a run needs until its target is not known before it runs. So the result is a range: from few epochs to
+many, and from the fastest to the slowest of the timed pieces.
+"""
 
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from unrank.collection.collection import Collection, Pairs
-from unrank.collection.partition import Partition
+from unrank.collection.collection import Pairs
 from unrank.engine.loop import make_optimizer, step
-from unrank.engine.runtime import Device
 from unrank.engine.samples import Phase
 from unrank.engine.scoring import scores_of
 from unrank.engine.teacher import Scores, Teacher
-from unrank.evaluation.scorecard import MOST_QUERIES
-from unrank.forgetting.clock import Clock
-from unrank.forgetting.freezing import Freeze, check_freeze, encoded_sides, freeze_side, keep_frozen
 from unrank.forgetting.mrr_estimator import Effort, to_read
-from unrank.forgetting.workspace import Workspace
-from unrank.methods.base import Method
+from unrank.forgetting.options import ForgetOptions
+from unrank.forgetting.train import estimate_learning_epoch
+from unrank.forgetting.validation import check_freeze, encoded_sides, keep_frozen, restrict
+from unrank.forgetting.workspace import Clock, Workspace
+from unrank.methods.base import Method, RunKind
 from unrank.rankers.base import Ranker
-from unrank.rankers.layers import Layers, train_layers_of
+from unrank.rankers.layers import sharing_frozen_states
+from unrank.record import Record, measured_epoch
 
 TIMED_LISTS = {"cpu": 3, "cuda": 256}
-TIMED_SAMPLES = {"cpu": 8, "cuda": 256}
-"""The most in a step: on a GPU as many as a step of the method has, on a CPU as few as tell."""
-TIMED_STEPS = {"cpu": 1, "cuda": 3}
-WARM_UP = {"cpu": 0, "cuda": 3}
-"""Steps in which a GPU compiles its kernels and records its passes."""
-TYPICAL_EPOCHS = 4
+"""Queries whose lists are timed."""
+TIMED_SAMPLES = {"cpu": 64, "cuda": 256}
+"""The most samples of a timed step. Part of its time does not depend on them, so it has as many as a real one."""
+TIMED_STEPS = {"cpu": 2, "cuda": 3}
+WARM_UP = {"cpu": 1, "cuda": 3}
+"""Steps before the timed ones, in which a GPU compiles its kernels and records its passes."""
+FEW_EPOCHS, MANY_EPOCHS = 1, 8
+"""The epochs within which most runs reach their target."""
 TYPICAL_LANDING = 2
 """Measurements not far from the first one."""
 
 
+@dataclass(frozen=True)
+class Seconds:
+    """A time between two bounds."""
+
+    low: float
+    high: float
+
+    def __iter__(self) -> Iterator[float]:
+        return iter((self.low, self.high))
+
+    @classmethod
+    def of(cls, timed: Iterable[float]) -> Seconds:
+        every = list(timed)
+        return cls(min(every), max(every))
+
+    def __add__(self, other: Seconds) -> Seconds:
+        return Seconds(self.low + other.low, self.high + other.high)
+
+    def times(self, low: float, high: float | None = None) -> Seconds:
+        """Multiply the bounds by a number, or by one number each."""
+        return Seconds(low * self.low, (low if high is None else high) * self.high)
+
+
+NONE = Seconds(0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The times of the parts of a run."""
+
+    epoch: Seconds
+    check: Seconds
+    landing: Seconds
+    scorecard: Seconds
+    """A scorecard of the student at the end."""
+    teacher: Seconds
+    """The original's scorecard, and the scores that the method asks for."""
+    setup: Seconds
+    """Timing an epoch of training, if no record names it."""
+
+
+def steered_time(method: Method, costs: Costs) -> Seconds:
+    most = min(MANY_EPOCHS, method.epochs)
+    steps = (costs.epoch + costs.check).times(min(FEW_EPOCHS, most), most)
+    return costs.setup + costs.teacher + steps + costs.landing + costs.scorecard
+
+
+def training_time(method: Method, costs: Costs) -> Seconds:
+    return costs.setup + costs.teacher + costs.epoch.times(1, method.epochs) + costs.scorecard
+
+
+def edit_time(method: Method, costs: Costs) -> Seconds:
+    return costs.setup + costs.teacher + costs.epoch + costs.check + costs.scorecard
+
+
+ESTIMATES: dict[RunKind, Callable[[Method, Costs], Seconds]] = {
+    "steered": steered_time,
+    "training": training_time,
+    "edit": edit_time,
+}
+"""For each kind of method, the time of a run from the times of its parts."""
+
+
 def estimate(
+    workspace: Workspace,
     ranker: Ranker,
-    collection: Collection,
-    partition: Partition,
-    method: Method,
+    options: ForgetOptions,
+    *,
     base: str | None = None,
-    device: Device = "auto",
-    freeze: Freeze | None = None,
-    train_layers: Layers | None = None,
-    measure: int = MOST_QUERIES,
-) -> float:
-    """Seconds for a typical run: the scorecards before and after, what the teacher is asked for, some epochs, a check
-    after each, and the landing."""
-    check_freeze(freeze, ranker, method)
-    workspace = Workspace.open(ranker, collection, partition, device, measure=measure)
-    lists = collection.list_pairs(workspace.evaluator.queries)
-    whole, sides = encoded_sides(ranker, None), encoded_sides(ranker, freeze)
-    a_text = _seconds_a_text(ranker, workspace)
-    card = a_text * to_read(lists, whole)
-    pupil = copy.deepcopy(ranker)
-    freeze_side(pupil, freeze)
-    if train_layers is not None:
-        train_layers_of(pupil, train_layers)
-    keep_frozen(workspace.store, ranker, pupil, freeze)
-    steps = _seconds_an_epoch(ranker, pupil, workspace, method, base)
-    if method.run_kind == "training":
-        return method.epochs * steps + 2 * card
-    if method.run_kind == "edit":
-        return steps + 2 * card
-    asked = np.unique(np.concatenate([lists, _asked_of_the_teacher(ranker, workspace, method, base)]), axis=0)
-    check = Effort.of(workspace.evaluator.forget_lists(), workspace.partition.forget, sides)
-    looks = TYPICAL_EPOCHS * check.estimate + check.whole + TYPICAL_LANDING * check.again
-    reading = to_read(asked, whole) + looks + to_read(lists, sides)
-    return TYPICAL_EPOCHS * steps + a_text * reading
+    record: Record | None = None,
+) -> Seconds:
+    """Return the time of a run with these options: scorecards, teacher scores, epochs, checks and landing."""
+    method = options.method_for(ranker.kind)
+    check_freeze(options.freeze, ranker, method)
+    return ESTIMATES[method.run_kind](method, time_parts(workspace, ranker, method, options, base, record))
 
 
-def _seconds_a_text(ranker: Ranker, workspace: Workspace) -> float:
-    """What it takes to read a pair, or a text where the sides are encoded apart, in the lists of some queries."""
-    queries = np.unique(workspace.partition.forget[:, 0])[: TIMED_LISTS[workspace.runtime.device.type]]
+def time_parts(
+    workspace: Workspace,
+    ranker: Ranker,
+    method: Method,
+    options: ForgetOptions,
+    base: str | None,
+    record: Record | None,
+) -> Costs:
+    """Time a few lists and steps, and scale them to what the run has to read and to train on."""
+    setup = NONE
+    if measured_epoch(record, workspace.collection.fingerprint, workspace.runtime.name) is None:
+        started = perf_counter()
+        estimate_learning_epoch(ranker, workspace)
+        setup = Seconds.of([perf_counter() - started])
+    student = copy.deepcopy(ranker)
+    restrict(student, options)
+    text = seconds_per_text(ranker, workspace)
+    keep_frozen(workspace.store, ranker, student, options.freeze)
+    lists = workspace.collection.list_pairs(workspace.evaluator.queries)
+    whole, sides = encoded_sides(ranker, None), encoded_sides(ranker, options.freeze)
+    asked = lists
+    if method.run_kind == "steered":
+        asked = np.unique(np.concatenate([lists, asked_of_teacher(ranker, workspace, method, base)]), axis=0)
+    effort = Effort.of(workspace.evaluator.forget_lists(), workspace.partition.forget, sides)
+    with sharing_frozen_states(ranker, student) if method.start == "original" else nullcontext():
+        epoch = seconds_per_epoch(ranker, student, workspace, method, base)
+    return Costs(
+        epoch=epoch,
+        check=text.times(effort.estimate),
+        landing=text.times(effort.whole + TYPICAL_LANDING * effort.again),
+        scorecard=text.times(to_read(lists, sides)),
+        teacher=text.times(to_read(asked, whole)),
+        setup=setup,
+    )
+
+
+def seconds_per_text(ranker: Ranker, workspace: Workspace) -> Seconds:
+    """Time the lists of some queries, per pair, or per text if the sides are encoded on their own.
+
+    On a CPU the first pass counts too: it tokenises, as a run does. On a GPU it compiles kernels, and does not count.
+    """
+    device = workspace.runtime.device.type
+    queries = np.unique(workspace.partition.forget[:, 0])[: TIMED_LISTS[device]]
     pairs = workspace.collection.list_pairs(queries)
-    scores_of(ranker, workspace.store, pairs, workspace.runtime)  # tokenises and warms up
+    texts = to_read(pairs, encoded_sides(ranker, None))
+    timed = [_seconds(workspace, lambda: scores_of(ranker, workspace.store, pairs, workspace.runtime)) for _ in "123"]
+    return Seconds.of(timed if device == "cpu" else timed[1:]).times(1 / texts)
+
+
+def seconds_per_epoch(
+    ranker: Ranker, student: Ranker, workspace: Workspace, method: Method, base: str | None
+) -> Seconds:
+    """Time some steps of each phase, and scale them to an epoch. A step takes no time to ask a teacher."""
+    silent = ListeningTeacher(ranker, workspace.collection, workspace.store, workspace.runtime)
+    task = replace(workspace.task(ranker, base), teacher=silent, untrained=lambda which: silent)
+    total = NONE
+    for phase in method.plan(task):
+        total += seconds_per_step(student, phase, workspace).times(phase.size / phase.batch)
+    return total
+
+
+def seconds_per_step(student: Ranker, phase: Phase, workspace: Workspace) -> Seconds:
+    """Time steps of a whole mini-batch that leave the weights as they are, after some to warm up."""
+    device, drawn = workspace.runtime.device.type, phase.draw(np.random.default_rng(0), 1)
+    size = min(len(drawn), phase.batch, TIMED_SAMPLES[device])
+    if not size:
+        return NONE
+    optimizer, timed = make_optimizer(student, 0.0, workspace.runtime), []
+    with student.repeated_steps():
+        for number in range(WARM_UP[device] + TIMED_STEPS[device]):
+            first = number * size % (len(drawn) - size + 1)
+            batch = drawn.take(np.arange(first, first + size))
+            workspace.store.read(batch.pairs[batch.present])
+            arguments = (student, phase, batch, optimizer, workspace.store, workspace.runtime)
+            timed.append(_seconds(workspace, lambda arguments=arguments: step(*arguments)))  # type: ignore[misc]
+    return Seconds.of(timed[WARM_UP[device] :]).times(phase.batch / size)
+
+
+def _seconds(workspace: Workspace, work: Callable[[], Any]) -> float:
     clock = Clock(workspace.runtime)
-    with clock.on("lists"):
-        scores_of(ranker, workspace.store, pairs, workspace.runtime)
-    return clock.total / to_read(pairs, encoded_sides(ranker, None))
+    with clock.on("work"):
+        work()
+    return clock.total
 
 
-class _Listening(Teacher):
-    """A teacher that says nothing and hears what it is asked for."""
+class ListeningTeacher(Teacher):
+    """A teacher that computes nothing, and notes the pairs it is asked for."""
 
-    def __init__(self, *known: Any) -> None:
-        super().__init__(*known)
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
         self.asked: list[Pairs] = [np.empty((0, 2), np.int64)]
 
     def scores(self, pairs: Pairs) -> Scores:
@@ -94,30 +217,8 @@ class _Listening(Teacher):
         return np.zeros(len(pairs), np.float32)
 
 
-def _asked_of_the_teacher(ranker: Ranker, workspace: Workspace, method: Method, base: str | None) -> Pairs:
-    """The pairs whose scores a method wants to know before it begins."""
-    teacher = _Listening(ranker, workspace.collection, workspace.store, workspace.runtime)
+def asked_of_teacher(ranker: Ranker, workspace: Workspace, method: Method, base: str | None) -> Pairs:
+    """Return the pairs whose scores a method asks for before it begins."""
+    teacher = ListeningTeacher(ranker, workspace.collection, workspace.store, workspace.runtime)
     method.prepare(replace(workspace.task(ranker, base), teacher=teacher))
     return np.concatenate(teacher.asked)
-
-
-def _seconds_an_epoch(ranker: Ranker, pupil: Ranker, workspace: Workspace, method: Method, base: str | None) -> float:
-    """Some samples of each phase, scaled to all of them. No teacher is asked: what it says costs no time in a step."""
-    silent = _Listening(ranker, workspace.collection, workspace.store, workspace.runtime)
-    task = replace(workspace.task(ranker, base), teacher=silent, untrained=lambda which: silent)
-    return sum(phase.size * _seconds_a_sample(pupil, phase, workspace) for phase in method.plan(task))
-
-
-def _seconds_a_sample(pupil: Ranker, phase: Phase, workspace: Workspace) -> float:
-    """In steps that leave the weights as they are, after some to warm up."""
-    device, drawn = workspace.runtime.device.type, phase.draw(np.random.default_rng(0), 1)
-    batch = drawn.take(np.arange(min(len(drawn), phase.batch, TIMED_SAMPLES[device])))
-    if not len(batch):
-        return 0.0
-    workspace.store.read(batch.pairs[batch.present])
-    optimizer, clock = make_optimizer(pupil, 0.0, workspace.runtime), Clock(workspace.runtime)
-    with pupil.repeated_steps():
-        for number in range(WARM_UP[device] + TIMED_STEPS[device]):
-            with clock.on("steps" if number >= WARM_UP[device] else "warm-up"):
-                step(pupil, phase, batch, optimizer, workspace.store, workspace.runtime)
-    return clock.seconds["steps"] / (TIMED_STEPS[device] * len(batch))

@@ -1,4 +1,4 @@
-"""Measuring a ranker, with a removal or without one; and BM25, which every ranker has to beat."""
+"""Measure a ranker, with or without a removal; and BM25, which every ranker has to beat."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.engine.runtime import Device, Progress
 from unrank.evaluation.scorecard import MOST_QUERIES, Evaluator, Scorecard
-from unrank.forgetting.hashes import recognised
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers.base import Ranker
-from unrank.record import Record, requests_of
+from unrank.record import Record
 
 
 def evaluate(
@@ -27,20 +26,21 @@ def evaluate(
     device: Device = "auto",
     progress: Progress | None = None,
 ) -> Scorecard:
-    """The scorecard of a ranker; without a removal all training pairs are disjoint.
+    """Measure a ranker on all sets. Without a removal all training pairs are disjoint.
 
-    `record` is the ranker's record, if unrank made it: what it forgot before is not kept, nor in the lists that are
-    measured; `measure` is how many queries of each kept set are measured at most, 0 for all.
+    `record` is the ranker's record, if unrank made it: what it forgot before is not kept data, and is left out of the
+    lists. `measure` is the maximal number of queries of each kept set, 0 for all.
     """
-    partition = None
-    if removal is not None:
-        partition = make_partition(collection, removal, earlier=recognised(collection, requests_of(record)))
-    workspace = Workspace.open(ranker, collection, partition, device, progress, measure)
-    return workspace.evaluator.scorecard(workspace.scorer(ranker))
+    if removal is None:
+        return Workspace.open(ranker, collection, None, device, progress, measure).scorecard(ranker)
+    workspace = Workspace.for_removal(
+        ranker, collection, removal, record, device=device, progress=progress, measure=measure
+    )
+    return workspace.scorecard(ranker)
 
 
 def evaluate_bm25(collection: Collection, removal: Removal | None = None, measure: int = MOST_QUERIES) -> Scorecard:
-    """The scorecard of BM25, which has forgotten nothing before, on the same lists."""
+    """Measure BM25 on the same lists. It has forgotten nothing before."""
     collection.check_candidates()
     index = Bm25.over(collection.documents)
 

@@ -1,4 +1,4 @@
-"""Forgetting: run a method from the original until the forget MRR is at the target, land on it, and measure all.
+"""Forgetting: validate the request, run the method until the forget MRR is at the target, assess, and record.
 
 The original is never changed. A method that cannot reach the target within its budget keeps its best model and says so.
 """
@@ -6,42 +6,54 @@ The original is never changed. A method that cannot reach the target within its 
 from __future__ import annotations
 
 import copy
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from unrank.collection.collection import Collection
-from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.engine.checkpoint import Cache
 from unrank.engine.resume import ResumableRun
-from unrank.engine.runtime import Device, Progress
-from unrank.evaluation.scorecard import MOST_QUERIES, Scorecard
-from unrank.forgetting.clock import Clock
-from unrank.forgetting.earlier import all_of, earlier_runs, is_fulfilled
-from unrank.forgetting.freezing import Freeze, check_freeze, encoded_sides, freeze_side, index_stays_valid, keep_frozen
-from unrank.forgetting.hashes import hashed
-from unrank.forgetting.identity import identity, removal_hash, weights_hash
+from unrank.engine.runtime import Progress, deterministic
+from unrank.engine.teacher import Teacher
+from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.mrr_estimator import MrrEstimator
-from unrank.forgetting.recovery import recovery
-from unrank.forgetting.run import Outcome, Pace, run_method
+from unrank.forgetting.options import ForgetOptions
+from unrank.forgetting.previous_requests import PreviousRanks, hashed, is_fulfilled
+from unrank.forgetting.run import RUNNERS, MethodRun, Outcome
 from unrank.forgetting.save import save_ranker
-from unrank.forgetting.stand import Standing
-from unrank.forgetting.start import check_request, find_base, make_student
-from unrank.forgetting.target import OF_REFERENCE, resolve_target
-from unrank.forgetting.train import estimate_learning_epoch
-from unrank.forgetting.workspace import Workspace
-from unrank.methods import make_method
+from unrank.forgetting.target import OF_REFERENCE, resolve_target, tolerance
+from unrank.forgetting.train import estimate_learning_epoch, recovery
+from unrank.forgetting.validation import (
+    check_request,
+    encoded_sides,
+    find_base,
+    keep_frozen,
+    layers_of,
+    make_student,
+    run_fingerprint,
+)
+from unrank.forgetting.workspace import Clock, Workspace
 from unrank.methods.base import Method
-from unrank.rankers import base_hash, public_name
+from unrank.rankers import public_name
 from unrank.rankers.base import Ranker
-from unrank.rankers.layers import Layers, release, sharing_frozen_states, train_layers_of
-from unrank.record import CollectionName, Record, measured_epoch, requests_of, shares_kept
+from unrank.rankers.layers import release, sharing_frozen_states
+from unrank.record import (
+    CollectionName,
+    LearningEpoch,
+    PreviousMrr,
+    Record,
+    Recovery,
+    measured_epoch,
+    requests_of,
+    shares_kept,
+)
 
 
 @dataclass(frozen=True)
 class Forgotten:
-    """A ranker that has forgotten, and what shows it."""
+    """A ranker that has forgotten, its metrics before and after, and its record."""
 
     ranker: Ranker
     before: Scorecard
@@ -50,11 +62,11 @@ class Forgotten:
     reached: bool
     record: Record
     fulfilled: bool = False
-    """Whether all of it had been forgotten by an earlier run, so that nothing was done."""
+    """Whether an earlier run had forgotten all of it, so that nothing was done."""
 
     @property
     def kept(self) -> dict[str, float]:
-        """What the entangled, disjoint and test sets have left of their MRR before."""
+        """The share of its MRR that each kept set still has."""
         return shares_kept(self.before.mrrs, self.after.mrrs)
 
     @property
@@ -62,140 +74,223 @@ class Forgotten:
         """Whether what was forgotten before has risen again."""
         return self.record.earlier is not None and self.record.earlier.came_back
 
+    @property
+    def tolerance(self) -> float:
+        """The distance above the target that still counts as reached."""
+        assert self.after.forget is not None
+        return tolerance(len(self.after.forget.queries))
+
     def save(self, out: str | Path) -> None:
         save_ranker(self.ranker, self.record, Path(out))
+
+
+@dataclass(frozen=True)
+class Request:
+    """A valid request: the method, the student it changes, and what the run is compared with."""
+
+    workspace: Workspace
+    options: ForgetOptions
+    ranker: Ranker
+    record: Record | None
+    reference: Ranker | None
+    method: Method
+    base: str | None
+    student: Ranker
+    checkpoints: ResumableRun
+    shared: ExitStack
+    """Ends the sharing of frozen states between the original and the student."""
+
+
+@dataclass(frozen=True)
+class Unlearned:
+    """The changed student, and what was measured before and during the run."""
+
+    student: Ranker
+    outcome: Outcome
+    before: Scorecard
+    goal: float
+    fulfilled: bool
+    previous: PreviousRanks
+    clock: Clock
+    learning_epoch: LearningEpoch
+    teacher: Teacher
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """The measurements after a run."""
+
+    after: Scorecard
+    outcome: Outcome
+    earlier: PreviousMrr | None
+    recovered: Recovery | None
 
 
 def forget(
     ranker: Ranker,
     collection: Collection,
     removal: Removal,
+    options: ForgetOptions | None = None,
     *,
-    method: Method | str = "cocol",
-    target: float | str = "unseen",
-    base: str | None = None,
     reference: Ranker | None = None,
     record: Record | None = None,
-    before: Scorecard | None = None,
-    train_layers: Layers | None = None,
-    freeze: Freeze | None = None,
-    pace: Pace | None = None,
-    check_recovery: bool = False,
-    measure: int = MOST_QUERIES,
-    seed: int = 0,
-    device: Device = "auto",
     progress: Progress | None = None,
     run: ResumableRun | None = None,
     cache: Cache | None = None,
+    **changes: Any,
 ) -> Forgotten:
     """Make a copy of a ranker that has forgotten, to the degree that the target says.
 
-    `base` is what the ranker was trained from, for methods that ask for it; `reference` a ranker that never saw what is
-    removed; `record` the record of the ranker, if unrank made it: what it forgot before stays forgotten; `before` what
-    the ranker measures on this very removal, if that is known; `train_layers` which layers of the encoder may move,
-    if not all; `freeze="documents"` lets queries alone move, so that stored document vectors stay valid; `pace` how
-    closely the run is watched and how long it may take; `measure` how many queries of each kept set are measured before
-    and after, 0 for all; `run` is kept as it goes on; `cache` holds what earlier jobs have read and scored, and will
-    hold what this one does.
+    `changes` are fields of `ForgetOptions`, such as `method="cocol"` or `target=0.45`; `pace` stands for the three
+    fields of `Pace`. `reference` is a ranker that never saw what is removed. `record` is the ranker's record, if unrank
+    made it: what it forgot before stays forgotten. `run` writes checkpoints. `cache` holds tokens and scores of earlier
+    jobs, and keeps those of this one.
     """
-    method = make_method(method, ranker=ranker.kind) if isinstance(method, str) else method
-    check_freeze(freeze, ranker, method)
-    pace = pace or Pace()
-    runs = earlier_runs(collection, record)
-    earlier = all_of(runs)
-    partition = make_partition(collection, removal, earlier=earlier)
-    check_request(ranker, reference, method, target, pace, collection, partition)
-    base = find_base(ranker, method, base, record)
-    student = make_student(ranker, method, base, seed)
-    run = run or ResumableRun()
-    run.claim(
-        lambda: identity(
-            *("forget", ranker, collection, removal, method, seed),
-            base=base_hash(ranker.kind, base) if method.needs_base else None,
-            target=str(target),
-            reference=weights_hash(reference) if reference is not None else None,
-            earlier=removal_hash(earlier),
-            train_layers=train_layers,
-            freeze=freeze,
-            **asdict(pace),
-            measure=measure,
+    record = changes.pop("known", record)  # its old name
+    options = (options or ForgetOptions()).changed(**changes)
+    with deterministic(options.deterministic):
+        workspace = Workspace.for_removal(
+            *(ranker, collection, removal, record),
+            device=options.device,
+            progress=progress,
+            measure=options.measure,
+            cache=cache,
         )
+        return forget_in(workspace, ranker, options, reference=reference, record=record, run=run)
+
+
+def forget_in(
+    workspace: Workspace,
+    ranker: Ranker,
+    options: ForgetOptions,
+    *,
+    reference: Ranker | None = None,
+    record: Record | None = None,
+    run: ResumableRun | None = None,
+    before: Scorecard | None = None,
+) -> Forgotten:
+    """Forget the removal of a workspace; `before` is the original's scorecard, if it was measured there before."""
+    request = validate(workspace, ranker, options, reference, record, run)
+    with request.shared:
+        unlearned = unlearn(request, before)
+        assessed = assess(request, unlearned)
+    made = make_record(request, unlearned, assessed)
+    reached = assessed.outcome.reached is not False
+    return Forgotten(
+        *(unlearned.student, unlearned.before, assessed.after, unlearned.goal, reached, made, unlearned.fulfilled)
     )
-    freeze_side(student, freeze)
-    if train_layers is not None:
-        train_layers_of(student, train_layers)
-    workspace = Workspace.open(ranker, collection, partition, device, progress, measure, cache)
-    student.to(workspace.runtime.device)
-    an_epoch = measured_epoch(record, collection.fingerprint, workspace.runtime.name)
-    an_epoch = an_epoch or estimate_learning_epoch(ranker, workspace)
-    keep_frozen(workspace.store, ranker, student, freeze)
-    clock = Clock(workspace.runtime)
+
+
+def validate(
+    workspace: Workspace,
+    ranker: Ranker,
+    options: ForgetOptions,
+    reference: Ranker | None,
+    record: Record | None,
+    run: ResumableRun | None = None,
+) -> Request:
+    """Refuse what cannot be done, make the student, and claim the checkpoint of this very run."""
+    method = options.method_for(ranker.kind)
+    check_request(workspace, ranker, method, options, reference)
+    base = find_base(ranker, method, options.base, record)
+    student = make_student(ranker, method, base, options)
+    run = run or ResumableRun()
+    run.claim(lambda: run_fingerprint(workspace, ranker, method, options, base, reference))
+    return Request(workspace, options, ranker, record, reference, method, base, student, run, ExitStack())
+
+
+def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
+    """Run the method on the student; do nothing if an earlier run has forgotten all of it."""
+    workspace, ranker, student, options = request.workspace, request.ranker, request.student, request.options
+    method, runtime, collection = request.method, workspace.runtime, workspace.collection
+    student.to(runtime.device)
+    epoch = measured_epoch(request.record, collection.fingerprint, runtime.name)
+    epoch = epoch or estimate_learning_epoch(ranker, workspace)
+    keep_frozen(workspace.store, ranker, student, options.freeze)
+    clock = Clock(runtime)
     with clock.on("teacher"):
-        task = workspace.task(ranker, base, seed)
-        standing = Standing.of(task.teacher.scores, runs, workspace)
-        task = replace(task, partition=standing.with_risen(partition, collection))
-    with sharing_frozen_states(ranker, student) if method.start == "original" else nullcontext():
-        with clock.on("teacher"):
-            estimator = (
-                MrrEstimator(
-                    workspace.evaluator, task.teacher.scores, workspace.scorer(student), encoded_sides(ranker, freeze)
-                )
-                if method.run_kind == "steered"
-                else None
-            )
-            method.prepare(task)
-        before = before or workspace.evaluator.scorecard(task.teacher.scores)
-        assert before.forget is not None
-        goal = resolve_target(target, before, _scorecard(reference, workspace) if target in OF_REFERENCE else None)
-        fulfilled = is_fulfilled(collection, partition, runs, method, str(target), goal, before.forget)
-        if method.run_kind == "training":
-            clock = Clock(workspace.runtime)  # it asks no teacher
-        if fulfilled:
-            student, outcome = copy.deepcopy(ranker), Outcome(reached=True)
-        else:
-            outcome = run_method(
-                method, task, estimator, student, workspace, goal, before.forget.mean, pace, seed, clock, run
-            )
-        after = workspace.evaluator.scorecard(workspace.scorer(student)) if outcome.history else before
-        stands = Standing.of(workspace.scorer(student), runs, workspace) if outcome.history else standing
-        outcome = outcome.confirmed(goal, after)
-    release(student, ranker)
-    task.teacher.save()
+        task = workspace.task(ranker, request.base, options.seed)
+        previous = PreviousRanks.measure(task.teacher.scores, workspace.previous, collection, workspace.evaluator)
+        task = replace(task, partition=previous.with_risen(workspace.partition, collection))
+    if method.start == "original":
+        request.shared.enter_context(sharing_frozen_states(ranker, student))
+    with clock.on("teacher"):
+        sides = encoded_sides(ranker, options.freeze)
+        estimator = (
+            MrrEstimator(workspace.evaluator, task.teacher.scores, workspace.scorer(student), sides)
+            if method.run_kind == "steered"
+            else None
+        )
+        method.prepare(task)
+    before = before or workspace.evaluator.scorecard(task.teacher.scores)
+    assert before.forget is not None
+    compared = workspace.scorecard(request.reference) if request.reference and options.target in OF_REFERENCE else None
+    goal = resolve_target(options.target, before, compared)
+    if method.run_kind == "training":
+        clock = Clock(runtime)  # it asks no teacher
+    if is_fulfilled(workspace, method, str(options.target), goal, before.forget):
+        student, outcome, fulfilled = copy.deepcopy(ranker), Outcome(reached=True), True
+    else:
+        inputs = (clock, goal, before.forget.mean, estimator, request.checkpoints)
+        outcome = RUNNERS[method.run_kind](MethodRun(method, options, task, student, workspace, *inputs))
+        fulfilled = False
+    return Unlearned(student, outcome, before, goal, fulfilled, previous, clock, epoch, task.teacher)
+
+
+def assess(request: Request, unlearned: Unlearned) -> Assessment:
+    """Measure the student in full: all sets, what was forgotten before and, if asked, what comes back."""
+    workspace, student, outcome = request.workspace, unlearned.student, unlearned.outcome
+    after, now = unlearned.before, unlearned.previous
+    if outcome.history:
+        score = workspace.scorer(student)
+        after = workspace.evaluator.scorecard(score)
+        now = PreviousRanks.measure(score, workspace.previous, workspace.collection, workspace.evaluator)
+    outcome = outcome.confirmed(unlearned.goal, after)
+    request.shared.close()
+    release(student, request.ranker)
+    unlearned.teacher.save()
     workspace.store.save(workspace.runtime.progress.say)
     assert after.forget is not None
-    recovered = recovery(student, after.forget.mean, reference, workspace, seed) if check_recovery else None
-    chosen = {"train_layers": train_layers, "freeze": freeze}
+    recovered = (
+        recovery(student, after.forget.mean, request.reference, workspace, request.options.seed)
+        if request.options.recovery
+        else None
+    )
+    return Assessment(after, outcome, unlearned.previous.change_to(now), recovered)
+
+
+def make_record(request: Request, unlearned: Unlearned, assessed: Assessment) -> Record:
+    """Return the record of a run. If nothing was done, it keeps the method and the settings of the earlier one."""
+    workspace, ranker, options, method = request.workspace, request.ranker, request.options, request.method
+    chosen = {"train_layers": layers_of(options), "freeze": options.freeze}
     settings = asdict(method) | {name: value for name, value in chosen.items() if value is not None}
-    made = Record(
+    earlier = request.record if unlearned.fulfilled else None
+    outcome, clock, moved = assessed.outcome, unlearned.clock, bool(assessed.outcome.history)
+    assert workspace.removal is not None
+    return Record(
         ranker=ranker.kind,
-        base=public_name(ranker.kind, base) if base else None,
-        method=record.method if fulfilled and record else method.name,
-        settings=record.settings if fulfilled and record else settings,
-        seed=seed,
-        collection=CollectionName(collection.name, collection.fingerprint),
-        target=goal,
-        target_name=str(target),
+        base=public_name(ranker.kind, request.base) if request.base else None,
+        method=earlier.method if earlier else method.name,
+        settings=earlier.settings if earlier else settings,
+        seed=options.seed,
+        collection=CollectionName(workspace.collection.name, workspace.collection.fingerprint),
+        target=unlearned.goal,
+        target_name=str(options.target),
         reached=outcome.reached,
         epochs=outcome.epochs,
         seconds=clock.total,
         timing=clock.seconds,
-        learning_epoch=an_epoch,
+        learning_epoch=unlearned.learning_epoch,
         landing=outcome.landing,
         device=workspace.runtime.name,
         deterministic=workspace.runtime.deterministic,
-        index_valid=index_stays_valid(ranker, freeze, moved=bool(outcome.history)),
-        before=before.summary,
-        after=after.summary,
+        index_valid=(options.freeze is not None or not moved) if ranker.separable else None,
+        before=unlearned.before.summary,
+        after=assessed.after.summary,
         set_queries=workspace.evaluator.set_queries,
-        removed=hashed(removal),
-        removed_before=requests_of(record),
-        earlier=standing.then(stands),
-        recovery=recovered,
+        removed=hashed(workspace.removal),
+        removed_before=requests_of(request.record),
+        earlier=assessed.earlier,
+        recovery=assessed.recovered,
         history=tuple(outcome.history),
     )
-    return Forgotten(student, before, after, goal, outcome.reached is not False, made, fulfilled)
-
-
-def _scorecard(ranker: Ranker | None, workspace: Workspace) -> Scorecard:
-    assert ranker is not None
-    return workspace.evaluator.scorecard(workspace.scorer(ranker.to(workspace.runtime.device)))

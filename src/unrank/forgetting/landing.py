@@ -81,13 +81,15 @@ class _Search:
         self, ranker: Ranker, above: Weights, ends: Ends, target: float, near: float, estimator: Measure
     ) -> None:
         self._ranker, self._above, self._below = ranker, above, weights_of(ranker)
-        self._target, self._near, self._gauge = target, near, estimator
+        self._target, self._near, self._estimator = target, near, estimator
         self._line = _Line(0.0, ends.above, 1.0, ends.here)
         self._best = Landing(1.0, ends.here, 0) if ends.measured else None
         self._known_nearby = ends.measured
         self._evaluations = 0
         estimated = {0.0: ends.above} if ends.measured else {0.0: ends.above, 1.0: ends.here}
-        self._told = _Told(lambda share: self._at(share, estimator.estimate), {} if estimator.exact else estimated)
+        self._estimates = _Estimates(
+            lambda share: self._at(share, estimator.estimate), {} if estimator.exact else estimated
+        )
 
     def run(self) -> Landing:
         while not self._arrived and self._evaluations < MOST_EVALUATIONS:
@@ -105,15 +107,15 @@ class _Search:
         return self._best is not None and abs(self._best.forget - self._target) <= self._near
 
     def _likeliest(self) -> float:
-        trusted = not self._gauge.exact and self._evaluations < TRUSTED
-        line = self._told.narrowed(self._line, self._target, self._near) if trusted else self._line
+        trusted = not self._estimator.exact and self._evaluations < TRUSTED
+        line = self._estimates.narrowed(self._line, self._target, self._near) if trusted else self._line
         return line.crossing(self._target, self._evaluations)
 
     def _measure(self, share: float) -> None:
-        forget = self._at(share, self._gauge.measure_again if self._known_nearby else self._gauge.measure)
+        forget = self._at(share, self._estimator.measure_again if self._known_nearby else self._estimator.measure)
         self._known_nearby = True
         self._evaluations += 1
-        self._told.correct(share, forget)
+        self._estimates.correct(share, forget)
         best, near = self._best, abs(forget - self._target) <= self._near
         if near or (forget <= self._target and (best is None or best.forget < forget)):
             self._best = Landing(share, forget, self._evaluations)
@@ -127,7 +129,7 @@ class _Search:
         """An end that was never measured and that no measurement has shown to be on the right side of the target: to
         be measured after so many on the other side, or as soon as what it was estimated at, corrected, says no."""
         for end, is_above in ((self._line.low, True), (self._line.high, False)):
-            estimate = self._told.of_end(end)
+            estimate = self._estimates.of_end(end)
             if estimate is not None and (self._evaluations >= MISSES or (estimate > self._target) != is_above):
                 return end
         return None
@@ -155,7 +157,7 @@ class _Line:
         return _Line(self.low, self.low_value, share, value)
 
 
-class _Told:
+class _Estimates:
     """What estimates have said of places on the line, and of its ends."""
 
     def __init__(self, estimate: Callable[[float], float], ends: dict[float, float]) -> None:

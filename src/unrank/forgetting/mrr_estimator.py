@@ -3,7 +3,7 @@
 To measure it is to score every candidate of every forget query, which costs more than the steps between two checks.
 While a run is far from its target, or looks for it, an estimate does: some of the queries, each with the candidates
 that the original ranks highest. What the last measurement differed by from its own estimate is added to the next. Once
-measured, weights nearby are measured by what is likely to have changed (`rescoring.py`).
+measured, weights nearby are measured by what is likely to have changed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,19 @@ from numpy.typing import NDArray
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
 from unrank.evaluation.scorecard import Evaluator, Scorer
-from unrank.forgetting.rescoring import FEW, NEAREST, SPREAD, Rescoring
 
 Scores = NDArray[np.float32]
 QUERIES = 256
 CANDIDATES = 12
 WORTH = 0.5
-"""What would cost more of a measurement than this is a measurement."""
+"""An estimate that costs more than this share of a measurement is replaced by a measurement."""
+NEAREST, SPREAD = 6, 4
+"""The candidates of a query that show how its others have moved: the nearest to the best forget pair, and some spread
+over its list."""
+SAFELY = 2.0
+"""A candidate may have moved this many times as far from its query's mean as any candidate that was scored."""
+FEW = 64
+"""With fewer queries than this a sample shows too little."""
 
 
 @dataclass(frozen=True)
@@ -139,3 +145,46 @@ def telling_rows(pairs: Pairs, scores: Scores, is_forget: NDArray[np.bool_]) -> 
     _, first, count = np.unique(pairs[others, 0], return_index=True, return_counts=True)
     place = np.arange(len(others)) - np.repeat(first, count)
     return np.sort(np.concatenate([np.flatnonzero(is_forget), others[place < CANDIDATES]]))
+
+
+@dataclass(frozen=True)
+class Rescoring:
+    """Lists as they were scored once. The first `forget` pairs are the forget pairs."""
+
+    pairs: Pairs
+    forget: int
+    scores: Scores
+
+    def now(self, score: Scorer) -> Scores:
+        """What `score` gives for all of them, asked for no more than is likely to matter."""
+        others = np.arange(self.forget, len(self.pairs))
+        _, query = np.unique(self.pairs[:, 0], return_inverse=True)
+        asked = np.concatenate([np.arange(self.forget), others[self._telling(query)]])
+        values = self.scores.copy()
+        values[asked] = score(self.pairs[asked])
+        moved, seen = values - self.scores, asked[self.forget :]
+        shift = np.bincount(query[seen], moved[seen]) / np.maximum(1, np.bincount(query[seen]))
+        rest = np.setdiff1d(others, seen, assume_unique=True)
+        values[rest] += shift[query[rest]].astype(np.float32)
+        furthest = SAFELY * float(np.abs(moved[seen] - shift[query[seen]]).max(initial=0.0))
+        may_have_crossed = rest[np.abs(values[rest] - best_of(query, values, self.forget)[query[rest]]) <= furthest]
+        if len(may_have_crossed):
+            values[may_have_crossed] = score(self.pairs[may_have_crossed])
+        return values
+
+    def _telling(self, query: Rows) -> Rows:
+        """Of the candidates of each query those whose scores lay nearest to its best forget pair's, and every so many
+        of the others, the farthest first."""
+        queries, scores = query[self.forget :], self.scores[self.forget :]
+        order = np.lexsort((np.abs(scores - best_of(query, self.scores, self.forget)[queries]), queries))
+        size = np.bincount(queries, minlength=query.max() + 1)[queries[order]]
+        place = np.arange(len(order)) - np.searchsorted(queries[order], queries[order])
+        turn, too_few = np.divmod(size - 1 - place, np.maximum(1, (size - NEAREST) // SPREAD))
+        return np.sort(order[(place < NEAREST) | (turn < SPREAD) & (too_few == 0)])
+
+
+def best_of(query: Rows, scores: Scores, forget: int) -> Scores:
+    """The highest score of a forget pair, query by query."""
+    best = np.full(query.max() + 1, -np.inf, np.float32)
+    np.maximum.at(best, query[:forget], scores[:forget])
+    return best

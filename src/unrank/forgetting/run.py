@@ -1,119 +1,127 @@
-"""Running a method: by steps to the target, through training where it is that, at once where it is an edit."""
+"""The three ways to run a method: steps until the target ("steered"), a training, and one edit of the weights."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 import torch
 
+from unrank.engine.checkpoint import Stateful
 from unrank.engine.loop import fit, squared_gradients
 from unrank.engine.resume import ResumableRun
-from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Scorecard
-from unrank.forgetting.clock import Clock
 from unrank.forgetting.landing import weights_of
 from unrank.forgetting.mrr_estimator import MrrEstimator
-from unrank.forgetting.steering import Steering
+from unrank.forgetting.options import ForgetOptions
+from unrank.forgetting.stopping import StoppingRule
 from unrank.forgetting.target import tolerance
 from unrank.forgetting.train import run_training
-from unrank.forgetting.workspace import Workspace
-from unrank.methods.base import Method, OneShot
+from unrank.forgetting.workspace import Clock, Workspace
+from unrank.methods.base import Method, OneShot, RunKind
 from unrank.methods.task import Task
 from unrank.rankers.base import Ranker
 from unrank.record import Check, Landing
 
 WATCHED = 100
-"""Queries of each kept set that are measured at every check, where that costs little."""
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How closely a run is watched, and how long it may take."""
-
-    check_every: int | None = None
-    """Steps between checks; without it one an epoch."""
-    minutes: float | None = None
-    watch: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, value in (("check_every", self.check_every), ("minutes", self.minutes)):
-            if value is not None and not value > 0:
-                raise UnrankError(f"{name.replace('_', '-')} must be more than 0, not {value:g}")
-
-    def watched(self, workspace: Workspace) -> int:
-        if self.watch is not None:
-            return self.watch
-        return WATCHED if workspace.runtime.device.type == "cuda" else 0
+"""Queries of each kept set that are measured at every check on a GPU."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to."""
+    """The history of a run, its landing, and whether it reached the target."""
 
     history: list[Check] = field(default_factory=list)
     landing: Landing | None = None
     reached: bool | None = None
-    """None where the method knows no target."""
+    """`None` if the method has no target."""
 
     @property
     def epochs(self) -> float:
         return float(self.history[-1].epoch) if self.history else 0
 
     def confirmed(self, target: float, after: Scorecard) -> Outcome:
-        """The same, but whether it reached its target is what was measured in full when it was over."""
+        """Return the outcome with `reached` decided by the full measurement at the end."""
         assert after.forget is not None
         most = target + tolerance(len(after.forget.queries))
         return replace(self, reached=after.forget.mean <= most) if self.history and self.reached is not None else self
 
 
-def run_method(
-    method: Method,
-    task: Task,
-    estimator: MrrEstimator | None,
-    student: Ranker,
-    workspace: Workspace,
-    target: float,
-    forget_before: float,
-    pace: Pace,
-    seed: int,
-    clock: Clock,
-    run: ResumableRun | None = None,
-) -> Outcome:
-    """Change the student in place; a method that stops at the target needs a gauge for it."""
-    if method.run_kind == "training":
-        return Outcome(run_training(student, workspace, method, seed, clock, run))
-    if isinstance(method, OneShot):
-        return _edit(method, task, student, workspace, seed, clock)
-    if forget_before <= target:
+@dataclass(frozen=True)
+class MethodRun:
+    """The student that a method changes in place, and what the run needs for it."""
+
+    method: Method
+    options: ForgetOptions
+    task: Task
+    student: Ranker
+    workspace: Workspace
+    clock: Clock
+    target: float
+    forget_before: float
+    estimator: MrrEstimator | None
+    """Needed by a "steered" method."""
+    checkpoints: ResumableRun
+
+
+def run_steered(run: MethodRun) -> Outcome:
+    """Take steps until the forget MRR is at the target, and land on it."""
+    if run.forget_before <= run.target:
         return Outcome(reached=True)
+    workspace, options, clock, estimator = run.workspace, run.options, run.clock, run.estimator
     assert estimator is not None
-    estimator.begin(forget_before)
-    near = tolerance(len(np.unique(workspace.partition.forget[:, 0])))
-    begin = forget_before, weights_of(student)
-    steering = Steering(
-        student, workspace, estimator, target, near, clock, pace.watched(workspace), pace.minutes, begin, forget_before
+    estimator.begin(run.forget_before)
+    watch = WATCHED if workspace.runtime.device.type == "cuda" else 0
+    rule = StoppingRule(
+        student=run.student,
+        workspace=workspace,
+        estimator=estimator,
+        target=run.target,
+        near=tolerance(len(np.unique(workspace.partition.forget[:, 0]))),
+        clock=clock,
+        watched=watch if options.watch is None else options.watch,
+        minutes=options.minutes,
+        begin=(run.forget_before, weights_of(run.student)),
+        forget=run.forget_before,
     )
-    schedule = replace(
-        method.schedule(seed, pace.check_every), over=steering.out_of_time if pace.minutes is not None else None
-    )
+    schedule = run.method.schedule(options.seed, options.check_every)
+    schedule = replace(schedule, over=rule.out_of_time if options.minutes is not None else None)
     with clock.on("teacher"):  # a plan may make a teacher of its own
-        plan = method.plan(task)
-    steps = fit(student, plan, schedule, workspace.store, workspace.runtime, run, steering=steering, clock=clock)
-    landing = steering.steer(steps)
-    return Outcome(steering.history, landing, steering.on_target)
+        plan = run.method.plan(run.task)
+    parts: dict[str, Stateful] = {"steering": rule, "clock": clock}  # their names in checkpoints
+    landing = rule.follow(
+        fit(run.student, plan, schedule, workspace.store, workspace.runtime, run.checkpoints, **parts)
+    )
+    return Outcome(rule.history, landing, rule.on_target)
 
 
-def _edit(method: OneShot, task: Task, student: Ranker, workspace: Workspace, seed: int, clock: Clock) -> Outcome:
-    """One edit of every weight that moves, by how much it matters to each phase."""
+def run_as_training(run: MethodRun) -> Outcome:
+    """Train the student until it has learned enough of the kept data."""
+    return Outcome(run_training(run.student, run.workspace, run.method, run.options.seed, run.clock, run.checkpoints))
+
+
+def run_edit(run: MethodRun) -> Outcome:
+    """Edit every trainable weight once, by how much it matters to each phase."""
+    method, workspace, clock = cast("OneShot", run.method), run.workspace, run.clock
     with clock.on("steps"):
         measured = [
-            squared_gradients(student, phase, seed, workspace.store, workspace.runtime) for phase in method.plan(task)
+            squared_gradients(run.student, phase, run.options.seed, workspace.store, workspace.runtime)
+            for phase in method.plan(run.task)
         ]
         with torch.no_grad():
-            for name, weight in student.named_parameters():
+            for name, weight in run.student.named_parameters():
                 if weight.requires_grad:
                     weight.copy_(method.edit(weight, [importance[name] for importance in measured]))
     with clock.on("checks"):
-        forget = workspace.evaluator.forget_mrr(workspace.scorer(student))
+        forget = workspace.evaluator.forget_mrr(workspace.scorer(run.student))
     return Outcome([Check(epoch=1, seconds=clock.seconds["steps"], forget=forget)])
+
+
+RUNNERS: dict[RunKind, Callable[[MethodRun], Outcome]] = {
+    "steered": run_steered,
+    "training": run_as_training,
+    "edit": run_edit,
+}
+"""For each kind of method, how it is run. `estimate.py` says how long each kind takes."""

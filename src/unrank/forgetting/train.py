@@ -1,4 +1,4 @@
-"""Training a ranker: the method retrain, with something removed or with nothing."""
+"""Training: a ranker from its base, and a forgotten ranker on the kept data to see what comes back."""
 
 from __future__ import annotations
 
@@ -17,28 +17,30 @@ from unrank.engine.loop import batches_of, fit, make_optimizer, step
 from unrank.engine.resume import ResumableRun
 from unrank.engine.runtime import Device, Progress
 from unrank.evaluation.scorecard import Scorecard
-from unrank.forgetting.clock import Clock
-from unrank.forgetting.hashes import hashed
-from unrank.forgetting.identity import identity
+from unrank.forgetting.previous_requests import hashed
 from unrank.forgetting.save import save_ranker
-from unrank.forgetting.workspace import Workspace
+from unrank.forgetting.validation import fingerprint
+from unrank.forgetting.workspace import Clock, Workspace
 from unrank.methods import make_method
 from unrank.methods.base import Method
+from unrank.methods.finetune import Finetune
 from unrank.methods.ranking import learn
 from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker, public_name, ranker_kind
 from unrank.rankers.base import Ranker
-from unrank.record import Check, CollectionName, LearningEpoch, Record
+from unrank.record import Check, CollectionName, LearningEpoch, Record, Recovery
 
 TIMED_STEPS = 3
 TIMED_TRIPLES = {"cpu": 8, "cuda": 256}
 WARM_UP = {"cpu": 1, "cuda": 4}
-"""Steps before those that are timed: on a GPU the first ones are recorded."""
+"""Steps before the timed ones. On a GPU the first steps are recorded."""
+RECOVERY = Finetune(learning_rate=3e-5, epochs=1, negatives=1)
+"""The epoch on the kept data that shows what was hidden and not forgotten."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A ranker fresh from training."""
+    """A trained ranker, its metrics and its record."""
 
     ranker: Ranker
     after: Scorecard
@@ -62,14 +64,16 @@ def train(
     cache: Cache | None = None,
     fast: bool = True,
 ) -> Trained:
-    """Train a ranker on a collection; with a removal, on the kept pairs alone. A `run` is kept as it goes on; `cache`
-    holds what earlier jobs have read, and will hold what this one does. Without `fast`, the encoder's library computes
-    alone."""
+    """Train a ranker on a collection; with a removal, on the kept pairs alone.
+
+    `run` writes checkpoints; `cache` holds the tokens of earlier jobs and keeps those of this one. Without `fast`, all
+    passes are left to the encoder's own library.
+    """
     method = method or recipe_of(ranker_kind(kind))
     partition = make_partition(collection, removal) if removal is not None else None
     ranker = create_ranker(kind, base, seed, fast)
     run = run or ResumableRun()
-    run.claim(lambda: identity("train", ranker, collection, removal, method, seed))
+    run.claim(lambda: fingerprint("train", ranker, collection, removal, method, seed))
     workspace = Workspace.open(ranker, collection, partition, device, progress, cache=cache)
     clock = Clock(workspace.runtime)
     history = run_training(ranker, workspace, method, seed, clock, run)
@@ -98,7 +102,7 @@ def train(
 
 
 def recipe_of(kind: str, settings: Mapping[str, str] | None = None) -> Retrain:
-    """How a ranker of this kind is trained, but for these settings."""
+    """Return the training method that suits a kind of ranker, with these settings changed."""
     method = make_method("retrain", settings, kind)
     assert isinstance(method, Retrain)
     return method
@@ -106,7 +110,7 @@ def recipe_of(kind: str, settings: Mapping[str, str] | None = None) -> Retrain:
 
 @dataclass
 class Lessons:
-    """What training has come to, one line an epoch."""
+    """The history of a training, one line for each epoch."""
 
     history: list[Check] = field(default_factory=list)
 
@@ -120,7 +124,7 @@ class Lessons:
 def run_training(
     ranker: Ranker, workspace: Workspace, method: Method, seed: int, clock: Clock, run: ResumableRun | None = None
 ) -> list[Check]:
-    """Train in place until enough is learned; one line of history an epoch."""
+    """Train a ranker in place until enough is learned, and return the history."""
     fixed = workspace.fixed_pairs()
     lessons = Lessons()
     schedule = method.schedule(seed)
@@ -138,7 +142,7 @@ def run_training(
 
 
 def estimate_learning_epoch(ranker: Ranker, workspace: Workspace) -> LearningEpoch:
-    """How long an epoch of training would take a ranker that came from elsewhere, timed on a few steps of a copy."""
+    """Return the time of one epoch of training, from a few steps of a copy. For a ranker that was trained elsewhere."""
     method = recipe_of(ranker.kind)
     pupil = copy.deepcopy(ranker)
     optimizer = make_optimizer(pupil, 0.0, workspace.runtime)
@@ -158,3 +162,34 @@ def estimate_learning_epoch(ranker: Ranker, workspace: Workspace) -> LearningEpo
     triples = method.negatives * len(workspace.collection.pairs)
     seconds = clock.seconds["steps"] * triples / timed
     return LearningEpoch(seconds, f"timed on {TIMED_STEPS} steps", workspace.runtime.name)
+
+
+def recovery(ranker: Ranker, before: float, reference: Ranker | None, workspace: Workspace, seed: int) -> Recovery:
+    """Train copies of a ranker and its reference for one epoch on the kept data; `before` is the forget MRR now."""
+    after = recover(ranker, workspace, seed)
+    if reference is None:
+        return Recovery(before, after)
+    reference_before = workspace.evaluator.forget_mrr(workspace.scorer(reference.to(workspace.runtime.device)))
+    return Recovery(before, after, reference_before, recover(reference, workspace, seed))
+
+
+def recover(ranker: Ranker, workspace: Workspace, seed: int) -> float:
+    """Return the forget MRR after the epoch."""
+    student = trainable_copy(ranker, workspace)
+    train_on_kept(student, workspace, seed)
+    return workspace.evaluator.forget_mrr(workspace.scorer(student))
+
+
+def trainable_copy(ranker: Ranker, workspace: Workspace) -> Ranker:
+    """Return a copy of a ranker whose weights are all trainable."""
+    student = copy.deepcopy(ranker).to(workspace.runtime.device)
+    for weight in student.parameters():
+        weight.requires_grad_(True)
+    return student
+
+
+def train_on_kept(student: Ranker, workspace: Workspace, seed: int, recipe: Finetune = RECOVERY) -> None:
+    """Train a ranker in place on the kept data."""
+    schedule = recipe.schedule(seed)
+    for _ in fit(student, recipe.plan(workspace.task(student)), schedule, workspace.store, workspace.runtime):
+        pass

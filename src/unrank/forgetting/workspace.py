@@ -1,46 +1,84 @@
-"""The workshop: what every job on one collection and one removal needs, made once."""
+"""The workspace: everything that a job on one collection and one removal needs, made once."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from time import perf_counter
 
 import numpy as np
 import torch
 
 from unrank.collection.collection import Collection, Pairs
-from unrank.collection.partition import Partition
+from unrank.collection.partition import Partition, make_partition
+from unrank.collection.removal import Removal
 from unrank.collection.texts import hashed_order
-from unrank.engine.checkpoint import Cache
+from unrank.engine.checkpoint import Cache, Checkpoint
 from unrank.engine.runtime import Device, Progress, Runtime
 from unrank.engine.scoring import scores_of
 from unrank.engine.teacher import Teacher
 from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
-from unrank.evaluation.scorecard import MOST_QUERIES, Evaluator, Scorer
+from unrank.evaluation.scorecard import MOST_QUERIES, Evaluator, Scorecard, Scorer
+from unrank.forgetting.previous_requests import PreviousRemoval, previous_removals, union
 from unrank.methods.task import Negatives, Task, Untrained
 from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker
+from unrank.record import Record
 
 RANDOM_WIDTH = 0.02
-"""How widely random weights are drawn, as encoders draw them."""
+"""The standard deviation of random weights, as encoders are initialised."""
 
 FIXED_QUERIES = 1_000
-"""How many training queries tell whether training is over."""
+"""The number of training queries that show whether training is over."""
 
 FEW_QUERIES = 100
-"""How many of each kept set are measured where each list takes seconds."""
+"""The number of queries of each kept set that are measured if each list takes seconds."""
 
 
 def usual_measure(ranker: Ranker, device: Device) -> int:
-    """How many queries of each kept set are measured where nobody says: few where a processor must read every pair of
-    them with an encoder, before and after."""
+    """Return the default number of measured queries: few if a CPU must read every pair with an encoder."""
     slow = Runtime.on(device).device.type == "cpu" and not ranker.separable and not ranker.reads_words
     return FEW_QUERIES if slow else MOST_QUERIES
 
 
+class Clock:
+    """Seconds by purpose. Only time inside `on` counts."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def on(self, purpose: str) -> Iterator[None]:
+        """Add the time of a block to a purpose."""
+        self._runtime.wait()
+        started = perf_counter()
+        try:
+            yield
+        finally:
+            self._runtime.wait()
+            self.add(purpose, perf_counter() - started)
+
+    def add(self, purpose: str, seconds: float) -> None:
+        self.seconds[purpose] = self.seconds.get(purpose, 0.0) + seconds
+
+    def state(self) -> Checkpoint:
+        return Checkpoint(dict(self.seconds))
+
+    def restore(self, state: Checkpoint) -> None:
+        """Count the time before a run was stopped, but not the time to load it again."""
+        self.seconds = dict(state.facts)
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds.values())
+
+
 @dataclass(frozen=True)
 class Workspace:
-    """A collection, a partition of it, a device, and the tokens and the judge for both."""
+    """A collection, its partition, a device, the tokens, the evaluator, and what was removed before."""
 
     collection: Collection
     partition: Partition
@@ -48,6 +86,10 @@ class Workspace:
     store: TokenStore
     evaluator: Evaluator
     cache: Cache | None = None
+    removal: Removal | None = None
+    """What is to be forgotten; `None` for a training."""
+    previous: Sequence[PreviousRemoval] = ()
+    """The removals that the ranker's record names."""
 
     @classmethod
     def open(
@@ -60,6 +102,7 @@ class Workspace:
         measure: int = MOST_QUERIES,
         cache: Cache | None = None,
     ) -> Workspace:
+        """Check that something can be ranked, and move the ranker to the device."""
         collection.check_candidates()
         if partition is not None and not Negatives(collection, partition.documents).are_left(partition.retain[:, 0]):
             raise UnrankError(
@@ -71,26 +114,50 @@ class Workspace:
         evaluator = Evaluator(collection, partition, measure)
         return cls(collection, evaluator.partition, runtime, store, evaluator, cache)
 
+    @classmethod
+    def for_removal(
+        cls,
+        ranker: Ranker,
+        collection: Collection,
+        removal: Removal,
+        record: Record | None = None,
+        *,
+        device: Device = "auto",
+        progress: Progress | None = None,
+        measure: int | None = None,
+        cache: Cache | None = None,
+    ) -> Workspace:
+        """Open a workspace for a removal. What the ranker's record names as removed before is not kept data."""
+        previous = previous_removals(collection, record)
+        partition = make_partition(collection, removal, earlier=union(previous))
+        most = MOST_QUERIES if measure is None else measure
+        opened = cls.open(ranker, collection, partition, device, progress, most, cache)
+        return replace(opened, removal=removal, previous=previous)
+
     def scorer(self, ranker: Ranker) -> Scorer:
-        """What the judge asks for this ranker's scores."""
+        """Return a function that gives this ranker's scores of pairs."""
         return lambda pairs: scores_of(ranker, self.store, pairs, self.runtime)
 
+    def scorecard(self, ranker: Ranker) -> Scorecard:
+        """Measure a ranker on all sets."""
+        return self.evaluator.scorecard(self.scorer(ranker.to(self.runtime.device)))
+
     def task(self, original: Ranker, base: str | None = None, seed: int = 0) -> Task:
-        """What a method may know; with a base, what the original was before it was trained too."""
+        """Return what a method may use. With a base, it may ask the untrained model too."""
         negatives = Negatives(self.collection, self.partition.documents)
 
         def untrained(which: Untrained) -> Teacher:
             fresh = create_ranker(original.kind, base, seed, original.fast)
             return self._teacher(randomised(fresh, seed) if which == "random" else fresh)
 
-        known = {"untrained": untrained} if base is not None else {}
-        return Task(self.partition, negatives, self._teacher(original, self.cache), **known)
+        teachers = {"untrained": untrained} if base is not None else {}
+        return Task(self.partition, negatives, self._teacher(original, self.cache), **teachers)
 
     def _teacher(self, ranker: Ranker, cache: Cache | None = None) -> Teacher:
         return Teacher(ranker.to(self.runtime.device), self.collection, self.store, self.runtime, cache)
 
     def fixed_pairs(self) -> Pairs:
-        """The kept pairs of a fixed sample of the training queries."""
+        """Return the kept pairs of a fixed sample of the training queries."""
         kept = self.partition.retain
         queries = np.unique(kept[:, 0])
         order = hashed_order(self.collection.queries.ids(queries), "fixed")[:FIXED_QUERIES]
@@ -98,7 +165,7 @@ class Workspace:
 
 
 def randomised(ranker: Ranker, seed: int) -> Ranker:
-    """The same ranker with random weights throughout; what has one dimension (biases, norms) stays."""
+    """Give a ranker random weights throughout. Weights of one dimension (biases, norms) stay."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weight in ranker.parameters():

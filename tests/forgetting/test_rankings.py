@@ -12,17 +12,18 @@ import pytest
 from unrank.collection.collection import Collection
 from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
-from unrank.forgetting import details
-from unrank.forgetting.details import save_details, sets_of
+from unrank.forgetting import rankings
 from unrank.forgetting.forget import Forgotten
+from unrank.forgetting.rankings import save_details, sets_of
 from unrank.forgetting.train import Trained
+from unrank.forgetting.workspace import Workspace
 
 Lines = list[dict[str, Any]]
 
 
 @pytest.fixture
 def saved(trained: Trained, forgotten: Forgotten, dense: Collection, removal: Removal, tmp_path: Path) -> Path:
-    save_details(trained.ranker, forgotten, dense, removal, tmp_path / "details")
+    save_details(Workspace.for_removal(trained.ranker, dense, removal), trained.ranker, forgotten, tmp_path / "details")
     return tmp_path / "details"
 
 
@@ -44,11 +45,11 @@ def test_every_measured_query_is_there_with_its_sets(
 def test_who_says_what_a_removed_text_says_is_marked(dense: Collection, removal: Removal) -> None:
     """Whether or not the removed one stands in any list."""
     partition = make_partition(dense, removal)
-    gone = details.removed_texts(dense, partition)
+    gone = rankings.removed_texts(dense, partition)
     assert gone == set(dense.documents.texts(dense.documents.rows(removal.documents)))
     kept = np.setdiff1d(np.arange(len(dense.documents)), partition.documents)
     twin = dense.documents.text(int(kept[0]))
-    marked = list(details.text_lines(dense.documents, kept, partition.documents, gone | {twin}))
+    marked = list(rankings.text_lines(dense.documents, kept, partition.documents, gone | {twin}))
     assert not any(line["removed"] for line in marked)
     assert {line["text"] for line in marked if line["says_removed"]} == {twin}
 
@@ -69,7 +70,7 @@ def test_places_and_lists_agree(saved: Path, removal: Removal) -> None:
                     for place, entry in enumerate(entries, 1)
                     if entry["relevant"] and entry["forgotten"] is marked
                 ]
-                assert shown == sorted(move[number] for move in query[kind] if move[number] <= details.SHOWN)
+                assert shown == sorted(move[number] for move in query[kind] if move[number] <= rankings.SHOWN)
         fell += sum(after > before for before, after in query["forgotten"])
         removed = {entry["document"] for entry in query["before"] if not entry["forgotten"]} & set(removal.documents)
         assert not removed
@@ -102,8 +103,8 @@ def test_of_too_many_queries_the_forgotten_come_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     count = len(np.unique(make_partition(dense, removal).forget[:, 0])) + 2
-    monkeypatch.setattr(details, "MOST_QUERIES", count)
-    save_details(trained.ranker, forgotten, dense, removal, tmp_path / "few")
+    monkeypatch.setattr(rankings, "MOST_QUERIES", count)
+    save_details(Workspace.for_removal(trained.ranker, dense, removal), trained.ranker, forgotten, tmp_path / "few")
     header = json.loads((tmp_path / "few" / "details.json").read_text())
     assert len(lines(tmp_path / "few" / "queries.jsonl")) == count
     assert header["queries"]["forget"] == header["measured"]["forget"]

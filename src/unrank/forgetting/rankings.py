@@ -1,8 +1,8 @@
-"""Details: every query's list before and after, for a person who looks.
+"""Rankings: every query's list before and after, as a folder of details for a person to read.
 
-They hold what was removed, texts and ids, and so they lie in a folder of their own, apart from the ranker and its
-record, to be deleted when they have been looked at. A removed document stands only in the lists of queries that it
-answered; where scores tie, a forgotten document comes first and a kept one last, so that a tie counts against us.
+It holds what was removed, texts and ids. So it is a folder of its own, apart from the ranker and its record, to be
+deleted after it was read. A removed document is only in the lists of queries that it answered. If scores tie, a
+forgotten document comes first and a kept one last, so that a tie never makes the result look better.
 """
 
 from __future__ import annotations
@@ -17,13 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unrank.collection.collection import Collection, Pairs
-from unrank.collection.partition import Partition, make_partition
-from unrank.collection.removal import Removal
+from unrank.collection.partition import Partition
 from unrank.collection.texts import Rows, Texts, hashed_order
 from unrank.disk import new_folder, write_json
-from unrank.engine.runtime import Device, Progress
 from unrank.forgetting.forget import Forgotten
-from unrank.forgetting.hashes import recognised
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers.base import Ranker
 from unrank.record import DETAILS, DETAILS_VERSION
@@ -36,57 +33,51 @@ NOTE = "This folder still holds what was removed, ids and texts. Delete it when 
 
 
 @dataclass(frozen=True)
-class Lists:
-    """The lists of some queries laid end to end, with each document's place and score before and after."""
+class Rankings:
+    """The lists of some queries, one after the other, with each document's rank and score before and after."""
 
     pairs: Pairs
     forgotten: NDArray[np.bool_]
     relevant: NDArray[np.bool_]
     scores: tuple[NDArray[np.float32], NDArray[np.float32]]
-    places: tuple[Rows, Rows]
+    ranks: tuple[Rows, Rows]
 
 
-def save_details(
-    original: Ranker,
-    result: Forgotten,
-    collection: Collection,
-    removal: Removal,
-    out: Path,
-    device: Device = "auto",
-    progress: Progress | None = None,
-) -> None:
-    """Score the lists of the measured queries with both rankers and write them as a folder, whole or not at all."""
-    partition = make_partition(collection, removal, earlier=recognised(collection, result.record.removed_before))
-    workspace = Workspace.open(original, collection, partition, device, progress)
-    result.ranker.to(workspace.runtime.device)
+def save_details(workspace: Workspace, original: Ranker, result: Forgotten, out: Path) -> None:
+    """Score the lists of the measured queries with both rankers, and write them as one folder, whole or not at all."""
+    collection, partition = workspace.collection, workspace.partition
+    for ranker in (original, result.ranker):
+        ranker.to(workspace.runtime.device)
     members = sets_of(collection, partition)
     queries = choose(members, collection)
-    lists = score_lists(queries, workspace, original, result.ranker)
+    rankings = score_rankings(queries, workspace, original, result.ranker)
     assert result.record.removed is not None
     header = {
         "details_version": DETAILS_VERSION,
         "run": result.record.removed.salt,
         "queries": {name: len(np.intersect1d(rows, queries)) for name, rows in members.items()},
         "measured": {name: len(rows) for name, rows in members.items()},
-        "scores": histograms(lists),
+        "scores": histograms(rankings),
     }
     with new_folder(out) as folder:
         write_json(folder / DETAILS, header)
         (folder / "README.txt").write_text(NOTE, encoding="utf-8")
         gone = removed_texts(collection, partition)
-        _write_lines(folder / "queries.jsonl", query_lines(lists, members, collection, partition, gone))
-        shown = np.unique(lists.pairs[np.minimum(*lists.places) <= SHOWN, 1])
+        _write_lines(folder / "queries.jsonl", query_lines(rankings, members, collection, partition, gone))
+        shown = np.unique(rankings.pairs[np.minimum(*rankings.ranks) <= SHOWN, 1])
         _write_lines(folder / "documents.jsonl", text_lines(collection.documents, shown, partition.documents, gone))
 
 
 def removed_texts(collection: Collection, partition: Partition) -> set[str]:
-    """What the removed queries and documents say, those of earlier requests too: others that say the same must be known
-    as well, to whoever may not show it."""
+    """Return the texts of removed queries and documents, earlier requests included.
+
+    A reader that must not show them has to hide equal texts under other ids too.
+    """
     return {*collection.queries.texts(partition.queries), *collection.documents.texts(partition.documents)}
 
 
 def sets_of(collection: Collection, partition: Partition) -> dict[str, Rows]:
-    """The queries that each of the four sets is measured on, those that are looked at first at the head."""
+    """Return the queries of each of the four sets, the most interesting set first."""
     kept_tests = collection.test_pairs[~np.isin(collection.test_pairs[:, 1], partition.documents)]
     sets = {
         "forget": partition.forget,
@@ -98,7 +89,7 @@ def sets_of(collection: Collection, partition: Partition) -> dict[str, Rows]:
 
 
 def choose(members: Mapping[str, Rows], collection: Collection) -> Rows:
-    """All of them, or as many as there is room for: set by set, in an order that is the same on every machine."""
+    """Return all queries or the first 10,000: set by set, in an order that is the same on every machine."""
     chosen = np.empty(0, np.int64)
     for rows in members.values():
         new = np.setdiff1d(rows, chosen)
@@ -107,7 +98,7 @@ def choose(members: Mapping[str, Rows], collection: Collection) -> Rows:
     return chosen
 
 
-def score_lists(queries: Rows, workspace: Workspace, original: Ranker, student: Ranker) -> Lists:
+def score_rankings(queries: Rows, workspace: Workspace, original: Ranker, student: Ranker) -> Rankings:
     collection, partition = workspace.collection, workspace.partition
     pairs = collection.list_pairs(queries)
     forgotten = np.isin(collection.pair_keys(pairs), collection.pair_keys(partition.forget))
@@ -117,26 +108,28 @@ def score_lists(queries: Rows, workspace: Workspace, original: Ranker, student: 
     relevant = np.isin(collection.pair_keys(pairs), collection.pair_keys(collection.relevant.pairs(queries)))
     before, after = (workspace.scorer(ranker)(pairs) for ranker in (original, student))
     tie = np.where(forgotten, 0, np.where(relevant, 2, 1))
-    return Lists(pairs, forgotten, relevant, (before, after), (_places(pairs, before, tie), _places(pairs, after, tie)))
+    return Rankings(
+        pairs, forgotten, relevant, (before, after), (_ranks(pairs, before, tie), _ranks(pairs, after, tie))
+    )
 
 
-def _places(pairs: Pairs, scores: NDArray[np.float32], tie: Rows) -> Rows:
-    """The place of each pair in its query's list, from 1."""
+def _ranks(pairs: Pairs, scores: NDArray[np.float32], tie: Rows) -> Rows:
+    """Return the rank of each pair in its query's list, from 1."""
     order = np.lexsort((tie, -scores, pairs[:, 0]))
     queries = pairs[order, 0]
-    places = np.empty(len(pairs), np.int64)
-    places[order] = np.arange(len(pairs)) - np.searchsorted(queries, queries) + 1
-    return places
+    ranks = np.empty(len(pairs), np.int64)
+    ranks[order] = np.arange(len(pairs)) - np.searchsorted(queries, queries) + 1
+    return ranks
 
 
-def histograms(lists: Lists) -> dict[str, Any]:
-    """How the scores of forgotten, kept and other documents lie, before and after, in the same bins."""
-    ends = [float(find(scores)) for find in (np.min, np.max) for scores in lists.scores]
+def histograms(rankings: Rankings) -> dict[str, Any]:
+    """Count the scores of forgotten, kept and other documents, before and after, in the same bins."""
+    ends = [float(find(scores)) for find in (np.min, np.max) for scores in rankings.scores]
     edges = np.linspace(min(ends), max(ends) if max(ends) > min(ends) else min(ends) + 1, BINS + 1)
     kinds = {
-        "forgotten": lists.forgotten,
-        "kept": lists.relevant & ~lists.forgotten,
-        "other": ~lists.relevant & ~lists.forgotten,
+        "forgotten": rankings.forgotten,
+        "kept": rankings.relevant & ~rankings.forgotten,
+        "other": ~rankings.relevant & ~rankings.forgotten,
     }
 
     def counts(of: NDArray[np.bool_], scores: NDArray[np.float32]) -> list[int]:
@@ -146,19 +139,19 @@ def histograms(lists: Lists) -> dict[str, Any]:
     return {
         "edges": edges.tolist(),
         **{
-            kind: {"before": counts(of, lists.scores[0]), "after": counts(of, lists.scores[1])}
+            kind: {"before": counts(of, rankings.scores[0]), "after": counts(of, rankings.scores[1])}
             for kind, of in kinds.items()
         },
     }
 
 
 def query_lines(
-    lists: Lists, members: Mapping[str, Rows], collection: Collection, partition: Partition, gone: Container[str]
+    rankings: Rankings, members: Mapping[str, Rows], collection: Collection, partition: Partition, gone: Container[str]
 ) -> Iterator[dict[str, Any]]:
-    """One query a line: its sets, the top of its list before and after, and where its documents stood and stand."""
-    order = np.argsort(lists.pairs[:, 0], kind="stable")
-    queries, starts = np.unique(lists.pairs[order, 0], return_index=True)
-    documents = collection.documents.ids(lists.pairs[:, 1])
+    """Yield a line for each query: its sets, the top of its list before and after, and its documents' rank changes."""
+    order = np.argsort(rankings.pairs[:, 0], kind="stable")
+    queries, starts = np.unique(rankings.pairs[order, 0], return_index=True)
+    documents = collection.documents.ids(rankings.pairs[:, 1])
     memberships = {name: set(rows.tolist()) for name, rows in members.items()}
     for query, here in zip(queries.tolist(), np.split(order, starts[1:]), strict=True):
         text = collection.queries.text(query)
@@ -168,30 +161,30 @@ def query_lines(
             "removed": bool(np.isin(query, partition.queries)),
             "says_removed": text in gone,
             "sets": [name for name, rows in memberships.items() if query in rows],
-            "before": _top(lists, documents, here, 0),
-            "after": _top(lists, documents, here, 1),
-            "forgotten": _moves(lists, here[lists.forgotten[here]]),
-            "kept": _moves(lists, here[lists.relevant[here] & ~lists.forgotten[here]]),
+            "before": _top(rankings, documents, here, 0),
+            "after": _top(rankings, documents, here, 1),
+            "forgotten": _rank_changes(rankings, here[rankings.forgotten[here]]),
+            "kept": _rank_changes(rankings, here[rankings.relevant[here] & ~rankings.forgotten[here]]),
         }
 
 
-def _top(lists: Lists, documents: list[str], here: Rows, side: int) -> list[dict[str, Any]]:
-    top = here[np.argsort(lists.places[side][here])][:SHOWN]
+def _top(rankings: Rankings, documents: list[str], here: Rows, side: int) -> list[dict[str, Any]]:
+    top = here[np.argsort(rankings.ranks[side][here])][:SHOWN]
     return [
         {
             "document": documents[pair],
-            "score": round(float(lists.scores[side][pair]), 4),
-            "relevant": bool(lists.relevant[pair]),
-            "forgotten": bool(lists.forgotten[pair]),
+            "score": round(float(rankings.scores[side][pair]), 4),
+            "relevant": bool(rankings.relevant[pair]),
+            "forgotten": bool(rankings.forgotten[pair]),
         }
         for pair in top.tolist()
     ]
 
 
-def _moves(lists: Lists, these: Rows) -> list[list[int]]:
-    """The place before and the place after of each."""
-    moves: list[list[int]] = np.stack([places[these] for places in lists.places], axis=1).tolist()
-    return moves
+def _rank_changes(rankings: Rankings, these: Rows) -> list[list[int]]:
+    """Return the rank before and the rank after of each pair."""
+    changes: list[list[int]] = np.stack([ranks[these] for ranks in rankings.ranks], axis=1).tolist()
+    return changes
 
 
 def text_lines(texts: Texts, rows: Rows, removed: Rows, gone: Container[str]) -> Iterator[dict[str, Any]]:

@@ -1,8 +1,8 @@
-"""Steering: what tells a run to stop, and where it comes to lie.
+"""Stopping: when a run ends, and with which weights.
 
-At every pause of a run the forget MRR is estimated, and near the target measured. A run that has crossed the target is
-landed on it; one that never does goes back to its best weights. Estimates may err either way: a run that was said to be
-below too soon goes on, one that was said to be above too long is landed on the line from where it began.
+At every check of a run the forget MRR is estimated, and near the target measured. A run that has crossed the target is
+landed on it; one that never does returns to its best weights. Estimates may err either way: a run that was estimated
+below the target too soon goes on; one that was estimated above it too long is landed on the line from where it began.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ from dataclasses import dataclass, field, replace
 
 from unrank.engine.checkpoint import Checkpoint
 from unrank.engine.training_state import Interval
-from unrank.forgetting.clock import Clock
 from unrank.forgetting.landing import Ends, Weights, land, put_weights, weights_of
 from unrank.forgetting.mrr_estimator import MrrEstimator
-from unrank.forgetting.workspace import Workspace
+from unrank.forgetting.workspace import Clock, Workspace
 from unrank.rankers.base import Ranker
 from unrank.record import Check, Landing
 
 CLEARLY = 0.03
-"""By an estimate this far below the target, a run is taken to have crossed it."""
+"""A run whose estimate is this far below the target counts as having crossed it."""
 
 
 @dataclass
-class Steering:
+class StoppingRule:
     """Watches the forget MRR of a run: when to stop, where to land from, which weights were best."""
 
     student: Ranker
@@ -47,8 +46,8 @@ class Steering:
     def on_target(self) -> bool:
         return self.forget <= self.target + self.near
 
-    def steer(self, run: Iterable[Interval]) -> Landing | None:
-        """Let a run go on until it has crossed the target and landed on it, or has no epochs or no time left."""
+    def follow(self, run: Iterable[Interval]) -> Landing | None:
+        """Let a run go on until it has landed on the target, or has no epochs or no time left."""
         for interval in run:
             self._check(interval)
             if self.forget <= self.target:
@@ -61,13 +60,13 @@ class Steering:
         return self._return_to_best()
 
     def out_of_time(self, since: float = 0.0) -> bool:
-        """Whether no time is left, so many seconds after the last pause."""
+        """Return whether no time is left, this many seconds after the last check."""
         return self.workspace.runtime.processes.agree(
             bool(self.minutes and self.clock.total + since >= 60 * self.minutes)
         )
 
     def state(self) -> Checkpoint:
-        """The best weights are those of the last check, more often than not, and then stored once."""
+        """Return the state for a checkpoint. Best weights that are those of the last check are stored once."""
         best, above = self.best or (None, {}), self.above
         facts = {
             "history": [check.to_json() for check in self.history],
@@ -93,7 +92,7 @@ class Steering:
         return {name: weight.to(self.student.device) for name, weight in weights.items()}
 
     def _check(self, interval: Interval) -> None:
-        """A little below the target by an estimate may be above it: that is measured."""
+        """Record a check. An estimate a little below the target may be wrong, so the MRR is then measured."""
         self.clock.add("steps", interval.seconds)
         with self.clock.on("checks"):
             self.forget, measured = self.estimator.estimate(), self.estimator.exact
@@ -130,7 +129,7 @@ class Steering:
         return landing
 
     def _return_to_best(self) -> Landing | None:
-        """The target was not crossed; as far as estimates tell."""
+        """Go back to the best weights: by the estimates, the target was not crossed."""
         if self.best is None:
             return None
         put_weights(self.student, self.best[1])
@@ -142,7 +141,7 @@ class Steering:
             return self._land_from_afar()
 
     def _land_from_afar(self) -> Landing:
-        """On the line from where the run began."""
+        """Land on the line from the weights that the run began with."""
         self.estimator.go_far()
         return self._land_from(*self.begin, measured=True)
 

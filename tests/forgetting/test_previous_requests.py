@@ -19,12 +19,17 @@ from unrank.collection.partition import Partition, make_partition, named
 from unrank.collection.removal import Removal
 from unrank.errors import BadFile
 from unrank.evaluation.scorecard import Evaluator
-from unrank.forgetting import hashes
-from unrank.forgetting.earlier import earlier_runs
+from unrank.forgetting import previous_requests
 from unrank.forgetting.evaluate import evaluate
 from unrank.forgetting.forget import Forgotten, forget
-from unrank.forgetting.hashes import hashed, recognised, recognised_of_each
-from unrank.forgetting.stand import Stand, Standing
+from unrank.forgetting.previous_requests import (
+    PreviousRanks,
+    RequestRanks,
+    hashed,
+    previous_removals,
+    recognised,
+    recognised_of_each,
+)
 from unrank.forgetting.train import Trained, train
 from unrank.forgetting.workspace import Workspace
 from unrank.methods import METHODS
@@ -72,7 +77,7 @@ def partition(dense: Collection, removal: Removal, later: Removal) -> Partition:
     return make_partition(dense, later, earlier=removal)
 
 
-@pytest.mark.parametrize("at_once", [3, hashes.AT_ONCE])
+@pytest.mark.parametrize("at_once", [3, previous_requests.AT_ONCE])
 @pytest.mark.parametrize("kind", ["documents", "queries", "pairs"])
 def test_earlier_removals_are_recognised_by_their_hashes(
     dense: Collection,
@@ -82,7 +87,7 @@ def test_earlier_removals_are_recognised_by_their_hashes(
     at_once: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hashes, "AT_ONCE", at_once)
+    monkeypatch.setattr(previous_requests, "AT_ONCE", at_once)
     removed = hashed(removals[kind])
     assert recognised(dense, [removed]) == removals[kind]
     assert recognised(golden, [removed]) == Removal()
@@ -217,16 +222,16 @@ def test_what_comes_back_is_told(second: Forgotten, after: float, above: float |
 def test_as_many_pairs_fall_again_as_it_takes(target: float, above: float, queries: set[int]) -> None:
     """Those that stand highest, until it would be .15 below the target."""
     pairs = np.array([[0, 5], [0, 6], [1, 5], [2, 5], [3, 7]])
-    stand = Stand(pairs, target, np.array([1.0, 0.25, 1.0, 0.5]))
-    assert stand.above == pytest.approx(above)
-    assert as_set(stand.risen) == {pair for pair in as_set(pairs) if pair[0] in queries}
+    ranks = RequestRanks(pairs, target, np.array([1.0, 0.25, 1.0, 0.5]))
+    assert ranks.above == pytest.approx(above)
+    assert as_set(ranks.risen) == {pair for pair in as_set(pairs) if pair[0] in queries}
 
 
 def test_a_large_request_is_held_nearer_to_its_target() -> None:
     """The more queries, the less a run sways their mean."""
     pairs = np.array([[query, 0] for query in range(400)])
-    stand = Stand(pairs, 0.5, np.repeat([1.0, 0.0], 200))
-    assert len(stand.risen) == pytest.approx(0.3 / 20 * 400, abs=1)
+    ranks = RequestRanks(pairs, 0.5, np.repeat([1.0, 0.0], 200))
+    assert len(ranks.risen) == pytest.approx(0.3 / 20 * 400, abs=1)
 
 
 @pytest.mark.parametrize(("goal", "rises"), [(OUT_OF_REACH, True), (1.0, False)])
@@ -234,8 +239,9 @@ def test_what_has_risen_is_set_apart(
     first: Path, once: Ranker, dense: Collection, partition: Partition, goal: float, rises: bool
 ) -> None:
     workspace = Workspace.open(once, dense, partition, "cpu")
-    runs = earlier_runs(dense, replace(known_of(first), target=goal))
-    apart = Standing.of(workspace.scorer(once), runs, workspace).with_risen(partition, dense)
+    runs = previous_removals(dense, replace(known_of(first), target=goal))
+    ranks = PreviousRanks.measure(workspace.scorer(once), runs, dense, workspace.evaluator)
+    apart = ranks.with_risen(partition, dense)
     assert as_set(apart.earlier) | as_set(apart.risen) == as_set(partition.earlier)
     assert not as_set(apart.earlier) & as_set(apart.risen)
     assert bool(len(apart.risen)) is rises

@@ -1,0 +1,112 @@
+"""The options of a run. The flags of `unrank forget` are made from these fields, without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from unrank.errors import UnknownName, UnrankError
+from unrank.methods import make_method, read_settings
+
+if TYPE_CHECKING:
+    from unrank.methods.base import Method
+else:  # the flags are made from types that can be read without torch
+    Method = str
+
+Freeze = Literal["documents"]
+DeviceName = Literal["auto", "cpu", "cuda"]
+SEEDS = 2**63
+RENAMED = {"check_recovery": "recovery"}
+"""Old names of keywords, and their names today."""
+
+TARGET = (
+    "The forget MRR to reach: unseen, half-unseen, a share such as 50%, or a number; with --reference also "
+    "destination-1, -2 or -3."
+)
+BASE = "The encoder, or the word vectors, that the ranker was trained from."
+LAYERS = "The layers that are trained: a number of last layers, 'head', or 'all-but-embeddings'."
+FREEZE = "Train the query side alone: stored document vectors stay valid."
+WATCH = "Queries of each kept set to measure at every check; by default 100 on a GPU."
+MEASURE = (
+    "Maximal number of queries of each kept set to measure, sampled; 0 for all. By default 3,000, and 100 if a CPU "
+    "must read every pair with an encoder."
+)
+CHECKPOINTS = "Seconds between checkpoints; a stopped run resumes from the last one."
+
+
+def about(text: str, **more: Any) -> dict[str, Any]:
+    """Return the metadata of a field: the help text of its flag, and how the flag is read."""
+    return {"help": text, **more}
+
+
+SETTINGS = about(
+    "A setting of the method; see 'unrank list methods'. Repeatable.",
+    flag="--set",
+    metavar="NAME=VALUE",
+    type=list[str] | None,
+    read=lambda given: read_settings(given or ()),
+)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often a run is checked, and the longest time that it may take."""
+
+    check_every: int | None = None
+    minutes: float | None = None
+    watch: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("check_every", self.check_every), ("minutes", self.minutes)):
+            if value is not None and not value > 0:
+                raise UnrankError(f"{name.replace('_', '-')} must be more than 0, not {value:g}")
+
+
+@dataclass(frozen=True)
+class ForgetOptions:
+    """How a ranker is made to forget."""
+
+    method: str | Method = field(default="cocol", metadata=about("How to forget; see 'unrank list methods'.", type=str))
+    preset: str | None = field(default=None, metadata=about("Settings by name: 'paper' is cocol as printed."))
+    settings: Mapping[str, str] = field(default_factory=dict, metadata=SETTINGS)
+    target: float | str = field(default="unseen", metadata=about(TARGET, type=str))
+    base: str | None = field(default=None, metadata=about(BASE))
+    train_layers: int | str | None = field(default=None, metadata=about(LAYERS, type=str | None))
+    freeze: Freeze | None = field(default=None, metadata=about(FREEZE))
+    check_every: int | None = field(
+        default=None, metadata=about("Steps between checks; by default one check each epoch.")
+    )
+    minutes: float | None = field(default=None, metadata=about("The longest time that the run may take."))
+    watch: int | None = field(default=None, metadata=about(WATCH, min=0))
+    measure: int | None = field(default=None, metadata=about(MEASURE, min=0))
+    recovery: bool = field(default=False, metadata=about("Measure what comes back after one epoch on the kept data."))
+    checkpoint_every: float = field(default=60.0, metadata=about(CHECKPOINTS, min=0))
+    resume: bool = field(
+        default=True, metadata=about("Resume an unfinished run, or start again.", flag="--resume/--no-resume")
+    )
+    seed: int = field(default=0, metadata=about("The seed of every random choice.", min=0))
+    device: DeviceName = field(default="auto", metadata=about("The device to compute on."))
+    deterministic: bool = field(default=False, metadata=about("Give bit-equal results on a GPU too; slower."))
+
+    def __post_init__(self) -> None:
+        Pace(self.check_every, self.minutes, self.watch)  # refuses what is not above 0
+        if not 0 <= self.seed < SEEDS:
+            raise UnrankError(f"--seed {self.seed} is outside the seeds from 0 to 2**63 - 1")
+
+    def changed(self, **changes: Any) -> ForgetOptions:
+        """Return these options with some changed; `pace` stands for its three fields."""
+        pace = changes.pop("pace", None)
+        given = {**(asdict(pace) if pace is not None else {}), **changes}
+        given = {RENAMED.get(name, name): value for name, value in given.items()}
+        known = [each.name for each in fields(self)]
+        for name in given:
+            if name not in known:
+                raise UnknownName("option of forget", name, known)
+        return replace(self, **given)
+
+    def method_for(self, ranker: str | None) -> Method:
+        """Return the method with its settings; those that are not given suit the kind of ranker."""
+        if not isinstance(self.method, str):
+            return self.method
+        return make_method(self.method, self.settings, ranker, self.preset)

@@ -1,0 +1,217 @@
+"""Previous requests: what earlier runs removed from a ranker, and whether it stays forgotten.
+
+A record names removed ids only as salted hashes. The ids of a collection are hashed in the same way and compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unrank.collection.collection import Collection, Pairs
+from unrank.collection.partition import Partition, named
+from unrank.collection.removal import Removal
+from unrank.collection.texts import Rows
+from unrank.errors import UnrankError
+from unrank.evaluation.measure import Floats
+from unrank.evaluation.scorecard import Evaluator, Scorer, SetMetrics
+from unrank.forgetting.target import tolerance
+from unrank.methods.base import Method
+from unrank.record import HashedIds, PreviousMrr, PreviousRequest, Record, RemovedHashes, requests_of
+
+if TYPE_CHECKING:
+    from unrank.forgetting.workspace import Workspace
+
+AT_ONCE = 65_536
+"""The number of ids that are hashed at a time."""
+SWAY = 0.3
+"""The most that a run may raise a previous request's MRR, times the square root of its queries."""
+
+
+def hashed(removal: Removal) -> RemovedHashes:
+    """Return a removal as counts and salted hashes of its ids."""
+    salt = secrets.token_hex(16)
+    salted = _salted(salt)
+
+    def hashes(items: Sequence[object]) -> HashedIds:
+        return HashedIds(len(items), tuple(sorted(_hash(salted, _written(item)) for item in items)))
+
+    return RemovedHashes(salt, hashes(removal.queries), hashes(removal.documents), hashes(removal.pairs))
+
+
+def recognised(collection: Collection, removed: Sequence[RemovedHashes]) -> Removal:
+    """Return the queries, documents and pairs of a collection whose hashes are in these records."""
+    return Removal.union(recognised_of_each(collection, removed))
+
+
+def recognised_of_each(collection: Collection, removed: Sequence[RemovedHashes]) -> list[Removal]:
+    """Return what `recognised` does, separately for each removal."""
+    queries, documents, pairs = collection.queries, collection.documents, collection.pairs
+    found = (
+        _found(removed, "queries", queries.ids, len(queries)),
+        _found(removed, "documents", documents.ids, len(documents)),
+        _found(removed, "pairs", lambda rows: collection.pair_ids(pairs[rows]), len(pairs)),
+    )
+    return [Removal(*kinds) for kinds in zip(*found, strict=True)]
+
+
+def _found(
+    removed: Sequence[RemovedHashes], kind: str, items_of: Callable[[Rows], Sequence[Any]], size: int
+) -> list[list[Any]]:
+    """Return, for each removal, the items whose hashes it has. Each item is written as JSON once for all removals."""
+    wanted = [(_salted(run.salt), set(getattr(run, kind).hashes)) for run in removed]
+    found: list[list[Any]] = [[] for _ in removed]
+    for start in range(0, size if any(hashes for _, hashes in wanted) else 0, AT_ONCE):
+        items = items_of(np.arange(start, min(start + AT_ONCE, size)))
+        written = [_written(item) for item in items]
+        for (salted, hashes), of_run in zip(wanted, found, strict=True):
+            if hashes:
+                of_run += [item for item, text in zip(items, written, strict=True) if _hash(salted, text) in hashes]
+    return found
+
+
+def _salted(salt: str) -> hashlib._Hash:
+    return hashlib.sha256(f"{salt}:".encode())
+
+
+def _written(item: object) -> bytes:
+    return json.dumps(item).encode()
+
+
+def _hash(salted: hashlib._Hash, written: bytes) -> str:
+    whole = salted.copy()
+    whole.update(written)
+    return whole.hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class PreviousRemoval:
+    """The ids that an earlier run removed, and its request as the record names it."""
+
+    removal: Removal
+    request: PreviousRequest
+
+
+def previous_removals(collection: Collection, record: Record | None) -> list[PreviousRemoval]:
+    """Return the requests in a ranker's record, with the ids of this collection that they removed."""
+    requests = requests_of(record)
+    return [PreviousRemoval(*each) for each in zip(recognised_of_each(collection, requests), requests, strict=True)]
+
+
+def union(previous: Iterable[PreviousRemoval]) -> Removal:
+    return Removal.union(each.removal for each in previous)
+
+
+def was_trained_on(collection: Collection, record: Record | None, removal: Removal) -> bool | None:
+    """Return whether a ranker with this record was trained on part of a removal; `None` if the record does not say."""
+    if record is None or record.collection.fingerprint != collection.fingerprint:
+        return None
+    without = union(each for each in previous_removals(collection, record) if each.request.never_seen)
+    return (without | removal) != without
+
+
+def check_references(names: Iterable[str], collection: Collection, removal: Removal) -> None:
+    """Refuse a reference whose record says that it was trained on what is removed."""
+    for name in names:
+        if was_trained_on(collection, Record.read(Path(name)), removal):
+            raise UnrankError(f"{name} was trained on what is removed, as its record says: it is no reference")
+
+
+def is_fulfilled(workspace: Workspace, method: Method, target: str, goal: float, now: SetMetrics) -> bool:
+    """Return whether every pair to forget was forgotten before, to the degree that is asked for now.
+
+    `goal` is the target as a number, `now` the metrics of the forget set. A target that depends on the ranker's own MRR
+    counts as the number that the earlier run was brought to. A "training" method asks for a ranker that never saw the
+    pairs.
+    """
+    collection, previous = workspace.collection, workspace.previous
+
+    def removed_by(some: Iterable[PreviousRemoval]) -> bool:
+        gone = collection.pairs[named(collection, union(some))[0]]
+        return bool(np.isin(collection.pair_keys(workspace.partition.forget), collection.pair_keys(gone)).all())
+
+    never_seen = removed_by(each for each in previous if each.request.never_seen)
+    if never_seen or method.run_kind == "training":
+        return never_seen
+    alike = [each for each in previous if each.request.target and each.request.target_name == target]
+    if removed_by(alike):
+        goal = max(goal, min(each.request.target or goal for each in alike))
+    return removed_by(previous) and now.mean <= goal + tolerance(len(now.queries))
+
+
+@dataclass(frozen=True)
+class RequestRanks:
+    """The ranks of the pairs that a previous request brought to a target."""
+
+    pairs: Pairs
+    target: float
+    reciprocal: Floats
+    """The reciprocal rank of each query that has one of the pairs, in the order of their rows."""
+
+    @property
+    def above(self) -> float:
+        """The distance of the MRR above the target; negative below it."""
+        return float(self.reciprocal.mean()) - self.target
+
+    @property
+    def risen(self) -> Pairs:
+        """The highest pairs that have to fall so that the MRR is below its target by the most a run may raise it."""
+        most = len(self.reciprocal) * (self.above + SWAY / len(self.reciprocal) ** 0.5)
+        highest = np.argsort(-self.reciprocal, kind="stable")
+        before = np.cumsum(self.reciprocal[highest]) - self.reciprocal[highest]
+        falling = np.unique(self.pairs[:, 0])[highest[before < most]]
+        return self.pairs[np.isin(self.pairs[:, 0], falling)]
+
+
+@dataclass(frozen=True)
+class PreviousRanks:
+    """The ranks that a ranker gives to everything that was forgotten before."""
+
+    mrr: float | None
+    """The MRR of all of it; `None` if nothing was forgotten before."""
+    requests: Sequence[RequestRanks]
+    """The ranks for each request that was brought to a target."""
+
+    @classmethod
+    def measure(
+        cls, score: Scorer, previous: Iterable[PreviousRemoval], collection: Collection, evaluator: Evaluator
+    ) -> PreviousRanks:
+        """Rank the pairs with these scores. A request counts unless all of its pairs are asked for now."""
+        earlier, keys = evaluator.partition.earlier, collection.pair_keys
+        if not len(earlier):
+            return cls(None, [])
+        removed = [
+            (collection.pairs[named(collection, each.removal)[0]], each.request.target)
+            for each in previous
+            if each.request.target and each.request.reached
+        ]
+        counted = [(pairs, target) for pairs, target in removed if np.isin(keys(pairs), keys(earlier)).any()]
+        sets = [earlier, *(pairs for pairs, _ in counted)]
+        whole, *each_set = evaluator.reciprocals_of_each(score, sets, forget=True)
+        ranks = [RequestRanks(*one, reciprocal) for one, reciprocal in zip(counted, each_set, strict=True)]
+        return cls(float(whole.mean()), ranks)
+
+    @property
+    def above(self) -> float | None:
+        """The largest distance of a request above its target."""
+        return max((request.above for request in self.requests), default=None)
+
+    def with_risen(self, partition: Partition, collection: Collection) -> Partition:
+        """Return the partition with the pairs that have to fall again separate from those that may stay."""
+        keys = collection.pair_keys
+        risen = np.concatenate([partition.earlier[:0], *(request.risen for request in self.requests)])
+        falls = np.isin(keys(partition.earlier), keys(risen))
+        return replace(partition, earlier=partition.earlier[~falls], risen=partition.earlier[falls])
+
+    def change_to(self, after: PreviousRanks) -> PreviousMrr | None:
+        """Return the record's line: the MRR before and after a run, and the largest distance above a target."""
+        if self.mrr is None or after.mrr is None:
+            return None
+        return PreviousMrr(self.mrr, after.mrr, after.above)
