@@ -14,6 +14,8 @@ from safetensors.numpy import load_file
 from tests.cli.conftest import some_pairs, tree
 from unrank.cli.main import run
 from unrank.collection.collection import open_collection
+from unrank.forgetting.target import tolerance
+from unrank.record import Record
 
 Ran = Callable[..., tuple[int, str]]
 
@@ -99,7 +101,15 @@ def test_the_whole_walk(done: Callable[..., str], beir: Path, encoder: Path, tmp
     before = json.loads(done("evaluate", original, collection, "--removal", removal, "--json"))
 
     said = done("forget", original, collection, "--removal", removal, "--target", "80%", "--out", clean, *FAST)
-    assert "the forget MRR was brought to the target of" in said
+    made = Record.read(clean)
+    assert made is not None and made.target is not None
+    (mrr, queries), target = (made.after["forget"].mrr, made.after["forget"].queries), made.target
+    assert target < mrr <= target + tolerance(queries), "few queries: above the target, and within its tolerance"
+    reached = f"brought to {mrr:.3f}, which counts as the target of {target:.3f} "
+    assert f"{reached}(for {queries} forget queries the tolerance is {tolerance(queries):.3f})" in said
+    assert re.search(
+        r"worst forget query: \w+, whose first forgotten document was at rank \d+ and is now at rank \d", said
+    )
     after = json.loads(done("evaluate", clean, collection, "--removal", removal, "--json"))
     record = record_of(clean)
     assert record["before"] == before
