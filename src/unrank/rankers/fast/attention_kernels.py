@@ -15,8 +15,6 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 64
-KEY_BLOCK = 32
-"""Keys read at once in the forward pass: fewer than the queries, because most texts end within a block."""
 
 
 def attend(qkv: Tensor, cu_seqlens: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
@@ -28,7 +26,7 @@ def attend(qkv: Tensor, cu_seqlens: Tensor, max_length: int) -> tuple[Tensor, Te
     out = torch.empty(tokens, heads, size, dtype=qkv.dtype, device=qkv.device)
     lse = torch.empty(heads, tokens, device=qkv.device)
     _attend[_grid(cu_seqlens, max_length, heads)](
-        *(qkv, out, lse, cu_seqlens, tokens, _scale(size), heads, size, BLOCK, KEY_BLOCK), num_warps=4, num_stages=3
+        *(qkv, out, lse, cu_seqlens, tokens, _scale(size), heads, size, BLOCK), num_warps=4, num_stages=3
     )
     return out, lse
 
@@ -77,8 +75,8 @@ def _attend(
     heads,
     SIZE: tl.constexpr,
     QUERY_BLOCK: tl.constexpr,
-    KEY_BLOCK: tl.constexpr,
 ):
+    key_block: tl.constexpr = QUERY_BLOCK // 2  # fewer keys than queries at once: most texts end within a block
     head, text = tl.program_id(1), tl.program_id(2)
     start, end = tl.load(cu_seqlens + text), tl.load(cu_seqlens + text + 1)
     rows = (start + tl.program_id(0) * QUERY_BLOCK + tl.arange(0, QUERY_BLOCK)).to(tl.int64)
@@ -89,8 +87,8 @@ def _attend(
         highest = tl.full((QUERY_BLOCK,), float("-inf"), tl.float32)
         total = tl.zeros((QUERY_BLOCK,), tl.float32)
         weighted = tl.zeros((QUERY_BLOCK, SIZE), tl.float32)
-        for first in range(start, end, KEY_BLOCK):
-            columns = (first + tl.arange(0, KEY_BLOCK)).to(tl.int64)
+        for first in range(start, end, key_block):
+            columns = (first + tl.arange(0, key_block)).to(tl.int64)
             valid = columns < end
             at = qkv + columns[:, None] * stride + (heads + head) * SIZE + dims[None, :]
             key = tl.load(at, valid[:, None], 0.0)
