@@ -146,6 +146,16 @@ def test_figures_and_tables_become_files(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "tables").iterdir()} == {"change.md", "change.csv", "change.tex"}
 
 
+def test_a_quiet_report_prints_its_verdict_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_run(tmp_path / "run")
+    said = []
+    for page, *options in (("loud.html",), ("quiet.html", "--quiet")):
+        assert run(["report", str(folder), "--out", str(tmp_path / page), *options]) == 0
+        said.append(capsys.readouterr().out.splitlines())
+    assert said[0][:-1] == said[1]
+    assert said[0][-1] == f"written to {tmp_path / 'loud.html'}"
+
+
 def test_what_cannot_be_reported_is_refused(tmp_path: Path, refused: Refused) -> None:
     good, out = write_run(tmp_path / "good"), ("--out", tmp_path / "page.html")
     details = write_details(tmp_path / "details", 6, ["word"])

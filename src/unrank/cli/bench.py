@@ -1,4 +1,4 @@
-"""The command `bench`."""
+"""The commands `bench` and `report`."""
 
 from __future__ import annotations
 
@@ -123,3 +123,35 @@ def in_words(update: Update) -> str:
     lost = f"; {count(len(update.impossible), 'cell')} cannot be run without it" if update.impossible else ""
     left = f"; about {duration(update.seconds_left)} left" if update.seconds_left else ""
     return f"{result.job}: {fate}{result.message}; {duration(result.seconds)}{lost}{left}"
+
+
+def report(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder that 'unrank forget' or 'unrank bench' wrote.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="The page to write; it must not exist.")] = Path("report.html"),
+    details: Annotated[
+        Path | None, typer.Option(help="The folder that 'unrank forget --details' wrote: lists before and after.")
+    ] = None,
+    no_texts: Annotated[
+        bool, typer.Option("--no-texts", help="Leave out every removed id and text, so that others may see the page.")
+    ] = False,
+    figures: Annotated[
+        Path | None, typer.Option(help="Also write the figures, as SVG, PDF and PNG, to this folder.")
+    ] = None,
+    tables: Annotated[
+        Path | None, typer.Option(help="Also write the tables, as Markdown, CSV and LaTeX, to this folder.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write an HTML page about a run or a bench. It opens in any browser, offline."""
+    from unrank.report.write import write_report
+
+    page = write_report(folder, out, details, not no_texts, figures, tables)
+    say(page.verdict)
+    if quiet:
+        return
+    for made in filter(None, (out, figures, tables)):
+        say(f"written to {made}")
+    if details is not None and not no_texts:
+        say("the page contains what was removed: delete it after use; --no-texts writes one that others may see")

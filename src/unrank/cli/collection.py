@@ -1,4 +1,4 @@
-"""Commands on collections: import, inspect, find, split."""
+"""Commands on data: import, inspect, find, split and filter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from unrank.cli.option import AsJson, CollectionFolder, Out, Quiet, RemovalFile, Seed, Side, with_flags
+from unrank.cli.option import (
+    AsJson,
+    CollectionFolder,
+    KeyFile,
+    LedgerFile,
+    Out,
+    Quiet,
+    RemovalFile,
+    Seed,
+    Side,
+    with_flags,
+)
 from unrank.cli.show import say, say_json, show_counts, show_partition
 from unrank.collection.options import ImportOptions
 from unrank.errors import LONGEST_LINE, count, one_line
@@ -130,3 +141,31 @@ def split(
         number, noun = len(removal.queries or removal.documents), {"queries": "query", "documents": "document"}
         say(f"{count(number, noun[remove.value])} written to {out}")
         show_partition(make_partition(opened, removal))
+
+
+def filter_(
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="New training data: beir:PATH, trec:PATH, triples:PATH, irds:ID.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="The file or folder to write; it must not exist.")],
+    ledger: LedgerFile = Path("desk.ledger"),
+    key: KeyFile = None,
+    quiet: Quiet = False,
+) -> None:
+    """Copy new training data without what was removed before."""
+    from unrank.desk.key import key_file
+    from unrank.desk.ledger import Ledger
+
+    with Ledger.open(ledger) as opened:
+        secret = opened.key(key or key_file(ledger))
+        opened.verify()
+
+        from unrank.desk.filter import filter_source
+        from unrank.desk.matcher import Matcher
+
+        rows = filter_source(data, out, Matcher.of(opened, secret))
+    for name, read in rows.read.items():
+        if not quiet or rows.dropped[name]:
+            say(f"{name}: {count(read, 'row')}, {rows.dropped[name]:,} dropped")
+    if not quiet:
+        say(f"written to {out}")

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import unrank
-from unrank.cli import audit, bench, collection, demo, desk, filter, forget, ranker, report
+from unrank.cli import audit, bench, collection, demo, desk, forget, ranker
 from unrank.cli.option import Quiet, WithPairs
 from unrank.cli.show import say
 from unrank.disk import follows
@@ -115,10 +115,10 @@ app.command("train")(ranker.train)
 app.command("forget", cls=WithPairs)(forget.forget)
 app.command("evaluate")(ranker.evaluate)
 app.command("bench")(bench.bench)
-app.command("report")(report.report)
+app.command("report")(bench.report)
 app.command("audit")(audit.audit)
 app.add_typer(desk.app, name="desk")
-app.command("filter")(filter.filter_)
+app.command("filter")(collection.filter_)
 app.command("list")(list_)
 
 
