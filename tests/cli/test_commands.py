@@ -336,6 +336,7 @@ def test_frozen_documents_keep_their_vectors(
     status, said = ran("forget", trained, collection, "--freeze", "documents", *towards, frozen)
     assert status == 3
     assert "document vectors that were stored with the old ranker stay valid: only the query side has moved" in said
+    assert "use encode_query() for queries and encode_document() for documents" in said
     assert "stale" not in said
     assert record_of(frozen)["settings"]["freeze"] == "documents"
     assert record_of(frozen)["index_valid"] is True

@@ -59,13 +59,17 @@ class Listener:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.begun: list[tuple[str, int]] = []
-        self.done = 0
+        self.steps = 0
+        self.shares: list[float] = []
 
     def begin(self, what: str, steps: int) -> None:
         self.begun.append((what, steps))
 
     def advance(self, steps: int = 1) -> None:
-        self.done += steps
+        self.steps += steps
+
+    def done(self, share: float) -> None:
+        self.shares.append(share)
 
     def say(self, line: str) -> None:
         self.lines.append(line)
@@ -302,7 +306,7 @@ def test_watching_measures_what_must_stay(trained: Trained, dense: Collection, r
     assert "epoch 1: forget MRR" in heard.lines[0]
     assert "entangled" in heard.lines[0]
     assert [what for what, _ in heard.begun if what.startswith("epoch")] == ["epoch 1: forget", "epoch 1: hold"]
-    assert sum(steps for _, steps in heard.begun) == heard.done
+    assert sum(steps for _, steps in heard.begun) == heard.steps
 
 
 def test_a_removal_that_the_collection_does_not_know_costs_no_work(trained: Trained, dense: Collection) -> None:

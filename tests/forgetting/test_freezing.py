@@ -73,7 +73,9 @@ def test_what_it_reports_is_what_the_saved_ranker_measures(
 ) -> None:
     frozen.save(tmp_path / "clean")
     assert evaluate(load_ranker(tmp_path / "clean"), dense, removals["queries"]).to_json() == frozen.record["after"]
-    assert "stored before are still valid" in (tmp_path / "clean" / "README.md").read_text()
+    card = (tmp_path / "clean" / "README.md").read_text()
+    assert "stored before are still valid" in card
+    assert "`encode_query()` is for queries" in card and "`encode_document()` is for documents" in card
 
 
 def test_the_index_of_the_original_stays_valid(

@@ -74,6 +74,7 @@ class JobRunner:
             method=original.training,
             seed=original.seed,
             device=self.device,
+            progress=Silence(),
             run=run,
             cache=self.store.cache,
             fast=self.fast,

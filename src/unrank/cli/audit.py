@@ -61,13 +61,13 @@ def audit(
     from unrank.audit.audit import audit_ranker
     from unrank.audit.context import Thoroughness
     from unrank.audit.verdict import Verdict
-    from unrank.cli.progress import progress
     from unrank.forgetting.previous_requests import check_references
+    from unrank.forgetting.progress import show_progress
     from unrank.rankers import load_ranker
     from unrank.record import Record
 
     check_references(reference or (), opened, removed)
-    with progress(quiet or as_json) as listener:
+    with show_progress(quiet or as_json) as listener:
         result = audit_ranker(
             load_ranker(ranker, fast),
             opened,

@@ -54,7 +54,7 @@ def bench(
     from unrank.bench.plan import plan_cells
     from unrank.bench.run import GridStatus, locked, run_grid
     from unrank.bench.runner import JobRunner
-    from unrank.cli.progress import progress
+    from unrank.forgetting.progress import show_progress
     from unrank.methods import read_settings
 
     cells = plan_cells(read_grid(grid, read_settings(instead or ())))
@@ -66,7 +66,7 @@ def bench(
             say(f"{'done' if cell.name in status.finished else 'to do':<7}{cell.name}  {cell}")
         say(what_is_left(status, jobs))
         return
-    with locked(status.store), progress(quiet) as listener:
+    with locked(status.store), show_progress(quiet) as listener:
         status = GridStatus.of(cells, out)  # another bench may have run until now
         total = len(status.queue().left)
         listener.say(what_is_left(status, jobs))
@@ -74,6 +74,7 @@ def bench(
 
         def notify(update: Update) -> None:
             listener.advance(1 + len(update.impossible))
+            listener.done(1 - update.jobs_left / total)
             listener.say(f"{total - update.jobs_left} of {total}: {in_words(update)}")
 
         runner = JobRunner(

@@ -29,7 +29,6 @@ def demo(
         check_free(out)
     if not quiet:
         say("Reading the documentation that comes with this Python, and the encoder all-MiniLM-L6-v2 ...")
-    from unrank.cli.progress import progress
     from unrank.collection.build import import_collection
     from unrank.collection.options import ImportOptions
     from unrank.collection.partition import make_partition
@@ -37,6 +36,7 @@ def demo(
     from unrank.forgetting.demo import CANDIDATES, METHOD, PARTLY, TARGET, TRAIN_LAYERS, WHOLE, demo_removal, examples
     from unrank.forgetting.forget import forget_in
     from unrank.forgetting.options import ForgetOptions
+    from unrank.forgetting.progress import show_progress
     from unrank.forgetting.workspace import Workspace
     from unrank.rankers import load_ranker
     from unrank.rankers.encoder import default_encoder
@@ -57,7 +57,7 @@ def demo(
         )
         show_partition(partition)
         say(f"Forgetting, until the forget MRR is {TARGET} of its value before ...")
-    with progress(quiet) as listener:
+    with show_progress(quiet) as listener:
         workspace = Workspace.for_removal(original, collection, removal, device=device.value, progress=listener)
         options = ForgetOptions(method=METHOD, target=TARGET, train_layers=TRAIN_LAYERS, device=device.value)
         result = forget_in(workspace, original, options)

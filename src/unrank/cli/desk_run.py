@@ -119,9 +119,9 @@ def run(
     with Ledger.open(ledger) as desk:
         desk.key(key or key_file(ledger))
 
-        from unrank.cli.progress import progress
         from unrank.desk.run import run_open
         from unrank.desk.run_options import RunOptions
+        from unrank.forgetting.progress import show_progress
         from unrank.methods import read_settings
 
         options = RunOptions(
@@ -140,7 +140,7 @@ def run(
             tuple(look or ()),
             fast,
         )
-        with progress(quiet) as listener:
+        with show_progress(quiet) as listener:
             done = run_open(desk, key or key_file(ledger), options, out, listener)
         if done is None:
             _say_nothing_open([request.id for request in desk.requests([State.OPEN])])

@@ -74,9 +74,9 @@ def forget(
     opened = open_collection(collection)
     partition = make_partition(opened, removal, named.source)
 
-    from unrank.cli.progress import progress
     from unrank.engine.runtime import deterministic
     from unrank.forgetting.previous_requests import check_references
+    from unrank.forgetting.progress import show_progress
     from unrank.forgetting.target import check_target
     from unrank.forgetting.validation import check_base, layers_of
     from unrank.forgetting.workspace import Workspace, usual_measure
@@ -91,7 +91,7 @@ def forget(
     check_references([job.reference] if job.reference else [], opened, removal)
     check_base(loaded.kind, options.base)
     compared = load_ranker(job.reference, job.fast) if job.reference else None
-    with deterministic(options.deterministic), progress(job.quiet) as listener:
+    with deterministic(options.deterministic), show_progress(job.quiet) as listener:
         workspace = Workspace.for_removal(
             *(loaded, opened, removal, record),
             device=options.device,

@@ -69,9 +69,9 @@ def train(
     removed = Removal.load(training.removal) if training.removal else None
     opened = open_collection(collection)
 
-    from unrank.cli.progress import progress
     from unrank.engine.resume import resumable
     from unrank.engine.runtime import deterministic
+    from unrank.forgetting.progress import show_progress
     from unrank.forgetting.train import recipe_of
     from unrank.forgetting.train import train as train_ranker
     from unrank.methods import read_settings
@@ -79,7 +79,7 @@ def train(
     method = recipe_of(kind, read_settings(training.settings or ()))
     cached = open_cache(training.cache, out)
     checkpoints = resumable(out, every=flags.checkpoint_every, resume=flags.resume)
-    with deterministic(flags.deterministic), checkpoints as kept, progress(quiet) as listener:
+    with deterministic(flags.deterministic), checkpoints as kept, show_progress(quiet) as listener:
         trained = train_ranker(
             opened,
             kind,
@@ -115,16 +115,16 @@ def evaluate(
     removed = Removal.load(removal) if removal else None
     opened = open_collection(collection)
 
-    from unrank.cli.progress import progress
     from unrank.forgetting.evaluate import evaluate as evaluate_ranker
     from unrank.forgetting.evaluate import evaluate_bm25
+    from unrank.forgetting.progress import show_progress
     from unrank.rankers import load_ranker
     from unrank.record import Record
 
     if ranker == "bm25":
         scorecard = evaluate_bm25(opened, removed, measure)
     else:
-        with progress(quiet or as_json) as listener:
+        with show_progress(quiet or as_json) as listener:
             scorecard = evaluate_ranker(
                 load_ranker(ranker, fast),
                 opened,

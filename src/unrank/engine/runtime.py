@@ -39,6 +39,9 @@ class Progress(Protocol):
     def advance(self, steps: int = 1) -> None:
         """Count steps as done."""
 
+    def done(self, share: float) -> None:
+        """Show which share of the whole job is done, as far as that is known."""
+
     def say(self, line: str) -> None:
         """Show a line to the user."""
 
@@ -50,6 +53,9 @@ class Silence:
         return
 
     def advance(self, steps: int = 1) -> None:
+        return
+
+    def done(self, share: float) -> None:
         return
 
     def say(self, line: str) -> None:

@@ -21,6 +21,7 @@ from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.previous_requests import PreviousRanks, hashed, is_fulfilled
+from unrank.forgetting.progress import listening
 from unrank.forgetting.run import RUNNERS, MethodRun, Outcome
 from unrank.forgetting.save import save_ranker
 from unrank.forgetting.target import OF_REFERENCE, resolve_target, tolerance
@@ -143,16 +144,17 @@ def forget(
 
     `changes` are fields of `ForgetOptions`, such as `method="cocol"` or `target=0.45`; `pace` stands for the three
     fields of `Pace`. `reference` is a ranker that never saw what is removed. `record` is the ranker's record, if unrank
-    made it: what it forgot before stays forgotten. `run` writes checkpoints. `cache` holds tokens and scores of earlier
-    jobs, and keeps those of this one.
+    made it: what it forgot before stays forgotten. `progress` is told how far the run is; by default that is a bar, if
+    standard error is a terminal (`Silence()` shows nothing). `run` writes checkpoints. `cache` holds tokens and scores
+    of earlier jobs, and keeps those of this one.
     """
     record = changes.pop("known", record)  # its old name
     options = (options or ForgetOptions()).changed(**changes)
-    with deterministic(options.deterministic):
+    with deterministic(options.deterministic), listening(progress) as listener:
         workspace = Workspace.for_removal(
             *(ranker, collection, removal, record),
             device=options.device,
-            progress=progress,
+            progress=listener,
             measure=options.measure,
             cache=cache,
         )

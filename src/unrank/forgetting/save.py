@@ -11,6 +11,12 @@ from unrank.errors import UnrankError
 from unrank.rankers.base import Ranker
 from unrank.record import Record
 
+TWO_TOWERS = (
+    "Queries and documents have encoders of their own. `encode_query()` is for queries: its encoder has forgotten. "
+    "`encode_document()` is for documents: its encoder is that of the original. Plain `encode()` names no side, "
+    "so do not use it."
+)
+
 
 def save_ranker(ranker: Ranker, record: Record, out: Path) -> None:
     """Write the ranker and its record as one folder, whole or not at all."""
@@ -43,6 +49,8 @@ def model_card(record: Record) -> str:
     if record.index_valid is not None:
         state = "still valid" if record.index_valid else "stale"
         lines += ["", f"Document vectors that were stored before are {state}."]
+    if record.settings.get("freeze") == "documents":
+        lines += ["", TWO_TOWERS]
     lines += ["", "| set | MRR before | MRR after | queries |", "| --- | --- | --- | --- |"]
     for name, after in record.after.items():
         shown = f"{record.before[name].mrr:.3f}" if name in record.before else ""

@@ -113,6 +113,9 @@ class StoppingRule:
                 **seen,
             )
         )
+        left = self.begin[0] - self.target
+        if left > 0:
+            self.workspace.runtime.progress.done((self.begin[0] - self.forget) / left)
         moved = ", ".join(f"{name} {value:.3f}" for name, value in seen.items())
         self.workspace.runtime.progress.say(
             f"epoch {interval.epochs:.3g}: forget MRR {'' if measured else 'about '}{self.forget:.3f}, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from unrank.engine.resume import ResumableRun
 from unrank.engine.runtime import Device, Progress
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.previous_requests import hashed
+from unrank.forgetting.progress import listening
 from unrank.forgetting.save import save_ranker
 from unrank.forgetting.validation import fingerprint
 from unrank.forgetting.workspace import Clock, Workspace
@@ -66,23 +67,31 @@ def train(
 ) -> Trained:
     """Train a ranker on a collection; with a removal, on the kept pairs alone.
 
-    `run` writes checkpoints; `cache` holds the tokens of earlier jobs and keeps those of this one. Without `fast`, all
-    passes are left to the encoder's own library.
+    `progress` is told how far the training is; by default that is a bar, if standard error is a terminal. `run` writes
+    checkpoints; `cache` holds the tokens of earlier jobs and keeps those of this one. Without `fast`, all passes are
+    left to the encoder's own library.
     """
     method = method or recipe_of(ranker_kind(kind))
     partition = make_partition(collection, removal) if removal is not None else None
     ranker = create_ranker(kind, base, seed, fast)
     run = run or ResumableRun()
     run.claim(lambda: fingerprint("train", ranker, collection, removal, method, seed))
-    workspace = Workspace.open(ranker, collection, partition, device, progress, cache=cache)
-    clock = Clock(workspace.runtime)
+    with listening(progress) as listener:
+        workspace = Workspace.open(ranker, collection, partition, device, listener, cache=cache)
+        workspace = replace(workspace, removal=removal)
+        return _train_in(workspace, ranker, public_name(kind, base), method, seed, run)
+
+
+def _train_in(
+    workspace: Workspace, ranker: Ranker, base: str | None, method: Method, seed: int, run: ResumableRun
+) -> Trained:
+    runtime, collection, clock = workspace.runtime, workspace.collection, Clock(workspace.runtime)
     history = run_training(ranker, workspace, method, seed, clock, run)
-    after = workspace.evaluator.scorecard(workspace.scorer(ranker))
-    workspace.store.save(workspace.runtime.progress.say)
-    epoch = sum(check.seconds for check in history) / len(history)
+    after = workspace.scorecard(ranker)
+    workspace.store.save(runtime.progress.say)
     record = Record(
         ranker=ranker.kind,
-        base=public_name(kind, base),
+        base=base,
         method=method.name,
         settings=asdict(method),
         seed=seed,
@@ -90,12 +99,12 @@ def train(
         epochs=len(history),
         seconds=clock.total,
         timing=clock.seconds,
-        learning_epoch=LearningEpoch(epoch, "measured", workspace.runtime.name),
-        device=workspace.runtime.name,
-        deterministic=workspace.runtime.deterministic,
+        learning_epoch=LearningEpoch(sum(check.seconds for check in history) / len(history), "measured", runtime.name),
+        device=runtime.name,
+        deterministic=runtime.deterministic,
         after=after.summary,
         set_queries=workspace.evaluator.set_queries,
-        removed=hashed(removal) if removal is not None else None,
+        removed=hashed(workspace.removal) if workspace.removal is not None else None,
         history=tuple(history),
     )
     return Trained(ranker, after, record)
@@ -136,6 +145,7 @@ def run_training(
         epoch = round(interval.epochs)
         lessons.history.append(Check(epoch, interval.seconds, learned, losses=interval.losses))
         workspace.runtime.progress.say(f"epoch {epoch}: MRR {learned:.3f} on training queries")
+        workspace.runtime.progress.done(epoch / method.epochs)
         if method.has_learned(learned):
             break
     return lessons.history
