@@ -30,7 +30,8 @@ def test_a_signal_is_answered_in_one_line(
 ) -> None:
     def train(out: Path, *more: str) -> int:
         command = ["train", str(collection), "--ranker", "bi-encoder", "--base", str(encoder), "--device", "cpu"]
-        return run([*command, "--quiet", "--set", "epochs=2", "--set", "batch=16", "--set", "negatives=2", "--out", str(out), *more])
+        settings = [word for item in ("epochs=2", "batch=16", "negatives=2") for word in ("--set", item)]
+        return run([*command, *settings, "--quiet", "--out", str(out), *more])
 
     stopping = stop_at_first_checkpoint(tmp_path / "out")
     assert train(tmp_path / "out", "--checkpoint-every", "0") == 130

@@ -1,9 +1,14 @@
-"""A job that test_distributed.py runs in one process and in two: train, score all lists, forget, write it down."""
+"""A job that test_distributed.py runs in one process and in two: train, score all lists, forget, write the results."""
 
 from __future__ import annotations
 
+import importlib
+import multiprocessing
+import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from socket import socket
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,11 +40,37 @@ def results(kind: str, collection: unrank.Collection, encoder: str) -> dict[str,
     return {f"{kind} {name}": np.asarray(value, np.float64) for name, value in found.items()}
 
 
-def main(folder: str, encoder: str, out: str, *kinds: str) -> None:
+def free_port() -> int:
+    with socket() as free:
+        free.bind(("localhost", 0))
+        return int(free.getsockname()[1])
+
+
+def run_process(rank: int, count: int, port: int, job: tuple[str, str, Path], kinds: Sequence[str]) -> None:
+    """Be one of several processes on the job, as torchrun starts them; the first writes what it found."""
+    places = {"MASTER_ADDR": "localhost", "MASTER_PORT": port, "WORLD_SIZE": count, "RANK": rank, "LOCAL_RANK": rank}
+    os.environ |= {name: str(value) for name, value in places.items()}
+    folder, encoder, out = job
     collection = unrank.open_collection(folder)
     found = [results(kind, collection, encoder) for kind in kinds]
     if not follows():
-        np.savez(Path(out), **{name: value for each in found for name, value in each.items()})  # type: ignore[arg-type]
+        np.savez(out, **{name: value for each in found for name, value in each.items()})  # type: ignore[arg-type]
+
+
+def main(folder: str, encoder: str, out: str, *kinds: str) -> None:
+    """Run the job in one process, then in two. All are forks of this one, which imports and computes nothing."""
+    for module in ("accelerate", "sentence_transformers", "unrank.rankers.cross_encoder", "unrank.rankers.colbert"):
+        importlib.import_module(module)
+    forks = multiprocessing.get_context("fork")
+    for count in (1, 2):
+        port, job = free_port(), (folder, encoder, Path(out) / f"{count}.npz")
+        started = [forks.Process(target=run_process, args=(rank, count, port, job, kinds)) for rank in range(count)]
+        for process in started:
+            process.start()
+        for process in started:
+            process.join()
+        if any(process.exitcode for process in started):
+            sys.exit(1)
 
 
 if __name__ == "__main__":

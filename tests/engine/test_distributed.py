@@ -7,15 +7,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from socket import socket
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from tests.engine import distributed_job
+from unrank.cli.main import run
 from unrank.collection.collection import Collection
 from unrank.disk import CHECKPOINT, beside
 from unrank.engine.distributed import ProcessGroup
@@ -27,11 +26,8 @@ Processes = list[subprocess.Popen[bytes]]
 
 
 def start(count: int, *command: object) -> Processes:
-    """So many processes on one job, as torchrun starts them. In a process where much was computed before, kernels of
-    other shapes and threads may be at hand, and the last bits are others: so one is started too."""
-    with socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
+    """Start several processes on one job, as torchrun does."""
+    port = distributed_job.free_port()
     where = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "WORLD_SIZE": str(count), "OMP_NUM_THREADS": "1"}
     return [
         subprocess.Popen(
@@ -42,15 +38,11 @@ def start(count: int, *command: object) -> Processes:
     ]
 
 
-def in_processes(count: int, collection: Collection, encoder: Path, out: Path) -> dict[str, NDArray[np.float64]]:
-    """What the first of so many finds."""
-    started = start(count, distributed_job.__file__, collection.folder, encoder, out, *KINDS)
-    assert [process.wait(timeout=300) for process in started] == [0] * count
-    return dict(np.load(out))
-
-
 def test_two_processes_score_alike_and_come_to_the_same(dense: Collection, encoder: Path, tmp_path: Path) -> None:
-    one, two = (in_processes(count, dense, encoder, tmp_path / f"{count}.npz") for count in (1, 2))
+    """Each is a fresh process: where much was computed before, other kernels may be at hand, and other last bits."""
+    command = [sys.executable, distributed_job.__file__, str(dense.folder), str(encoder), str(tmp_path), *KINDS]
+    subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=True, timeout=300)
+    one, two = (dict(np.load(tmp_path / f"{count}.npz")) for count in (1, 2))
     for kind in KINDS:
         assert (float(one[f"{kind} processes"]), float(two[f"{kind} processes"])) == (1, 2)
         assert np.array_equal(one[f"{kind} scores"], two[f"{kind} scores"])
@@ -92,11 +84,15 @@ def test_a_process_alone_is_a_team_of_one() -> None:
     assert alone.agree(True) and not alone.agree(False)
 
 
-def test_what_follows_writes_and_says_nothing(dense: Collection, tmp_path: Path) -> None:
+def test_a_process_that_follows_writes_and_says_nothing(
+    dense: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "removal.json"
     arguments = ["split", str(dense.folder), "--remove", "documents", "--share", "0.2", "--out", str(out)]
-    command = [sys.executable, "-m", "unrank", *arguments]
-    done = subprocess.run(command, env=os.environ | {"RANK": "1"}, capture_output=True, timeout=60)
-    assert (done.returncode, done.stdout, out.exists()) == (0, b"", False)
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    assert out.exists()
+    with monkeypatch.context() as patch:
+        patch.setenv("RANK", "1")
+        patch.setattr(sys, "stdout", sys.stdout)  # the command closes it for good: bring it back
+        assert run(arguments) == 0
+    assert (capsys.readouterr().out, out.exists()) == ("", False)
+    assert run(arguments) == 0
+    assert capsys.readouterr().out and out.exists()
