@@ -13,7 +13,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from unrank.collection.collection import Collection, Pairs
+from unrank.collection.collection import Collection, Description, Pairs
 from unrank.collection.partition import Partition, split_pairs
 from unrank.engine.runtime import Runtime
 from unrank.engine.teacher import Teacher
@@ -52,8 +52,7 @@ def collection_of(lists: Sequence[Listed], documents: int) -> Collection:
             }
         ),
     }
-    description: dict[str, Any] = {"name": "in memory", "fingerprint": "none", "min_grade": 1, "test_min_grade": 1}
-    return Collection(Path("nowhere"), description, tables)
+    return Collection(Path("nowhere"), Description("in memory", "none", 1, 1, {}), tables)
 
 
 def random_lists(seed: int, queries: int = 12, documents: int = 14, tests: int = 4) -> list[Listed]:

@@ -53,8 +53,8 @@ def test_queries_without_a_relevant_document_are_left_out(tmp_path: Path) -> Non
     assert held_out(collection) == ["t1", "t2"]
     assert texts_of(collection.queries)["q2"] == "which q2"
     assert len(collection.documents) == 6
-    assert (collection.name, collection.description["source"]) == ("made", "memory")
-    assert collection.description["counts"] == {"queries": 4, "documents": 6, "judgements": 6}
+    assert (collection.name, collection.description.source) == ("made", "memory")
+    assert collection.description.counts == {"queries": 4, "documents": 6, "judgements": 6}
 
 
 def test_each_split_has_its_own_least_grade(tmp_path: Path) -> None:

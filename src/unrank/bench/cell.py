@@ -17,7 +17,8 @@ import unrank
 from unrank.bench.method_spec import MethodSpec
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Kind, Removal
-from unrank.forgetting.options import Pace
+from unrank.engine.runtime import Device
+from unrank.forgetting.options import ForgetOptions, Pace
 from unrank.forgetting.target import OF_REFERENCE
 from unrank.methods import source_hash
 from unrank.methods.base import Method
@@ -141,6 +142,19 @@ class Cell:
     def needs(self) -> list[str]:
         """The names of the jobs that must be finished first."""
         return [self.original.name, *([self.reference.name] if self.reference else [])]
+
+    def options(self, target: float | str, device: Device) -> ForgetOptions:
+        """Return the options of the run; `target` is the number or name that the cell's target means."""
+        return ForgetOptions(
+            method=self.method,
+            target=target,
+            base=self.original.base,
+            train_layers=self.spec.train_layers,
+            freeze=self.spec.freeze,
+            recovery=self.recovery,
+            seed=self.original.seed,
+            device=device,
+        ).changed(pace=self.pace)
 
     def describe(self) -> dict[str, object]:
         """Return the identity with the names that people and the report use."""

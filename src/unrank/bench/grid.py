@@ -1,6 +1,6 @@
 """A grid file: flat TOML. Values at its top apply to every table; each table is one section of the grid.
 
-A section stands for every combination of its lists. Values that are not possible are refused before anything is run.
+A section means every combination of its lists. Impossible values are refused before anything is run.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _value(key: str, text: str) -> Any:
     return [value] if key in LISTS and not isinstance(value, list) else value
 
 
-def _section(path: Path, name: str, given: Mapping[str, Any]) -> Section:
+def _section(path: Path, name: str, given: Mapping[str, object]) -> Section:
     where = f"{path}, [{name}]" if name else f"{path}"
     read = {key: _read(where, key, value) for key, value in given.items()}
     for key in ("collections", "rankers"):

@@ -33,7 +33,7 @@ class MethodSpec:
 
     @property
     def steered(self) -> bool:
-        """Whether the method is run until a target is reached."""
+        """True if the method is run until a target is reached."""
         return self.method.run_kind == "steered"
 
 

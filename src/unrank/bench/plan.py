@@ -32,8 +32,8 @@ HashBase = Callable[[str, str | None], str]
 
 
 def plan_cells(sections: Mapping[str, Section]) -> list[Cell]:
-    """Return the cells of a grid and the retrained rankers that they need. Raise an error if two cells cannot be told
-    apart in a table, or if one is certain to fail."""
+    """Return the cells of a grid and the retrained rankers that they need. Raise an error if a table would
+    show two cells alike, or if one is certain to fail."""
     opened, hashed = cache(open_collection), cache(base_hash)
     cells: dict[str, Cell] = {}
     described: dict[str, Cell] = {}

@@ -16,7 +16,6 @@ from unrank.engine.resume import EVERY, ResumableRun, resumable
 from unrank.engine.runtime import Device, Silence, deterministic
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.forget import Forgotten, forget_in
-from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.target import destination
 from unrank.forgetting.train import train
 from unrank.forgetting.workspace import Workspace
@@ -40,7 +39,7 @@ class JobRunner:
     checkpoint_every: float = EVERY
     resume: bool = True
     fast: bool = True
-    """Whether encoders use their faster passes."""
+    """Use the faster passes of encoders."""
     _loaded: tuple[str, Ranker, Record] | None = None
     _measured: tuple[Hashable, Scorecard] | None = None
 
@@ -91,16 +90,7 @@ class JobRunner:
     def _forget(self, cell: Cell, ranker: Ranker, record: Record, run: ResumableRun) -> Forgotten:
         collection = open_collection(cell.original.folder)
         removed = cell.original.name, cell.removal
-        options = ForgetOptions(
-            method=cell.method,
-            target=self._target(cell),
-            base=cell.original.base,
-            train_layers=cell.spec.train_layers,
-            freeze=cell.spec.freeze,
-            recovery=cell.recovery,
-            seed=cell.original.seed,
-            device=self.device,
-        ).changed(pace=cell.pace)
+        options = cell.options(self._target(cell), self.device)
         workspace = Workspace.for_removal(
             *(ranker, collection, cell.removal.sample(collection), record),
             device=self.device,

@@ -14,36 +14,24 @@ from unrank.errors import UnrankError, count
 
 if TYPE_CHECKING:
     from unrank.bench.run import GridStatus, Update
+    from unrank.engine.runtime import Progress
 
 
 RUN = RunFlags()
+GRID = "The grid file; docs/reference/bench.md explains it."
+RECORDS = "The folder of the records; cells that are finished there are not run again."
+INSTEAD = "A value to use instead of the grid's, such as collections=car. Repeatable."
+JOBS = "Cells to run side by side; with several GPUs, each on one of them."
 
 
 @with_flags
 def bench(
-    grid: Annotated[
-        Path, typer.Argument(metavar="GRID.toml", help="The grid file; docs/reference/bench.md explains it.")
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", help="The folder of the records; cells that are finished there are not run again.")
-    ],
-    instead: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="A value to use instead of the grid's, such as collections=car. Repeatable.",
-        ),
-    ] = None,
-    jobs: Annotated[
-        int, typer.Option(help="Cells to run side by side; with several GPUs, each on one of them.", min=1)
-    ] = 1,
-    keep_rankers: Annotated[
-        bool, typer.Option("--keep-rankers", help="Keep the ranker of each cell, not only its record.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the cells and the expected time, and run nothing.")
-    ] = False,
+    grid: Annotated[Path, typer.Argument(metavar="GRID.toml", help=GRID)],
+    out: Annotated[Path, typer.Option("--out", help=RECORDS)],
+    instead: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=INSTEAD)] = None,
+    jobs: Annotated[int, typer.Option(help=JOBS, min=1)] = 1,
+    keep_rankers: Annotated[bool, typer.Option("--keep-rankers", help="Also keep the ranker of each cell.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells and the expected time only.")] = False,
     flags: RunFlags = RUN,
     quiet: Quiet = False,
 ) -> None:
@@ -66,33 +54,26 @@ def bench(
             say(f"{'done' if cell.name in status.finished else 'to do':<7}{cell.name}  {cell}")
         say(what_is_left(status, jobs))
         return
+    how = (flags.deterministic, flags.checkpoint_every, flags.resume, flags.fast)
+    runner = JobRunner(status.store, flags.device.value, keep_rankers, jobs, *how)
     with locked(status.store), show_progress(quiet) as listener:
         status = GridStatus.of(cells, out)  # another bench may have run until now
         total = len(status.queue().left)
         listener.say(what_is_left(status, jobs))
         listener.begin("bench", total)
-
-        def notify(update: Update) -> None:
-            listener.advance(1 + len(update.impossible))
-            listener.done(1 - update.jobs_left / total)
-            listener.say(f"{total - update.jobs_left} of {total}: {in_words(update)}")
-
-        runner = JobRunner(
-            status.store,
-            flags.device.value,
-            keep_rankers,
-            jobs,
-            flags.deterministic,
-            flags.checkpoint_every,
-            flags.resume,
-            flags.fast,
-        )
-        lost = run_grid(status, runner, jobs, notify)
+        lost = run_grid(status, runner, jobs, lambda update: show_update(update, total, listener))
     if lost:
         say(f"{count(lost, 'job')} of {total:,} not done; the same command tries again. The records are in {out}")
         raise typer.Exit(NOT_REACHED)
     if not quiet:
         say(f"the grid is done: {count(len(status.cells), 'cell')}; the records are in {out}")
+
+
+def show_update(update: Update, total: int, progress: Progress) -> None:
+    """Show the end of a job."""
+    progress.advance(1 + len(update.impossible))
+    progress.done(1 - update.jobs_left / total)
+    progress.say(f"{total - update.jobs_left} of {total}: {in_words(update)}")
 
 
 def what_is_left(status: GridStatus, jobs: int) -> str:

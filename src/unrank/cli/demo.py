@@ -13,6 +13,8 @@ from unrank.cli.show import duration, say, show_change, show_partition
 from unrank.disk import check_free
 
 if TYPE_CHECKING:
+    from unrank.collection.collection import Collection
+    from unrank.collection.removal import Removal
     from unrank.forgetting.demo import Example, Line
     from unrank.forgetting.forget import Forgotten
 
@@ -31,9 +33,8 @@ def demo(
         say("Reading the documentation that comes with this Python, and the encoder all-MiniLM-L6-v2 ...")
     from unrank.collection.build import import_collection
     from unrank.collection.options import ImportOptions
-    from unrank.collection.partition import make_partition
     from unrank.collection.sources.pydocs import demo_location
-    from unrank.forgetting.demo import CANDIDATES, METHOD, PARTLY, TARGET, TRAIN_LAYERS, WHOLE, demo_removal, examples
+    from unrank.forgetting.demo import CANDIDATES, METHOD, TARGET, TRAIN_LAYERS, demo_removal, examples
     from unrank.forgetting.forget import forget_in
     from unrank.forgetting.options import ForgetOptions
     from unrank.forgetting.progress import show_progress
@@ -48,15 +49,8 @@ def demo(
     )
     removal = demo_removal(collection)
     removal.save(folder / "removal.json")
-    partition = make_partition(collection, removal)
     if not quiet:
-        say(f"{collection}\n")
-        say(
-            f"argparse superseded optparse, so all of optparse is to be forgotten, all of {WHOLE[1]}, and a part of "
-            f"{PARTLY}: {len(removal.documents) / len(collection.documents):.0%} of the documents."
-        )
-        show_partition(partition)
-        say(f"Forgetting, until the forget MRR is {TARGET} of its value before ...")
+        introduce(collection, removal)
     with show_progress(quiet) as listener:
         workspace = Workspace.for_removal(original, collection, removal, device=device.value, progress=listener)
         options = ForgetOptions(method=METHOD, target=TARGET, train_layers=TRAIN_LAYERS, device=device.value)
@@ -64,7 +58,7 @@ def demo(
     result.save(folder / "ranker")
     say("")
     show_change(result)
-    tell(result)
+    summarise(result)
     for example in examples(workspace, original, result):
         show_example(example)
     say(f"\nThe ranker is in {folder / 'ranker'}; SentenceTransformer loads it. Its record is unrank.json there.")
@@ -72,7 +66,21 @@ def demo(
         raise typer.Exit(NOT_REACHED)
 
 
-def tell(result: Forgotten) -> None:
+def introduce(collection: Collection, removal: Removal) -> None:
+    """Print what is to be forgotten."""
+    from unrank.collection.partition import make_partition
+    from unrank.forgetting.demo import PARTLY, TARGET, WHOLE
+
+    say(f"{collection}\n")
+    say(
+        f"argparse superseded optparse, so all of optparse is to be forgotten, all of {WHOLE[1]}, and a part of "
+        f"{PARTLY}: {len(removal.documents) / len(collection.documents):.0%} of the documents."
+    )
+    show_partition(make_partition(collection, removal))
+    say(f"Forgetting, until the forget MRR is {TARGET} of its value before ...")
+
+
+def summarise(result: Forgotten) -> None:
     """Print the outcome in words."""
     assert result.before.forget is not None and result.after.forget is not None
     before, after, epoch = result.before.forget.mean, result.after.forget.mean, result.record.learning_epoch

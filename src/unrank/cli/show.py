@@ -1,4 +1,4 @@
-"""Results as a person reads them."""
+"""Results as text and tables."""
 
 from __future__ import annotations
 
@@ -36,16 +36,17 @@ def console() -> Console:
 
 
 def say(line: str) -> None:
-    """A line for a person, whatever characters stand in it."""
+    """Print a line, with control characters escaped."""
     console().print(printable(line), markup=False, soft_wrap=True)
 
 
 def say_json(value: Any) -> None:
-    """JSON for a script, in which nothing steers a terminal."""
+    """Print JSON, with control characters escaped."""
     print(CONTROL_CHARACTERS.sub(lambda found: json.dumps(found.group())[1:-1], json.dumps(value, ensure_ascii=False)))
 
 
-def show_counts(counts: Mapping[str, Any]) -> None:
+def show_counts(counts: Mapping[str, str | float]) -> None:
+    """Print counts as two columns."""
     table = Table.grid(padding=(0, 2))
     for name, value in counts.items():
         shown = f"{value:,}" if isinstance(value, int | float) else escape(one_line(str(value), LONGEST_LINE))
@@ -54,7 +55,7 @@ def show_counts(counts: Mapping[str, Any]) -> None:
 
 
 def show_partition(partition: Partition) -> None:
-    """What a removal does to the training pairs."""
+    """Print how many training pairs a removal affects."""
     queries, documents = (len({*partition.forget[:, side].tolist()}) for side in (0, 1))
     say("the removal would")
     forgotten = count(len(partition.forget), "pair")
@@ -64,6 +65,7 @@ def show_partition(partition: Partition) -> None:
 
 
 def show_scorecard(scorecard: Scorecard) -> None:
+    """Print the metrics of each set."""
     table = Table("set", "MRR", "95 % interval", "nDCG@10", "queries", box=None)
     for name, label in LABELS.items():
         measured: SetMetrics | None = getattr(scorecard, name)
@@ -81,7 +83,7 @@ def show_scorecard(scorecard: Scorecard) -> None:
 
 
 def show_change(result: Forgotten) -> None:
-    """The four MRRs before and after."""
+    """Print the MRR of each set before and after."""
     table = Table("set", "before", "after", "change (95 %)", "kept", "queries", box=None)
     for name in SETS:
         before: SetMetrics | None = getattr(result.before, name)
@@ -96,7 +98,7 @@ def show_change(result: Forgotten) -> None:
 
 
 def show_sampled(result: Forgotten) -> None:
-    """Which sets were too large to be measured whole."""
+    """Print the sets of which only a sample was measured."""
     for name, whole in result.record.set_queries.items():
         measured: SetMetrics | None = getattr(result.after, name)
         if measured is not None and len(measured.queries) < whole:
@@ -104,7 +106,7 @@ def show_sampled(result: Forgotten) -> None:
 
 
 def show_recovery(record: Record) -> None:
-    """What one epoch on kept data brought back."""
+    """Print the forget MRR after one epoch on kept data."""
     if record.recovery is not None:
         found = record.recovery
         line = f"after one epoch on kept data the forget MRR goes from {found.before:.3f} to {found.after:.3f}"
@@ -114,7 +116,7 @@ def show_recovery(record: Record) -> None:
 
 
 def show_earlier(record: Record) -> None:
-    """Whether what was forgotten before stayed so."""
+    """Print the MRR of previous requests before and after."""
     if record.earlier is not None:
         say(str(record.earlier))
 
@@ -133,7 +135,7 @@ def between(low: float, high: float) -> str:
     """Return a range of times in one unit.
 
     >>> between(100, 290), between(3, 5.2), between(4000, 4000)
-    ('between 2 and 5 minutes', 'between 3 and 6 seconds', 'about 2 hours')
+    ('between 2 and 5 minutes', 'between 3 and 6 seconds', 'about 67 minutes')
     """
     unit, name = next((each for each in ((3600, "hour"), (60, "minute")) if high > 1.5 * each[0]), (1, "second"))
     least, most = (max(1, math.ceil(seconds / unit)) for seconds in (low, high))
@@ -142,7 +144,8 @@ def between(low: float, high: float) -> str:
 
 
 def numbered(requests: Iterable[int]) -> str:
-    """
+    """Return the numbers of requests in words.
+
     >>> numbered([4]), numbered([2, 1])
     ('request 4', 'requests 1, 2')
     """
@@ -151,7 +154,8 @@ def numbered(requests: Iterable[int]) -> str:
 
 
 def epochs_of(epochs: float) -> str:
-    """
+    """Return a number of epochs in words.
+
     >>> epochs_of(1), epochs_of(2.25)
     ('1 epoch', '2.25 epochs')
     """

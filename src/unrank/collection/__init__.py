@@ -1,1 +1,1 @@
-"""What is known: texts, judgements, candidates, removals. numpy and pyarrow, never torch."""
+"""Collections: texts, judgements, candidate lists and removals, with numpy and pyarrow and without torch."""

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from unrank.errors import UnrankError
 @contextmanager
 def _without(module: str) -> Iterator[None]:
     """Make a module impossible to import while the block runs."""
-    modules: dict[str, Any] = sys.modules
+    modules: dict[str, ModuleType | None] = sys.modules  # type: ignore[assignment]
     was = {module: modules[module]} if module in modules else {}
     modules[module] = None
     try:

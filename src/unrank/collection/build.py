@@ -129,7 +129,7 @@ def _write_judgements(
     return columns
 
 
-def _description(folder: Path, raw: Raw, source: str, options: ImportOptions) -> dict[str, Any]:
+def _description(folder: Path, raw: Raw, source: str, options: ImportOptions) -> dict[str, object]:
     files = {name: {"bytes": (folder / name).stat().st_size, "sha256": sha256(folder / name)} for name in FILES}
     fingerprint = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
     counts = {name.removesuffix(".arrow"): open_table(folder / name).num_rows for name in FILES[:3]}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from unrank.collection.arrow import open_arrow
 from unrank.collection.texts import Rows, Texts
-from unrank.disk import exists, fits, inside, read_json, sha256
+from unrank.disk import exists, inside, read_json, sha256
 from unrank.errors import BadFile, UnrankError
+from unrank.parse import WrongValue, parse
 
 FORMAT_VERSION = 1
-PROMISED = {"name": str, "fingerprint": str, "min_grade": int, "test_min_grade": int, "files": dict}
 HASH_KEY = "seal"
 """The key, in `collection.json`, of a hash of all its other entries."""
 VERIFIED_BYTES = 64 * 2**20
@@ -34,6 +34,27 @@ FILES = ("queries.arrow", "documents.arrow", "judgements.arrow", "candidates.arr
 
 Pairs = NDArray[np.int64]
 """Query row and document row. [pairs, 2]"""
+
+
+@dataclass(frozen=True)
+class FileHash:
+    """The size and the hash of a file of a collection."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Description:
+    """The entries of `collection.json` that are used."""
+
+    name: str
+    fingerprint: str
+    min_grade: int
+    test_min_grade: int
+    files: Mapping[str, FileHash]
+    source: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -61,10 +82,10 @@ class Ragged:
 class Collection:
     """Queries, documents, judgements and lists, open for reading. Open one with `open_collection`."""
 
-    def __init__(self, folder: Path, description: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+    def __init__(self, folder: Path, description: Description, tables: Mapping[str, pa.Table]) -> None:
         self.folder = folder
         self.description = description
-        self.name: str = description["name"]
+        self.name = description.name
         self.queries = Texts("query", tables["queries"])
         self.documents = Texts("document", tables["documents"])
         self.is_test: NDArray[np.bool_] = _numpy(tables["queries"].column("test"))
@@ -111,8 +132,8 @@ class Collection:
     @cached_property
     def unlisted(self) -> int:
         """The number of relevant pairs that are in no list, because their query has too many."""
-        least = np.where(self.is_test, self.description["test_min_grade"], self.description["min_grade"])
-        relevant = int(np.count_nonzero(self.grades >= least[self.judged[:, 0]]))
+        min_grade = np.where(self.is_test, self.description.test_min_grade, self.description.min_grade)
+        relevant = int(np.count_nonzero(self.grades >= min_grade[self.judged[:, 0]]))
         return relevant - len(self.relevant.values)
 
     def list_pairs(self, queries: Rows) -> Pairs:
@@ -137,7 +158,7 @@ class Collection:
     @property
     def fingerprint(self) -> str:
         """One hash of all the files."""
-        return str(self.description["fingerprint"])
+        return self.description.fingerprint
 
     def __repr__(self) -> str:
         return (
@@ -154,9 +175,8 @@ def open_collection(folder: str | Path, verify: bool | None = None) -> Collectio
         raise BadFile(folder, "no such collection folder; make one with 'unrank import'")
     if not (folder / "collection.json").is_file():
         raise BadFile(folder, "not a collection: it holds no collection.json; make one with 'unrank import'")
-    description = read_json(folder / "collection.json")
-    _check_description(folder, description)
-    size = sum(description["files"][name]["bytes"] for name in FILES)
+    description = _read_description(folder)
+    size = sum(description.files[name].bytes for name in FILES)
     if verify or (verify is None and size <= VERIFIED_BYTES):
         _check_hashes(folder, description)
     tables = {name.removesuffix(".arrow"): open_arrow(folder / name) for name in FILES}
@@ -166,35 +186,40 @@ def open_collection(folder: str | Path, verify: bool | None = None) -> Collectio
         raise BadFile(folder, f"damaged collection ({error}); import it again") from error
 
 
-def _check_description(folder: Path, description: Any) -> None:
+def _read_description(folder: Path) -> Description:
+    """Return the description of a collection; raise an error if it, or the size of a file, is not as it was written."""
     path = folder / "collection.json"
-    if not isinstance(description, dict) or "format_version" not in description:
+    value = read_json(path)
+    if not isinstance(value, dict) or "format_version" not in value:
         raise BadFile(path, "not a collection's description; import the collection again")
-    if description["format_version"] != FORMAT_VERSION:
+    if value["format_version"] != FORMAT_VERSION:
         raise BadFile(
-            path, f"format version {description['format_version']}, this unrank reads {FORMAT_VERSION}; import it again"
+            path, f"format version {value['format_version']}, this unrank reads {FORMAT_VERSION}; import it again"
         )
-    if damaged := [key for key, kind in PROMISED.items() if not isinstance(description.get(key), kind)]:
-        raise BadFile(path, f"damaged: its {damaged[0]!r} is missing or wrong; import the collection again")
-    if HASH_KEY in description and description[HASH_KEY] != description_hash(description):
+    try:
+        description: Description = parse(Description, value)
+    except WrongValue as error:
+        raise BadFile(path, f"damaged: {error}; import the collection again") from error
+    if HASH_KEY in value and value[HASH_KEY] != description_hash(value):
         raise BadFile(
             path, f"changed since it was written; import the collection again, or take {HASH_KEY!r} out of it"
         )
     for name in FILES:
-        file, entry = inside(folder, name), description["files"].get(name)
-        if not fits(entry, {"bytes": int, "sha256": str}):
+        file = inside(folder, name)
+        if name not in description.files:
             raise BadFile(path, f"damaged: it does not describe {name}; import the collection again")
-        if not file.is_file() or file.stat().st_size != entry["bytes"]:
+        if not file.is_file() or file.stat().st_size != description.files[name].bytes:
             raise BadFile(file, "missing or cut short since the collection was written; import it again")
+    return description
 
 
-def _check_hashes(folder: Path, description: dict[str, Any]) -> None:
+def _check_hashes(folder: Path, description: Description) -> None:
     for name in FILES:
-        if sha256(folder / name) != description["files"][name]["sha256"]:
+        if sha256(folder / name) != description.files[name].sha256:
             raise BadFile(folder / name, "changed since the collection was written; import it again")
 
 
-def description_hash(description: Mapping[str, Any]) -> str:
+def description_hash(description: Mapping[str, object]) -> str:
     """Return one hash of a description, the entry of the hash itself left out."""
     hashed = {key: value for key, value in description.items() if key != HASH_KEY}
     return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()

@@ -12,7 +12,7 @@ from unrank.collection.selection import repeated, sharing_documents
 from unrank.collection.texts import Rows
 
 
-def describe(collection: Collection) -> dict[str, Any]:
+def describe(collection: Collection) -> dict[str, str | float]:
     """Return counts of a collection. Scripts rely on the keys."""
     pairs = collection.pairs
     per_query = np.unique(pairs[:, 0], return_counts=True)[1]

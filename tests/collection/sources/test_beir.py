@@ -38,7 +38,7 @@ def test_a_folder_becomes_a_collection(tmp_path: Path) -> None:
     source = write_files(tmp_path / "structures", FILES)
     collection = import_collection(f"beir:{source}", tmp_path / "out")
     assert collection.name == "structures"
-    assert collection.description["source"] == "beir"
+    assert collection.description.source == "beir"
     assert texts_of(collection.documents) == {
         "d1": "Heaps a heap keeps the least on top",
         "d2": "a queue keeps its order",

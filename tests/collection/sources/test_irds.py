@@ -78,7 +78,7 @@ def test_registered_ids_are_imported(tmp_path: Path, library: Any, train: Any, d
     options = ImportOptions(test_split="made-here/dev")
     collection = import_collection("irds:made-here", tmp_path / "out", options)
     assert collection.name == "made-here"
-    assert collection.description["source"] == "irds"
+    assert collection.description.source == "irds"
     assert held_out(collection) == ["q3"]
 
 
