@@ -10,7 +10,7 @@ import pytest
 
 from tests.table import Listed, TableRanker, collection_of
 from unrank.audit.comparison import PerRanker
-from unrank.audit.context import AuditContext, Thoroughness, open_context
+from unrank.audit.context import AuditContext, AuditOptions, Thoroughness, open_context
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition, make_partition
 from unrank.collection.removal import Removal
@@ -84,6 +84,6 @@ def blocked(world: Collection, partition: Partition, original: TableRanker) -> T
 def open_world(world: Collection, partition: Partition, original: TableRanker, references: list[TableRanker]) -> Open:
     def opened(ranker: Ranker, thoroughness: Thoroughness = THOROUGHNESS, with_references: int = 2) -> AuditContext:
         rankers: PerRanker[Ranker] = PerRanker(ranker, original, tuple(references[:with_references]))
-        return open_context(rankers, world, partition, thoroughness, 0, "cpu", None)
+        return open_context(rankers, world, partition, AuditOptions(thoroughness, device="cpu"))
 
     return opened

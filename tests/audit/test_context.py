@@ -10,7 +10,7 @@ import pytest
 from tests.audit.conftest import THOROUGHNESS, Open
 from tests.table import TableRanker, as_set
 from unrank.audit.comparison import PerRanker
-from unrank.audit.context import Thoroughness, open_context
+from unrank.audit.context import AuditOptions, Thoroughness, open_context
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition
 from unrank.errors import UnrankError
@@ -40,7 +40,7 @@ def test_samples_follow_from_the_seed(world: Collection, partition: Partition, r
         thoroughness = replace(THOROUGHNESS, queries=7)
         return [
             as_set(pairs)
-            for pairs in open_context(rankers, world, partition, thoroughness, seed, "cpu", None).sets.values()
+            for pairs in open_context(rankers, world, partition, AuditOptions(thoroughness, seed, "cpu")).sets.values()
         ]
 
     assert sets(0) == sets(0)

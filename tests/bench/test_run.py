@@ -95,7 +95,7 @@ def test_a_cell_gives_what_train_and_forget_give(
     folder, cells = done
     training = unrank.make_method("retrain", cells["cocol"]["cell.json"]["training"])
     removal = unrank.Removal.sample(dense, "documents", 0.25)
-    retrained = unrank.train(dense, "bi-encoder", str(encoder), removal, method=training, device="cpu")  # type: ignore[arg-type]
+    retrained = unrank.train(dense, "bi-encoder", str(encoder), removal, method=training, device="cpu")
     original, _ = Store(folder / "out").load_original(cells_of(folder / "grid.toml")[0].original)
     assert cells["retrain"]["unrank.json"]["after"] == retrained.after.to_json()
     result = unrank.forget(

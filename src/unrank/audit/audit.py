@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
 from unrank.audit.comparison import Json, PerRanker
-from unrank.audit.context import AuditContext, Thoroughness, open_context
+from unrank.audit.context import AuditContext, AuditOptions, open_context
 from unrank.audit.membership import membership
 from unrank.audit.mrr_tests import forgetting, noise_floor, retention
 from unrank.audit.rank_agreement import displacement
@@ -27,8 +28,9 @@ from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.disk import new_folder, write_json
 from unrank.engine.checkpoint import digest
-from unrank.engine.runtime import Device, Progress
+from unrank.engine.runtime import Progress
 from unrank.errors import UnrankError
+from unrank.forgetting.options import change
 from unrank.forgetting.previous_requests import recognised
 from unrank.forgetting.target import check_measurable
 from unrank.rankers.base import Ranker
@@ -79,38 +81,37 @@ def audit_ranker(
     original: Ranker | None = None,
     references: Sequence[Ranker] = (),
     record: Record | None = None,
-    thoroughness: Thoroughness | None = None,
-    seed: int = 0,
-    device: Device = "auto",
     progress: Progress | None = None,
+    options: AuditOptions | None = None,
+    **changes: Any,
 ) -> Audit:
     """Test whether a ranker has forgotten a removal.
 
     `original` is the ranker before it forgot. `references` are rankers that were retrained without what is removed,
     each with another seed. `record` is the ranker's record, if unrank made it: earlier requests in it do not count as
-    kept.
+    kept. `changes` are fields of `AuditOptions`: `thoroughness`, `seed` and `device`.
     """
+    options = change(options or AuditOptions(), changes, "audit_ranker")
     rankers = PerRanker(ranker, original, tuple(references))
     _check_kinds(rankers)
     described = rankers.map(_described)
     _check_apart(described)
     started = perf_counter()
-    thoroughness = thoroughness or Thoroughness()
     partition = make_partition(collection, removal, earlier=recognised(collection, requests_of(record)))
     check_measurable(collection, partition)
-    context = open_context(rankers, collection, partition, thoroughness, seed, device, progress)
+    context = open_context(rankers, collection, partition, options, progress)
     findings = {}
     for name, test in TESTS.items():
         findings[name] = test(context)
         context.rankers.ranker.workspace.runtime.progress.say(f"{name}: {findings[name].verdict}")
-    findings["noise_floor"] = noise_floor(findings, thoroughness.margin)
+    findings["noise_floor"] = noise_floor(findings, context.thoroughness.margin)
     about = {
         "collection": {"name": collection.name, "fingerprint": collection.fingerprint},
         "rankers": asdict(described),
         "removed": removal.counts,
         "sets": _counts(context),
-        "thoroughness": asdict(thoroughness),
-        "seed": seed,
+        "thoroughness": asdict(context.thoroughness),
+        "seed": context.seed,
         "seconds": perf_counter() - started,
         "device": context.rankers.ranker.workspace.runtime.name,
         "versions": versions(),

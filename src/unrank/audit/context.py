@@ -54,6 +54,16 @@ class Thoroughness:
 
 
 @dataclass(frozen=True)
+class AuditOptions:
+    """How a ranker is audited."""
+
+    thoroughness: Thoroughness | None = None
+    """`None` for the usual effort."""
+    seed: int = 0
+    device: Device = "auto"
+
+
+@dataclass(frozen=True)
 class AuditedRanker:
     """A ranker with its workspace. Its scores are kept."""
 
@@ -111,12 +121,11 @@ def open_context(
     rankers: PerRanker[Ranker],
     collection: Collection,
     partition: Partition,
-    thoroughness: Thoroughness,
-    seed: int,
-    device: Device,
-    progress: Progress | None,
+    options: AuditOptions,
+    progress: Progress | None = None,
 ) -> AuditContext:
-    opened = rankers.map(lambda ranker: AuditedRanker.open(ranker, collection, partition, device, progress))
+    thoroughness = options.thoroughness or Thoroughness()
+    opened = rankers.map(lambda ranker: AuditedRanker.open(ranker, collection, partition, options.device, progress))
     tests = opened.ranker.workspace.evaluator.kept["test"]
     whole = {
         "forget": partition.forget,
@@ -125,10 +134,10 @@ def open_context(
         "test": tests,
     }
     sets = {
-        name: _sample_queries(collection, pairs, thoroughness.queries, f"{seed}:audit:{name}")
+        name: _sample_queries(collection, pairs, thoroughness.queries, f"{options.seed}:audit:{name}")
         for name, pairs in whole.items()
     }
-    return AuditContext(opened, collection, partition, whole, sets, thoroughness, seed)
+    return AuditContext(opened, collection, partition, whole, sets, thoroughness, options.seed)
 
 
 def _sample_queries(collection: Collection, pairs: Pairs, most: int, salt: str) -> Pairs:

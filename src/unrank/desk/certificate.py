@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import unrank
-from unrank.desk.history_index import Json
+from unrank.desk.history_index import Entry, Json
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
 from unrank.desk.page import certificate_page
-from unrank.desk.request import HONOURED
+from unrank.desk.request import HONOURED, Request
 from unrank.desk.signature import sign_certificate
 from unrank.disk import check_free
 from unrank.errors import UnrankError
@@ -50,13 +50,12 @@ def write_certificate(ledger: Ledger, key: Key, id: int, out: Path) -> Json:
 
 def certificate(ledger: Ledger, id: int) -> Json:
     """Return the certificate of a fulfilled request."""
-    request = ledger.request(id)
+    request, history = ledger.request(id), ledger.history(id)
     if request.state not in HONOURED:
         raise UnrankError(f"request {id} is {request.state}: only a fulfilled one has a certificate")
+    fulfilled = next(entry for entry in history if entry.event == "fulfilled")
     [[asked, written]] = ledger.ask("SELECT asked, result FROM run WHERE id = ?", [request.run])
-    entries = ledger.history(id)
-    proof = next(entry.values["result"] for entry in entries if entry.event == "fulfilled")
-    if hashlib.sha256(written.encode()).hexdigest() != proof:
+    if hashlib.sha256(written.encode()).hexdigest() != fulfilled.values["result"]:
         raise UnrankError(f"{ledger.path}: the result of run {request.run} was changed after it was recorded")
     options, result = json.loads(asked), json.loads(written)
     number, head = ledger.head()
@@ -66,36 +65,43 @@ def certificate(ledger: Ledger, id: int) -> Json:
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "made_by": f"unrank {unrank.__version__}",
         "request": {
-            "id": id,
-            "received": request.received.isoformat(),
-            "due": request.due.isoformat(),
-            "basis": request.basis,
-            "state": str(request.state),
-            "named": entries[0].values["names"],
-            "fulfilled": next(entry.at for entry in entries if entry.event == "fulfilled"),
+            **_request_part(request),
+            "named": history[0].values["names"],
+            "fulfilled": fulfilled.at,
             "keyed_hashes": _hash(hashes),
             "result": result.get("requests", {}).get(str(id)),
         },
-        "run": {
-            "number": request.run,
-            "requests": len(options["requests"]),
-            "still_open": sum(not one["forgotten"] for one in result.get("requests", {}).values()),
-            "removed": options["removed"],
-            "keep_at_least": options["keep_at_least"],
-            "strict": options["strict"],
-            "references": len(options["references"]),
-            **{name: result[name] for name in ("record", "kept", "audit", "gates", "files")},
-        },
+        "run": {"number": request.run, **_run_part(options, result)},
         "also_delete": {"found": result["holders"], "in_general": list(ALSO_DELETE)},
         "not_claimed": list(NOT_CLAIMED),
-        "history": {
-            "entries": number,
-            "last_hash": head,
-            "of_request": [
-                {"number": entry.number, "at": entry.at, "event": entry.event, "hash": entry.hash} for entry in entries
-            ],
-        },
+        "history": {"entries": number, "last_hash": head, "of_request": [_entry_part(entry) for entry in history]},
     }
+
+
+def _request_part(request: Request) -> Json:
+    return {
+        "id": request.id,
+        "received": request.received.isoformat(),
+        "due": request.due.isoformat(),
+        "basis": request.basis,
+        "state": str(request.state),
+    }
+
+
+def _run_part(options: Json, result: Json) -> Json:
+    return {
+        "requests": len(options["requests"]),
+        "still_open": sum(not one["forgotten"] for one in result.get("requests", {}).values()),
+        "removed": options["removed"],
+        "keep_at_least": options["keep_at_least"],
+        "strict": options["strict"],
+        "references": len(options["references"]),
+        **{name: result[name] for name in ("record", "kept", "audit", "gates", "files")},
+    }
+
+
+def _entry_part(entry: Entry) -> Json:
+    return {"number": entry.number, "at": entry.at, "event": entry.event, "hash": entry.hash}
 
 
 def _hash(value: object) -> str:

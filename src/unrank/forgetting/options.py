@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from unrank.errors import UnknownName, UnrankError
 from unrank.methods import make_method, read_settings
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from unrank.methods.base import Method
 else:  # the flags are made from types that can be read without torch
     Method = str
 
+Options = TypeVar("Options", bound="DataclassInstance")
 Freeze = Literal["documents"]
 DeviceName = Literal["auto", "cpu", "cuda"]
 SEEDS = 2**63
@@ -47,6 +50,15 @@ SETTINGS = about(
     type=list[str] | None,
     read=lambda given: read_settings(given or ()),
 )
+
+
+def change(options: Options, changes: Mapping[str, Any], function: str) -> Options:
+    """Return options with some fields changed; a keyword of `function` that is no field is refused."""
+    known = [each.name for each in fields(options)]
+    for name in changes:
+        if name not in known:
+            raise UnknownName(f"option of {function}", name, known)
+    return replace(options, **changes)
 
 
 @dataclass(frozen=True)
@@ -98,12 +110,7 @@ class ForgetOptions:
         """Return these options with some changed; `pace` stands for its three fields."""
         pace = changes.pop("pace", None)
         given = {**(asdict(pace) if pace is not None else {}), **changes}
-        given = {RENAMED.get(name, name): value for name, value in given.items()}
-        known = [each.name for each in fields(self)]
-        for name in given:
-            if name not in known:
-                raise UnknownName("option of forget", name, known)
-        return replace(self, **given)
+        return change(self, {RENAMED.get(name, name): value for name, value in given.items()}, "forget")
 
     def method_for(self, ranker: str | None) -> Method:
         """Return the method with its settings; those that are not given suit the kind of ranker."""

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from unrank.engine.loop import batches_of, fit, make_optimizer, step
 from unrank.engine.resume import ResumableRun
 from unrank.engine.runtime import Device, Progress
 from unrank.evaluation.scorecard import Scorecard
+from unrank.forgetting.options import change
 from unrank.forgetting.previous_requests import hashed
 from unrank.forgetting.progress import listening
 from unrank.forgetting.save import save_ranker
@@ -51,35 +53,46 @@ class Trained:
         save_ranker(self.ranker, self.record, Path(out))
 
 
+@dataclass(frozen=True)
+class TrainOptions:
+    """How a ranker is trained."""
+
+    method: Retrain | None = None
+    """`None` for the recipe of the kind of ranker."""
+    seed: int = 0
+    device: Device = "auto"
+    fast: bool = True
+    """`False` leaves all passes to the encoder's own library."""
+
+
 def train(
     collection: Collection,
     kind: str,
     base: str | None = None,
     removal: Removal | None = None,
     *,
-    method: Retrain | None = None,
-    seed: int = 0,
-    device: Device = "auto",
+    options: TrainOptions | None = None,
     progress: Progress | None = None,
     run: ResumableRun | None = None,
     cache: Cache | None = None,
-    fast: bool = True,
+    **changes: Any,
 ) -> Trained:
     """Train a ranker on a collection; with a removal, on the kept pairs alone.
 
-    `progress` is told how far the training is; by default that is a bar, if standard error is a terminal. `run` writes
-    checkpoints; `cache` holds the tokens of earlier jobs and keeps those of this one. Without `fast`, all passes are
-    left to the encoder's own library.
+    `changes` are fields of `TrainOptions`: `method`, `seed`, `device` and `fast`. `progress` is told how far the
+    training is; by default that is a bar, if standard error is a terminal. `run` writes checkpoints. `cache` holds the
+    tokens of earlier jobs, and keeps those of this one.
     """
-    method = method or recipe_of(ranker_kind(kind))
+    options = change(options or TrainOptions(), changes, "train")
+    method = options.method or recipe_of(ranker_kind(kind))
     partition = make_partition(collection, removal) if removal is not None else None
-    ranker = create_ranker(kind, base, seed, fast)
+    ranker = create_ranker(kind, base, options.seed, options.fast)
     run = run or ResumableRun()
-    run.claim(lambda: fingerprint("train", ranker, collection, removal, method, seed))
+    run.claim(lambda: fingerprint("train", ranker, collection, removal, method, options.seed))
     with listening(progress) as listener:
-        workspace = Workspace.open(ranker, collection, partition, device, listener, cache=cache)
+        workspace = Workspace.open(ranker, collection, partition, options.device, listener, cache=cache)
         workspace = replace(workspace, removal=removal)
-        return _train_in(workspace, ranker, public_name(kind, base), method, seed, run)
+        return _train_in(workspace, ranker, public_name(kind, base), method, options.seed, run)
 
 
 def _train_in(
