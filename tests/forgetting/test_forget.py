@@ -22,7 +22,7 @@ from unrank.evaluation.scorecard import Scorer
 from unrank.forgetting.evaluate import evaluate
 from unrank.forgetting.forget import Forgotten, forget
 from unrank.forgetting.landing import MOST_EVALUATIONS, weights_of
-from unrank.forgetting.mrr_estimator import Rescoring
+from unrank.forgetting.mrr_estimator import LastMeasurement
 from unrank.forgetting.options import Pace
 from unrank.forgetting.target import tolerance
 from unrank.forgetting.train import Trained, train
@@ -356,9 +356,9 @@ def test_a_landing_that_scored_a_part_came_to_what_all_of_it_measures(
     trained: Trained, dense: Collection, removal: Removal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts: list[bool] = []
-    rescore = Rescoring.now
+    rescore = LastMeasurement.now
 
-    def counted(lists: Rescoring, score: Scorer) -> NDArray[np.float32]:
+    def counted(lists: LastMeasurement, score: Scorer) -> NDArray[np.float32]:
         def asked(pairs: Pairs) -> NDArray[np.float32]:
             parts.append(len(pairs) < len(lists.pairs))
             return score(pairs)
@@ -370,7 +370,7 @@ def test_a_landing_that_scored_a_part_came_to_what_all_of_it_measures(
     monkeypatch.setattr("unrank.forgetting.mrr_estimator.NEAREST", 2)
     monkeypatch.setattr("unrank.forgetting.mrr_estimator.SPREAD", 1)
     monkeypatch.setattr("unrank.forgetting.forget.encoded_sides", lambda *_: ())  # as if pairs were read together
-    monkeypatch.setattr(Rescoring, "now", counted)
+    monkeypatch.setattr(LastMeasurement, "now", counted)
     for target in ("70%", "50%", "30%"):
         result = forget(trained.ranker, dense, removal, method=HARD, target=target)
         assert result.after.forget is not None and result.record.landing is not None

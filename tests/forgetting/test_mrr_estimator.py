@@ -1,4 +1,4 @@
-"""The gauge on lists whose scores are known."""
+"""The estimator on lists with known scores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.table import Listed, collection_of, forgetting
 from unrank.collection.collection import Collection, Pairs
 from unrank.evaluation.scorecard import Evaluator, Scorer
 from unrank.forgetting import mrr_estimator as module
-from unrank.forgetting.mrr_estimator import MrrEstimator, rows_of_some_queries, telling_rows
+from unrank.forgetting.mrr_estimator import MrrEstimator, highest_rows, sampled_rows
 
 LISTS, NEGATIVES = 40, 12
 
@@ -101,11 +101,11 @@ def test_the_part_holds_the_forget_pairs_and_the_best_of_the_others(relevant: in
     ]
     evaluator = Evaluator(collection_of(lists, 1_000), forgetting(collection_of(lists, 1_000), queries=range(12)))
     pairs, forget = evaluator.forget_lists(), evaluator.partition.forget
-    rows = rows_of_some_queries(pairs, forget)
+    rows = sampled_rows(pairs, forget)
     assert len(np.unique(pairs[rows, 0])) == 10
     scores = np.random.default_rng(0).random(len(rows)).astype(np.float32)
     scores[rows < len(forget)] += 1  # as a ranker has them that has learned
-    telling = telling_rows(pairs[rows], scores, rows < len(forget))
+    telling = highest_rows(pairs[rows], scores, rows < len(forget))
     for query in np.unique(pairs[rows, 0]):
         mine = telling[pairs[rows[telling], 0] == query]
         others = mine[rows[mine] >= len(forget)]

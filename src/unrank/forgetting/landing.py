@@ -1,9 +1,8 @@
 """Landing: from weights above the target and weights below it to weights on it.
 
-On the straight line between the two, the place where the forget MRR is on target is looked for by estimates and
-confirmed by measurements, which narrow the line down. What an estimate was off by where it was measured, the others
-are taken to have been off by too, so that few more are needed. A run that steps over the target in its last epoch is
-brought back to where it wanted to stop.
+A search on the straight line between the two finds the point where the forget MRR is on target. Estimates propose a
+point, and measurements confirm it and shorten the line. The error of an estimate at a measured point corrects the other
+estimates, so that few more are needed. So a run that steps over the target in its last epoch ends on it.
 """
 
 from __future__ import annotations
@@ -20,44 +19,44 @@ from unrank.record import Landing
 
 MOST_EVALUATIONS = 12
 TRUSTED = 3
-"""So many measurements may be led by estimates; if they did not come near the target, the rest go by themselves."""
+"""The number of measurements that estimates may lead. If none comes near the target, the rest go without them."""
 MISSES = 2
-"""After so many measurements on one side of the target and none on the other, the end that lies there is measured."""
+"""After this many measurements on one side of the target and none on the other, the other end is measured."""
 Weights = dict[str, Tensor]
 
 
 class Measure(Protocol):
-    """Whoever knows the ranker's forget MRR."""
+    """A source of the ranker's forget MRR."""
 
     exact: bool
 
     def measure(self) -> float:
-        """The forget MRR."""
+        """Return the forget MRR."""
 
     def measure_again(self) -> float:
-        """The forget MRR, not far from where it was measured last."""
+        """Return the forget MRR of weights not far from the last measured ones."""
 
     def estimate(self) -> float:
-        """About the same, in less time; where it is exact, no less."""
+        """Return an estimate of the forget MRR, in less time; if `exact`, a measurement."""
 
 
 @dataclass(frozen=True)
 class Ends:
-    """The forget MRR at both ends of the line, as far as it is known."""
+    """The forget MRR at both ends of the line."""
 
     above: float
     here: float
     measured: bool
-    """Whether it was measured here; if not, it was estimated."""
+    """Whether `here` was measured; otherwise it was estimated."""
 
 
 def weights_of(ranker: Ranker) -> Weights:
-    """A copy of the weights that training moves."""
+    """Return a copy of the trainable weights."""
     return {name: weight.detach().clone() for name, weight in ranker.named_parameters() if weight.requires_grad}
 
 
 def put_weights(ranker: Ranker, above: Weights, below: Weights | None = None, share: float = 0.0) -> None:
-    """Set the weights to `above`, or to so much of the way from there to `below`."""
+    """Set the weights to `above`, or to a share of the way from there to `below`."""
     with torch.no_grad():
         for name, weight in ranker.named_parameters():
             if name in above:
@@ -67,15 +66,15 @@ def put_weights(ranker: Ranker, above: Weights, below: Weights | None = None, sh
 def land(ranker: Ranker, above: Weights, ends: Ends, target: float, near: float, estimator: Measure) -> Landing:
     """Move a ranker that has crossed the target back onto it. `above` are the last weights above the target.
 
-    If no point on the line is near enough, the nearest at or below the target is taken. On which side of the target an
-    end of the line lies may be no more than an estimate: it is measured where measurements make one doubt it. A line
-    that turns out to lie above the target throughout is gone down to its end.
+    If no point on the line is near enough, take the nearest one at or below the target. The side of the target that an
+    end is on may be an estimate: it is measured if other measurements contradict it. If the whole line is above the
+    target, take its lower end.
     """
     return _Search(ranker, above, ends, target, near, estimator).run()
 
 
 class _Search:
-    """For the place on the line that is on target."""
+    """The search for the point on the line that is on target."""
 
     def __init__(
         self, ranker: Ranker, above: Weights, ends: Ends, target: float, near: float, estimator: Measure
@@ -98,7 +97,7 @@ class _Search:
                 self._measure(end)
                 if self._line.low == self._line.high:  # nothing is left of it
                     break
-        best = self._best or Landing(1.0, self._line.low_value, 0)  # or all of the line lies above the target
+        best = self._best or Landing(1.0, self._line.low_value, 0)  # or the whole line is above the target
         put_weights(self._ranker, self._above, self._below, best.share)
         return replace(best, evaluations=self._evaluations)
 
@@ -126,8 +125,10 @@ class _Search:
         return ask()
 
     def _doubtful_end(self) -> float | None:
-        """An end that was never measured and that no measurement has shown to be on the right side of the target: to
-        be measured after so many on the other side, or as soon as what it was estimated at, corrected, says no."""
+        """Return an end whose side of the target is only estimated, and doubtful; `None` if there is none.
+
+        It is doubtful after `MISSES` measurements on the other side, or if its corrected estimate contradicts its side.
+        """
         for end, is_above in ((self._line.low, True), (self._line.high, False)):
             estimate = self._estimates.of_end(end)
             if estimate is not None and (self._evaluations >= MISSES or (estimate > self._target) != is_above):
@@ -137,7 +138,7 @@ class _Search:
 
 @dataclass(frozen=True)
 class _Line:
-    """A stretch of the way with its ends' values: above the target at the low share, at or below it at the high one."""
+    """A part of the line with the values of its ends: above the target at the low share, at or below it at the high."""
 
     low: float
     low_value: float
@@ -145,27 +146,27 @@ class _Line:
     high_value: float
 
     def crossing(self, target: float, turn: int) -> float:
-        """Where the target may lie: as on a straight line, or by turns half way, which no bend can slow down."""
+        """Return a share where the target may be: by linear interpolation, and every third turn half way."""
         fall = self.low_value - self.high_value
         part = (self.low_value - target) / fall if turn % 3 < 2 and fall > 0 else 0.5
         return self.low + min(max(part, 0.05), 0.95) * (self.high - self.low)
 
     def cut(self, share: float, value: float, target: float) -> _Line:
-        """What is left of it when the value at a share is known."""
+        """Return the part that remains when the value at a share is known."""
         if value > target:
             return _Line(share, value, self.high, self.high_value)
         return _Line(self.low, self.low_value, share, value)
 
 
 class _Estimates:
-    """What estimates have said of places on the line, and of its ends."""
+    """The estimates of points on the line, and of its ends."""
 
     def __init__(self, estimate: Callable[[float], float], ends: dict[float, float]) -> None:
         self._estimate = estimate
         self._values = dict(ends)
 
     def narrowed(self, line: _Line, target: float, near: float) -> _Line:
-        """The line cut down, by what was said and by more estimates, until one is on target."""
+        """Shorten the line by the estimates so far and by more of them, until one is on target."""
         for share, value in self._values.items():
             if line.low < share < line.high:
                 line = line.cut(share, value, target)
@@ -178,10 +179,10 @@ class _Estimates:
         return line
 
     def correct(self, share: float, measured: float) -> None:
-        """What was measured is no estimate any more, and the others were off by as much."""
+        """Drop the estimate of a measured point, and correct the others by its error."""
         off = measured - self._values.pop(share, measured)
         self._values = {other: value + off for other, value in self._values.items()}
 
     def of_end(self, share: float) -> float | None:
-        """What an end of the line was estimated at; None for a place that was measured."""
+        """Return the estimate of an end of the line; `None` if it was measured."""
         return self._values.get(share)

@@ -1,9 +1,9 @@
 """The forget MRR of a student, measured or estimated.
 
-To measure it is to score every candidate of every forget query, which costs more than the steps between two checks.
-While a run is far from its target, or looks for it, an estimate does: some of the queries, each with the candidates
-that the original ranks highest. What the last measurement differed by from its own estimate is added to the next. Once
-measured, weights nearby are measured by what is likely to have changed.
+A measurement scores every candidate of every forget query, which costs more than the steps between two checks. Far
+from the target an estimate is enough: some of the queries, each with the candidates that the original ranks highest.
+The error of the last estimate corrects the next ones. After a measurement, nearby weights are measured again by scoring
+only the candidates that are likely to have changed sides. The end of a run is always measured in full.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FEW = 64
 
 @dataclass(frozen=True)
 class Effort:
-    """What a gauge has a student read each time: pairs, or texts where they are encoded apart."""
+    """The pairs that a student must read each time, or the texts if queries and documents are encoded on their own."""
 
     whole: int
     estimate: int
@@ -43,8 +43,8 @@ class Effort:
 
     @classmethod
     def of(cls, lists: Pairs, forget: Pairs, encoded: Sequence[int]) -> Effort:
-        """`lists` as a judge gives them. What would save little is not done: then it is the whole."""
-        rows, queries = rows_of_some_queries(lists, forget), len(np.unique(forget[:, 0]))
+        """Count what `forget_lists` of an evaluator need. An estimate that saves little counts as a measurement."""
+        rows, queries = sampled_rows(lists, forget), len(np.unique(forget[:, 0]))
         some = int(np.count_nonzero(rows < len(forget))) + CANDIDATES * len(np.unique(lists[rows, 0]))
         whole = to_read(lists, encoded)
         estimate = to_read(lists[rows], encoded, most=some)
@@ -57,49 +57,52 @@ class Effort:
 
 
 class MrrEstimator:
-    """Told once what the original scores; asked again and again what the student measures."""
+    """Measures and estimates the forget MRR of a student, starting from the original's scores."""
 
     def __init__(self, evaluator: Evaluator, original: Scorer, student: Scorer, encoded: Sequence[int] = ()) -> None:
-        """`encoded` are the sides of a pair (0 the query, 1 the document) that the student encodes apart, each text
-        once: to ask it for fewer pairs of the same texts saves nothing. One without such sides reads every pair."""
-        self._judge, self._student = evaluator, student
+        """Choose the pairs of an estimate.
+
+        `encoded` are the sides of a pair (0 the query, 1 the document) whose texts the student encodes once each: fewer
+        pairs of the same texts save nothing. Without such sides it reads every pair.
+        """
+        self._evaluator, self._student = evaluator, student
         self._pairs, forget = evaluator.forget_lists(), evaluator.partition.forget
-        self._measured: Rescoring | None = None
+        self._measured: LastMeasurement | None = None
         effort = Effort.of(self._pairs, forget, encoded)
         self._again_costs_less = effort.again < effort.whole
         self.exact = effort.estimate == effort.whole
-        """Whether an estimate is a measurement."""
+        """Whether every estimate is a measurement."""
         self.apart = 0.0
-        """How far the last measurement was from its own estimate."""
+        """The last measurement minus its own estimate."""
         if not self.exact:
-            rows = rows_of_some_queries(self._pairs, forget)
+            rows = sampled_rows(self._pairs, forget)
             scores = original(self._pairs[rows])
-            telling = telling_rows(self._pairs[rows], scores, rows < len(forget))
-            self._part = rows[telling]
+            chosen = highest_rows(self._pairs[rows], scores, rows < len(forget))
+            self._part = rows[chosen]
             self._below_all = below_all(round((len(self._pairs) - len(forget)) / len(np.unique(forget[:, 0]))))
-            self._at_first = self._mean_of_part(scores[telling])
+            self._at_first = self._mean_of_part(scores[chosen])
 
     def begin(self, measured: float) -> None:
-        """What the original measures."""
+        """Set the forget MRR of the original."""
         self.apart = 0.0 if self.exact else measured - self._at_first
 
     def measure(self) -> float:
         scores = self._student(self._pairs)
-        self._measured = Rescoring(self._pairs, len(self._judge.partition.forget), scores)
+        self._measured = LastMeasurement(self._pairs, len(self._evaluator.partition.forget), scores)
         return self._mean_of_all(scores)
 
     def measure_again(self) -> float:
-        """The same of weights not far from those that were measured last."""
+        """Return the forget MRR of weights not far from the last measured ones."""
         if self._measured is None or not self._again_costs_less:
             return self.measure()
         return self._mean_of_all(self._measured.now(self._student))
 
     def go_far(self) -> None:
-        """Weights come that what was measured last tells nothing of."""
+        """Drop the last measurement: the next weights are far from it."""
         self._measured = None
 
     def _mean_of_all(self, scores: Scores) -> float:
-        whole = float(self._judge.forget_ranks(self._pairs, scores).mean())
+        whole = float(self._evaluator.forget_ranks(self._pairs, scores).mean())
         if not self.exact:
             self.apart = whole - self._mean_of_part(scores[self._part])
         return whole
@@ -110,12 +113,12 @@ class MrrEstimator:
         return float(np.clip(self._mean_of_part(self._student(self._pairs[self._part])) + self.apart, 0, 1))
 
     def _mean_of_part(self, scores: Scores) -> float:
-        ranks = self._judge.forget_ranks(self._pairs[self._part], scores)
+        ranks = self._evaluator.forget_ranks(self._pairs[self._part], scores)
         return float(np.where(ranks * (CANDIDATES + 1) > 1, ranks, np.minimum(ranks, self._below_all)).mean())
 
 
 def to_read(pairs: Pairs, encoded: Sequence[int], most: int | None = None) -> int:
-    """What it takes to score pairs, or so many of them at most: pairs that are read, or texts that are encoded."""
+    """Return the number of pairs to read or of texts to encode, for all pairs or for at most `most` of them."""
     if not encoded:
         return len(pairs) if most is None else min(most, len(pairs))
     texts = [len(np.unique(pairs[:, side])) for side in encoded]
@@ -123,8 +126,7 @@ def to_read(pairs: Pairs, encoded: Sequence[int], most: int | None = None) -> in
 
 
 def below_all(negatives: int) -> float:
-    """What a document that stands below the candidates that are looked at counts on average, wherever it stands among
-    so many negatives.
+    """Return the mean reciprocal rank of a document below the scored candidates, at any rank among the negatives.
 
     >>> round(below_all(100), 4), below_all(12) == 1 / 13
     (0.0235, True)
@@ -132,14 +134,14 @@ def below_all(negatives: int) -> float:
     return float(np.mean(1 / np.arange(min(CANDIDATES, negatives) + 1, negatives + 2)))
 
 
-def rows_of_some_queries(pairs: Pairs, forget: Pairs) -> Rows:
-    """Where the lists of some forget queries stand: of all, if there are few."""
+def sampled_rows(pairs: Pairs, forget: Pairs) -> Rows:
+    """Return the rows of the lists of a sample of the forget queries; of all, if there are few."""
     chosen = np.random.default_rng(0).permutation(np.unique(forget[:, 0]))[:QUERIES]
     return np.flatnonzero(np.isin(pairs[:, 0], chosen))
 
 
-def telling_rows(pairs: Pairs, scores: Scores, is_forget: NDArray[np.bool_]) -> Rows:
-    """The forget pairs, and of the other candidates of each query those with the highest scores."""
+def highest_rows(pairs: Pairs, scores: Scores, is_forget: NDArray[np.bool_]) -> Rows:
+    """Return the rows of the forget pairs, and of each query's other candidates with the highest scores."""
     others = np.flatnonzero(~is_forget)
     others = others[np.lexsort((-scores[others], pairs[others, 0]))]
     _, first, count = np.unique(pairs[others, 0], return_index=True, return_counts=True)
@@ -148,18 +150,24 @@ def telling_rows(pairs: Pairs, scores: Scores, is_forget: NDArray[np.bool_]) -> 
 
 
 @dataclass(frozen=True)
-class Rescoring:
-    """Lists as they were scored once. The first `forget` pairs are the forget pairs."""
+class LastMeasurement:
+    """Forget lists with their scores, to be scored again after the ranker has moved a little.
+
+    The forget MRR depends on how many candidates are above the best forget pair. So the forget pairs are scored again,
+    the candidates nearest to the best of them, and a sample of the others. The sample shows how far the rest may have
+    moved, and every candidate that may have changed sides is scored too. The rest is moved by its query's mean. The
+    first `forget` pairs are the forget pairs.
+    """
 
     pairs: Pairs
     forget: int
     scores: Scores
 
     def now(self, score: Scorer) -> Scores:
-        """What `score` gives for all of them, asked for no more than is likely to matter."""
+        """Return the scores now, scoring only the pairs that are likely to matter."""
         others = np.arange(self.forget, len(self.pairs))
         _, query = np.unique(self.pairs[:, 0], return_inverse=True)
-        asked = np.concatenate([np.arange(self.forget), others[self._telling(query)]])
+        asked = np.concatenate([np.arange(self.forget), others[self._sampled(query)]])
         values = self.scores.copy()
         values[asked] = score(self.pairs[asked])
         moved, seen = values - self.scores, asked[self.forget :]
@@ -172,9 +180,8 @@ class Rescoring:
             values[may_have_crossed] = score(self.pairs[may_have_crossed])
         return values
 
-    def _telling(self, query: Rows) -> Rows:
-        """Of the candidates of each query those whose scores lay nearest to its best forget pair's, and every so many
-        of the others, the farthest first."""
+    def _sampled(self, query: Rows) -> Rows:
+        """Return the candidates of each query nearest to its best forget pair, and a spread of the others."""
         queries, scores = query[self.forget :], self.scores[self.forget :]
         order = np.lexsort((np.abs(scores - best_of(query, self.scores, self.forget)[queries]), queries))
         size = np.bincount(queries, minlength=query.max() + 1)[queries[order]]
@@ -184,7 +191,7 @@ class Rescoring:
 
 
 def best_of(query: Rows, scores: Scores, forget: int) -> Scores:
-    """The highest score of a forget pair, query by query."""
+    """Return the highest score of a forget pair of each query."""
     best = np.full(query.max() + 1, -np.inf, np.float32)
     np.maximum.at(best, query[:forget], scores[:forget])
     return best

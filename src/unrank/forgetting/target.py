@@ -1,9 +1,9 @@
 """The target: the forget MRR at which a run stops.
 
 `unseen` is the original ranker's MRR on the test queries: how well it ranks what it was never shown. It needs no
-retraining. `half-unseen` is half of that; `50%` is half of what the forget MRR was; any number in (0, 1] is itself.
-Who has a retrained ranker may name the paper's three: `destination-1` is its forget MRR, `destination-2` its MRR on the
-test queries, `destination-3` half of that.
+retraining. `half-unseen` is half of that. `50%` is half of the forget MRR before. A number in (0, 1] is itself. With a
+retrained ranker there are the paper's three: `destination-1` is its forget MRR, `destination-2` its MRR on the test
+queries, and `destination-3` half of that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OF_REFERENCE = ("destination-1", "destination-2", "destination-3")
 
 
 def check_target_name(target: str | float) -> None:
-    """Refuse what is no target of any ranker."""
+    """Refuse a target that no ranker can have."""
     if target in OF_TEST or target in OF_REFERENCE:
         return
     value = _number(target)
@@ -35,7 +35,7 @@ def check_target_name(target: str | float) -> None:
 def check_target(
     target: str | float, collection: Collection, partition: Partition, has_reference: bool = False
 ) -> None:
-    """Refuse a target that cannot be one, before any work is done for it."""
+    """Refuse a target that cannot be measured on this collection, before any work is done for it."""
     check_target_name(target)
     check_measurable(collection, partition)
     if target in OF_REFERENCE and not has_reference:
@@ -45,14 +45,14 @@ def check_target(
 
 
 def check_measurable(collection: Collection, partition: Partition) -> None:
-    """Refuse to measure forgetting where nothing stands beside what is to be forgotten."""
+    """Refuse a removal whose queries have no other candidates: its forget MRR would always be 1."""
     collection.check_candidates()
     if not collection.negatives.counts[np.unique(partition.forget[:, 0])].any():
         raise UnrankError("no forget query has a candidate beside its relevant documents, so forgetting has no measure")
 
 
 def resolve_target(target: str | float, before: Scorecard, reference: Scorecard | None = None) -> float:
-    """The number that a target means for a ranker with this scorecard, and a retrained one with that."""
+    """Return the number that a target means, from the scorecards of the ranker and of a retrained one."""
     measured = reference if target in OF_REFERENCE else before
     assert measured is not None
     if target in OF_TEST:
@@ -80,9 +80,9 @@ def no_test_queries(target: str | float) -> UnrankError:
 
 
 def tolerance(queries: int) -> float:
-    """How near to the target counts as on it, for so many forget queries.
+    """Return the distance from the target that counts as reached, for a number of forget queries.
 
-    Half of what one query can change, within limits: a single query that still stands first is not half forgotten.
+    It is half of the most that one query can change the mean by, between 0.003 and 0.05.
 
     >>> tolerance(1000), tolerance(50), tolerance(1)
     (0.003, 0.01, 0.05)

@@ -167,8 +167,8 @@ def run_training(
 def estimate_learning_epoch(ranker: Ranker, workspace: Workspace) -> LearningEpoch:
     """Return the time of one epoch of training, from a few steps of a copy. For a ranker that was trained elsewhere."""
     method = recipe_of(ranker.kind)
-    pupil = copy.deepcopy(ranker)
-    optimizer = make_optimizer(pupil, 0.0, workspace.runtime)
+    student = copy.deepcopy(ranker)
+    optimizer = make_optimizer(student, 0.0, workspace.runtime)
     generator, device = np.random.default_rng(0), workspace.runtime.device.type
     size, warm_up = TIMED_TRIPLES[device], WARM_UP[device]
     wanted = -(-(TIMED_STEPS + warm_up) * size // method.negatives)
@@ -177,10 +177,10 @@ def estimate_learning_epoch(ranker: Ranker, workspace: Workspace) -> LearningEpo
     drawn = phase.draw(generator, 1)
     clock = Clock(workspace.runtime)
     timed = 0
-    with pupil.repeated_steps():
+    with student.repeated_steps():
         for number, batch in enumerate(batches_of(phase, len(drawn), generator)):
             with clock.on("steps" if number >= warm_up else "warm-up"):
-                step(pupil, phase, drawn.take(batch), optimizer, workspace.store, workspace.runtime)
+                step(student, phase, drawn.take(batch), optimizer, workspace.store, workspace.runtime)
             timed += len(batch) if number >= warm_up else 0
     triples = method.negatives * len(workspace.collection.pairs)
     seconds = clock.seconds["steps"] * triples / timed

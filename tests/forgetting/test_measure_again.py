@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from unrank.collection.collection import Pairs
-from unrank.forgetting.mrr_estimator import NEAREST, SPREAD, Rescoring
+from unrank.forgetting.mrr_estimator import NEAREST, SPREAD, LastMeasurement
 
 QUERIES, FORGET, OTHERS = 30, 2, 100
 PAIRS: Pairs = np.array(
@@ -48,7 +48,7 @@ def test_each_forget_pair_stands_where_scoring_all_would_put_it(seed: int, move:
     now += move * generator.uniform(-1, 1, now.shape)  # and each a little by itself
     now[:, :FORGET] -= fall
     table = Table(now.astype(np.float32))
-    found = Rescoring(PAIRS, QUERIES * FORGET, Table(then)(PAIRS)).now(table)
+    found = LastMeasurement(PAIRS, QUERIES * FORGET, Table(then)(PAIRS)).now(table)
     assert standing_above(found) == standing_above(Table(now.astype(np.float32))(PAIRS))
 
 
@@ -57,7 +57,7 @@ def test_the_less_moved_the_less_is_asked_for(move: float, most: float) -> None:
     then = drawn(1)
     now = then + np.float32(move) * drawn(2)
     table = Table(now)
-    Rescoring(PAIRS, QUERIES * FORGET, Table(then)(PAIRS)).now(table)
+    LastMeasurement(PAIRS, QUERIES * FORGET, Table(then)(PAIRS)).now(table)
     assert QUERIES * (FORGET + NEAREST + SPREAD) <= table.asked <= most * len(PAIRS)
 
 
@@ -65,7 +65,7 @@ def test_those_that_lay_far_show_how_far_others_move() -> None:
     """All that lay nearest moves alike, and the rest past it."""
     then = np.tile(np.array([10.0, 1.0] + [9.0] * 20 + [6.0] * 80, np.float32), (QUERIES, 1))
     now = np.tile(np.array([4.0, 1.0] + [4.1] * 20 + [6.5] * 80, np.float32), (QUERIES, 1))
-    found = Rescoring(PAIRS, QUERIES * FORGET, Table(then)(PAIRS)).now(Table(now))
+    found = LastMeasurement(PAIRS, QUERIES * FORGET, Table(then)(PAIRS)).now(Table(now))
     assert standing_above(found) == [100] * QUERIES
 
 
@@ -73,8 +73,8 @@ def test_those_that_lay_far_show_how_far_others_move() -> None:
 def test_lists_of_any_length(others: int) -> None:
     pairs = PAIRS[PAIRS[:, 1] < FORGET + others]
     then, now = drawn(3), drawn(4)
-    rescoring = Rescoring(pairs, QUERIES * FORGET, Table(then)(pairs))
-    seen = pairs[QUERIES * FORGET + rescoring._telling(pairs[:, 0])] if others else pairs[:0]
+    rescoring = LastMeasurement(pairs, QUERIES * FORGET, Table(then)(pairs))
+    seen = pairs[QUERIES * FORGET + rescoring._sampled(pairs[:, 0])] if others else pairs[:0]
     assert {len(seen[seen[:, 0] == query]) for query in range(QUERIES)} == {min(others, NEAREST + SPREAD)}
     if others < 9:
         assert rescoring.now(Table(now)).tolist() == Table(now)(pairs).tolist()
@@ -83,5 +83,5 @@ def test_lists_of_any_length(others: int) -> None:
 def test_a_query_without_candidates_asks_for_its_forget_pairs() -> None:
     alone = np.array([(0, 0), (0, 1)])
     table = Table(np.array([[3.0, 4.0]], np.float32))
-    found = Rescoring(alone, 2, np.array([1.0, 2.0], np.float32)).now(table)
+    found = LastMeasurement(alone, 2, np.array([1.0, 2.0], np.float32)).now(table)
     assert found.tolist() == [3.0, 4.0]
