@@ -307,7 +307,7 @@ def test_a_target_that_is_no_number(
         (("--preset", "paper", "--set", "phases=joint"), "phases=joint needs anchors=wide"),
         (("--method", "badt", "--set", "teacher=nobody"), "unknown value of teacher 'nobody'"),
         (("--method", "ssd", "--set", "alpha=-1"), "alpha must be"),
-        (("--method", "ssd", "--minutes", "1"), "ssd has no target to be steered to"),
+        (("--method", "ssd", "--minutes", "1"), "ssd has no target to stop at"),
         (("--method", "bad-teacher"), "needs the model that the ranker was trained from; 'tiny', as its record"),
         (("--check-every", "0"), "check-every must be more than 0, not 0"),
         (("--check-every", "half"), "'--check-every'"),

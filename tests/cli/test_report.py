@@ -203,7 +203,7 @@ def test_details_stay_out_of_the_ranker(
     ranker: Path, collection: Path, removal: Path, tmp_path: Path, refused: Refused
 ) -> None:
     given = ("forget", ranker, collection, "--removal", removal, "--out", tmp_path / "out", "--quiet")
-    assert "lies inside --out" in refused(*given, "--details", tmp_path / "out" / "details")
+    assert "is inside --out" in refused(*given, "--details", tmp_path / "out" / "details")
     assert "is inside --out" in refused(*given, "--cache", tmp_path / "out" / "cache")
     assert "is not a folder" in refused(*given, "--cache", removal)
     assert "cannot be made: Not a directory" in refused(*given, "--cache", removal / "cache")

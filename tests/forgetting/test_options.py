@@ -1,30 +1,63 @@
-"""Options are given as one object, by keywords, or both; a wrong keyword is named."""
+"""Options: one frozen set for Python and for the command, whose flags are made from its fields."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from dataclasses import fields
 
 import pytest
 
-from unrank.audit.audit import audit_ranker
+from unrank.cli.main import run
 from unrank.collection.collection import Collection
-from unrank.errors import UnrankError
+from unrank.collection.removal import Removal
+from unrank.errors import UnknownName, UnrankError
 from unrank.forgetting.forget import forget
-from unrank.forgetting.options import ForgetOptions, Pace, change
-from unrank.forgetting.train import TrainOptions, train
-from unrank.methods.retrain import Retrain
+from unrank.forgetting.options import ForgetOptions, Pace
+from unrank.forgetting.train import Trained
+from unrank.methods.cocol import Cocol
+from unrank.record import Record
 
 
-@pytest.mark.parametrize("function", [forget, train, audit_ranker])
-def test_an_unknown_keyword_is_refused_in_one_line(function: Callable[..., Any], dense: Collection) -> None:
-    message = f"unknown option of {function.__name__} 'sede': did you mean 'seed'[?] known are [^\n]*seed"
-    with pytest.raises(UnrankError, match=message):
-        function(dense, "bi-encoder", None, sede=1)
+def test_keywords_change_the_options() -> None:
+    options = ForgetOptions(seed=3).changed(target=0.45, pace=Pace(check_every=2, watch=7))
+    assert (options.seed, options.target, options.check_every, options.minutes, options.watch) == (3, 0.45, 2, None, 7)
+    assert options.changed(check_recovery=True).recovery, "its old name"
 
 
-def test_keywords_change_the_options_that_are_given() -> None:
-    options = TrainOptions(method=Retrain(epochs=2), seed=3)
-    assert change(options, {"seed": 4, "fast": False}, "train") == TrainOptions(Retrain(epochs=2), 4, fast=False)
-    paced = ForgetOptions(seed=1).changed(pace=Pace(check_every=5), check_recovery=True)
-    assert (paced.seed, paced.check_every, paced.recovery) == (1, 5, True)
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"targt": 0.5}, "unknown option of forget 'targt': did you mean 'target'?"),
+        ({"minutes": 0}, "minutes must be more than 0, not 0"),
+        ({"check_every": -1}, "check-every must be more than 0, not -1"),
+        ({"seed": -1}, "--seed -1 is outside"),
+    ],
+)
+def test_what_cannot_be_is_refused(wrong: dict[str, float], said: str) -> None:
+    with pytest.raises(UnrankError, match=said):
+        ForgetOptions().changed(**wrong)
+
+
+def test_forget_refuses_a_keyword_it_does_not_know(trained: Trained, dense: Collection, removal: Removal) -> None:
+    with pytest.raises(UnknownName, match="did you mean 'train_layers'"):
+        forget(trained.ranker, dense, removal, train_layer=1)
+
+
+def test_options_and_keywords_give_the_same_run(trained: Trained, dense: Collection, removal: Removal) -> None:
+    method = Cocol(learning_rate=1e-3, batch=16, epochs=1)
+    one = forget(trained.ranker, dense, removal, ForgetOptions(method=method, target=0.2), seed=4)
+    other = forget(trained.ranker, dense, removal, method=method, target=0.2, seed=4, known=trained.record)
+    assert _without_times(one.record) == _without_times(other.record)
+    assert other.record.learning_epoch == trained.record.learning_epoch, "known is the old name of record"
+
+
+def _without_times(record: Record) -> list[object]:
+    return [record[key] for key in ("method", "settings", "seed", "target", "epochs", "before", "after", "landing")]
+
+
+def test_every_field_is_a_flag_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["forget", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for field in fields(ForgetOptions):
+        flag = field.metadata.get("flag", f"--{field.name.replace('_', '-')}")
+        assert flag.replace("/", " / ") in shown
+        assert field.metadata["help"].split(";")[0][:40] in shown.replace("- ", "-"), flag

@@ -134,7 +134,7 @@ def show_worst_query(result: Forgotten, collection: Collection) -> None:
 def between(low: float, high: float) -> str:
     """Return a range of times in one unit.
 
-    >>> between(100, 290), between(3, 5.2), between(4000, 4000)
+    >>> between(100, 290), between(3, 5.2), between(8000, 8000)
     ('between 2 and 5 minutes', 'between 3 and 6 seconds', 'about 67 minutes')
     """
     unit, name = next((each for each in ((3600, "hour"), (60, "minute")) if high > 1.5 * each[0]), (1, "second"))
