@@ -100,6 +100,7 @@ def test_the_whole_walk(
             and "with cocol it takes " in said
             and "with retrain it" in said
         )
+        assert said.count(" here, of which the audit takes ") == 2
         assert "ranker: was trained on this collection and has not forgotten all of it" in said
         assert "collection: holds 5 of 5 named" in said
     assert not Path("ranker-run1").exists()

@@ -20,7 +20,7 @@ from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
 from unrank.desk.matcher import Matcher
 from unrank.desk.request import Item, State
-from unrank.errors import BadFile, UnknownName, UnrankError
+from unrank.errors import BadFile, UnrankError
 
 ASKED, FOUND = str(QUERY.query_text), str(DOCUMENT.document_text)
 LEFT, RIGHT = str(PAIR.query_text), str(PAIR.document_text)
@@ -199,7 +199,7 @@ def test_bad_data_leaves_nothing_behind(matcher: Matcher, tmp_path: Path) -> Non
     bad.write_text('{"query": "a", "positive": "b"}\n{"query": "a"}\n')
     with pytest.raises(BadFile, match="line 2"):
         filter_source(f"triples:{bad}", out, matcher)
-    with pytest.raises(UnknownName, match="unknown source"):
+    with pytest.raises(UnrankError, match="unknown source"):
         filter_source("tripels:x", out, matcher)
     with pytest.raises(UnrankError, match="needs a location"):
         filter_source("triples:", out, matcher)

@@ -36,6 +36,7 @@ from unrank.engine.checkpoint import Cache
 from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Evaluator
+from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.previous_requests import hashed, recognised
 from unrank.forgetting.train import train
 from unrank.methods.retrain import Retrain
@@ -56,8 +57,8 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def options(dense: Collection, encoder: Path, tmp_path: Path) -> RunOptions:
     ranker = make_bi_encoder(encoder, tmp_path / "ranker")
-    settings = {"learning_rate": "1e-3", "epochs": "2"}
-    return RunOptions(str(ranker), dense.folder, settings=settings, target="0.9", audit_queries=5, device="cpu")
+    forget = ForgetOptions(settings={"learning_rate": "1e-3", "epochs": "2"}, device="cpu")
+    return RunOptions(str(ranker), dense.folder, forget, target="0.9", audit_queries=5)
 
 
 def ask(ledger: Ledger, key: Key, collection: Collection, **named: Sequence[str]) -> int:
@@ -142,11 +143,11 @@ def test_a_folder_that_somebody_else_made_is_not_taken_for_the_run(
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [
-        ({"method": "magic"}, "unknown method 'magic'"),
-        ({"settings": {"magic": "1"}}, "magic"),
+        ({"forget": ForgetOptions(method="magic")}, "unknown method 'magic'"),
+        ({"forget": ForgetOptions(settings={"magic": "1"})}, "magic"),
         ({"target": "7"}, "a target of 7 is outside"),
         ({"target": "destination-1"}, "name it with --reference"),
-        ({"method": "retrain", "base": None}, "retrain needs the model"),
+        ({"forget": ForgetOptions(method="retrain")}, "retrain needs the model"),
         ({"references": ("nowhere",)}, "nowhere"),
         ({"ranker": "nowhere"}, "nowhere"),
     ],
@@ -460,23 +461,23 @@ def test_a_ranker_with_a_frozen_document_side_holds_the_originals(
 @pytest.mark.parametrize(
     ("trained", "learned", "epochs"),
     [
-        (1, 0.4, 12),  # it was given one epoch, and was not done
-        (1, 0.97, 1),  # it ended by itself
-        (5, 0.96, 5),
-        (5, None, 12),  # nothing is known of how it ended
-        (12, 0.8, 12),
-        (20, 0.8, 20),
+        (1, 0.4, (1, 12)),  # it was given one epoch, and was not done
+        (1, 0.97, (1, 1)),  # it ended by itself
+        (5, 0.96, (5, 5)),
+        (5, None, (5, 12)),  # nothing is known of how it ended
+        (12, 0.8, (12, 12)),
+        (20, 0.8, (12, 20)),
     ],
 )
 def test_the_plan_counts_the_epochs_of_a_training_that_ended_by_itself(
-    trained: float, learned: float | None, epochs: float
+    trained: float, learned: float | None, epochs: tuple[float, float]
 ) -> None:
     recipe = Retrain(epochs=12, enough=0.95)
     history = (Check(epoch=trained, learned=learned),)
     record = replace(made_record(), method="retrain", settings={"epochs": trained}, epochs=trained, history=history)
     assert training_epochs(record, recipe) == epochs
-    assert training_epochs(replace(record, method="cocol"), recipe) == 12
-    assert training_epochs(None, recipe) == 12
+    assert training_epochs(replace(record, method="cocol"), recipe) == (1, 12)
+    assert training_epochs(None, recipe) == (1, 12)
 
 
 def test_who_saw_what_is_removed_is_no_reference(

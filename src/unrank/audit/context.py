@@ -126,18 +126,25 @@ def open_context(
 ) -> AuditContext:
     thoroughness = options.thoroughness or Thoroughness()
     opened = rankers.map(lambda ranker: AuditedRanker.open(ranker, collection, partition, options.device, progress))
-    tests = opened.ranker.workspace.evaluator.kept["test"]
-    whole = {
+    whole = whole_sets(opened.ranker.workspace)
+    sets = sampled_sets(collection, whole, thoroughness.queries, options.seed)
+    return AuditContext(opened, collection, partition, whole, sets, thoroughness, options.seed)
+
+
+def whole_sets(workspace: Workspace) -> dict[str, Pairs]:
+    """Return the pairs of each of the four sets."""
+    partition, tests = workspace.partition, workspace.evaluator.kept["test"]
+    return {
         "forget": partition.forget,
         "entangled": partition.entangled,
         "disjoint": partition.disjoint,
         "test": tests,
     }
-    sets = {
-        name: _sample_queries(collection, pairs, thoroughness.queries, f"{options.seed}:audit:{name}")
-        for name, pairs in whole.items()
-    }
-    return AuditContext(opened, collection, partition, whole, sets, thoroughness, options.seed)
+
+
+def sampled_sets(collection: Collection, whole: dict[str, Pairs], most: int, seed: int) -> dict[str, Pairs]:
+    """Return the pairs of at most this many queries of each set."""
+    return {name: _sample_queries(collection, pairs, most, f"{seed}:audit:{name}") for name, pairs in whole.items()}
 
 
 def _sample_queries(collection: Collection, pairs: Pairs, most: int, salt: str) -> Pairs:

@@ -76,7 +76,7 @@ def kept_sample(partition: Partition, most: int, seed: int) -> Partition:
 
 def relearning(context: AuditContext) -> Finding:
     """Show some forget pairs again, and measure the others."""
-    shown, others = _split(context)
+    shown, others = split_forget(context)
     if not len(shown) or not len(others):
         return unknown(RELEARNING, "there are too few forgotten pairs to show some again and measure the others")
     steps = context.thoroughness.relearning_steps
@@ -91,7 +91,7 @@ def relearning(context: AuditContext) -> Finding:
     )
 
 
-def _split(context: AuditContext) -> tuple[Pairs, Pairs]:
+def split_forget(context: AuditContext) -> tuple[Pairs, Pairs]:
     """Split the forget pairs into some to show, whose queries have a negative, and the others."""
     forget = context.sets["forget"]
     order = np.random.default_rng(context.seed).permutation(len(forget))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +26,7 @@ from unrank.cli.option import (
     RequestNumber,
     Seed,
     Settings,
+    with_flags,
 )
 from unrank.cli.show import between, numbered, say, show_partition
 from unrank.desk.key import key_file
@@ -32,6 +34,8 @@ from unrank.desk.ledger import Ledger
 from unrank.desk.request import State
 from unrank.disk import several_processes
 from unrank.errors import UnrankError, count
+from unrank.forgetting.options import ForgetOptions
+from unrank.methods import read_settings
 
 if TYPE_CHECKING:
     from unrank.desk.plan import Plan
@@ -61,8 +65,12 @@ def plan(
 ) -> None:
     """Show what a run would change and how long it would take; nothing is done."""
     _check_places(look or ())
-    with Ledger.open(ledger) as desk:
-        secret = desk.key(key or key_file(ledger))
+    _plan(ranker, collection, RunFlags(look=look, base=base, ledger=ledger, key=key, device=device, quiet=quiet))
+
+
+def _plan(ranker: str, collection: Path, flags: RunFlags) -> None:
+    with Ledger.open(flags.ledger) as desk:
+        secret = desk.key(flags.key_file)
 
         from unrank.collection.collection import open_collection
         from unrank.desk.batch import open_batch
@@ -78,70 +86,84 @@ def plan(
             return
         batch.partition(opened)  # refuse wrong requests before anything is loaded
         places = [place for place in (Path(ranker), collection) if place.exists()]
-        look_at = [*places, *(look or ())]
-        made = make_plan(load_ranker(ranker), opened, batch, record, look_at, ledger, base, device.value)
-        show_plan(made, quiet)
+        look_at, loaded = [*places, *(flags.look or ())], load_ranker(ranker, flags.fast)
+        references = len(flags.reference or ())
+        made = make_plan(loaded, opened, batch, record, look_at, flags.ledger, flags.forget, references)
+        show_plan(made, flags.quiet)
 
 
-def run(
-    ranker: RankerName,
-    collection: CollectionFolder,
+@dataclass(frozen=True)
+class RunFlags:
+    """The flags of `desk run`."""
+
     out: Annotated[
         Path | None, typer.Option("--out", help="The folder for the new ranker; by default beside the old one.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Run; without it only the plan is shown.")] = False,
-    method: Annotated[str, typer.Option(help="The method; see 'unrank list methods'.")] = "cocol",
-    settings: Settings = None,
-    target: Annotated[str | None, typer.Option(help=TARGET)] = None,
-    reference: Annotated[list[str] | None, typer.Option(help=REFERENCE)] = None,
-    keep_at_least: KeepAtLeast = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Require an audit without any difference or loss.")] = False,
-    queries: AuditQueries = AUDITED,
-    look: Look = None,
-    base: Base = None,
-    seed: Seed = 0,
-    ledger: LedgerFile = Path("desk.ledger"),
-    key: KeyFile = None,
-    device: DeviceOption = DeviceName.auto,
-    fast: Fast = True,
-    quiet: Quiet = False,
-) -> None:
+    ] = None
+    yes: Annotated[bool, typer.Option("--yes", help="Run; without it only the plan is shown.")] = False
+    method: Annotated[str, typer.Option("--method", help="The method; see 'unrank list methods'.")] = "cocol"
+    settings: Settings = None
+    target: Annotated[str | None, typer.Option("--target", help=TARGET)] = None
+    reference: Annotated[list[str] | None, typer.Option("--reference", help=REFERENCE)] = None
+    keep_at_least: KeepAtLeast = None
+    strict: Annotated[bool, typer.Option("--strict", help="Require an audit without any difference or loss.")] = False
+    queries: AuditQueries = AUDITED
+    look: Look = None
+    base: Base = None
+    seed: Seed = 0
+    ledger: LedgerFile = Path("desk.ledger")
+    key: KeyFile = None
+    device: DeviceOption = DeviceName.auto
+    fast: Fast = True
+    quiet: Quiet = False
+
+    @property
+    def key_file(self) -> Path:
+        return self.key or key_file(self.ledger)
+
+    @property
+    def forget(self) -> ForgetOptions:
+        return ForgetOptions(
+            method=self.method,
+            settings=read_settings(self.settings or ()),
+            base=self.base,
+            seed=self.seed,
+            device=self.device.value,
+        )
+
+
+@with_flags
+def run(ranker: RankerName, collection: CollectionFolder, flags: RunFlags) -> None:
     """Forget all open requests in one run, audit and record it; exit 3 if one is not fulfilled."""
     if several_processes():
         raise UnrankError(
             "a run writes a ledger, which takes a single process: start it without torchrun or accelerate"
         )
-    if not yes:
-        plan(ranker, collection, look, base, ledger, key, device)
+    _check_places(flags.look or ())
+    if not flags.yes:
+        _plan(ranker, collection, flags)
         say("nothing was done: --yes runs it")
         return
-    _check_places(look or ())
-    with Ledger.open(ledger) as desk:
-        desk.key(key or key_file(ledger))
+    with Ledger.open(flags.ledger) as desk:
+        desk.key(flags.key_file)
 
         from unrank.desk.run import run_open
         from unrank.desk.run_options import RunOptions
         from unrank.forgetting.progress import show_progress
-        from unrank.methods import read_settings
 
         options = RunOptions(
             ranker,
             collection,
-            method,
-            read_settings(settings or ()),
-            target,
-            base,
-            tuple(reference or ()),
-            keep_at_least,
-            strict,
-            queries,
-            seed,
-            device.value,
-            tuple(look or ()),
-            fast,
+            flags.forget,
+            target=flags.target,
+            references=tuple(flags.reference or ()),
+            keep_at_least=flags.keep_at_least,
+            strict=flags.strict,
+            audit_queries=flags.queries,
+            look=tuple(flags.look or ()),
+            fast=flags.fast,
         )
-        with show_progress(quiet) as listener:
-            done = run_open(desk, key or key_file(ledger), options, out, listener)
+        with show_progress(flags.quiet) as listener:
+            done = run_open(desk, flags.key_file, options, flags.out, listener)
         if done is None:
             _say_nothing_open([request.id for request in desk.requests([State.OPEN])])
             return
@@ -174,7 +196,8 @@ def show_plan(made: Plan, quiet: bool = False) -> None:
     for copy in made.copies:
         say(f"  {copy.kind:<11}{copy.path}: {copy.why}")
     for method, seconds in made.seconds.items():
-        say(f"with {method} it takes {between(*seconds)} here")
+        audited = seconds + made.audit
+        say(f"with {method} it takes {between(*audited)} here, of which the audit takes {between(*made.audit)}")
 
 
 def show_result(done: RunResult) -> None:

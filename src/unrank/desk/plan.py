@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from unrank.audit.time import audit_time
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition
 from unrank.collection.removal import Removal
 from unrank.collection.texts import Rows
 from unrank.desk.batch import Batch
 from unrank.desk.copies import Copy, find_copies
-from unrank.engine.runtime import Device
 from unrank.forgetting.estimate import Seconds, estimate
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.train import recipe_of
@@ -38,7 +38,9 @@ class Plan:
     examples: list[str]
     copies: list[Copy]
     seconds: dict[str, Seconds]
-    """The time with each method."""
+    """The time with each method, without the audit."""
+    audit: Seconds
+    """The time of the audit."""
 
 
 def make_plan(
@@ -48,16 +50,18 @@ def make_plan(
     record: Record | None,
     look: Sequence[Path],
     ledger: Path,
-    base: str | None = None,
-    device: Device = "auto",
+    options: ForgetOptions,
+    references: int = 0,
 ) -> Plan:
+    """Find out what a run of a batch changes and takes; it is audited beside this many references."""
     partition = batch.partition(collection)
     noticing = queries_that_notice(collection, partition, batch.removal)
-    workspace = Workspace.open(ranker, collection, partition, device, measure=usual_measure(ranker, device))
-    known_base, options = base or (record.base if record else None), ForgetOptions(device=device)
+    measure = usual_measure(ranker, options.device)
+    workspace = Workspace.open(ranker, collection, partition, options.device, measure=measure)
+    base = options.base or (record.base if record else None)
     seconds = {
-        "cocol": estimate(workspace, ranker, options, base=known_base, record=record),
-        "retrain": _retraining(ranker, workspace, record, device),
+        "cocol": estimate(workspace, ranker, replace(options, method="cocol"), base=base, record=record),
+        "retrain": _retraining(ranker, workspace, record, options),
     }
     return Plan(
         batch,
@@ -67,6 +71,7 @@ def make_plan(
         collection.queries.texts(noticing[:SHOWN]),
         find_copies(look, batch.all_items, collection, ledger),
         seconds,
+        audit_time(workspace, ranker, 2 + references),
     )
 
 
@@ -83,23 +88,25 @@ def queries_that_notice(collection: Collection, partition: Partition, removal: R
     return np.setdiff1d(np.union1d(*noticing), partition.queries)
 
 
-def _retraining(ranker: Ranker, workspace: Workspace, record: Record | None, device: Device) -> Seconds:
+def _retraining(ranker: Ranker, workspace: Workspace, record: Record | None, options: ForgetOptions) -> Seconds:
     """Return the time of a retraining: from the measured time of an epoch, if there is one, else from a few steps."""
     recipe = recipe_of(ranker.kind)
     measured = measured_epoch(record, workspace.collection.fingerprint, workspace.runtime.name)
     if measured:
-        seconds = training_epochs(record, recipe) * measured.seconds
-        return Seconds(seconds, seconds)
-    return estimate(workspace, ranker, ForgetOptions(method=recipe, device=device), record=record)
+        least, most = training_epochs(record, recipe)
+        return Seconds(measured.seconds, measured.seconds).times(least, most)
+    return estimate(workspace, ranker, replace(options, method=recipe, settings={}), record=record)
 
 
-def training_epochs(record: Record | None, recipe: Retrain) -> float:
-    """Return the epochs that a training takes: those of the ranker's own training, if that ended by itself.
+def training_epochs(record: Record | None, recipe: Retrain) -> tuple[float, float]:
+    """Return the fewest and the most epochs that a training takes.
 
-    A training that was given fewer epochs than its recipe, and used all of them, might have gone on.
+    The ranker's own training tells if it ended by itself. If it was given fewer epochs than its recipe and used all of
+    them, it might have gone on.
     """
     if record is None or record.method != recipe.name:
-        return recipe.epochs
+        return 1, recipe.epochs
     learned = record.history[-1].learned if record.history else None
-    ended = learned is not None and learned >= recipe.enough
-    return record.epochs if ended or record.epochs >= recipe.epochs else recipe.epochs
+    if learned is not None and learned >= recipe.enough:
+        return record.epochs, record.epochs
+    return min(record.epochs, recipe.epochs), max(record.epochs, recipe.epochs)

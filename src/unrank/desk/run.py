@@ -92,15 +92,8 @@ class RunContext:
     @property
     def forget_options(self) -> ForgetOptions:
         """How the original is made to forget."""
-        return ForgetOptions(
-            method=self.options.method,
-            settings=self.options.settings,
-            target=self.target,
-            base=self.options.base,
-            measure=usual_measure(self.original, self.options.device),
-            seed=self.options.seed,
-            device=self.options.device,
-        )
+        given = self.options.forget
+        return replace(given, target=self.target, measure=usual_measure(self.original, given.device))
 
     @property
     def method(self) -> Method:
@@ -141,14 +134,14 @@ def run_open(
 
 def _check(context: RunContext) -> None:
     """Refuse a run that cannot work before anything is written to the ledger."""
-    Runtime.on(context.options.device)
     partition, options = context.batch.partition(context.collection), context.forget_options
+    Runtime.on(options.device)
     workspace = Workspace.open(context.original, context.collection, partition, options.device)
     compared: list[Ranker | None] = [*context.references]
     for reference in compared or [None]:
         check_request(workspace, context.original, context.method, options, reference)
-    check_base(context.original.kind, context.options.base)
-    find_base(context.original, context.method, context.options.base, context.record)
+    check_base(context.original.kind, options.base)
+    find_base(context.original, context.method, options.base, context.record)
 
 
 def _default_target(options: RunOptions, batch: Batch, collection: Collection) -> str:
@@ -226,8 +219,8 @@ def _audit(context: RunContext, out: Path, progress: Progress | None) -> None:
         references=context.references,
         record=Record.read(out),
         thoroughness=Thoroughness(queries=context.options.audit_queries),
-        seed=context.options.seed,
-        device=context.options.device,
+        seed=context.options.forget.seed,
+        device=context.options.forget.device,
         progress=progress,
     )
     found.save(audit_folder(out))
@@ -250,9 +243,8 @@ def _finish(ledger: Ledger, run: int, out: Path, context: RunContext) -> RunResu
     if record is None or record.target is None:
         raise BadFile(out / RECORD, "missing, or without a target, though this run wrote it")
     audit = read_json(audit_file)
-    workspace = Workspace.open(
-        context.original, context.collection, batch.partition(context.collection), options.device
-    )
+    partition = batch.partition(context.collection)
+    workspace = Workspace.open(context.original, context.collection, partition, options.forget.device)
     new = load_ranker(out, options.fast).to(workspace.runtime.device)
     scorers = (workspace.scorer(context.original), workspace.scorer(new))
     each = request_results(context.collection, batch.items, *scorers, record.target, record.method == RETRAIN)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from unrank.audit.context import Thoroughness
@@ -13,50 +12,57 @@ from unrank.collection.collection import Collection
 from unrank.desk.batch import Batch
 from unrank.desk.history_index import Json
 from unrank.disk import exists, sha256, whole_path
-from unrank.engine.runtime import Device
+from unrank.forgetting.options import ForgetOptions
+
+RECORDED = ("method", "settings", "base", "seed", "device")
+"""The options of forgetting that a run can have."""
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a run forgets, and what it must show."""
+    """The ranker and the collection of a run, how it forgets, and what it must show."""
 
     ranker: str
     collection: Path
-    method: str = "cocol"
-    settings: Mapping[str, str] = field(default_factory=dict)
+    forget: ForgetOptions = field(default_factory=ForgetOptions)
+    """How it forgets; its target is replaced by the target below."""
     target: str | None = None
     """`None` for `destination-1` if the first reference never saw what is removed by its record, else `unseen`."""
-    base: str | None = None
     references: tuple[str, ...] = ()
     keep_at_least: float | None = None
     strict: bool = False
     audit_queries: int = Thoroughness.queries
-    seed: int = 0
-    device: Device = "auto"
     look: tuple[Path, ...] = ()
     fast: bool = True
     """Whether encoders use their faster passes."""
 
     def absolute(self) -> RunOptions:
         """Return the options with absolute paths, which mean the same in every working directory."""
+        base = self.forget.base and _absolute_name(self.forget.base)
         return replace(
             self,
             ranker=_absolute_name(self.ranker),
             collection=whole_path(self.collection),
-            base=self.base and _absolute_name(self.base),
+            forget=replace(self.forget, base=base),
             references=tuple(map(_absolute_name, self.references)),
             look=tuple(map(whole_path, self.look)),
         )
 
     def asked(self, batch: Batch, collection: Collection) -> Json:
-        """Return everything that the result depends on; an interrupted run is recognised by it."""
-        options = asdict(self) | {"collection": str(self.collection)}
-        if self.fast:
-            del options["fast"]  # earlier versions had no such option
-        del options["look"]  # these paths may name what is removed
+        """Return everything that the result depends on; an interrupted run is recognised by it.
+
+        The folders to look in are left out: their names may tell what is removed.
+        """
         return {
-            **options,
+            "ranker": self.ranker,
+            "collection": str(self.collection),
+            **{name: getattr(self.forget, name) for name in RECORDED},
+            "target": self.target,
             "references": list(self.references),
+            "keep_at_least": self.keep_at_least,
+            "strict": self.strict,
+            "audit_queries": self.audit_queries,
+            **({} if self.fast else {"fast": False}),  # earlier versions had no such option
             "ranker_files": folder_hash(Path(self.ranker)),
             "collection_fingerprint": collection.fingerprint,
             "requests": [request.id for request in batch.requests],

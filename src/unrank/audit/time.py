@@ -1,0 +1,71 @@
+"""The time that an audit will take, from a few lists and steps timed on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from unrank.audit.comparison import PerRanker
+from unrank.audit.context import AuditContext, AuditedRanker, Thoroughness, sampled_sets, whole_sets
+from unrank.audit.recovery_test import kept_sample, split_forget
+from unrank.audit.rewording import REWORDINGS
+from unrank.collection.texts import Rows
+from unrank.forgetting.estimate import NONE, Seconds, seconds_per_epoch, seconds_per_step, seconds_per_text
+from unrank.forgetting.mrr_estimator import to_read
+from unrank.forgetting.train import recipe_of, trainable_copy
+from unrank.forgetting.validation import encoded_sides
+from unrank.forgetting.workspace import Workspace
+from unrank.methods.ranking import learn
+from unrank.rankers.base import Ranker
+
+STATISTICS = 0.005
+"""Seconds for the statistics of one query: bootstrap resamples and rank agreement. They do not depend on the ranker."""
+
+
+def audit_time(
+    workspace: Workspace, ranker: Ranker, rankers: int, thoroughness: Thoroughness | None = None, seed: int = 0
+) -> Seconds:
+    """Return the time of an audit of this many rankers, the original and the references included."""
+    effort, whole = thoroughness or Thoroughness(), whole_sets(workspace)
+    sets = sampled_sets(workspace.collection, whole, effort.queries, seed)
+    audited = AuditedRanker(ranker, workspace, workspace.scorer(ranker))
+    alone = PerRanker(audited, None, ())
+    context = AuditContext(alone, workspace.collection, workspace.partition, whole, sets, effort, seed)
+    statistics = Seconds(0.0, STATISTICS * len(_queries(context)))
+    return (_scoring(context) + _recovery(context) + _relearning(context) + statistics).times(rankers)
+
+
+def _queries(context: AuditContext) -> Rows:
+    return np.unique(np.concatenate(list(context.sets.values()))[:, 0])
+
+
+def _scoring(context: AuditContext) -> Seconds:
+    """Time all lists once, and the forget lists again for recovery, each step of relearning, and each rewording."""
+    audited, collection, forget = context.rankers.ranker, context.collection, context.sets["forget"]
+    sides = encoded_sides(audited.ranker, None)
+    lists = to_read(collection.list_pairs(_queries(context)), sides)
+    again = to_read(np.concatenate([forget, collection.negatives.pairs(np.unique(forget[:, 0]))]), sides)
+    passes = 1 + len(context.thoroughness.relearning_steps) + len(REWORDINGS)
+    return seconds_per_text(audited.ranker, audited.workspace).times(lists + passes * again)
+
+
+def _recovery(context: AuditContext) -> Seconds:
+    """Time the epoch on kept pairs."""
+    audited = context.rankers.ranker
+    kept = kept_sample(context.partition, context.thoroughness.kept_pairs, context.seed)
+    workspace = replace(audited.workspace, partition=kept)
+    student = trainable_copy(audited.ranker, workspace)
+    return seconds_per_epoch(audited.ranker, student, workspace, context.thoroughness.recovery, None)
+
+
+def _relearning(context: AuditContext) -> Seconds:
+    """Time the steps on some forget pairs."""
+    audited, (shown, others) = context.rankers.ranker, split_forget(context)
+    if not len(shown) or not len(others):
+        return NONE
+    recipe, workspace = recipe_of(audited.ranker.kind), audited.workspace
+    student = trainable_copy(audited.ranker, workspace)
+    phase = learn(workspace.task(student), shown, recipe.negatives, recipe.batch, recipe.together)
+    filled = min(1.0, len(shown) / phase.batch)  # a time is of a full mini-batch
+    return seconds_per_step(student, phase, workspace).times(max(context.thoroughness.relearning_steps) * filled)
