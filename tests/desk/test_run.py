@@ -500,7 +500,7 @@ def test_who_notices(golden: Collection) -> None:
     removal = Removal(queries=["q1"])
     noticing = golden.queries.ids(queries_that_notice(golden, make_partition(golden, removal), removal))
     assert "q1" not in noticing and "q3" in noticing
-    later = make_partition(golden, removal, earlier=Removal(documents=["d3"]))
+    later = make_partition(golden, removal, previous=Removal(documents=["d3"]))
     assert golden.queries.ids(queries_that_notice(golden, later, removal)) == noticing, "d3 was missed before"
 
 

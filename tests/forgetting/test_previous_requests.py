@@ -74,7 +74,7 @@ def second(first: Path, once: Ranker, dense: Collection, later: Removal) -> Forg
 @pytest.fixture(scope="module")
 def partition(dense: Collection, removal: Removal, later: Removal) -> Partition:
     """What the second request comes to."""
-    return make_partition(dense, later, earlier=removal)
+    return make_partition(dense, later, previous=removal)
 
 
 @pytest.mark.parametrize("at_once", [3, previous_requests.AT_ONCE])
@@ -99,10 +99,10 @@ def test_earlier_removals_are_recognised_by_their_hashes(
 
 def test_they_are_neither_kept_nor_asked_for(dense: Collection, removal: Removal, partition: Partition) -> None:
     gone = as_set(make_partition(dense, removal).forget)
-    assert as_set(partition.earlier) == gone - as_set(partition.forget)
-    assert as_set(partition.earlier)
+    assert as_set(partition.previous) == gone - as_set(partition.forget)
+    assert as_set(partition.previous)
     assert not gone & as_set(partition.retain)
-    assert as_set(partition.forget) | as_set(partition.retain) | as_set(partition.earlier) == as_set(dense.pairs)
+    assert as_set(partition.forget) | as_set(partition.retain) | as_set(partition.previous) == as_set(dense.pairs)
     assert set(dense.documents.rows(removal.documents, "")) <= set(partition.documents.tolist())
 
 
@@ -153,7 +153,7 @@ def test_they_are_reported_and_passed_along(
     reloaded = load_ranker(tmp_path / "second")
     gone = dense.pairs[named(dense, removal)[0]]
     (before, _), (after, now) = (
-        [ranks.mean() for ranks in evaluator.reciprocals_of_each(score, [partition.earlier, gone], forget=True)]
+        [ranks.mean() for ranks in evaluator.reciprocals_of_each(score, [partition.previous, gone], forget=True)]
         for score in (_scorer(ranker, dense, partition) for ranker in (once, reloaded))
     )
     assert second.record.earlier is not None
@@ -242,8 +242,8 @@ def test_what_has_risen_is_set_apart(
     runs = previous_removals(dense, replace(known_of(first), target=goal))
     ranks = PreviousRanks.measure(workspace.scorer(once), runs, dense, workspace.evaluator)
     apart = ranks.with_risen(partition, dense)
-    assert as_set(apart.earlier) | as_set(apart.risen) == as_set(partition.earlier)
-    assert not as_set(apart.earlier) & as_set(apart.risen)
+    assert as_set(apart.previous) | as_set(apart.risen) == as_set(partition.previous)
+    assert not as_set(apart.previous) & as_set(apart.risen)
     assert bool(len(apart.risen)) is rises
 
 

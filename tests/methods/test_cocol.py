@@ -327,18 +327,18 @@ def test_what_was_forgotten_before_is_held_where_it_is(shared: Collection) -> No
     task = task_of(shared, partition, ranker)
     for phase, earlier in zip(Cocol().plan(task), (EARLIER, 2), strict=True):
         for samples in draws(phase, 3):
-            assert as_set(samples.pairs[:, earlier]) == as_set(partition.earlier)
+            assert as_set(samples.pairs[:, earlier]) == as_set(partition.previous)
             assert samples.present[:, earlier].all() and samples.pairs.shape[1] == earlier + 2
             place = places(samples, earlier)["score"]
             assert place.tolist() == task.teacher.scores(samples.pairs[:, earlier]).tolist()
         assert as_set(role(draws(phase), earlier + 1)) <= negatives_of(shared, partition)
     drawn = draws(plan(shared, partition, Cocol())[0])
-    assert not as_set(role(drawn, KEPT)) & as_set(partition.earlier)
+    assert not as_set(role(drawn, KEPT)) & as_set(partition.previous)
     [alone] = plan(shared, partition, Cocol(without_entangled=True, without_disjoint=True))
     assert len(role(draws(alone), KEPT)) == 0
-    assert as_set(role(draws(alone), EARLIER)) == as_set(partition.earlier)
+    assert as_set(role(draws(alone), EARLIER)) == as_set(partition.previous)
     for phase in plan(shared, partition, Cocol(anchors="paper")):
-        assert not as_set(draws(phase, 1)[0].pairs) & as_set(partition.earlier)
+        assert not as_set(draws(phase, 1)[0].pairs) & as_set(partition.previous)
 
 
 def test_what_has_risen_falls_again(shared: Collection) -> None:
@@ -352,10 +352,10 @@ def test_what_has_risen_falls_again(shared: Collection) -> None:
         assert (place["score"][risen] == place["list_min"][risen]).all()
         assert (place["score"][~risen] > place["list_min"][~risen]).any()
         fell += int(np.count_nonzero(risen))
-    assert as_set(role(drawn, EARLIER)) == as_set(partition.earlier) | as_set(partition.risen)
+    assert as_set(role(drawn, EARLIER)) == as_set(partition.previous) | as_set(partition.risen)
     expected = min(0.5, len(partition.risen) / max(Cocol().min_steps, len(partition.forget)))
     assert fell / sum(map(len, drawn)) == pytest.approx(expected, abs=0.05)
-    assert as_set(role(draws(hold), 2)) == as_set(partition.earlier)
+    assert as_set(role(draws(hold), 2)) == as_set(partition.previous)
 
 
 def test_all_that_was_forgotten_before_may_have_risen(shared: Collection) -> None:

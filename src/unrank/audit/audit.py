@@ -97,7 +97,7 @@ def audit_ranker(
     described = rankers.map(_described)
     _check_apart(described)
     started = perf_counter()
-    partition = make_partition(collection, removal, earlier=recognised(collection, requests_of(record)))
+    partition = make_partition(collection, removal, previous=recognised(collection, requests_of(record)))
     check_measurable(collection, partition)
     context = open_context(rankers, collection, partition, options, progress)
     findings = {}

@@ -35,7 +35,7 @@ class Partition:
     disjoint: Pairs
     queries: Rows = field(default_factory=lambda: NOTHING)
     documents: Rows = field(default_factory=lambda: NOTHING)
-    earlier: Pairs = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    previous: Pairs = field(default_factory=lambda: np.empty((0, 2), np.int64))
     """Pairs that a previous request removed and that stay forgotten: they are neither kept nor requested now."""
     risen: Pairs = field(default_factory=lambda: np.empty((0, 2), np.int64))
     """Pairs of a previous request that came back: they must be forgotten again for that request to be met."""
@@ -78,14 +78,14 @@ def split_pairs(
 
 
 def make_partition(
-    collection: Collection, removal: Removal, where: str = "the removal", earlier: Removal | None = None
+    collection: Collection, removal: Removal, where: str = "the removal", previous: Removal | None = None
 ) -> Partition:
-    """Return the partition that a removal makes; `earlier` was removed before."""
+    """Return the partition that a removal makes; `previous` was removed before."""
     if not removal:
         raise UnrankError(f"{where}: an empty removal: it names no query, no document and no pair")
     pairs = collection.pairs
     forget, queries, documents = named(collection, removal, where)
-    gone, gone_queries, gone_documents = named(collection, earlier or Removal(), where)
+    gone, gone_queries, gone_documents = named(collection, previous or Removal(), where)
     if tests := collection.queries.ids(queries[collection.is_test[queries]]):
         raise UnrankError(
             f"{where}: names test queries, which no ranker was trained on: {listed(tests)}; take them out"
@@ -96,7 +96,7 @@ def make_partition(
         raise UnrankError(f"{where}: leaves nothing: all {len(pairs):,} training pairs would be forgotten; keep some")
     there = forget | ~gone
     queries, documents = np.union1d(queries, gone_queries), np.union1d(documents, gone_documents)
-    return replace(split_pairs(pairs[there], forget[there], queries, documents), earlier=pairs[~there])
+    return replace(split_pairs(pairs[there], forget[there], queries, documents), previous=pairs[~there])
 
 
 def named(collection: Collection, removal: Removal, where: str = "the removal") -> tuple[NDArray[np.bool_], Rows, Rows]:

@@ -184,7 +184,7 @@ class PreviousRanks:
         cls, score: Scorer, previous: Iterable[PreviousRemoval], collection: Collection, evaluator: Evaluator
     ) -> PreviousRanks:
         """Rank the pairs with these scores. A request counts unless all of its pairs are asked for now."""
-        earlier, keys = evaluator.partition.earlier, collection.pair_keys
+        earlier, keys = evaluator.partition.previous, collection.pair_keys
         if not len(earlier):
             return cls(None, [])
         removed = [
@@ -206,9 +206,9 @@ class PreviousRanks:
     def with_risen(self, partition: Partition, collection: Collection) -> Partition:
         """Return the partition with the pairs that have to fall again separate from those that may stay."""
         keys = collection.pair_keys
-        risen = np.concatenate([partition.earlier[:0], *(request.risen for request in self.requests)])
-        falls = np.isin(keys(partition.earlier), keys(risen))
-        return replace(partition, earlier=partition.earlier[~falls], risen=partition.earlier[falls])
+        risen = np.concatenate([partition.previous[:0], *(request.risen for request in self.requests)])
+        falls = np.isin(keys(partition.previous), keys(risen))
+        return replace(partition, previous=partition.previous[~falls], risen=partition.previous[falls])
 
     def change_to(self, after: PreviousRanks) -> PreviousMrr | None:
         """Return the record's line: the MRR before and after a run, and the largest distance above a target."""

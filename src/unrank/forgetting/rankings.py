@@ -102,7 +102,7 @@ def score_rankings(queries: Rows, workspace: Workspace, original: Ranker, studen
     collection, partition = workspace.collection, workspace.partition
     pairs = collection.list_pairs(queries)
     forgotten = np.isin(collection.pair_keys(pairs), collection.pair_keys(partition.forget))
-    gone_before = np.isin(collection.pair_keys(pairs), collection.pair_keys(partition.earlier))
+    gone_before = np.isin(collection.pair_keys(pairs), collection.pair_keys(partition.previous))
     shown = forgotten | ~(gone_before | np.isin(pairs[:, 1], partition.documents))
     pairs, forgotten = pairs[shown], forgotten[shown]
     relevant = np.isin(collection.pair_keys(pairs), collection.pair_keys(collection.relevant.pairs(queries)))

@@ -129,7 +129,7 @@ class Workspace:
     ) -> Workspace:
         """Open a workspace for a removal. What the ranker's record names as removed before is not kept data."""
         previous = previous_removals(collection, record)
-        partition = make_partition(collection, removal, earlier=union(previous))
+        partition = make_partition(collection, removal, previous=union(previous))
         most = MOST_QUERIES if measure is None else measure
         opened = cls.open(ranker, collection, partition, device, progress, most, cache)
         return replace(opened, removal=removal, previous=previous)

@@ -100,7 +100,7 @@ class Cocol(Method):
 
     def prepare(self, task: Task) -> None:
         task = self._limited(task)
-        earlier = [task.partition.earlier, task.partition.risen] if self.anchors == "wide" else []
+        earlier = [task.partition.previous, task.partition.risen] if self.anchors == "wide" else []
         task.teacher.learn(np.concatenate([task.partition.forget, task.kept(self._kept_sets), *earlier])[:, 0])
 
     def plan(self, task: Task) -> Sequence[Phase]:
@@ -156,7 +156,7 @@ class Cocol(Method):
         The pair stays where it is. One that has risen falls again if `falls`: as often as a pair that is forgotten now,
         but in at most half of the samples if there are others.
         """
-        size, stays = len(next(iter(roles.values()))[0]), task.partition.earlier
+        size, stays = len(next(iter(roles.values()))[0]), task.partition.previous
         risen = task.partition.risen if falls else stays[:0]
         if self.anchors == "paper" or not len(stays) + len(risen):
             return Samples.of(roles, task.teacher)
@@ -188,7 +188,7 @@ class Cocol(Method):
 
     def _forgot_before(self, task: Task) -> bool:
         """Return whether earlier requests left pairs that are held."""
-        return self.anchors == "wide" and len(task.partition.earlier) + len(task.partition.risen) > 0
+        return self.anchors == "wide" and len(task.partition.previous) + len(task.partition.risen) > 0
 
     def _kept_moves(self, task: Task) -> tuple[Move, Move]:
         """Return what a kept pair may do, and its negative.

@@ -131,7 +131,7 @@ class Task:
         """Return this task with at most this many negatives of each query, so that the teacher has less to score."""
         negatives = self.negatives.thinned(most)
         relevant = np.concatenate(
-            [self.partition.forget, self.partition.retain, self.partition.earlier, self.partition.risen]
+            [self.partition.forget, self.partition.retain, self.partition.previous, self.partition.risen]
         )
 
         def lists(queries: Rows) -> Pairs:
