@@ -107,7 +107,7 @@ def module_list(rooms: list[str]) -> str:
         for path in [path for path in files if not path.name.startswith("__")]:
             summary = (ast.get_docstring(ast.parse(read(path))) or "").split("\n\n")[0].replace("\n", " ")
             sentence = re.split(r"(?<=\.)\s", summary)[0].rstrip(".")
-            lines.append(f"  {path.relative_to(source)!s:<32} {textwrap.shorten(sentence, 110, placeholder=' …')}")
+            lines.append(f"  {path.relative_to(source)!s:<34} {textwrap.shorten(sentence, 110, placeholder=' …')}")
     return "\n".join(lines)
 
 

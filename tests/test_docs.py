@@ -177,3 +177,10 @@ def test_every_import_that_a_page_prints_works() -> None:
     for line in lines:
         module, names = re.fullmatch(r"from (\S+) import (.+)", line).groups()  # type: ignore[union-attr]
         assert [name for name in names.split(", ") if not hasattr(importlib.import_module(module), name)] == [], line
+
+
+def test_the_architecture_page_names_every_module() -> None:
+    """`python -m tests.pages` writes the list anew."""
+    named = set(re.findall(r"^ {2}([\w/]+\.py) ", read(ROOT / "docs" / "architecture.md"), flags=re.MULTILINE))
+    there = {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py") if not path.name.startswith("__")}
+    assert (sorted(named - there), sorted(there - named)) == ([], [])
