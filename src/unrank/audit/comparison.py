@@ -37,7 +37,7 @@ class PerRanker(Generic[T]):
 
 @dataclass(frozen=True)
 class Comparison(PerRanker[BootstrapEstimate]):
-    """The same figure of every ranker, estimated on the same queries."""
+    """One figure of every ranker, estimated on the same queries."""
 
     margin: float
     """The smallest difference of interest."""

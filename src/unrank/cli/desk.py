@@ -115,7 +115,7 @@ def list_(
 ) -> None:
     """List the requests, overdue ones first."""
     states = list(State) if everything else list(PENDING)
-    with Ledger.open(ledger) as desk, desk.reading():
+    with Ledger.open(ledger) as desk, desk.snapshot():
         requests, counts = desk.requests(states, most), desk.counts()
         _warn_if_broken(desk, requests)
     today = date.today()
@@ -142,7 +142,7 @@ def show(
     quiet: Quiet = False,
 ) -> None:
     """Show one request: its items while it is pending, and, without --quiet, its history."""
-    with Ledger.open(ledger) as desk, desk.reading():
+    with Ledger.open(ledger) as desk, desk.snapshot():
         found, items, entries = desk.request(request), desk.items(request), desk.history(request)
         _warn_if_broken(desk, [found])
     today = date.today()

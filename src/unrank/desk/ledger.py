@@ -85,7 +85,7 @@ class Ledger:
         """Write everything inside together or not at all."""
         return self._together("BEGIN IMMEDIATE")
 
-    def reading(self) -> AbstractContextManager[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         """Read everything inside as of one moment."""
         return self._together("BEGIN")
 
@@ -199,7 +199,7 @@ class Ledger:
     def verify(self) -> str:
         """Return the hash of the last entry; refuse a history that is broken, or that the tables contradict."""
         index = HistoryIndex()
-        with self.reading():
+        with self.snapshot():
             entries = (Entry(*row) for row in self._connection.execute("SELECT * FROM history ORDER BY number"))
             head = check_chain(index.follow(entries), str(self.path))
             for name, (value, number) in index.keys.items():
@@ -220,7 +220,7 @@ class Ledger:
 
     def check(self, requests: Iterable[int]) -> None:
         """Verify a few requests by their own entries; the time does not depend on the length of the history."""
-        with self.reading():
+        with self.snapshot():
             for id in requests:
                 index = HistoryIndex()
                 for entry in index.follow(self.history(id)):
