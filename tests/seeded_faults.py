@@ -210,7 +210,7 @@ FAULTS = [
         "audit",
         "return min(verdicts, key=list(Verdict).index)",
         "return max(verdicts, key=list(Verdict).index)",
-        ("tests/audit",),
+        ("tests/audit/test_verdict.py",),
     ),
     Fault(
         "a cell does not wait for the retrained ranker that sets its target",
@@ -231,7 +231,7 @@ FAULTS = [
         "desk",
         'padded = self.hashing.ljust(BLOCK_BYTES, b"\\0")',
         'padded = b"".ljust(BLOCK_BYTES, b"\\0")',
-        ("tests/desk",),
+        ("tests/desk/test_ledger.py",),
     ),
     Fault(
         "a judgement of a removed text passes the filter under another id",
@@ -257,13 +257,13 @@ FAULTS = [
 ]
 
 
-def run_tests(root: Path, tests: Iterable[str]) -> int:
-    """Run quick tests of a tree, up to the first failure, and return pytest's exit status."""
+def run_tests(root: Path, tests: Iterable[str], shown: bool = False) -> int:
+    """Run quick tests of a tree, up to the first failure, and return pytest's exit status; print a failure if shown."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *dict.fromkeys(tests)]
     path = os.pathsep.join([str(root / "src"), str(root)])
     environment = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode > FAILED:
+    if done.returncode > FAILED or (done.returncode and shown):
         print(done.stdout[-2000:] + done.stderr[-2000:])
     return done.returncode
 
@@ -292,7 +292,7 @@ def try_faults(faults: Sequence[Fault], root: Path) -> int:
         tree = copy_tree(root, Path(folder))
         for fault in faults:
             fault.place(tree)
-        if status := run_tests(tree, [test for fault in faults for test in fault.tests]):
+        if status := run_tests(tree, [test for fault in faults for test in fault.tests], shown=True):
             print("the tests do not pass without a fault")
             return status
         missed = []

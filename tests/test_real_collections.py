@@ -16,7 +16,10 @@ from unrank.cli.main import run
 DATA = Path(os.environ.get("UNRANK_DATA", Path(__file__).parents[2] / "shared" / "data"))
 COLLECTIONS = {"trec-car-test200": (4_689, 1_752, 198), "nfcorpus": (3_633, 2_590, 323)}
 
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="the real collections are not here")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not DATA.is_dir(), reason="the real collections are not here"),
+]
 
 
 @pytest.mark.parametrize("name", COLLECTIONS)
