@@ -11,6 +11,7 @@ from tests.audit.conftest import THOROUGHNESS, Open
 from tests.table import TableRanker, as_set
 from unrank.audit.comparison import PerRanker
 from unrank.audit.context import AuditOptions, Thoroughness, open_context
+from unrank.cli.option import AUDITED
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition
 from unrank.errors import UnrankError
@@ -54,6 +55,10 @@ def test_a_list_is_scored_once(open_world: Open, world: Collection, partition: P
     asked = len(ranker.asked)
     subject.reciprocals(partition.forget[:5])
     assert asked == len(ranker.asked) == len(set(ranker.asked))
+
+
+def test_the_command_line_has_the_same_default() -> None:
+    assert Thoroughness.queries == AUDITED
 
 
 def test_nothing_cannot_be_looked_at() -> None:

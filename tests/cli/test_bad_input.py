@@ -189,6 +189,7 @@ def test_wrong_options_are_explained_plainly(refused: Refused, beir: Path, tmp_p
     problem = "Invalid value for '--candidates': expected a whole number (see 'unrank import --help')"
     assert refused(*command, "--candidates", "many") == problem
     assert "'--seed': must be 0 or more (see 'unrank" in refused(*command, "--seed", "-1")
+    assert refused(*command, "--seed", 2**63) == f"the seed {2**63} is outside the seeds from 0 to 2**63 - 1"
     assert refused(*command[:2]) == "Missing option '--out' (see 'unrank import --help')"
     choices = "'things' is not one of 'methods', 'rankers', 'sources'"
     assert refused("list", "things") == f"Invalid value for 'WHAT': {choices} (see 'unrank list --help')"
@@ -300,6 +301,7 @@ def test_a_target_that_is_no_number(
         (("--keep-at-least", "nan"), "--keep-at-least nan is outside (0, 1]"),
         (("--device", "tpu"), "'--device'"),
         (("--seed", "-1"), "'--seed'"),
+        (("--seed", str(2**63)), f"the seed {2**63} is outside the seeds from 0 to 2**63 - 1"),
         (("--watch", "-1"), "'--watch'"),
         (("--nonsense",), "--nonsense"),
         (("--preset", "papre"), "unknown preset of cocol 'papre': did you mean 'paper'"),

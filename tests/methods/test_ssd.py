@@ -106,7 +106,7 @@ def test_only_what_matters_more_to_the_forget_pairs_is_dampened_and_no_target_is
 def test_it_has_no_pace() -> None:
     collection = collection_of(random_lists(4), 14)
     for pace in (Pace(check_every=1), Pace(minutes=1)):
-        with pytest.raises(UnrankError, match="ssd has no target to be steered to"):
+        with pytest.raises(UnrankError, match="ssd has no target to stop at"):
             forget(
                 random_table(collection, 0),
                 collection,

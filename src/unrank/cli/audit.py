@@ -14,7 +14,6 @@ from unrank.cli.option import (
     AsJson,
     AuditQueries,
     CollectionFolder,
-    DeviceName,
     DeviceOption,
     Fast,
     Out,
@@ -44,7 +43,7 @@ def audit(
     queries: AuditQueries = AUDITED,
     as_json: AsJson = False,
     seed: Seed = 0,
-    device: DeviceOption = DeviceName.auto,
+    device: DeviceOption = "auto",
     fast: Fast = True,
     quiet: Quiet = False,
 ) -> None:
@@ -77,7 +76,7 @@ def audit(
             record=Record.read(Path(ranker)),
             thoroughness=Thoroughness(queries=queries),
             seed=seed,
-            device=device.value,
+            device=device,
             progress=listener,
         )
     result.save(out)

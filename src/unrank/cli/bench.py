@@ -55,7 +55,7 @@ def bench(
         say(what_is_left(status, jobs))
         return
     how = (flags.deterministic, flags.checkpoint_every, flags.resume, flags.fast)
-    runner = JobRunner(status.store, flags.device.value, keep_rankers, jobs, *how)
+    runner = JobRunner(status.store, flags.device, keep_rankers, jobs, *how)
     with locked(status.store), show_progress(quiet) as listener:
         status = GridStatus.of(cells, out)  # another bench may have run until now
         total = len(status.queue().left)

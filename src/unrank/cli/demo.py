@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unrank.cli.option import NOT_REACHED, DeviceName, DeviceOption, Quiet
+from unrank.cli.option import NOT_REACHED, DeviceOption, Quiet
 from unrank.cli.show import duration, say, show_change, show_partition
 from unrank.disk import check_free
 
@@ -23,7 +23,7 @@ def demo(
     out: Annotated[
         Path | None, typer.Option("--out", help="The folder to write; by default a new temporary one.")
     ] = None,
-    device: DeviceOption = DeviceName.auto,
+    device: DeviceOption = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Forget a part of Python's documentation, in minutes; nothing to download."""
@@ -52,8 +52,8 @@ def demo(
     if not quiet:
         introduce(collection, removal)
     with show_progress(quiet) as listener:
-        workspace = Workspace.for_removal(original, collection, removal, device=device.value, progress=listener)
-        options = ForgetOptions(method=METHOD, target=TARGET, train_layers=TRAIN_LAYERS, device=device.value)
+        workspace = Workspace.for_removal(original, collection, removal, device=device, progress=listener)
+        options = ForgetOptions(method=METHOD, target=TARGET, train_layers=TRAIN_LAYERS, device=device)
         result = forget_in(workspace, original, options)
     result.save(folder / "ranker")
     say("")

@@ -11,10 +11,10 @@ import typer
 
 from unrank.cli.option import (
     AUDITED,
+    FORGET,
     NOT_REACHED,
     AuditQueries,
     CollectionFolder,
-    DeviceName,
     DeviceOption,
     Fast,
     KeepAtLeast,
@@ -26,6 +26,7 @@ from unrank.cli.option import (
     RequestNumber,
     Seed,
     Settings,
+    flag_of,
     with_flags,
 )
 from unrank.cli.show import between, numbered, say, show_partition
@@ -34,7 +35,7 @@ from unrank.desk.ledger import Ledger
 from unrank.desk.request import State
 from unrank.disk import several_processes
 from unrank.errors import UnrankError, count
-from unrank.forgetting.options import ForgetOptions
+from unrank.forgetting.options import METHOD, ForgetOptions
 from unrank.methods import read_settings
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ Look = Annotated[
     list[Path] | None,
     typer.Option("--look", help="A folder or file to search for copies: rankers, collections, files. Repeatable."),
 ]
-Base = Annotated[str | None, typer.Option("--base", help="The encoder or word vectors the ranker was trained from.")]
+Base = Annotated[str | None, flag_of(FORGET["base"], help="The encoder or word vectors the ranker was trained from.")]
 TARGET = (
     "The forget MRR to reach, as in 'unrank forget'; by default that of a reference that never saw it, or 'unseen'."
 )
@@ -60,7 +61,7 @@ def plan(
     base: Base = None,
     ledger: LedgerFile = Path("desk.ledger"),
     key: KeyFile = None,
-    device: DeviceOption = DeviceName.auto,
+    device: DeviceOption = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Show what a run would change and how long it would take; nothing is done."""
@@ -100,9 +101,9 @@ class RunFlags:
         Path | None, typer.Option("--out", help="The folder for the new ranker; by default beside the old one.")
     ] = None
     yes: Annotated[bool, typer.Option("--yes", help="Run; without it only the plan is shown.")] = False
-    method: Annotated[str, typer.Option("--method", help="The method; see 'unrank list methods'.")] = "cocol"
+    method: Annotated[str, flag_of(FORGET["method"], help="The method; see 'unrank list methods'.")] = METHOD
     settings: Settings = None
-    target: Annotated[str | None, typer.Option("--target", help=TARGET)] = None
+    target: Annotated[str | None, flag_of(FORGET["target"], help=TARGET)] = None
     reference: Annotated[list[str] | None, typer.Option("--reference", help=REFERENCE)] = None
     keep_at_least: KeepAtLeast = None
     strict: Annotated[bool, typer.Option("--strict", help="Require an audit without any difference or loss.")] = False
@@ -112,7 +113,7 @@ class RunFlags:
     seed: Seed = 0
     ledger: LedgerFile = Path("desk.ledger")
     key: KeyFile = None
-    device: DeviceOption = DeviceName.auto
+    device: DeviceOption = "auto"
     fast: Fast = True
     quiet: Quiet = False
 
@@ -127,7 +128,7 @@ class RunFlags:
             settings=read_settings(self.settings or ()),
             base=self.base,
             seed=self.seed,
-            device=self.device.value,
+            device=self.device,
         )
 
 

@@ -10,6 +10,7 @@ import typer
 
 from unrank.cli.option import (
     NOT_REACHED,
+    OUT,
     CacheFolder,
     CollectionFolder,
     Fast,
@@ -50,7 +51,7 @@ REFERENCE = "A ranker that was retrained without what is removed, to compare wit
 class JobOptions:
     """The files of a run, and what the command prints."""
 
-    out: Annotated[Path | None, typer.Option("--out", help="The folder to write; it must not exist.")] = None
+    out: Annotated[Path | None, OUT] = None
     reference: Annotated[str | None, typer.Option("--reference", help=REFERENCE)] = None
     keep_at_least: KeepAtLeast = None
     details: Annotated[Path | None, typer.Option("--details", help=DETAILS)] = None

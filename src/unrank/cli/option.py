@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from unrank.errors import UnrankError
+from unrank.forgetting.options import DeviceName, ForgetOptions
 
 if TYPE_CHECKING:
     from unrank.collection.removal import Removal
@@ -23,18 +24,8 @@ NOT_REACHED = 3
 """The exit status if the target was not reached, or more was lost than allowed."""
 
 
-class DeviceName(StrEnum):
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-
-
 class Side(StrEnum):
     queries = "queries"
-    documents = "documents"
-
-
-class Frozen(StrEnum):
     documents = "documents"
 
 
@@ -44,28 +35,30 @@ def _check_share(share: float | None) -> float | None:
     return share
 
 
-def _check_seed(seed: int) -> int:
-    if seed >= 2**63:
-        raise UnrankError(f"--seed {seed} is too large: a seed is below 2**63")
-    return seed
+def flag_of(field: Field[Any], **changed: Any) -> Any:
+    """Return the flag of a field of options, with some of its metadata changed."""
+    known = {**field.metadata, **changed}
+    more = {name: known[name] for name in ("help", "metavar", "min", "callback") if name in known}
+    return typer.Option(known.get("flag", f"--{field.name.replace('_', '-')}"), **more)
 
+
+FORGET = {field.name: field for field in fields(ForgetOptions)}
+"""The fields of `ForgetOptions`. Other commands that have one of these flags take it from here."""
 
 CollectionFolder = Annotated[Path, typer.Argument(metavar="COLLECTION", help="A folder that 'unrank import' wrote.")]
 RankerName = Annotated[str, typer.Argument(metavar="RANKER", help="A model folder or a hub id.")]
-Out = Annotated[Path, typer.Option("--out", help="The folder to write; it must not exist.")]
-DeviceOption = Annotated[DeviceName, typer.Option("--device", help="The device to compute on.")]
-Deterministic = Annotated[bool, typer.Option("--deterministic", help="Give bit-equal results on a GPU too; slower.")]
+OUT = typer.Option("--out", help="The folder to write; it must not exist.")
+Out = Annotated[Path, OUT]
+DeviceOption = Annotated[DeviceName, flag_of(FORGET["device"])]
+Deterministic = Annotated[bool, flag_of(FORGET["deterministic"])]
 Fast = Annotated[
     bool,
     typer.Option("--fast/--no-fast", help="Use unrank's faster passes through an encoder, or its library's own only."),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="The seed of every random choice.", min=0, callback=_check_seed)]
+Seed = Annotated[int, flag_of(FORGET["seed"])]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print results and errors only.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; see 'unrank list methods'. Repeatable."),
-]
+Settings = Annotated[list[str] | None, flag_of(FORGET["settings"])]
 KeepAtLeast = Annotated[
     float | None,
     typer.Option(
@@ -74,19 +67,11 @@ KeepAtLeast = Annotated[
 ]
 AuditQueries = Annotated[int, typer.Option("--queries", help="Maximal number of queries of each set.", min=1)]
 AUDITED = 1_000
-Measure = Annotated[
-    int,
-    typer.Option("--measure", min=0, help="Maximal number of queries of each kept set to measure, sampled; 0 for all."),
-]
+MEASURE = "Maximal number of queries of each kept set to measure, sampled; 0 for all."
+Measure = Annotated[int, flag_of(FORGET["measure"], help=MEASURE)]
 MEASURED = 3_000
-CheckpointEvery = Annotated[
-    float,
-    typer.Option(
-        "--checkpoint-every", min=0, help="Seconds between checkpoints; a stopped run resumes from the last one."
-    ),
-]
-CHECKPOINTS = 60.0
-Resume = Annotated[bool, typer.Option("--resume/--no-resume", help="Resume an unfinished run, or start again.")]
+CheckpointEvery = Annotated[float, flag_of(FORGET["checkpoint_every"])]
+Resume = Annotated[bool, flag_of(FORGET["resume"])]
 CacheFolder = Annotated[
     Path | None,
     typer.Option(
@@ -206,11 +191,9 @@ def with_flags(command: Callable[..., None]) -> Callable[..., None]:
 def _parameters(group: Any) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
     for field in fields(group):
-        known = field.metadata
-        kind = known.get("type", hints[field.name])
+        kind = field.metadata.get("type", hints[field.name])
         if get_origin(kind) is not Annotated:
-            more = {name: known[name] for name in ("help", "metavar", "min", "callback") if name in known}
-            kind = Annotated[kind, typer.Option(known.get("flag", f"--{field.name.replace('_', '-')}"), **more)]
+            kind = Annotated[kind, flag_of(field)]
         default = field.default if field.default is not MISSING else None
         yield inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
@@ -224,9 +207,9 @@ def _read(field: Field[Any], value: Any) -> Any:
 class RunFlags:
     """The options of every command that trains."""
 
-    checkpoint_every: CheckpointEvery = CHECKPOINTS
+    checkpoint_every: CheckpointEvery = ForgetOptions.checkpoint_every
     resume: Resume = True
-    device: DeviceOption = DeviceName.auto
+    device: DeviceOption = "auto"
     deterministic: Deterministic = False
     fast: Fast = True
 

@@ -13,7 +13,6 @@ from unrank.cli.option import (
     AsJson,
     CacheFolder,
     CollectionFolder,
-    DeviceName,
     DeviceOption,
     Fast,
     Measure,
@@ -87,7 +86,7 @@ def train(
             removed,
             method=method,
             seed=training.seed,
-            device=flags.device.value,
+            device=flags.device,
             progress=listener,
             run=kept,
             cache=cached,
@@ -104,7 +103,7 @@ def evaluate(
     removal: RemovalFile = None,
     measure: Measure = MEASURED,
     as_json: AsJson = False,
-    device: DeviceOption = DeviceName.auto,
+    device: DeviceOption = "auto",
     fast: Fast = True,
     quiet: Quiet = False,
 ) -> None:
@@ -131,7 +130,7 @@ def evaluate(
                 removed,
                 record=Record.read(Path(ranker)) if removed is not None else None,
                 measure=measure,
-                device=device.value,
+                device=device,
                 progress=listener,
             )
     if as_json:

@@ -18,25 +18,37 @@ KEEP = (
 )
 
 
-def _flag(default: Any, text: str, **more: Any) -> Any:
-    """Return a field with the help text of its flag."""
+def flag(default: Any, text: str, **more: Any) -> Any:
+    """Return a field with the help text of its flag, and how the flag is read."""
     return field(default=default, metadata={"help": text, **more})
+
+
+def check_seed(seed: int) -> int:
+    """Refuse a number that is no seed."""
+    if not 0 <= seed < SEEDS:
+        raise UnrankError(f"the seed {seed} is outside the seeds from 0 to 2**63 - 1")
+    return seed
+
+
+def seed_flag() -> Any:
+    """Return the field of a seed."""
+    return flag(0, "The seed of every random choice.", min=0, callback=check_seed)
 
 
 @dataclass(frozen=True)
 class ImportOptions:
     """How a source becomes a collection."""
 
-    candidates: int = _flag(100, "Negatives in each query's list; 0 for none.")
-    test_split: str | None = _flag(None, "The split to test on; by default 'test', if there is another to train on.")
-    test_share: float | None = _flag(None, "The share of the queries to test on, instead of a split.")
-    min_grade: int = _flag(1, "The lowest grade that counts as relevant in training.")
-    test_min_grade: int = _flag(1, "The lowest grade that counts as relevant in testing.")
-    relevant: int = _flag(25, "Maximal number of relevant documents in a training query's list.")
-    train_queries: int | None = _flag(None, "Keep only this many training queries, sampled; those of --keep first.")
-    test_queries: int | None = _flag(None, "Keep only this many test queries, sampled.")
-    seed: int = _flag(0, "The seed of every random choice.", min=0)
-    keep: Sequence[str] = _flag((), KEEP, metavar="CONSTRUCTION", type=list[str] | None, read=tuple)
+    candidates: int = flag(100, "Negatives in each query's list; 0 for none.")
+    test_split: str | None = flag(None, "The split to test on; by default 'test', if there is another to train on.")
+    test_share: float | None = flag(None, "The share of the queries to test on, instead of a split.")
+    min_grade: int = flag(1, "The lowest grade that counts as relevant in training.")
+    test_min_grade: int = flag(1, "The lowest grade that counts as relevant in testing.")
+    relevant: int = flag(25, "Maximal number of relevant documents in a training query's list.")
+    train_queries: int | None = flag(None, "Keep only this many training queries, sampled; those of --keep first.")
+    test_queries: int | None = flag(None, "Keep only this many test queries, sampled.")
+    seed: int = seed_flag()
+    keep: Sequence[str] = flag((), KEEP, metavar="CONSTRUCTION", type=list[str] | None, read=tuple)
 
     def __post_init__(self) -> None:
         for name in ("relevant", "train_queries", "test_queries"):
@@ -49,8 +61,7 @@ class ImportOptions:
             raise UnrankError(f"a test share of {self.test_share:g} is not possible: give one between 0 and 1")
         if self.test_share is not None and self.test_split is not None:
             raise UnrankError("give a test split or a test share, not both")
-        if not 0 <= self.seed < SEEDS:
-            raise UnrankError(f"the seed {self.seed} is outside the seeds from 0 to 2**63 - 1")
+        check_seed(self.seed)
         for name in self.keep:
             if name not in CONSTRUCTIONS:
                 raise UnknownName("construction to keep", name, CONSTRUCTIONS)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from unrank.collection.options import check_seed, flag, seed_flag
 from unrank.errors import UnknownName, UnrankError
 from unrank.methods import make_method, read_settings
 
@@ -19,7 +20,7 @@ else:  # the flags are made from types that can be read without torch
 Options = TypeVar("Options", bound="DataclassInstance")
 Freeze = Literal["documents"]
 DeviceName = Literal["auto", "cpu", "cuda"]
-SEEDS = 2**63
+METHOD = "cocol"
 RENAMED = {"check_recovery": "recovery"}
 """Old names of keywords, and their names today."""
 
@@ -36,20 +37,13 @@ MEASURE = (
     "must read every pair with an encoder."
 )
 CHECKPOINTS = "Seconds between checkpoints; a stopped run resumes from the last one."
-
-
-def about(text: str, **more: Any) -> dict[str, Any]:
-    """Return the metadata of a field: the help text of its flag, and how the flag is read."""
-    return {"help": text, **more}
-
-
-SETTINGS = about(
-    "A setting of the method; see 'unrank list methods'. Repeatable.",
-    flag="--set",
-    metavar="NAME=VALUE",
-    type=list[str] | None,
-    read=lambda given: read_settings(given or ()),
-)
+SETTINGS = {
+    "help": "A setting of the method; see 'unrank list methods'. Repeatable.",
+    "flag": "--set",
+    "metavar": "NAME=VALUE",
+    "type": list[str] | None,
+    "read": lambda given: read_settings(given or ()),
+}
 
 
 def change(options: Options, changes: Mapping[str, Any], function: str) -> Options:
@@ -79,32 +73,27 @@ class Pace:
 class ForgetOptions:
     """How a ranker is made to forget."""
 
-    method: str | Method = field(default="cocol", metadata=about("How to forget; see 'unrank list methods'.", type=str))
-    preset: str | None = field(default=None, metadata=about("Settings by name: 'paper' is cocol as printed."))
+    method: str | Method = flag(METHOD, "How to forget; see 'unrank list methods'.", type=str)
+    preset: str | None = flag(None, "Settings by name: 'paper' is cocol as printed.")
     settings: Mapping[str, str] = field(default_factory=dict, metadata=SETTINGS)
-    target: float | str = field(default="unseen", metadata=about(TARGET, type=str))
-    base: str | None = field(default=None, metadata=about(BASE))
-    train_layers: int | str | None = field(default=None, metadata=about(LAYERS, type=str | None))
-    freeze: Freeze | None = field(default=None, metadata=about(FREEZE))
-    check_every: int | None = field(
-        default=None, metadata=about("Steps between checks; by default one check each epoch.")
-    )
-    minutes: float | None = field(default=None, metadata=about("The longest time that the run may take."))
-    watch: int | None = field(default=None, metadata=about(WATCH, min=0))
-    measure: int | None = field(default=None, metadata=about(MEASURE, min=0))
-    recovery: bool = field(default=False, metadata=about("Measure what comes back after one epoch on the kept data."))
-    checkpoint_every: float = field(default=60.0, metadata=about(CHECKPOINTS, min=0))
-    resume: bool = field(
-        default=True, metadata=about("Resume an unfinished run, or start again.", flag="--resume/--no-resume")
-    )
-    seed: int = field(default=0, metadata=about("The seed of every random choice.", min=0))
-    device: DeviceName = field(default="auto", metadata=about("The device to compute on."))
-    deterministic: bool = field(default=False, metadata=about("Give bit-equal results on a GPU too; slower."))
+    target: float | str = flag("unseen", TARGET, type=str)
+    base: str | None = flag(None, BASE)
+    train_layers: int | str | None = flag(None, LAYERS, type=str | None)
+    freeze: Freeze | None = flag(None, FREEZE)
+    check_every: int | None = flag(None, "Steps between checks; by default one check each epoch.")
+    minutes: float | None = flag(None, "The longest time that the run may take.")
+    watch: int | None = flag(None, WATCH, min=0)
+    measure: int | None = flag(None, MEASURE, min=0)
+    recovery: bool = flag(False, "Measure what comes back after one epoch on the kept data.")
+    checkpoint_every: float = flag(60.0, CHECKPOINTS, min=0)
+    resume: bool = flag(True, "Resume an unfinished run, or start again.", flag="--resume/--no-resume")
+    seed: int = seed_flag()
+    device: DeviceName = flag("auto", "The device to compute on.")
+    deterministic: bool = flag(False, "Give bit-equal results on a GPU too; slower.")
 
     def __post_init__(self) -> None:
         Pace(self.check_every, self.minutes, self.watch)  # refuses what is not above 0
-        if not 0 <= self.seed < SEEDS:
-            raise UnrankError(f"--seed {self.seed} is outside the seeds from 0 to 2**63 - 1")
+        check_seed(self.seed)
 
     def changed(self, **changes: Any) -> ForgetOptions:
         """Return these options with some changed; `pace` stands for its three fields."""
