@@ -66,10 +66,10 @@ def plan(
 ) -> None:
     """Show what a run would change and how long it would take; nothing is done."""
     _check_places(look or ())
-    _plan(ranker, collection, RunFlags(look=look, base=base, ledger=ledger, key=key, device=device, quiet=quiet))
+    _plan(ranker, collection, DeskRunFlags(look=look, base=base, ledger=ledger, key=key, device=device, quiet=quiet))
 
 
-def _plan(ranker: str, collection: Path, flags: RunFlags) -> None:
+def _plan(ranker: str, collection: Path, flags: DeskRunFlags) -> None:
     with Ledger.open(flags.ledger) as desk:
         secret = desk.key(flags.key_file)
 
@@ -94,7 +94,7 @@ def _plan(ranker: str, collection: Path, flags: RunFlags) -> None:
 
 
 @dataclass(frozen=True)
-class RunFlags:
+class DeskRunFlags:
     """The flags of `desk run`."""
 
     out: Annotated[
@@ -133,7 +133,7 @@ class RunFlags:
 
 
 @with_flags
-def run(ranker: RankerName, collection: CollectionFolder, flags: RunFlags) -> None:
+def run(ranker: RankerName, collection: CollectionFolder, flags: DeskRunFlags) -> None:
     """Forget all open requests in one run, audit and record it; exit 3 if one is not fulfilled."""
     if several_processes():
         raise UnrankError(
