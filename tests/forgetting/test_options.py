@@ -29,7 +29,7 @@ def test_keywords_change_the_options() -> None:
         ({"targt": 0.5}, "unknown option of forget 'targt': did you mean 'target'?"),
         ({"minutes": 0}, "minutes must be more than 0, not 0"),
         ({"check_every": -1}, "check-every must be more than 0, not -1"),
-        ({"seed": -1}, "--seed -1 is outside"),
+        ({"seed": -1}, "the seed -1 is outside"),
     ],
 )
 def test_what_cannot_be_is_refused(wrong: dict[str, float], said: str) -> None:
