@@ -30,8 +30,10 @@ from unrank.rankers.base import Ranker
 from unrank.rankers.layers import sharing_frozen_states
 from unrank.record import Record, measured_epoch
 
-TIMED_LISTS = {"cpu": 3, "cuda": 256}
-"""Queries whose lists are timed."""
+TIMED_PAIRS = {"cpu": 64, "cuda": 16_384}
+"""Pairs that are timed, sampled from all lists. Fewer would fill no whole chunk, and a text would take longer."""
+ENCODED_APART = 4
+"""Times as many pairs are timed if their texts are encoded on their own: most texts are in several pairs."""
 TIMED_SAMPLES = {"cpu": 64, "cuda": 256}
 """The most samples of a timed step. Part of its time does not depend on them, so it has as many as a real one."""
 TIMED_STEPS = {"cpu": 2, "cuda": 3}
@@ -157,14 +159,15 @@ def time_parts(
 
 
 def seconds_per_text(ranker: Ranker, workspace: Workspace) -> Seconds:
-    """Time the lists of some queries, per pair, or per text if the sides are encoded on their own.
+    """Time a sample of the pairs that are measured, per pair, or per text if the sides are encoded on their own.
 
     On a CPU the first pass counts too: it tokenises, as a run does. On a GPU it compiles kernels, and does not count.
     """
     device = workspace.runtime.device.type
-    queries = np.unique(workspace.partition.forget[:, 0])[: TIMED_LISTS[device]]
-    pairs = workspace.collection.list_pairs(queries)
-    texts = to_read(pairs, encoded_sides(ranker, None))
+    lists, sides = workspace.collection.list_pairs(workspace.evaluator.queries), encoded_sides(ranker, None)
+    most = TIMED_PAIRS[device] * (ENCODED_APART if sides else 1)
+    pairs = lists[np.sort(np.random.default_rng(0).permutation(len(lists))[:most])]
+    texts = to_read(pairs, sides)
     timed = [_seconds(workspace, lambda: scores_of(ranker, workspace.store, pairs, workspace.runtime)) for _ in "123"]
     return Seconds.of(timed if device == "cpu" else timed[1:]).times(1 / texts)
 
