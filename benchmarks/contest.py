@@ -162,7 +162,7 @@ class Contest:
                 samples, first, second = samples.take(np.arange(WARM_UP)), first[:WARM_UP], second[:WARM_UP]
             if name == "forget":
                 assert samples.teacher is not None
-                loop.forget(first, samples.teacher.low[:, 0].tolist(), second)
+                loop.forget(first, samples.teacher.list_min[:, 0].tolist(), second)
             else:
                 (loop.hold if name == "hold" else loop.train)(first, second)
             yield len(samples)
