@@ -104,7 +104,7 @@ def test_a_broken_package_is_named_in_one_line_and_harms_nobody_else(
         make_method("gentle")
     message = str(caught.value)
     assert message.startswith(f"the method 'gentle' of the package broken_package cannot be used: {reason}")
-    assert message.endswith("; mend or uninstall the package") and "\n" not in message
+    assert message.endswith("; repair or uninstall the package") and "\n" not in message
     assert make_method("cocol").name == "cocol"
     assert run(["list", "methods"]) == 0
     shown = capsys.readouterr().out

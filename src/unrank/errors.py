@@ -1,7 +1,7 @@
 """Errors that are not bugs.
 
 Every message is one line that says what was wrong, what was given and what to do. The command line prints it and exits
-with status 2; nothing has been written by then.
+with status 2.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Catalogue(Generic[Known]):
             reason = str(error) if isinstance(error, UnrankError) else f"{type(error).__name__}: {error}"
             raise UnrankError(
                 f"the {self.kind} {point.name!r} of the package {_package(point)} cannot be used: {reason}; "
-                "mend or uninstall the package"
+                "repair or uninstall the package"
             ) from error
 
 

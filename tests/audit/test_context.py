@@ -62,5 +62,5 @@ def test_the_command_line_has_the_same_default() -> None:
 
 
 def test_nothing_cannot_be_looked_at() -> None:
-    with pytest.raises(UnrankError, match="cannot look at 0 queries"):
+    with pytest.raises(UnrankError, match="cannot use 0 queries"):
         Thoroughness(queries=0)

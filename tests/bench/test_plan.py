@@ -140,7 +140,7 @@ def test_what_is_kept_still(grid: Grid) -> None:
         ("cocol,freeze=queries", '["bi-encoder"]', "unknown side to freeze 'queries'"),
         ("cocol,train_layers=", '["bi-encoder"]', "unknown choice of layers ''"),
         ("cocol,train_layers=some", '["bi-encoder"]', "unknown choice of layers 'some'"),
-        ("retrain,freeze=documents", '["bi-encoder"]', "retrain begins anew"),
+        ("retrain,freeze=documents", '["bi-encoder"]', "retrain starts again"),
     ],
 )
 def test_what_cannot_be_kept_still(grid: Grid, method: str, rankers: str, reason: str) -> None:
@@ -208,10 +208,10 @@ def test_a_cell_is_another_if_its_methods_code_is(grid: Grid, monkeypatch: pytes
 
 def test_cells_that_would_collide(grid: Grid, dense: Collection, tmp_path: Path) -> None:
     with pytest.raises(
-        UnrankError, match=r"two cells of the grid are one: '.*cocol to .*' and '.*cocol,anchors_per_pair=1 to"
+        UnrankError, match=r"two cells of the grid are the same: '.*cocol to .*' and '.*cocol,anchors_per_pair=1 to"
     ):
         cells_of(grid('methods = ["cocol", "cocol,held=1"]'))
-    with pytest.raises(UnrankError, match="two cells of the grid are one"):
+    with pytest.raises(UnrankError, match="two cells of the grid are the same"):
         cells_of(grid("[a]\nshares = [0.1]\n[b]\nshares = [0.2, 0.1]"))
     moved = Path(shutil.copytree(dense.folder, tmp_path / "moved"))
     described = (moved / "collection.json").read_text()
@@ -237,7 +237,7 @@ def test_cells_that_would_collide(grid: Grid, dense: Collection, tmp_path: Path)
     ],
 )
 def test_two_spellings_of_a_cell_are_one_cell(grid: Grid, more: str) -> None:
-    with pytest.raises(UnrankError, match=r"two cells of the grid are one: '(.+)' and '\1'; take one out"):
+    with pytest.raises(UnrankError, match=r"two cells of the grid are the same: '(.+)' and '\1'; take one out"):
         cells_of(grid(more))
 
 

@@ -76,7 +76,7 @@ def test_bad_input(
     assert "not in the collection" in refused("audit", ranker, golden_folder, "--out", out, "--removal", removal)
     assert "no such" in refused(*plain, "--removal", removal, "--reference", tmp_path / "none")
     saw = refused(*plain, "--removal", removal, "--reference", ranker)
-    assert saw == f"{ranker} was trained on what is removed, as its record says: it is no reference"
+    assert saw == f"{ranker} was trained on what is removed, as its record says: it cannot be a reference"
     shutil.copytree(ranker, tmp_path / "copy", ignore=shutil.ignore_patterns("unrank.json"))
     itself = refused(*plain, "--removal", removal, "--reference", tmp_path / "copy")
     assert itself == "reference 1 is the ranker itself: name another retrained ranker"

@@ -189,7 +189,7 @@ def test_wrong_options_are_explained_plainly(refused: Refused, beir: Path, tmp_p
     problem = "Invalid value for '--candidates': expected a whole number (see 'unrank import --help')"
     assert refused(*command, "--candidates", "many") == problem
     assert "'--seed': must be 0 or more (see 'unrank" in refused(*command, "--seed", "-1")
-    assert refused(*command, "--seed", 2**63) == f"the seed {2**63} is outside the seeds from 0 to 2**63 - 1"
+    assert refused(*command, "--seed", 2**63) == f"the seed {2**63} is out of range: give one from 0 to 2**63 - 1"
     assert refused(*command[:2]) == "Missing option '--out' (see 'unrank import --help')"
     choices = "'things' is not one of 'methods', 'rankers', 'sources'"
     assert refused("list", "things") == f"Invalid value for 'WHAT': {choices} (see 'unrank list --help')"
@@ -301,7 +301,7 @@ def test_a_target_that_is_no_number(
         (("--keep-at-least", "nan"), "--keep-at-least nan is outside (0, 1]"),
         (("--device", "tpu"), "'--device'"),
         (("--seed", "-1"), "'--seed'"),
-        (("--seed", str(2**63)), f"the seed {2**63} is outside the seeds from 0 to 2**63 - 1"),
+        (("--seed", str(2**63)), f"the seed {2**63} is out of range: give one from 0 to 2**63 - 1"),
         (("--watch", "-1"), "'--watch'"),
         (("--nonsense",), "--nonsense"),
         (("--preset", "papre"), "unknown preset of cocol 'papre': did you mean 'paper'"),
@@ -391,7 +391,7 @@ def test_an_unknown_ranker(refused: Refused, collection: Path, tmp_path: Path, n
 def test_a_base_that_is_none(refused: Refused, collection: Path, tmp_path: Path) -> None:
     command = ("train", collection, "--ranker", "bi-encoder", "--out", tmp_path / "out", "--quiet", "--base")
     assert refused(*command, tmp_path / "nowhere") == f"{tmp_path / 'nowhere'}: no such folder"
-    assert "could be had from the hub" in refused(*command, "nobody/nothing")
+    assert "could be loaded from the hub" in refused(*command, "nobody/nothing")
 
 
 @pytest.mark.parametrize("name", ["duet", "match-pyramid"])
@@ -422,7 +422,7 @@ def test_what_cannot_be_frozen(
     stores_none = "a cross-encoder stores no vectors of documents, so there are none to --freeze"
     assert refused("forget", tmp_path / "cross", *rest, "documents") == stores_none
     assert refused("forget", tmp_path / "cross", *rest, "documents", "--dry-run") == stores_none
-    anew = "retrain begins anew, so it cannot keep the documents' vectors: leave --freeze out"
+    anew = "retrain starts again, so it cannot keep the documents' vectors: leave --freeze out"
     assert refused("forget", ranker, *rest, "documents", "--method", "retrain", "--base", encoder) == anew
     assert refused("forget", ranker, *rest, "documents", "--method", "retrain") == anew
     assert "queries" in refused("forget", ranker, *rest, "queries")

@@ -27,7 +27,7 @@ def grid(collection: Path, encoder: Path, tmp_path: Path) -> Path:
         ('methods = ["cocl"]', "unknown method 'cocl': did you mean 'cocol'?"),
         ('methods = ["cocol:papr"]', "unknown preset of cocol 'papr': did you mean 'paper'?"),
         ('methods = ["cocol,anchor=4"]', "unknown setting of cocol 'anchor': did you mean 'anchors'?"),
-        ('methods = ["cocol,held"]', "'held' is no setting: expected NAME=VALUE"),
+        ('methods = ["cocol,held"]', "'held' is not a setting: expected NAME=VALUE"),
         ('methods = ["cocol,held=few"]', "anchors_per_pair takes a whole number, not 'few'"),
         ('methods = ["retrain,epochs=3"]', "retrain trains as the original was trained"),
         ('method = ["cocol"]', "'method': did you mean 'methods'?"),
@@ -48,7 +48,7 @@ def grid(collection: Path, encoder: Path, tmp_path: Path) -> Path:
         ("shares = [0.999]", "retrain, seed 0' cannot be run: the collection is too small to remove 0.999"),
         ('methods = ["cocol,train_layers=99"]', "seed 0' cannot be run: the encoder has 2 layers, so 99 of them"),
         ('training = "epoch=3"', "unknown setting of retrain 'epoch': did you mean 'epochs'?"),
-        ('methods = ["cocol", "cocol,held=1"]', "two cells of the grid are one"),
+        ('methods = ["cocol", "cocol,held=1"]', "two cells of the grid are the same"),
         ('[[part]]\nmethods = ["cocol"]', "'part'"),
         ('[part]\nmethod = ["cocol"]', "[part] 'method': did you mean 'methods'?"),
         ("shares = [0.25", "not TOML"),
@@ -67,7 +67,7 @@ def test_a_grid_that_cannot_be(refused: Refused, grid: Path, tmp_path: Path, mor
         ("shares=a quarter", "shares=a quarter: expected a value as a grid writes it, such as 3 or [3, 4]"),
         ("shares=[0.25", "shares=[0.25: expected a value as a grid writes it"),
         ("watch=0.5", "'watch' takes a whole number, not 0.5"),
-        ("seeds", "'seeds' is no setting: expected NAME=VALUE"),
+        ("seeds", "'seeds' is not a setting: expected NAME=VALUE"),
     ],
 )
 def test_a_value_in_place_of_the_grids_that_cannot_be(

@@ -96,7 +96,7 @@ def test_the_whole_walk(
     for said in (desk("plan", "ranker", "collection", "--look", "beir"), desk("run", "ranker", "collection")):
         assert "requests 1, 2, 3 can be run together" in said
         assert (
-            "will notice: a removed document is in the list" in said
+            "affected: a forgotten document is in the list" in said
             and "with cocol it takes " in said
             and "with retrain it" in said
         )
@@ -207,9 +207,9 @@ def check_page(certificate: Path) -> None:
     ("words", "problem"),
     [
         ([], "a request must name something"),
-        (["--document", "doc1", "--due", "tomorrow"], "--due 'tomorrow' is no date"),
-        (["--document", "doc1", "--received", "2026-02-30"], "'2026-02-30' is no date"),
-        (["--document", "doc1", "--received", "2026-W10-1"], "'2026-W10-1' is no date"),
+        (["--document", "doc1", "--due", "tomorrow"], "--due 'tomorrow' is not a date"),
+        (["--document", "doc1", "--received", "2026-02-30"], "'2026-02-30' is not a date"),
+        (["--document", "doc1", "--received", "2026-W10-1"], "'2026-W10-1' is not a date"),
         (["--document", "doc1", "--received", "2906-02-03"], "received on 2906-02-03, which is in the future"),
         (["--find", "qqqqqq", "--choose", "1"], "--choose 1: nothing was found to choose from"),
         (["--document", "doc1", "--received", "2026-02-03", "--due", "2026-02-01"], "before it was received"),

@@ -79,7 +79,7 @@ def test_a_forger_signs_with_another_key(sealed: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [{}, {"request": {"id": 7}}, VALUE | {"request": "7"}])
 def test_what_is_signed_and_no_certificate(value: dict[str, object], tmp_path: Path) -> None:
     sign_certificate(tmp_path / "foreign", value, "page", KEY)
-    with pytest.raises(BadFile, match="signed, but no certificate of forgetting"):
+    with pytest.raises(BadFile, match="signed, but not a certificate of forgetting"):
         read_signed(tmp_path / "foreign")
 
 

@@ -77,7 +77,7 @@ def test_whatever_is_damaged_is_refused_or_harmless(checkpoint: Checkpoint, tmp_
         try:
             assert same(Checkpoint.load(path), checkpoint)
         except BadFile as error:
-            assert "begin anew with --no-resume" in str(error)
+            assert "start again with --no-resume" in str(error)
             refused += 1
     assert refused > 380
 
@@ -96,5 +96,5 @@ def test_a_checkpoint_with_former_names_of_settings_belongs_to_the_same_job(tmp_
     Checkpoint({"job": {"method": "cocol", "held": 2, "seed": 0}}).save(tmp_path / CHECKPOINT)
     run = ResumableRun(tmp_path)
     run.claim(lambda: {"method": "cocol", "anchors_per_pair": 2, "seed": 0})
-    with pytest.raises(UnrankError, match="not this one: anchors_per_pair is 2 there and 3 here; give what was given"):
+    with pytest.raises(UnrankError, match="not this one: anchors_per_pair is 2 there and 3 here; use the same options"):
         run.claim(lambda: {"method": "cocol", "anchors_per_pair": 3, "seed": 0})

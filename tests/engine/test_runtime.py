@@ -31,7 +31,7 @@ def test_the_switch_is_set_and_put_back() -> None:
 
 
 def test_what_cannot_be_had_is_one_line() -> None:
-    with pytest.raises(UnrankError, match="--deterministic cannot be had here: scatter does not"), deterministic():
+    with pytest.raises(UnrankError, match="--deterministic is not possible here: scatter does not"), deterministic():
         raise RuntimeError("scatter does not have a deterministic implementation")
     with pytest.raises(RuntimeError, match="out of memory"), deterministic():
         raise RuntimeError("out of memory")

@@ -183,7 +183,7 @@ def test_a_ranker_without_an_index_has_none_that_is_valid(encoder: Path, dense: 
 
 
 def test_retraining_moves_everything(trained: Trained, dense: Collection, removal: Removal, encoder: Path) -> None:
-    with pytest.raises(UnrankError, match="retrain begins anew, so it cannot keep the documents' vectors"):
+    with pytest.raises(UnrankError, match="retrain starts again, so it cannot keep the documents' vectors"):
         forget(trained.ranker, dense, removal, method=Retrain(), base=str(encoder), freeze="documents")
 
 

@@ -211,7 +211,7 @@ def test_a_base_is_found_in_the_cache(kind: str, encoder: Path, cache: Path) -> 
 @pytest.mark.parametrize("name", ["someone/nothing", "nothing", "not a name!", "a" * 200])
 def test_a_hub_id_that_cannot_be_had(cache: Path, name: str) -> None:
     assert cache.is_dir()
-    assert refused(name) == f"{name}: no such folder, and no model of that name could be had from the hub"
+    assert refused(name) == f"{name}: no such folder, and no model of that name could be loaded from the hub"
 
 
 def test_an_unknown_ranker_is_answered_with_the_nearest() -> None:

@@ -50,7 +50,7 @@ class Thoroughness:
 
     def __post_init__(self) -> None:
         if self.queries < 1:
-            raise UnrankError(f"an audit cannot look at {self.queries} queries: give 1 or more")
+            raise UnrankError(f"an audit cannot use {self.queries} queries: give 1 or more")
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,8 @@ Rewording = Callable[[Words, Words, np.random.Generator], Words]
 
 
 def drop(words: Words, others: Words, generator: np.random.Generator) -> Words:
-    """
+    """Drop a share of the words.
+
     >>> len(drop("a b c d e f g h".split(), [], np.random.default_rng(0))), drop(["a"], [], np.random.default_rng(0))
     (6, ['a'])
     """
@@ -42,7 +43,8 @@ def drop(words: Words, others: Words, generator: np.random.Generator) -> Words:
 
 
 def swap(words: Words, others: Words, generator: np.random.Generator) -> Words:
-    """
+    """Replace a share of the words by words of other queries.
+
     >>> swap("a b c d".split(), ["x"], np.random.default_rng(0)).count("x")
     1
     """
@@ -51,7 +53,8 @@ def swap(words: Words, others: Words, generator: np.random.Generator) -> Words:
 
 
 def reorder(words: Words, others: Words, generator: np.random.Generator) -> Words:
-    """
+    """Put the words in a random order.
+
     >>> sorted(reorder("a b c d".split(), [], np.random.default_rng(0)))
     ['a', 'b', 'c', 'd']
     """

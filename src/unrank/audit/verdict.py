@@ -28,7 +28,8 @@ class Verdict(StrEnum):
 
     @property
     def short(self) -> str:
-        """
+        """The verdict without its explanation.
+
         >>> Verdict.INDISTINGUISHABLE.short, Verdict.SUPPRESSED.short
         ('indistinguishable', 'suppressed')
         """
@@ -97,7 +98,8 @@ def unknown(measures: str, why: str) -> Finding:
 
 
 def too_few(queries: int) -> str:
-    """
+    """Say that there are not enough queries.
+
     >>> too_few(3)
     'not enough queries to tell: 3, where 10 are needed'
     """

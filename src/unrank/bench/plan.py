@@ -45,7 +45,7 @@ def plan_cells(sections: Mapping[str, Section]) -> list[Cell]:
             )
         for cell in _cells(section, opened, hashed):
             if twin := cells.get(cell.name):
-                raise UnrankError(f"two cells of the grid are one: '{twin}' and '{cell}'; take one out")
+                raise UnrankError(f"two cells of the grid are the same: '{twin}' and '{cell}'; take one out")
             _check_description(described, cell)
             _check_label(labels, cell)
             cells[cell.name] = cell

@@ -140,7 +140,7 @@ class GridStatus:
 
 @dataclass(frozen=True)
 class Update:
-    """The end of one job, and what is left."""
+    """The result of one job, and the work that is left."""
 
     result: JobResult
     impossible: Sequence[Job]

@@ -117,7 +117,7 @@ def seconds_before(run: ResumableRun) -> float:
 
 
 def most_jobs(run: ResumableRun, jobs: int) -> int:
-    """Return the largest number of jobs side by side, now or before the run was stopped. A file beside the checkpoint
+    """Return the largest number of jobs that ran at once, now or before a stop. A file beside the checkpoint
     holds it."""
     if run.folder is None:
         return jobs

@@ -219,7 +219,7 @@ def _chosen(collection: Collection, words: str, choose: str | None) -> Removal |
     try:
         numbers = [int(number) for number in str(choose).split(",")]
         if min(numbers) < 1:
-            raise ValueError(f"{min(numbers)} is no place in a list")
+            raise ValueError(f"{min(numbers)} is not a place in a list")
         chosen = [hits[number - 1] for number in numbers]
     except (ValueError, IndexError) as error:
         some = (

@@ -190,7 +190,7 @@ def show_plan(made: Plan, quiet: bool = False) -> None:
     if batch.again:
         say("this ranker has not forgotten all earlier requests: it forgets them too")
     show_partition(made.partition)
-    say(f"{count(made.noticing, 'kept query')} will notice: a removed document is in the list")
+    say(f"{count(made.noticing, 'kept query')} affected: a forgotten document is in the list")
     for text in made.examples if not quiet else ():
         say(f"  {text[:160]}")
     say("copies on disk" if made.copies else "no copies were found on disk")

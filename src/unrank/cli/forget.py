@@ -177,7 +177,7 @@ def report(result: Forgotten, workspace: Workspace, job: JobOptions) -> None:
     for name, share in lost.items():
         say(f"{name} kept {share:.3f} of its MRR, less than --keep-at-least {least:g}; the model is in {out}")
     if result.came_back:
-        say(f"what was forgotten before has come back: hold it with cocol, or begin anew; the model is in {out}")
+        say(f"what was forgotten before has come back: use cocol, which holds it, or retrain; the model is in {out}")
     if lost or result.came_back or not result.reached:
         raise typer.Exit(NOT_REACHED)
 

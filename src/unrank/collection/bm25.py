@@ -23,7 +23,7 @@ from unrank.errors import UnrankError
 
 @contextmanager
 def _without(module: str) -> Iterator[None]:
-    """Make a module impossible to import while the block runs."""
+    """Prevent the import of a module while the block runs."""
     modules: dict[str, ModuleType | None] = sys.modules  # type: ignore[assignment]
     was = {module: modules[module]} if module in modules else {}
     modules[module] = None

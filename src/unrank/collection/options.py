@@ -26,7 +26,7 @@ def flag(default: Any, text: str, **more: Any) -> Any:
 def check_seed(seed: int) -> int:
     """Refuse a number that is no seed."""
     if not 0 <= seed < SEEDS:
-        raise UnrankError(f"the seed {seed} is outside the seeds from 0 to 2**63 - 1")
+        raise UnrankError(f"the seed {seed} is out of range: give one from 0 to 2**63 - 1")
     return seed
 
 

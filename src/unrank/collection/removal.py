@@ -49,7 +49,7 @@ class Removal:
 
     @classmethod
     def union(cls, removals: Iterable[Removal]) -> Removal:
-        """Return one removal with everything that these name."""
+        """Return one removal that names everything that the given ones name."""
         whole = cls()
         for removal in removals:
             whole |= removal

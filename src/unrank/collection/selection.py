@@ -67,7 +67,7 @@ class Judged:
         return self.take(np.unique(self.queries[self.grades >= min_grade]).tolist())
 
     def sample(self, most: int | None, salt: str, first: set[int] | None = None) -> Judged:
-        """Keep `most` sampled queries, those at the positions `first` before others; without `most`, those alone."""
+        """Keep `most` sampled queries, those at `first` before others. `None`: all of `first`, or all queries."""
         if most is None:
             return self if first is None else self.take(first)
         order = hashed_order(self.query_ids, salt)

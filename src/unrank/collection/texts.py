@@ -80,7 +80,7 @@ class Texts:
         return _places(ids, self._ids)
 
     def _find_few(self, ids: pa.Array | pa.ChunkedArray) -> Rows:
-        """Find a few ids in little memory: look all ids up among these, instead of these among all."""
+        """Find a few ids in little memory: scan all ids of the collection for them, without an index."""
         wanted = pc.unique(ids)
         rows = np.full(len(wanted), -1, np.int64)
         for start, chunk in zip(self._starts, self._ids.chunks, strict=False):
@@ -127,7 +127,7 @@ def _places(ids: pa.Array | pa.ChunkedArray, among: pa.Array | pa.ChunkedArray) 
 
 
 def _is_text(id: str) -> bool:
-    """Return whether an id is valid text: a byte of the command line that is not UTF-8 is not.
+    """Return whether an id is valid text; bytes of the command line may not be UTF-8.
 
     >>> _is_text("é"), _is_text("\\udcff")
     (True, False)

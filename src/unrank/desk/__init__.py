@@ -1,1 +1,1 @@
-"""The requests: a ledger of who asked for what to be forgotten, how it was done, and papers that show so."""
+"""The requests: a ledger of what was asked to be forgotten and how that was done, and signed certificates."""

@@ -120,7 +120,8 @@ def honoured_in(ledger: Ledger, key: Key, collection: Collection) -> Removal:
 
 
 def _less(removal: Removal, other: Removal) -> Removal:
-    """
+    """Return what the first removal names and the other does not.
+
     >>> _less(Removal(["a", "b"]), Removal(["b"])).queries
     ('a',)
     """

@@ -155,7 +155,7 @@ def _needles(items: Sequence[Item]) -> list[bytes]:
 
 
 def _parts(text: str) -> tuple[str, ...]:
-    """Return the parts of a text to search for. A file may store the title apart; then one half is still whole.
+    """Return the parts of a text to search for. A file may store the title separately, so half of a text is enough.
 
     >>> _parts("keys"), _parts("The windmill Mr Quixote of Dulcinea Street")
     (('keys',), ('The windmill Mr Quixo', 'te of Dulcinea Street'))

@@ -212,7 +212,8 @@ def _table(path: Path, out: Path, rows: Kept) -> None:
 
 
 def _csv_line(values: Iterable[str]) -> str:
-    """
+    """Return a line of CSV with every value quoted.
+
     >>> print(_csv_line(["a", 'b "c", d']))
     "a","b ""c"", d"
     """

@@ -160,7 +160,7 @@ class Ledger:
         return _request(found[0])
 
     def requests(self, states: Sequence[State], most: int = -1) -> list[Request]:
-        """Return the requests in these states, state by state, in the order of their due dates; -1 for all."""
+        """Return at most `most` requests, -1 for all: state by state, each in the order of due dates."""
         query = f"SELECT {COLUMNS} FROM request WHERE state = ? ORDER BY due, id LIMIT ?"
         found: list[Request] = []
         for state in states:

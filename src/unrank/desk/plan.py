@@ -53,7 +53,7 @@ def make_plan(
     options: ForgetOptions,
     references: int = 0,
 ) -> Plan:
-    """Find out what a run of a batch changes and takes; it is audited beside this many references."""
+    """Find what a run of a batch changes and how long it takes, with an audit against this many references."""
     partition = batch.partition(collection)
     noticing = queries_that_notice(collection, partition, batch.removal)
     measure = usual_measure(ranker, options.device)
@@ -101,8 +101,8 @@ def _retraining(ranker: Ranker, workspace: Workspace, record: Record | None, opt
 def training_epochs(record: Record | None, recipe: Retrain) -> tuple[float, float]:
     """Return the fewest and the most epochs that a training takes.
 
-    The ranker's own training tells if it ended by itself. If it was given fewer epochs than its recipe and used all of
-    them, it might have gone on.
+    If the ranker's own training stopped because it had learned enough, both are its number of epochs. Otherwise a
+    training may take as many epochs as the recipe allows.
     """
     if record is None or record.method != recipe.name:
         return 1, recipe.epochs

@@ -85,7 +85,7 @@ def read_date(text: str, option: str) -> date:
     try:
         return datetime.strptime(text, "%Y-%m-%d").date()
     except ValueError as error:
-        raise UnrankError(f"{option} {text!r} is no date: write it as 2026-03-31") from error
+        raise UnrankError(f"{option} {text!r} is not a date: write it as 2026-03-31") from error
 
 
 def check_dates(received: date, due: date, today: date) -> None:

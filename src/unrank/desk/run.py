@@ -227,7 +227,7 @@ def _audit(context: RunContext, out: Path, progress: Progress | None) -> None:
 
 
 def _default_mrr(context: RunContext, record: Record, workspace: Workspace) -> float | None:
-    """Return the forget MRR that the default target means here; `None` if there is no test query to measure it on."""
+    """Return the forget MRR of the default target; `None` if there is no test query to measure it on."""
     if context.target == context.default_target:
         return record.target
     if context.default_target == "destination-1":

@@ -67,7 +67,7 @@ def read_signed(place: Path, trusted: str | None = None) -> SignedCertificate:
     if trusted is not None and public != trusted:
         raise BadFile(path, f"signed by another key ({public[:16]}…) than the one that is trusted ({trusted[:16]}…)")
     if not fits(signed, PROMISED):
-        raise BadFile(path, "signed, but no certificate of forgetting: it names no request")
+        raise BadFile(path, "signed, but not a certificate of forgetting: it names no request")
     return SignedCertificate(signed, public)
 
 
@@ -90,7 +90,7 @@ def read_public_key(text: str) -> str:
     except ValueError:
         pass
     raise UnrankError(
-        f"--public-key {text!r} is no public key: give 64 hex digits, as 'unrank desk verify' prints them"
+        f"--public-key {text!r} is not a public key: give 64 hex digits, as 'unrank desk verify' prints them"
     )
 
 

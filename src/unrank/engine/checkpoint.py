@@ -119,7 +119,7 @@ def digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
 
 
 def _damaged(path: Path) -> BadFile:
-    return BadFile(path, "damaged, so the run cannot go on from there; begin anew with --no-resume")
+    return BadFile(path, "damaged, so the run cannot continue from it; start again with --no-resume")
 
 
 @dataclass(frozen=True)

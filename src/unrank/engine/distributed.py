@@ -67,7 +67,7 @@ class ProcessGroup:
         return bool(largest == -least)
 
     def _shapes(self, mine: dict[int, Tensor], chunks: int, device: torch.device) -> list[tuple[int, ...]]:
-        """Return the shape of each chunk's result. A dimension that is not there is 0."""
+        """Return the shape of each chunk's result. A missing dimension is 0."""
         table = torch.zeros(chunks, 3, dtype=torch.int64)
         for place, part in mine.items():
             table[place, : part.dim()] = torch.tensor(part.shape)

@@ -61,7 +61,7 @@ def fit(
     run: ResumableRun | None = None,
     **parts: Stateful,
 ) -> Iterator[Interval]:
-    """Train in place, and yield at every pause. A caller that has seen enough stops iterating.
+    """Train in place, and yield at every pause. A caller ends the training by ending the iteration.
 
     A resumable run goes on from its checkpoint, and the `parts` of the caller are restored with it.
     """

@@ -68,7 +68,9 @@ class Memory:
                 "a device ran out of memory while others wait for it: use more processes, or a smaller --set batch"
             )
         if not possible:
-            raise UnrankError("the device has too little memory for a single pair: use a larger one, or --device cpu")
+            raise UnrankError(
+                "the device has too little memory for a single pair: use a larger device, or --device cpu"
+            )
         torch.cuda.empty_cache()
         if not self._said:
             self._say("the device ran out of memory: going on with half as much at once, to the same result")

@@ -51,7 +51,7 @@ class ResumableRun:
         if self._last is not None and (other := differences(_renamed(self._last.facts["job"]), self._job)):
             raise UnrankError(
                 f"{self.folder} holds an unfinished run that is not this one: {other}; "
-                "give what was given there, begin anew with --no-resume, or choose another --out"
+                "use the same options and files, start again with --no-resume, or choose another --out"
             )
 
     def follow(self, say: Callable[[str], None], processes: ProcessGroup, **parts: Stateful) -> None:
@@ -64,7 +64,7 @@ class ResumableRun:
         if self._last is not None:
             for name, part in parts.items():
                 part.restore(self._last.part(name))
-            say(f"going on with the unfinished run in {self.folder}")
+            say(f"continuing the unfinished run in {self.folder}")
         self._last, self._written = None, perf_counter()
 
     @contextmanager

@@ -74,7 +74,7 @@ class Runtime:
     @classmethod
     def on(cls, device: Device = "auto", progress: Progress | None = None) -> Runtime:
         if device == "cuda" and not torch.cuda.is_available():
-            raise UnrankError("--device cuda: no GPU can be used here; take --device cpu, or auto")
+            raise UnrankError("--device cuda: no GPU can be used here; use --device cpu or --device auto")
         wanted = "cpu" if device == "cpu" or not torch.cuda.is_available() else "cuda"
         try:
             accelerator = Accelerator(cpu=wanted == "cpu", mixed_precision="no")
@@ -131,6 +131,6 @@ def deterministic(wanted: bool = True) -> Iterator[None]:
     except RuntimeError as error:
         if "deterministic" not in str(error):
             raise
-        raise UnrankError(f"--deterministic cannot be had here: {error}") from error
+        raise UnrankError(f"--deterministic is not possible here: {error}") from error
     finally:
         torch.use_deterministic_algorithms(before)

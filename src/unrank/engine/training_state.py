@@ -98,7 +98,7 @@ class TrainingState:
         self.totals.add(phase, loss, samples)
 
     def arrive(self, at: Step) -> None:
-        """Take up the totals at the step where the run goes on. The time between does not count."""
+        """Continue the totals at the step where the run resumes. The time in between does not count."""
         if at == self.resumed:
             self.totals = LossTotals(self.runtime, self._before)
 

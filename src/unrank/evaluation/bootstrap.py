@@ -103,7 +103,7 @@ class BootstrapEstimate:
 
 
 def resamples(owner: Rows, seed: int = 0) -> Iterator[Rows]:
-    """Yield the places of each resample of owners. An owner is drawn with all of its places.
+    """Resample owners, and yield the indices of each resample. All indices of an owner are drawn together.
 
     >>> all(list(places).count(0) == list(places).count(1) for places in resamples(np.array([7, 7, 9])))
     True

@@ -112,7 +112,7 @@ def agreements(one: Scores, other: Scores, owner: NDArray[np.int64]) -> tuple[Fl
 
 
 def area_under_curve(members: Floats, strangers: Floats) -> float:
-    """Return how often a member lies above a stranger, a tie counting half; 0.5 if nothing separates them.
+    """Return how often a member is above a non-member, a tie counting half; 0.5 if nothing separates them.
 
     >>> area_under_curve(np.array([3.0, 1.0]), np.array([2.0, 1.0]))
     0.625
@@ -123,7 +123,7 @@ def area_under_curve(members: Floats, strangers: Floats) -> float:
 
 
 def found_at(members: Floats, strangers: Floats, false_share: float = 0.01) -> float:
-    """Return the share of members above a bar that at most this share of the strangers passes.
+    """Return the share of members above the threshold that at most this share of non-members exceeds.
 
     >>> found_at(np.array([9.0, 5.0, 1.0]), np.array([6.0, 4.0, 2.0, 0.0]), 0.25)
     0.6666666666666666

@@ -77,7 +77,7 @@ def examples(workspace: Workspace, original: Ranker, result: Forgotten) -> list[
 
 
 def _example(query: int, original: Ranker, student: Ranker, workspace: Workspace) -> Example:
-    """Rank a query's list with both rankers. Of the removed documents it shows those that answered this query."""
+    """Rank a query's list with both rankers. Removed documents that did not answer this query are left out."""
     pairs, partition = workspace.collection.list_pairs(np.array([query])), workspace.partition
     gone = np.isin(workspace.collection.pair_keys(pairs), workspace.collection.pair_keys(partition.forget))
     shown = gone | ~np.isin(pairs[:, 1], partition.documents)

@@ -40,7 +40,7 @@ def evaluate(
 
 
 def evaluate_bm25(collection: Collection, removal: Removal | None = None, measure: int = MOST_QUERIES) -> Scorecard:
-    """Measure BM25 on the same lists. It has forgotten nothing before."""
+    """Measure BM25 on the same lists. It has no earlier requests."""
     collection.check_candidates()
     index = Bm25.over(collection.documents)
 

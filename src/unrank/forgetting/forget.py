@@ -144,7 +144,7 @@ def forget(
 
     `changes` are fields of `ForgetOptions`, such as `method="cocol"` or `target=0.45`; `pace` stands for the three
     fields of `Pace`. `reference` is a ranker that never saw what is removed. `record` is the ranker's record, if unrank
-    made it: what it forgot before stays forgotten. `progress` is told how far the run is; by default that is a bar, if
+    made it: what it forgot before stays forgotten. `progress` shows how far the run is; by default it is a bar, if
     standard error is a terminal (`Silence()` shows nothing). `run` writes checkpoints. `cache` holds tokens and scores
     of earlier jobs, and keeps those of this one.
     """
@@ -202,7 +202,7 @@ def validate(
 
 
 def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
-    """Run the method on the student; do nothing if an earlier run has forgotten all of it."""
+    """Run the method on the student; do nothing if earlier runs have forgotten everything."""
     workspace, ranker, student, options = request.workspace, request.ranker, request.student, request.options
     method, runtime, collection = request.method, workspace.runtime, workspace.collection
     student.to(runtime.device)

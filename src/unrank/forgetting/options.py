@@ -47,7 +47,7 @@ SETTINGS = {
 
 
 def change(options: Options, changes: Mapping[str, Any], function: str) -> Options:
-    """Return options with some fields changed; a keyword of `function` that is no field is refused."""
+    """Return options with some fields changed; refuse a keyword of `function` that is not a field."""
     known = [each.name for each in fields(options)]
     for name in changes:
         if name not in known:
@@ -96,7 +96,7 @@ class ForgetOptions:
         check_seed(self.seed)
 
     def changed(self, **changes: Any) -> ForgetOptions:
-        """Return these options with some changed; `pace` stands for its three fields."""
+        """Return these options with some changed; `pace` replaces its three fields."""
         pace = changes.pop("pace", None)
         given = {**(asdict(pace) if pace is not None else {}), **changes}
         return change(self, {RENAMED.get(name, name): value for name, value in given.items()}, "forget")

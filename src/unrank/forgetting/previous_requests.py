@@ -121,7 +121,7 @@ def check_references(names: Iterable[str], collection: Collection, removal: Remo
     """Refuse a reference whose record says that it was trained on what is removed."""
     for name in names:
         if was_trained_on(collection, Record.read(Path(name)), removal):
-            raise UnrankError(f"{name} was trained on what is removed, as its record says: it is no reference")
+            raise UnrankError(f"{name} was trained on what is removed, as its record says: it cannot be a reference")
 
 
 def is_fulfilled(workspace: Workspace, method: Method, target: str, goal: float, now: SetMetrics) -> bool:

@@ -49,7 +49,7 @@ class Bar:
 
 @contextmanager
 def show_progress(quiet: bool = False) -> Iterator[Progress]:
-    """Yield a bar on standard error, only its lines if that is no terminal, or a listener that shows nothing."""
+    """Yield a bar on standard error; only its lines if that is not a terminal; or a listener that shows nothing."""
     if quiet:
         yield Silence()
         return

@@ -95,7 +95,8 @@ def _is_share(target: str | float) -> bool:
 
 
 def _number(target: str | float) -> float:
-    """
+    """Return the number that a target is written as.
+
     >>> _number("0.45"), _number("45%")
     (0.45, 0.45)
     """

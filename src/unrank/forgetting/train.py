@@ -79,8 +79,8 @@ def train(
 ) -> Trained:
     """Train a ranker on a collection; with a removal, on the kept pairs alone.
 
-    `changes` are fields of `TrainOptions`: `method`, `seed`, `device` and `fast`. `progress` is told how far the
-    training is; by default that is a bar, if standard error is a terminal. `run` writes checkpoints. `cache` holds the
+    `changes` are fields of `TrainOptions`: `method`, `seed`, `device` and `fast`. `progress` shows how far the
+    training is; by default it is a bar, if standard error is a terminal. `run` writes checkpoints. `cache` holds the
     tokens of earlier jobs, and keeps those of this one.
     """
     options = change(options or TrainOptions(), changes, "train")
@@ -165,7 +165,7 @@ def run_training(
 
 
 def estimate_learning_epoch(ranker: Ranker, workspace: Workspace) -> LearningEpoch:
-    """Return the time of one epoch of training, from a few steps of a copy. For a ranker that was trained elsewhere."""
+    """Return the time of one epoch of training, from a few steps of a copy; for a ranker trained elsewhere."""
     method = recipe_of(ranker.kind)
     student = copy.deepcopy(ranker)
     optimizer = make_optimizer(student, 0.0, workspace.runtime)

@@ -44,7 +44,7 @@ def check_freeze(freeze: Freeze | None, ranker: Ranker | type[Ranker], method: M
     if freeze not in get_args(Freeze):
         raise UnknownName("side to freeze", freeze, get_args(Freeze))
     if method.start != "original":
-        raise UnrankError(f"{method.name} begins anew, so it cannot keep the documents' vectors: leave --freeze out")
+        raise UnrankError(f"{method.name} starts again, so it cannot keep the documents' vectors: leave --freeze out")
     if not ranker.separable:
         raise UnrankError(f"a {ranker.kind} stores no vectors of documents, so there are none to --freeze")
 

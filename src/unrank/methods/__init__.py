@@ -78,7 +78,7 @@ def read_settings(given: Iterable[str]) -> dict[str, str]:
     for item in given:
         name, equals, value = item.partition("=")
         if not equals:
-            raise UnrankError(f"{item!r} is no setting: expected NAME=VALUE, such as epochs=10")
+            raise UnrankError(f"{item!r} is not a setting: expected NAME=VALUE, such as epochs=10")
         name = name.strip().replace("-", "_")
         if name in settings:
             raise UnrankError(f"{name} is given twice: take one out")

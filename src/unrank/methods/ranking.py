@@ -54,5 +54,5 @@ def ranking_loss(scored: Scored) -> Tensor:
 
 
 def soft_ranking_loss(scored: Scored) -> Tensor:
-    """Return the mean ranking loss without the hinge, so that a pair that is learned already has a gradient too."""
+    """Return the mean ranking loss without the hinge, so that learned pairs have a gradient too."""
     return softplus(1 - scored["positive"].score + scored["negative"].score).mean()

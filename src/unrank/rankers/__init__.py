@@ -149,7 +149,7 @@ def reads_words(kind: str) -> bool:
 
 
 def public_name(kind: str, base: str | None) -> str:
-    """Return the name of a base for a record: of a file or folder its last name, never its path."""
+    """Return the name of a base for a record: for a file or folder its last part, never the path."""
     if base is None:
         return ranker_class(kind).default_base
     return Path(base).resolve().name if exists(Path(base)) else base
@@ -166,7 +166,7 @@ def base_hash(kind: str, base: str | None) -> str:
 
 
 def load_ranker(name: str | Path, fast: bool = True) -> Ranker:
-    """Return a trained ranker of any kind from a folder or a hub id. Without `fast`, its library computes alone."""
+    """Return a trained ranker of any kind from a folder or a hub id. Without `fast`, only its library computes."""
     from unrank.rankers.encoder import check_weights, find_model
     from unrank.rankers.library_check import check_library_scores
     from unrank.rankers.model_folder import check_unchanged, loading

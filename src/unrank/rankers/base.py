@@ -103,7 +103,7 @@ class Ranker(nn.Module, ABC):
 
     @property
     def encoders(self) -> Sequence[nn.Module]:
-        """The modules whose layers are counted apart: all of the ranker, unless it has more than one encoder."""
+        """The modules whose layers are counted separately: the whole ranker, unless it has several encoders."""
         return [self]
 
     @property
@@ -113,7 +113,7 @@ class Ranker(nn.Module, ABC):
 
     @property
     def fast(self) -> bool:
-        """Whether its encoders use their faster passes. Off, they are their library's own."""
+        """Whether the encoders use their faster passes, and not those of their library."""
         return all(encoder.enabled for encoder in self.fast_encoders)
 
     @fast.setter

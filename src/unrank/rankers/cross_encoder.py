@@ -66,7 +66,7 @@ class CrossEncoderRanker(Ranker):
         with loading(folder, "a cross-encoder"):
             model = CrossEncoder(str(folder), device="cpu", **SAFE)
         if len(model) != 1 or model.model is None:
-            raise BadFile(folder, "a cross-encoder that is not one sequence classifier; unrank reads no other")
+            raise BadFile(folder, "a cross-encoder that is not a single sequence classifier; unrank reads no other")
         if model.num_labels != 1:
             raise BadFile(folder, f"a cross-encoder with {model.num_labels} outputs; a ranker has exactly one")
         with loading(folder, "a cross-encoder"):

@@ -79,7 +79,7 @@ def find_model(name: str) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=NOT_PICKLED))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        raise BadFile(name, "no such folder, and no model of that name could be had from the hub") from error
+        raise BadFile(name, "no such folder, and no model of that name could be loaded from the hub") from error
 
 
 def check_weights(folder: Path, with_vocabulary: bool = True) -> None:

@@ -60,7 +60,7 @@ def check_folder(folder: Path) -> None:
         if path.suffix in PICKLED:
             _check_pickled(path)
         elif path.name == "adapter_config.json":
-            raise BadFile(path, "an adapter, which names a model elsewhere; merge the two and save the whole")
+            raise BadFile(path, "an adapter, which unrank does not read; merge it into its base model and save that")
         elif path.suffix == ".json" and path.is_file():
             _check_json(folder, path)
 
@@ -113,7 +113,7 @@ def _check_item(folder: Path, path: Path, key: str, item: Any) -> None:
     elif key in ARGUMENTS and isinstance(item, dict) and (odd := sorted(set(item) - HARMLESS)):
         raise BadFile(path, f"asks for {listed(odd)} when it is loaded, which unrank does not pass on")
     elif key == "quantization_config" and item:
-        raise BadFile(path, "quantised weights; unrank reads whole ones")
+        raise BadFile(path, "quantised weights, which unrank does not read; save the model without quantisation")
 
 
 def _check_module(path: Path, name: str) -> None:

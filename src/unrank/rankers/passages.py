@@ -95,7 +95,7 @@ class MaxAggregator(nn.Module):
         self.score = _start(nn.Linear(width, 1))
 
     def forward(self, passages: Tensor, missing: Tensor) -> Tensor:
-        """passages [documents, passages, width], missing [documents, passages] -> [documents]"""
+        """Return the score of each document. [documents, passages, width], [documents, passages] -> [documents]"""
         largest = passages.masked_fill(missing[:, :, None], float("-inf")).amax(1)
         scores: Tensor = self.score(largest)
         return scores.squeeze(1)
@@ -115,7 +115,7 @@ class TransformerAggregator(nn.Module):
         self.score = _start(nn.Linear(width, 1))
 
     def forward(self, passages: Tensor, missing: Tensor) -> Tensor:
-        """passages [documents, passages, width], missing [documents, passages] -> [documents]"""
+        """Return the score of each document. [documents, passages, width], [documents, passages] -> [documents]"""
         row = torch.cat([self.first.expand(len(passages), -1, -1), passages], 1)
         missing = nn.functional.pad(missing, (1, 0))
         for layer in self.layers:

@@ -120,7 +120,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), start=1):
                 read += len(line)
                 if len(line) == LONGEST_LINE or read > most:
-                    raise BadFile(path, "far longer than word vectors are", number)
+                    raise BadFile(path, "far longer than a line of word vectors", number)
                 yield number, line.decode().rstrip()
     except FileNotFoundError as error:
         raise BadFile(path, "no such file of word vectors") from error

@@ -60,7 +60,7 @@ def mean_tradeoff(bench: Bench) -> Drawing | None:
 
 
 def times(bench: Bench, setting: Setting | None = None) -> Drawing | None:
-    """Draw the time of each method in times of retraining, in one setting or over all."""
+    """Draw the time of each method as a multiple of the retraining time, in one setting or over all."""
     found = {name: [t for c in bench.of(name, setting) if (t := c.time) is not None] for name in bench.series}
     names = _with_numbers({name: len(values) for name, values in found.items() if values}, "cell")
     rows = [(names[name], style_of(bench, name), fmean(found[name])) for name in names]
@@ -106,12 +106,12 @@ def _with_numbers(numbers: Mapping[str, int], unit: str) -> dict[str, str]:
 
 
 def curves_of(bench: Bench) -> list[Drawing]:
-    """Draw the forget MRR over epochs, a figure a setting."""
+    """Draw the forget MRR over epochs, one figure per setting."""
     return [drawn for setting in bench.settings if (drawn := method_curves(bench, setting, "forget"))]
 
 
 def method_curves(bench: Bench, setting: Setting, of: str) -> Drawing | None:
-    """Draw the MRR of a set over epochs, a line a method (its lowest seed); `None` if no run was watched."""
+    """Draw the MRR of a set over epochs, one line per method (its lowest seed); `None` if no run was watched."""
     firsts = {name: cells[0] for name in bench.series if (cells := bench.of(name, setting))}
     paths = {name: path_of(cell.record, of, name, style_of(bench, name)) for name, cell in firsts.items()}
     series = [path for path in paths.values() if path]
@@ -121,7 +121,7 @@ def method_curves(bench: Bench, setting: Setting, of: str) -> Drawing | None:
 
 
 def mean_radars(bench: Bench) -> list[Drawing]:
-    """Draw a radar a share, averaged over collections and rankers, as in the paper's main figure."""
+    """Draw one radar per share, averaged over collections and rankers, as in the paper's main figure."""
     return [
         _radar(bench, f"radar {percent(share)}", f"{percent(share)} removed, ours", cells, ours)
         for share, cells in _by_share(bench).items()
@@ -138,7 +138,7 @@ def paper_radars(bench: Bench) -> list[Drawing]:
 
 
 def radars_of(bench: Bench) -> list[Drawing]:
-    """Draw a radar a collection, ranker and share; each corner is over the seeds that its methods have in common."""
+    """Draw one radar per collection, ranker and share; each corner averages the seeds that its methods share."""
     groups: dict[str, list[Cell]] = {}
     for setting in bench.settings:
         cells = [cell for cell in bench.cells if cell.setting == setting]
@@ -168,7 +168,7 @@ def _by_share(bench: Bench) -> dict[float, list[Cell]]:
 
 
 def _radar(bench: Bench, name: str, title: str, cells: Sequence[Cell], corners: Callable[[Cell], Corners]) -> Drawing:
-    """Draw a polygon a method; a kind of removal that no cell has gets no corners."""
+    """Draw one polygon per method; a kind of removal that no cell has gets no corners."""
     there = [(of, removal) for of, removal in CORNERS if any(cell.setting.removal == removal for cell in cells)]
     polygons = []
     for series in bench.series:

@@ -191,7 +191,7 @@ def _where(bench: Bench) -> str:
 
 
 def _details(bench: Bench, tables: Sequence[Table]) -> Section:
-    """Show the tables with their common note once."""
+    """Show the tables, with their common note only once."""
     bare = [to_html(replace(table, note="")) for table in tables]
     return Section("tables", "Tables", "Setting by setting", [paragraph(detail_note(bench)), *bare])
 

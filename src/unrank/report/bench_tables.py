@@ -1,4 +1,4 @@
-"""The tables of a bench: a row a method, a row a method and setting, and how the cells were made."""
+"""The tables of a bench: one row per method, one row per method and setting, and how the cells were made."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Rows = dict[str, list[Value]]
 
 
 def summary_table(bench: Bench) -> Table:
-    """Make a row a method over its own cells."""
+    """Make one row per method, over its own cells."""
     note = (
         f"Each row is over its own cells, all seeds: compare rows over the same cells only. {BEST_NOTE}. {LETTERS}. "
         f"{KEPT_NOTE} Time: over the cells that had the machine to themselves. {RECOVERED_OVER.capitalize()}: F after "
@@ -93,7 +93,7 @@ def _kept(cells: Sequence[Cell], floor: Floor) -> list[Value]:
 
 
 def paper_table(bench: Bench) -> Table | None:
-    """Make two rows a method, ours and the paper's, over the cells that it printed; `None` if it printed none."""
+    """Make two rows per method, ours and the paper's, over the cells that it printed; `None` if it printed none."""
     paper, floor = the_paper(), Floor(noise(bench))
     rows: list[list[Value]] = []
     for name in bench.series:
@@ -115,7 +115,7 @@ def _printed(cells: Sequence[Cell]) -> list[Value]:
 
 
 def removed_table(bench: Bench) -> Table:
-    """Make a row a collection and removal: how much was removed, and how many queries measure each set."""
+    """Make one row per collection and removal: how much was removed, and how many queries measure each set."""
     firsts = {(c.setting.collection, c.setting.removal, c.setting.share): c.record for c in reversed(bench.cells)}
     rows = [
         [words(collection), words(f"{percent(share)} by {removal}"), figure(record.removed_counts[removal], ",d"),
@@ -127,7 +127,7 @@ def removed_table(bench: Bench) -> Table:
 
 
 def detail_tables(bench: Bench) -> list[Table]:
-    """Make a table a collection and kind of removal."""
+    """Make one table per collection and kind of removal."""
     kinds = sorted({(setting.collection, setting.removal) for setting in bench.settings})
     return [_detail_table(bench, collection, removal) for collection, removal in kinds]
 
@@ -152,7 +152,7 @@ def detail_note(bench: Bench) -> str:
 
 
 def _setting_rows(bench: Bench, setting: Setting, head: Sequence[str]) -> list[list[Value]]:
-    """Make a row for the original and a row a method, with the best value of each column marked."""
+    """Make a row for the original and one per method, with the best value of each column marked."""
     floor, originals = Floor(noise(bench)), bench.originals(setting)
     rows = {
         name: _method_row(setting, name, cells, floor) for name in bench.series if (cells := bench.of(name, setting))

@@ -125,7 +125,7 @@ class Cell:
 
     @property
     def time(self) -> float | None:
-        """The time in times of retraining, if no other cell ran beside either of the two."""
+        """The time as a multiple of the retraining time, if no other cell ran beside either of the two."""
         if self.twin is None or not self.twin.record.seconds or not (self.alone and self.twin.alone):
             return None
         return self.record.seconds / self.twin.record.seconds

@@ -101,7 +101,7 @@ class Trade:
 def grouped_bars(
     name: str, title: str, label: str, classes: Sequence[str], series: Sequence[Bars], scale: Scale = SHARE
 ) -> Drawing:
-    """Draw bars side by side: a group a class, a bar a series."""
+    """Draw bars side by side: one group per class, one bar per series."""
 
     def paint(figure: Any) -> None:
         axes, breadth = figure.subplots(), 0.8 / len(series)
@@ -156,7 +156,7 @@ def rank_shares(ranks: Iterable[int]) -> list[float]:
 def row_bars(
     name: str, title: str, label: str, rows: Sequence[tuple[str, Style, float]], mark: float | None = None
 ) -> Drawing:
-    """Draw a horizontal bar a name with its value at its end; `mark` is a line to compare with."""
+    """Draw one horizontal bar per name, with its value at its end; `mark` is a line to compare with."""
 
     def paint(figure: Any) -> None:
         axes = figure.subplots()
@@ -182,7 +182,7 @@ def curves(
     over: str = "epoch",
     measure: str = "MRR",
 ) -> Drawing:
-    """Draw a line a series, a dashed line across at each target, and one upwards at the epoch that met it."""
+    """Draw one line per series, a dashed horizontal line per target, and a vertical one at the epoch that met it."""
     goals = sorted(set(targets), key=lambda target: target.value)
     values = [_drawable(y) for y in (*(y for curve in series for _, y in curve.points), *(t.value for t in goals))]
 
@@ -224,7 +224,7 @@ def histograms(
     panels: Mapping[str, Mapping[str, Sequence[int]]],
     styles: Mapping[str, Style],
 ) -> Drawing:
-    """Draw a panel a moment, in the same bins; each kind is drawn as a share of itself."""
+    """Draw one panel per moment, in the same bins; the shares of each kind add up to 1."""
     shares = {when: {kind: _shares(counts) for kind, counts in kinds.items()} for when, kinds in panels.items()}
 
     def paint(figure: Any) -> None:
@@ -256,7 +256,7 @@ def histograms(
 def intervals(
     name: str, title: str, rows: Sequence[tuple[str, Spread, Spread]], target: float | None, styles: tuple[Style, Style]
 ) -> Drawing:
-    """Draw the means before and after with their intervals, a row a set; the first row is marked with the target."""
+    """Draw the means before and after with intervals, one row per set; the first row is marked with the target."""
 
     def paint(figure: Any) -> None:
         axes = figure.subplots()
@@ -282,7 +282,7 @@ def intervals(
 
 
 def radar(name: str, title: str, corners: Sequence[str], polygons: Sequence[Polygon]) -> Drawing:
-    """Draw a corner a set and a polygon a method; further out is better."""
+    """Draw one corner per set and one polygon per method; further out is better."""
     angles = [2 * math.pi * number / len(corners) for number in range(len(corners))]
 
     def paint(figure: Any) -> None:
@@ -318,7 +318,7 @@ def radar(name: str, title: str, corners: Sequence[str], polygons: Sequence[Poly
 
 
 def tradeoff(name: str, title: str, trades: Sequence[Trade]) -> Drawing:
-    """Draw forgetting against retention, a point a method; the best corner is at the top right."""
+    """Draw forgetting against retention, one point per method; the best corner is at the top right."""
 
     def paint(figure: Any) -> None:
         axes = figure.subplots()
@@ -361,7 +361,7 @@ def panels(name: str, title: str, drawings: Sequence[Drawing], columns: int = 2)
 
 
 def _legend(figure: Any, series: Sequence[Named], line: bool = True) -> None:
-    """Put a sign and a name a series below the axes."""
+    """Put a sign and a name for each series below the axes."""
     from matplotlib.lines import Line2D
 
     handles = [
@@ -387,7 +387,7 @@ def _columns(points: Sequence[Point]) -> tuple[list[float], list[float]]:
 
 
 def _drawable(value: float, low: float = -FARTHEST, high: float = FARTHEST) -> float:
-    """Return a value from a file that says anything as one that an axis can show."""
+    """Return a value from an untrusted file as one that an axis can show."""
     return min(max(value, low), high)
 
 

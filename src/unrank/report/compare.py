@@ -84,7 +84,7 @@ def noise(bench: Bench) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Floor:
-    """The noise of retraining on each set; a difference from a retrained ranker that is less is hidden by it."""
+    """The noise of retraining on each set; it hides smaller differences from a retrained ranker."""
 
     noise: Mapping[str, float]
 

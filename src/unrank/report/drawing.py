@@ -69,7 +69,7 @@ class Style:
 
     @property
     def line(self) -> dict[str, Any]:
-        """What matplotlib is given for a line."""
+        """The keyword arguments of a line in matplotlib."""
         return {"color": self.colour, "marker": self.marker, "linestyle": self.dash}
 
 
@@ -98,7 +98,7 @@ class Drawing:
 
 @contextmanager
 def _figure(drawing: Drawing) -> Iterator[Any]:
-    """Paint a drawing; what it needs of matplotlib's settings holds inside the block alone."""
+    """Paint a drawing; matplotlib's settings are changed only inside the block."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -110,12 +110,12 @@ def _figure(drawing: Drawing) -> Iterator[Any]:
 
 
 def plain(text: str) -> str:
-    """Return a text from data as a figure may show it."""
+    """Return a text from data in a form that a figure may show."""
     return one_line(text, LONGEST)
 
 
 def tip(text: str) -> str:
-    """Return the id of an artist that says this when it is pointed at."""
+    """Return an id for an artist that shows this text as its tooltip."""
     return TIP + one_line(text, 400)
 
 

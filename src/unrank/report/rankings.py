@@ -95,14 +95,14 @@ def read_rankings(folder: Path, run: Record) -> Rankings:
     if not isinstance(header, dict) or header.get("details_version") != DETAILS_VERSION:
         raise BadFile(folder / DETAILS, f"not details of version {DETAILS_VERSION}")
     if not fits(header, HEADER) or not _is_drawable(**header["scores"]):
-        raise BadFile(folder / DETAILS, "damaged details: something in it is missing or of the wrong kind")
+        raise BadFile(folder / DETAILS, "damaged details: a value is missing or of the wrong kind")
     if run.removed is None or header["run"] != run.removed.salt:
         raise UnrankError(f"the details in {folder} are of another run; name those that were written with this ranker")
     documents: dict[str, Document] = {line["id"]: line for line in _lines(folder / "documents.jsonl", DOCUMENT)}
     queries: list[Query] = list(_lines(folder / "queries.jsonl", QUERY))
     listed = {entry["document"] for query in queries for side in (query["before"], query["after"]) for entry in side}
     if missing := len(listed - set(documents)):
-        raise BadFile(folder / "documents.jsonl", f"cut short: {count(missing, 'document')} of the lists not in it")
+        raise BadFile(folder / "documents.jsonl", f"cut short: {count(missing, 'ranked document')} not in it")
     scores = header["scores"]
     return Rankings(
         header["queries"],

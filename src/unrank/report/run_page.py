@@ -73,7 +73,7 @@ def _cards(run: Record) -> list[Card]:
 
 
 def change_table(run: Record) -> Table:
-    """Make a row a set: its MRR before and after."""
+    """Make one row per set: its MRR before and after."""
     rows = []
     for name in SETS:
         if name not in run.before:

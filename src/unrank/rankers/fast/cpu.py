@@ -94,7 +94,7 @@ class FrozenStates:
         return all(key in self._states for key in _keys(texts))
 
     def padded(self, texts: Tokens, width: int) -> Tensor:
-        """[texts, width, size]"""
+        """Return the states of texts, padded with zeros. [texts, width, size]"""
         states = [self._states[key] for key in _keys(texts)]
         whole = states[0].new_zeros(len(states), width, states[0].shape[1])
         for row, state in zip(whole, states, strict=True):

@@ -56,7 +56,7 @@ class FastEncoder:
 
     @property
     def enabled(self) -> bool:
-        """Whether fast passes are on. Off, the encoder is the library's own."""
+        """Whether the encoder uses fast passes, and not those of its library."""
         return bool(self._patched)
 
     @enabled.setter
@@ -85,7 +85,7 @@ class FastEncoder:
 
     @property
     def frozen_layers(self) -> int:
-        """The number of first layers that are not trained, with all weights before them."""
+        """The number of leading layers that are frozen, if all weights before them are frozen too."""
         family = layered_family(self._encoder)
         if family is None or not self.enabled:
             return 0
@@ -106,7 +106,7 @@ class FastEncoder:
     def reading(
         self, inputs: EncoderInputs, texts: Tokens | None = None, recomputed: bool = False
     ) -> Iterator[dict[str, Tensor]]:
-        """Give the features that a library passes on to the encoder, which itself uses the inputs if it packs them.
+        """Yield features for the library. An encoder that packs its texts ignores them and uses `inputs`.
 
         States of frozen layers are kept for `texts`. A pass that is `recomputed` during the backward pass is never
         replayed.

@@ -286,7 +286,7 @@ def _positions(sequences: Sequences, tokens: int) -> Tensor:
 
 
 def _padded(states: Tensor, inputs: EncoderInputs) -> Tensor:
-    """[tokens, size] -> [texts, width, size]"""
+    """Return packed states as padded ones. [tokens, size] -> [texts, width, size]"""
     texts, width = len(inputs.lengths), inputs.width
     rows = to_device(span_indices(width * np.arange(texts), inputs.lengths), states.device)
     padded = states.new_zeros(texts * width, states.shape[1])
