@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,14 @@ GLOSSARY = (
 )  # fmt: skip
 
 
+@cache
+def whole_command() -> Any:
+    return typer.main.get_command(app)
+
+
 def command(words: list[str]) -> tuple[Any, list[str]]:
     """Return the command that these words name, and the words that follow its name."""
-    found, rest = typer.main.get_command(app), words[1:]
+    found, rest = whole_command(), words[1:]
     while rest and hasattr(found, "commands") and not rest[0].startswith("-"):
         assert rest[0] in found.commands, f"no such command: {' '.join(words)}"
         found, rest = found.commands[rest[0]], rest[1:]
