@@ -9,12 +9,14 @@ import pytest
 
 from tests.audit.conftest import THOROUGHNESS, Open
 from tests.table import TableRanker, as_set
+from unrank.audit.audit import audit_ranker
 from unrank.audit.comparison import PerRanker
 from unrank.audit.context import AuditOptions, Thoroughness, open_context
 from unrank.cli.option import AUDITED
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition
-from unrank.errors import UnrankError
+from unrank.collection.removal import Removal
+from unrank.errors import UnknownName, UnrankError
 from unrank.rankers.base import Ranker
 from unrank.record import SETS
 
@@ -59,6 +61,11 @@ def test_a_list_is_scored_once(open_world: Open, world: Collection, partition: P
 
 def test_the_command_line_has_the_same_default() -> None:
     assert Thoroughness.queries == AUDITED
+
+
+def test_an_unknown_keyword_is_refused(world: Collection, removal: Removal, retrained: TableRanker) -> None:
+    with pytest.raises(UnknownName, match=r"unknown option of audit_ranker 'sede': did you mean 'seed'\?"):
+        audit_ranker(retrained, world, removal, sede=1)
 
 
 def test_nothing_cannot_be_looked_at() -> None:

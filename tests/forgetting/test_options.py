@@ -11,9 +11,10 @@ from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.errors import UnknownName, UnrankError
 from unrank.forgetting.forget import forget
-from unrank.forgetting.options import ForgetOptions, Pace
-from unrank.forgetting.train import Trained
+from unrank.forgetting.options import ForgetOptions, Pace, change
+from unrank.forgetting.train import Trained, TrainOptions, train
 from unrank.methods.cocol import Cocol
+from unrank.methods.retrain import Retrain
 from unrank.record import Record
 
 
@@ -40,6 +41,13 @@ def test_what_cannot_be_is_refused(wrong: dict[str, float], said: str) -> None:
 def test_forget_refuses_a_keyword_it_does_not_know(trained: Trained, dense: Collection, removal: Removal) -> None:
     with pytest.raises(UnknownName, match="did you mean 'train_layers'"):
         forget(trained.ranker, dense, removal, train_layer=1)
+
+
+def test_train_has_options_and_keywords(dense: Collection) -> None:
+    with pytest.raises(UnknownName, match=r"unknown option of train 'sede': did you mean 'seed'\?"):
+        train(dense, "bi-encoder", sede=1)
+    options = TrainOptions(Retrain(epochs=2), seed=3)
+    assert change(options, {"seed": 4, "fast": False}, "train") == TrainOptions(Retrain(epochs=2), 4, fast=False)
 
 
 def test_options_and_keywords_give_the_same_run(trained: Trained, dense: Collection, removal: Removal) -> None:

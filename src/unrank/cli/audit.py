@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,12 +15,11 @@ from unrank.cli.option import (
     AsJson,
     AuditQueries,
     CollectionFolder,
-    DeviceOption,
-    Fast,
+    DeviceFlags,
     Out,
-    Quiet,
     RankerName,
     Seed,
+    with_flags,
 )
 from unrank.cli.show import console, duration, say, say_json
 from unrank.disk import check_free
@@ -30,22 +30,28 @@ if TYPE_CHECKING:
     from unrank.evaluation.bootstrap import BootstrapEstimate
 
 
+REFERENCE = "A ranker retrained without what is removed; give two to measure their difference."
+
+
+@dataclass(frozen=True)
+class AuditFlags:
+    """The rankers to compare with, the queries of the tests, and what is printed."""
+
+    original: Annotated[str | None, typer.Option("--original", help="The ranker before it forgot.")] = None
+    reference: Annotated[list[str] | None, typer.Option("--reference", help=REFERENCE)] = None
+    queries: AuditQueries = AUDITED
+    as_json: AsJson = False
+    seed: Seed = 0
+
+
+@with_flags
 def audit(
     ranker: RankerName,
     collection: CollectionFolder,
     removal: Annotated[Path, typer.Option("--removal", help="The removal.json that it should have forgotten.")],
     out: Out,
-    original: Annotated[str | None, typer.Option(help="The ranker before it forgot.")] = None,
-    reference: Annotated[
-        list[str] | None,
-        typer.Option(help="A ranker retrained without what is removed; give two to measure their difference."),
-    ] = None,
-    queries: AuditQueries = AUDITED,
-    as_json: AsJson = False,
-    seed: Seed = 0,
-    device: DeviceOption = "auto",
-    fast: Fast = True,
-    quiet: Quiet = False,
+    flags: AuditFlags,
+    on: DeviceFlags,
 ) -> None:
     """Test whether a ranker has forgotten; exit 3 if something is still remembered."""
     from unrank.collection.collection import open_collection
@@ -58,28 +64,33 @@ def audit(
     make_partition(opened, removed, str(removal))  # refuse a wrong removal before anything is loaded
 
     from unrank.audit.audit import audit_ranker
-    from unrank.audit.context import Thoroughness
-    from unrank.audit.verdict import Verdict
+    from unrank.audit.context import AuditOptions, Thoroughness
     from unrank.forgetting.previous_requests import check_references
     from unrank.forgetting.progress import show_progress
     from unrank.rankers import load_ranker
     from unrank.record import Record
 
-    check_references(reference or (), opened, removed)
-    with show_progress(quiet or as_json) as listener:
+    references = flags.reference or ()
+    check_references(references, opened, removed)
+    with show_progress(on.quiet or flags.as_json) as listener:
         result = audit_ranker(
-            load_ranker(ranker, fast),
+            load_ranker(ranker, on.fast),
             opened,
             removed,
-            original=load_ranker(original, fast) if original else None,
-            references=[load_ranker(name, fast) for name in reference or ()],
+            original=load_ranker(flags.original, on.fast) if flags.original else None,
+            references=[load_ranker(name, on.fast) for name in references],
             record=Record.read(Path(ranker)),
-            thoroughness=Thoroughness(queries=queries),
-            seed=seed,
-            device=device,
+            options=AuditOptions(Thoroughness(queries=flags.queries), flags.seed, on.device),
             progress=listener,
         )
     result.save(out)
+    report(result, out, flags.as_json)
+
+
+def report(result: Audit, out: Path, as_json: bool) -> None:
+    """Print the result; exit with status 3 if something is still remembered."""
+    from unrank.audit.verdict import Verdict
+
     if as_json:
         say_json(result.to_json())
     else:

@@ -10,8 +10,7 @@ import typer
 from unrank.cli.option import (
     AsJson,
     CollectionFolder,
-    KeyFile,
-    LedgerFile,
+    LedgerFlags,
     Out,
     Quiet,
     RemovalFile,
@@ -143,21 +142,20 @@ def split(
         show_partition(make_partition(opened, removal))
 
 
+@with_flags
 def filter_(
     data: Annotated[
         str, typer.Argument(metavar="DATA", help="New training data: beir:PATH, trec:PATH, triples:PATH, irds:ID.")
     ],
     out: Annotated[Path, typer.Option("--out", help="The file or folder to write; it must not exist.")],
-    ledger: LedgerFile = Path("desk.ledger"),
-    key: KeyFile = None,
+    files: LedgerFlags,
     quiet: Quiet = False,
 ) -> None:
     """Copy new training data without what was removed before."""
-    from unrank.desk.key import key_file
     from unrank.desk.ledger import Ledger
 
-    with Ledger.open(ledger) as opened:
-        secret = opened.key(key or key_file(ledger))
+    with Ledger.open(files.ledger) as opened:
+        secret = opened.key(files.key_file)
         opened.verify()
 
         from unrank.desk.filter import filter_source

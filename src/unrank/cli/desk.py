@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import date
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,10 +14,11 @@ from rich.table import Table
 
 from unrank.cli import desk_run
 from unrank.cli.option import (
+    DESK_LEDGER,
     AsJson,
     CollectionFolder,
-    KeyFile,
     LedgerFile,
+    LedgerFlags,
     Quiet,
     RemovalOptions,
     RequestNumber,
@@ -29,7 +29,6 @@ from unrank.cli.show import console, numbered, say, say_json
 from unrank.desk.closing import also_named_by, scrub
 from unrank.desk.closing import close as close_request
 from unrank.desk.history_index import BrokenChain
-from unrank.desk.key import key_file
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import PENDING, Basis, Item, Request, State, check_dates, month_after, read_date
 from unrank.errors import UnrankError, listed
@@ -42,7 +41,9 @@ if TYPE_CHECKING:
 DESK = "Record requests to be forgotten, run them, and certify the result."
 FOUND = 10
 DUE = "The date by which it must be done, as 2026-03-31; by default a month after it was received."
+RECEIVED = "The date of the request, as 2026-03-31; by default today."
 FIND = "Words of the texts to find; then choose from what was found."
+LEDGER = LedgerFlags()
 
 
 class Ending(StrEnum):
@@ -50,32 +51,42 @@ class Ending(StrEnum):
     refused = "refused"
 
 
+@dataclass(frozen=True)
+class RequestFlags:
+    """The texts to find, and the dates and the ground of a request."""
+
+    find: Annotated[str | None, typer.Option("--find", metavar="WORDS", help=FIND)] = None
+    choose: Annotated[str | None, typer.Option("--choose", help="The numbers of the texts found, such as 1,3.")] = None
+    received: Annotated[str | None, typer.Option("--received", help=RECEIVED)] = None
+    due: Annotated[str | None, typer.Option("--due", help=DUE)] = None
+    basis: Annotated[Basis, typer.Option("--basis", help="The ground of the request.")] = Basis.consent
+
+    @property
+    def dates(self) -> tuple[date, date]:
+        """The date of the request, and the date by which it must be done."""
+        today = date.today()
+        received = today if self.received is None else read_date(self.received, "--received")
+        due = month_after(received) if self.due is None else read_date(self.due, "--due")
+        check_dates(received, due, today)
+        return received, due
+
+
 @with_flags
 def add(
     collection: CollectionFolder,
     named: RemovalOptions,
-    find: Annotated[str | None, typer.Option("--find", metavar="WORDS", help=FIND)] = None,
-    choose: Annotated[str | None, typer.Option("--choose", help="The numbers of the texts found, such as 1,3.")] = None,
-    received: Annotated[
-        str | None, typer.Option("--received", help="The date of the request, as 2026-03-31; by default today.")
-    ] = None,
-    due: Annotated[str | None, typer.Option("--due", help=DUE)] = None,
-    basis: Annotated[Basis, typer.Option("--basis", help="The ground of the request.")] = Basis.consent,
-    ledger: LedgerFile = Path("desk.ledger"),
-    key: KeyFile = None,
+    asked: RequestFlags,
+    files: LedgerFlags,
     quiet: Quiet = False,
 ) -> None:
     """Add a request: by ids, by files of ids, or by words to find and choose from."""
-    today = date.today()
-    came = today if received is None else read_date(received, "--received")
-    until = month_after(came) if due is None else read_date(due, "--due")
-    check_dates(came, until, today)
-    if named.is_empty and not find:
+    dates = asked.dates
+    if named.is_empty and not asked.find:
         raise UnrankError(
             "a request must name something: give --find, --query, --document or --pair, "
             "or a file with --queries, --documents or --removal"
         )
-    if choose is not None and find is None:
+    if asked.choose is not None and asked.find is None:
         raise UnrankError("--choose chooses from what --find found: give words to --find too")
 
     from unrank.collection.collection import open_collection
@@ -85,32 +96,30 @@ def add(
 
     opened = open_collection(collection)
     removal = Removal() if named.is_empty else named.read()
-    if find is not None:
-        if (chosen := _chosen(opened, find, choose)) is None:
+    if asked.find is not None:
+        if (chosen := _chosen(opened, asked.find, asked.choose)) is None:
             return
         removal |= chosen
     partition = make_partition(opened, removal, "the request")
-    is_new = not ledger.exists()
-    with Ledger.open(ledger, make_with=key or key_file(ledger)) as desk:
-        secret = desk.key(key or key_file(ledger))
+    is_new = not files.ledger.exists()
+    with Ledger.open(files.ledger, make_with=files.key_file) as desk:
+        secret = desk.key(files.key_file)
         desk.verify()
         scrub(desk)
-        request = desk.add(items_of(removal, opened), came, until, basis.value, secret)
-    say(f"request {request.id}, due {request.due}; written to {ledger}")
+        request = desk.add(items_of(removal, opened), *dates, asked.basis.value, secret)
+    say(f"request {request.id}, due {request.due}; written to {files.ledger}")
     if is_new:
-        say(f"the ledger is new; keep a copy of its key, {key or key_file(ledger)}, elsewhere: it cannot be replaced")
+        say(f"the ledger is new; keep a copy of its key, {files.key_file}, elsewhere: it cannot be replaced")
     if not quiet:
         _warn_of_untrained(opened, partition)
-        for file in (named.removal, named.queries, named.documents):
-            if file is not None:
-                say(f"{file} names what is to be forgotten: delete it when the request is closed")
+        _warn_of_files(named)
 
 
 def list_(
     everything: Annotated[bool, typer.Option("--all", help="Include closed, withdrawn and refused requests.")] = False,
     most: Annotated[int, typer.Option("--most", help="The most requests to show.", min=1)] = 50,
     as_json: AsJson = False,
-    ledger: LedgerFile = Path("desk.ledger"),
+    ledger: LedgerFile = DESK_LEDGER,
     quiet: Quiet = False,
 ) -> None:
     """List the requests, overdue ones first."""
@@ -138,7 +147,7 @@ def list_(
 def show(
     request: RequestNumber,
     as_json: AsJson = False,
-    ledger: LedgerFile = Path("desk.ledger"),
+    ledger: LedgerFile = DESK_LEDGER,
     quiet: Quiet = False,
 ) -> None:
     """Show one request: its items while it is pending, and, without --quiet, its history."""
@@ -165,23 +174,23 @@ def show(
         say(f"{entry.at}  {entry.event}  {entry.hash[:16]}")
 
 
+@with_flags
 def close(
     request: RequestNumber,
     instead: Annotated[Ending | None, typer.Option("--as", help="End a request without fulfilling it.")] = None,
-    ledger: LedgerFile = Path("desk.ledger"),
-    key: KeyFile = None,
+    files: LedgerFlags = LEDGER,
     quiet: Quiet = False,
 ) -> None:
     """Close a request: its items are erased from the ledger; keyed hashes stay."""
-    with Ledger.open(ledger) as desk:
-        desk.key(key or key_file(ledger))  # without the key the remaining hashes would be useless
+    with Ledger.open(files.ledger) as desk:
+        desk.key(files.key_file)  # without the key the remaining hashes would be useless
         desk.verify()
         others = also_named_by(desk, desk.request(request).id)
         ended = close_request(desk, request, State(instead.value) if instead else None)
     if quiet:
         return
     left = f", except for items that {numbered(others)} may name too" if others else ""
-    say(f"request {request} is {ended}; its items are no longer in {ledger}{left}")
+    say(f"request {request} is {ended}; its items are no longer in {files.ledger}{left}")
 
 
 def _warn_of_untrained(collection: Collection, partition: Partition) -> None:
@@ -192,6 +201,12 @@ def _warn_of_untrained(collection: Collection, partition: Partition) -> None:
     outside = [id for texts, rows, side in sides for id in texts.ids(rows[~np.isin(rows, partition.forget[:, side])])]
     if outside:
         say(f"in no training pair, so no run changes them; 'unrank filter' drops them: {listed(outside)}")
+
+
+def _warn_of_files(named: RemovalOptions) -> None:
+    for file in (named.removal, named.queries, named.documents):
+        if file is not None:
+            say(f"{file} names what is to be forgotten: delete it when the request is closed")
 
 
 def _warn_if_broken(desk: Ledger, requests: Sequence[Request]) -> None:

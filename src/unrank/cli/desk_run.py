@@ -11,15 +11,15 @@ import typer
 
 from unrank.cli.option import (
     AUDITED,
+    DESK_LEDGER,
     FORGET,
     NOT_REACHED,
     AuditQueries,
     CollectionFolder,
+    DeviceFlags,
     DeviceOption,
-    Fast,
     KeepAtLeast,
-    KeyFile,
-    LedgerFile,
+    LedgerFlags,
     Out,
     Quiet,
     RankerName,
@@ -30,12 +30,11 @@ from unrank.cli.option import (
     with_flags,
 )
 from unrank.cli.show import between, numbered, say, show_partition
-from unrank.desk.key import key_file
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import State
 from unrank.disk import several_processes
 from unrank.errors import UnrankError, count
-from unrank.forgetting.options import METHOD, ForgetOptions
+from unrank.forgetting.options import METHOD, DeviceName, ForgetOptions
 from unrank.methods import read_settings
 
 if TYPE_CHECKING:
@@ -52,26 +51,27 @@ TARGET = (
 )
 REFERENCE = "A ranker retrained without what is removed, for the audit; give two to measure their difference."
 PUBLIC = "The public key that must have signed it; by default the ledger's, if there is one."
+LEDGER = LedgerFlags()
 
 
+@with_flags
 def plan(
     ranker: RankerName,
     collection: CollectionFolder,
     look: Look = None,
     base: Base = None,
-    ledger: LedgerFile = Path("desk.ledger"),
-    key: KeyFile = None,
+    files: LedgerFlags = LEDGER,
     device: DeviceOption = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Show what a run would change and how long it would take; nothing is done."""
     _check_places(look or ())
-    _plan(ranker, collection, DeskRunFlags(look=look, base=base, ledger=ledger, key=key, device=device, quiet=quiet))
+    _plan(ranker, collection, DeskRunFlags(look=look, base=base), files, DeviceFlags(device, quiet=quiet))
 
 
-def _plan(ranker: str, collection: Path, flags: DeskRunFlags) -> None:
-    with Ledger.open(flags.ledger) as desk:
-        secret = desk.key(flags.key_file)
+def _plan(ranker: str, collection: Path, flags: DeskRunFlags, files: LedgerFlags, on: DeviceFlags) -> None:
+    with Ledger.open(files.ledger) as desk:
+        secret = desk.key(files.key_file)
 
         from unrank.collection.collection import open_collection
         from unrank.desk.batch import open_batch
@@ -87,10 +87,10 @@ def _plan(ranker: str, collection: Path, flags: DeskRunFlags) -> None:
             return
         batch.partition(opened)  # refuse wrong requests before anything is loaded
         places = [place for place in (Path(ranker), collection) if place.exists()]
-        look_at, loaded = [*places, *(flags.look or ())], load_ranker(ranker, flags.fast)
+        look_at, loaded = [*places, *(flags.look or ())], load_ranker(ranker, on.fast)
         references = len(flags.reference or ())
-        made = make_plan(loaded, opened, batch, record, look_at, flags.ledger, flags.forget, references)
-        show_plan(made, flags.quiet)
+        made = make_plan(loaded, opened, batch, record, look_at, files.ledger, flags.forget(on.device), references)
+        show_plan(made, on.quiet)
 
 
 @dataclass(frozen=True)
@@ -111,29 +111,22 @@ class DeskRunFlags:
     look: Look = None
     base: Base = None
     seed: Seed = 0
-    ledger: LedgerFile = Path("desk.ledger")
-    key: KeyFile = None
-    device: DeviceOption = "auto"
-    fast: Fast = True
-    quiet: Quiet = False
 
-    @property
-    def key_file(self) -> Path:
-        return self.key or key_file(self.ledger)
-
-    @property
-    def forget(self) -> ForgetOptions:
+    def forget(self, device: DeviceName) -> ForgetOptions:
+        """Return how a run forgets."""
         return ForgetOptions(
             method=self.method,
             settings=read_settings(self.settings or ()),
             base=self.base,
             seed=self.seed,
-            device=self.device,
+            device=device,
         )
 
 
 @with_flags
-def run(ranker: RankerName, collection: CollectionFolder, flags: DeskRunFlags) -> None:
+def run(
+    ranker: RankerName, collection: CollectionFolder, flags: DeskRunFlags, files: LedgerFlags, on: DeviceFlags
+) -> None:
     """Forget all open requests in one run, audit and record it; exit 3 if one is not fulfilled."""
     if several_processes():
         raise UnrankError(
@@ -141,11 +134,11 @@ def run(ranker: RankerName, collection: CollectionFolder, flags: DeskRunFlags) -
         )
     _check_places(flags.look or ())
     if not flags.yes:
-        _plan(ranker, collection, flags)
+        _plan(ranker, collection, flags, files, on)
         say("nothing was done: --yes runs it")
         return
-    with Ledger.open(flags.ledger) as desk:
-        desk.key(flags.key_file)
+    with Ledger.open(files.ledger) as desk:
+        desk.key(files.key_file)
 
         from unrank.desk.run import run_open
         from unrank.desk.run_options import RunOptions
@@ -154,17 +147,17 @@ def run(ranker: RankerName, collection: CollectionFolder, flags: DeskRunFlags) -
         options = RunOptions(
             ranker,
             collection,
-            flags.forget,
+            flags.forget(on.device),
             target=flags.target,
             references=tuple(flags.reference or ()),
             keep_at_least=flags.keep_at_least,
             strict=flags.strict,
             audit_queries=flags.queries,
             look=tuple(flags.look or ()),
-            fast=flags.fast,
+            fast=on.fast,
         )
-        with show_progress(flags.quiet) as listener:
-            done = run_open(desk, flags.key_file, options, flags.out, listener)
+        with show_progress(on.quiet) as listener:
+            done = run_open(desk, files.key_file, options, flags.out, listener)
         if done is None:
             _say_nothing_open([request.id for request in desk.requests([State.OPEN])])
             return
@@ -219,16 +212,11 @@ def show_result(done: RunResult) -> None:
         say("a --reference for the audit, a lower --target, more epochs (--set epochs=40) or --method retrain may pass")
 
 
-def certificate(
-    request: RequestNumber,
-    out: Out,
-    ledger: LedgerFile = Path("desk.ledger"),
-    key: KeyFile = None,
-    quiet: Quiet = False,
-) -> None:
+@with_flags
+def certificate(request: RequestNumber, out: Out, files: LedgerFlags, quiet: Quiet = False) -> None:
     """Write the certificate of a fulfilled request: a page to print and a signed JSON file."""
-    with Ledger.open(ledger) as desk:
-        secret = desk.key(key or key_file(ledger))
+    with Ledger.open(files.ledger) as desk:
+        secret = desk.key(files.key_file)
 
         from unrank.desk.certificate import write_certificate
 
@@ -252,7 +240,7 @@ def verify(
     from unrank.desk.signature import check_anchor, read_public_key, read_signed
 
     trusted = read_public_key(public_key) if public_key is not None else None
-    at_hand = ledger or Path("desk.ledger")
+    at_hand = ledger or DESK_LEDGER
     if place is None or ledger is not None or at_hand.exists():
         with Ledger.open(at_hand) as desk:
             desk.verify()

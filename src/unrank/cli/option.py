@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
 import typer
 from typer.core import TyperCommand
 
+from unrank.desk.key import key_file
 from unrank.errors import UnrankError
 from unrank.forgetting.options import DeviceName, ForgetOptions
 
@@ -79,6 +80,7 @@ CacheFolder = Annotated[
     ),
 ]
 RemovalFile = Annotated[Path | None, typer.Option("--removal", help="The removal.json file of what to remove.")]
+DESK_LEDGER = Path("desk.ledger")
 LedgerFile = Annotated[Path, typer.Option("--ledger", help="The ledger of requests.")]
 KeyFile = Annotated[Path | None, typer.Option("--key", help="The ledger's key; by default beside it, ending in .key.")]
 RequestNumber = Annotated[int, typer.Argument(metavar="REQUEST", help="The number of a request.")]
@@ -212,6 +214,27 @@ class RunFlags:
     device: DeviceOption = "auto"
     deterministic: Deterministic = False
     fast: Fast = True
+
+
+@dataclass(frozen=True)
+class DeviceFlags:
+    """The device, the passes through an encoder, and whether progress is printed."""
+
+    device: DeviceOption = "auto"
+    fast: Fast = True
+    quiet: Quiet = False
+
+
+@dataclass(frozen=True)
+class LedgerFlags:
+    """The ledger of requests, and its key."""
+
+    ledger: LedgerFile = DESK_LEDGER
+    key: KeyFile = None
+
+    @property
+    def key_file(self) -> Path:
+        return self.key or key_file(self.ledger)
 
 
 def open_cache(folder: Path | None, out: Path | None) -> Cache | None:

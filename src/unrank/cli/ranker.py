@@ -13,8 +13,7 @@ from unrank.cli.option import (
     AsJson,
     CacheFolder,
     CollectionFolder,
-    DeviceOption,
-    Fast,
+    DeviceFlags,
     Measure,
     Out,
     Quiet,
@@ -46,7 +45,7 @@ class TrainingFlags:
     seed: Seed = 0
 
 
-TRAINING, RUN = TrainingFlags(), RunFlags()
+TRAINING, RUN, DEVICE = TrainingFlags(), RunFlags(), DeviceFlags()
 
 
 @with_flags
@@ -97,15 +96,14 @@ def train(
     say(f"{epochs_of(trained.record.epochs)} in {duration(trained.record.seconds)}; written to {out}")
 
 
+@with_flags
 def evaluate(
     ranker: RankerName,
     collection: CollectionFolder,
     removal: RemovalFile = None,
     measure: Measure = MEASURED,
     as_json: AsJson = False,
-    device: DeviceOption = "auto",
-    fast: Fast = True,
-    quiet: Quiet = False,
+    on: DeviceFlags = DEVICE,
 ) -> None:
     """Measure a ranker, or the baseline bm25, on the forget, entangled, disjoint and test pairs."""
     from unrank.collection.collection import open_collection
@@ -123,14 +121,14 @@ def evaluate(
     if ranker == "bm25":
         scorecard = evaluate_bm25(opened, removed, measure)
     else:
-        with show_progress(quiet or as_json) as listener:
+        with show_progress(on.quiet or as_json) as listener:
             scorecard = evaluate_ranker(
-                load_ranker(ranker, fast),
+                load_ranker(ranker, on.fast),
                 opened,
                 removed,
                 record=Record.read(Path(ranker)) if removed is not None else None,
                 measure=measure,
-                device=device,
+                device=on.device,
                 progress=listener,
             )
     if as_json:
