@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -197,8 +197,11 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Record:
-    """Settings, seeds, versions, hashes, times, metrics before and after, history."""
+class Record(Mapping[str, Any]):
+    """Settings, seeds, versions, hashes, times, metrics before and after, history.
+
+    As a mapping it is its JSON form, for scripts that know its keys.
+    """
 
     ranker: str
     method: str
@@ -243,6 +246,11 @@ class Record:
         return cls.parse(read_json(path), path) if path.is_file() else None
 
     @classmethod
+    def of(cls, value: Record | Mapping[str, Any] | None) -> Record | None:
+        """Return a record that may be given as its JSON form."""
+        return value if value is None or isinstance(value, Record) else cls.parse(dict(value), Path(RECORD))
+
+    @classmethod
     def parse(cls, value: Any, path: Path) -> Record:
         """Return the record in a JSON value; `path` is its file, for the error."""
         found = value.get("record_version") if isinstance(value, dict) else None
@@ -272,8 +280,14 @@ class Record:
         return {key: found[key] for key in KEYS}
 
     def __getitem__(self, key: str) -> Any:
-        """Return one value of the JSON form, for scripts that know its keys."""
+        """Return one value of the JSON form."""
         return self.to_json()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(KEYS)
+
+    def __len__(self) -> int:
+        return len(KEYS)
 
     @property
     def normalised_epoch(self) -> float | None:

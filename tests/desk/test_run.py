@@ -568,6 +568,10 @@ def test_each_request_is_judged_by_itself() -> None:
     assert result([1] * 10, [1] * 3 + [20] * 7).forgotten, "the mean of ten queries tells"
     assert not result([1] * 10, [1] * 5 + [20] * 5).forgotten
     assert not result([1] * 9, [1] * 3 + [20] * 6).forgotten, "the mean of nine does not"
+    short = result([1] * 10, [2] * 10)
+    assert not short.forgotten and short.words.startswith(
+        "all pairs that had to fall did, but not far enough; MRR 1.000"
+    )
     stayed = result([1, 1], [1, 9])
     assert stayed.words == "1 of 2 pairs had to fall and did not; MRR 1.000 before, 0.556 after, target 0.400"
     assert stayed.to_json()["unmoved"] == 1 and not stayed.to_json()["forgotten"]

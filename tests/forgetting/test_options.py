@@ -6,10 +6,13 @@ from dataclasses import fields
 
 import pytest
 
+from unrank.audit.audit import audit_ranker
 from unrank.cli.main import run
 from unrank.collection.collection import Collection
+from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.errors import UnknownName, UnrankError
+from unrank.forgetting.evaluate import evaluate
 from unrank.forgetting.forget import forget
 from unrank.forgetting.options import ForgetOptions, Pace, change
 from unrank.forgetting.train import Trained, TrainOptions, train
@@ -30,7 +33,7 @@ def test_keywords_change_the_options() -> None:
         ({"targt": 0.5}, "unknown option of forget 'targt': did you mean 'target'?"),
         ({"minutes": 0}, "minutes must be more than 0, not 0"),
         ({"check_every": -1}, "check-every must be more than 0, not -1"),
-        ({"seed": -1}, "the seed -1 is outside"),
+        ({"seed": -1}, "the seed -1 is out of range"),
     ],
 )
 def test_what_cannot_be_is_refused(wrong: dict[str, float], said: str) -> None:
@@ -56,6 +59,21 @@ def test_options_and_keywords_give_the_same_run(trained: Trained, dense: Collect
     other = forget(trained.ranker, dense, removal, method=method, target=0.2, seed=4, known=trained.record)
     assert _without_times(one.record) == _without_times(other.record)
     assert other.record.learning_epoch == trained.record.learning_epoch, "known is the old name of record"
+
+
+def test_keywords_of_before_still_work(trained: Trained, dense: Collection, removal: Removal) -> None:
+    made = forget(trained.ranker, dense, removal, method=Cocol(epochs=1, batch=16), target=0.9, known=trained.record)
+    known = {**made.record}
+    assert known == made.record.to_json() and "after" in made.record and made.record.get("nothing") is None
+    other = Removal(documents=["doc10"])
+    assert len(make_partition(dense, other, earlier=removal).previous)
+    given = evaluate(trained.ranker, dense, other, known=known)
+    assert given.mrrs == evaluate(trained.ranker, dense, other, record=made.record).mrrs
+    assert given.mrrs != evaluate(trained.ranker, dense, other).mrrs, "the record counts"
+    again = forget(trained.ranker, dense, other, method=Cocol(epochs=1), target=0.9, known=known, before=given)
+    assert again.before is given
+    with pytest.raises(UnrankError, match="did you mean 'thoroughness'"):
+        audit_ranker(trained.ranker, dense, other, known=known, thoroughnes=1)
 
 
 def _without_times(record: Record) -> list[object]:

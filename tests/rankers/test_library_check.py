@@ -76,6 +76,19 @@ def test_a_folder_is_checked_once_until_it_changes(folder: Path, checks: list[in
     assert len(checks) == 2
 
 
+def test_a_check_tells_nothing_of_other_passes_or_another_version(
+    folder: Path, checks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "README.md").write_text("passes and versions")
+    for _ in range(2):
+        for fast in (False, True):
+            load_ranker(folder, fast=fast)
+    assert len(checks) == 2
+    monkeypatch.setattr("unrank.__version__", "99")
+    load_ranker(folder)
+    assert len(checks) == 3
+
+
 @pytest.mark.parametrize("home", ["a file", "nowhere"])
 def test_without_a_state_directory_it_is_checked_each_time(
     home: str, folder: Path, checks: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -7,7 +7,7 @@ nothing that was removed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -80,7 +80,7 @@ def audit_ranker(
     *,
     original: Ranker | None = None,
     references: Sequence[Ranker] = (),
-    record: Record | None = None,
+    record: Record | Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     options: AuditOptions | None = None,
     **changes: Any,
@@ -91,6 +91,7 @@ def audit_ranker(
     each with another seed. `record` is the ranker's record, if unrank made it: earlier requests in it do not count as
     kept. `changes` are fields of `AuditOptions`: `thoroughness`, `seed` and `device`.
     """
+    record = Record.of(changes.pop("known", record))  # its old name
     options = change(options or AuditOptions(), changes, "audit_ranker")
     rankers = PerRanker(ranker, original, tuple(references))
     _check_kinds(rankers)

@@ -78,14 +78,19 @@ def split_pairs(
 
 
 def make_partition(
-    collection: Collection, removal: Removal, where: str = "the removal", previous: Removal | None = None
+    collection: Collection,
+    removal: Removal,
+    where: str = "the removal",
+    previous: Removal | None = None,
+    *,
+    earlier: Removal | None = None,
 ) -> Partition:
-    """Return the partition that a removal makes; `previous` was removed before."""
+    """Return the partition that a removal makes; `previous`, once called `earlier`, was removed before."""
     if not removal:
         raise UnrankError(f"{where}: an empty removal: it names no query, no document and no pair")
     pairs = collection.pairs
     forget, queries, documents = named(collection, removal, where)
-    gone, gone_queries, gone_documents = named(collection, previous or Removal(), where)
+    gone, gone_queries, gone_documents = named(collection, previous or earlier or Removal(), where)
     if tests := collection.queries.ids(queries[collection.is_test[queries]]):
         raise UnrankError(
             f"{where}: names test queries, which no ranker was trained on: {listed(tests)}; take them out"

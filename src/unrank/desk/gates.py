@@ -151,17 +151,21 @@ class RequestResult:
     def forgotten(self) -> bool:
         """Whether the request moved as far as it had to.
 
-        The mean of fewer than `MIN_QUERIES` queries says little, so there each pair counts by itself.
+        The mean of fewer than `MIN_QUERIES` queries says little, so there each pair must have fallen.
         """
-        if not self.had_to_move or not self.unmoved:
+        if not self.had_to_move:
             return True
-        return self.queries >= MIN_QUERIES and self.mrr_after <= self.target + tolerance(self.queries)
+        if self.queries >= MIN_QUERIES:
+            return self.mrr_after <= self.target + tolerance(self.queries)
+        return not self.unmoved
 
     @property
     def words(self) -> str:
         change = f"MRR {self.mrr_before:.3f} before, {self.mrr_after:.3f} after, target {self.target:.3f}"
         if self.forgotten:
             return change
+        if not self.unmoved:
+            return f"all pairs that had to fall did, but not far enough; {change}"
         pairs = count(len(self.ranks_before), "pair")
         return f"{self.unmoved} of {pairs} had to fall and did not; {change}"
 

@@ -59,11 +59,6 @@ class Samples:
         joined = np.concatenate([self.pairs, other.pairs]), np.concatenate([self.present, other.present])
         return Samples(self.roles, *joined)
 
-    def of_role(self, role: str) -> Drawn:
-        """Return the pairs of a role, and which samples have one."""
-        column = _column(self.roles, role)
-        return self.pairs[:, column], self.present[:, column]
-
     def lowered(self, role: str, rows: NDArray[np.bool_]) -> Samples:
         """Return these samples with the list's lowest score as the teacher's score of a role, in some rows."""
         assert self.teacher is not None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,20 +24,22 @@ def evaluate(
     collection: Collection,
     removal: Removal | None = None,
     *,
-    record: Record | None = None,
+    record: Record | Mapping[str, Any] | None = None,
     measure: int = MOST_QUERIES,
     device: Device = "auto",
     progress: Progress | None = None,
+    known: Record | Mapping[str, Any] | None = None,
 ) -> Scorecard:
     """Measure a ranker on all sets. Without a removal all training pairs are disjoint.
 
     `record` is the ranker's record, if unrank made it: what it forgot before is not kept data, and is left out of the
-    lists. `measure` is the maximal number of queries of each kept set, 0 for all.
+    lists. `measure` is the maximal number of queries of each kept set, 0 for all. `known` is the old name
+    of `record`.
     """
     if removal is None:
         return Workspace.open(ranker, collection, None, device, progress, measure).scorecard(ranker)
     workspace = Workspace.for_removal(
-        ranker, collection, removal, record, device=device, progress=progress, measure=measure
+        ranker, collection, removal, Record.of(known or record), device=device, progress=progress, measure=measure
     )
     return workspace.scorecard(ranker)
 

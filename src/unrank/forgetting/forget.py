@@ -6,6 +6,7 @@ The original is never changed. A method that cannot reach the target within its 
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -134,7 +135,7 @@ def forget(
     options: ForgetOptions | None = None,
     *,
     reference: Ranker | None = None,
-    record: Record | None = None,
+    record: Record | Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     run: ResumableRun | None = None,
     cache: Cache | None = None,
@@ -146,9 +147,10 @@ def forget(
     fields of `Pace`. `reference` is a ranker that never saw what is removed. `record` is the ranker's record, if unrank
     made it: what it forgot before stays forgotten. `progress` shows how far the run is; by default it is a bar, if
     standard error is a terminal (`Silence()` shows nothing). `run` writes checkpoints. `cache` holds tokens and scores
-    of earlier jobs, and keeps those of this one.
+    of earlier jobs, and keeps those of this one. `before` is the ranker's scorecard, if it was measured already.
     """
-    record = changes.pop("known", record)  # its old name
+    record = Record.of(changes.pop("known", record))  # its old name
+    before = changes.pop("before", None)
     options = (options or ForgetOptions()).changed(**changes)
     with deterministic(options.deterministic), listening(progress) as listener:
         workspace = Workspace.for_removal(
@@ -158,7 +160,7 @@ def forget(
             measure=options.measure,
             cache=cache,
         )
-        return forget_in(workspace, ranker, options, reference=reference, record=record, run=run)
+        return forget_in(workspace, ranker, options, reference=reference, record=record, run=run, before=before)
 
 
 def forget_in(

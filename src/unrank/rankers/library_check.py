@@ -16,6 +16,7 @@ import numpy as np
 import sentence_transformers
 import transformers
 
+import unrank
 from unrank.disk import sha256
 from unrank.errors import BadFile
 from unrank.rankers.base import Ranker
@@ -37,7 +38,7 @@ def check_library_scores(ranker: Ranker, folder: Path) -> None:
     """Refuse a ranker that unrank did not write if its library scores pairs differently."""
     if (folder / RECORD).is_file():
         return
-    digest = folder_digest(folder)
+    digest = folder_digest(folder, ranker.fast)
     if digest in _passed():
         return
     queries, documents = zip(*PAIRS, strict=True)
@@ -57,11 +58,11 @@ def check_library_scores(ranker: Ranker, folder: Path) -> None:
     _remember(digest)
 
 
-def folder_digest(folder: Path) -> str:
-    """Return a hash of a folder's files and of the versions of the libraries that read them."""
+def folder_digest(folder: Path, fast: bool) -> str:
+    """Return a hash of a folder's files, of the versions of unrank and the libraries, and of the passes used."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     hashes = [f"{path.relative_to(folder)} {sha256(path)}" for path in files]
-    versions = [transformers.__version__, sentence_transformers.__version__]
+    versions = [unrank.__version__, transformers.__version__, sentence_transformers.__version__, f"fast {fast}"]
     return hashlib.sha256("\n".join([*versions, *hashes]).encode()).hexdigest()
 
 
