@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from unrank.methods.ranking import learn
 from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker, public_name, ranker_kind
 from unrank.rankers.base import Ranker
-from unrank.record import Check, CollectionName, LearningEpoch, Record, Recovery
+from unrank.record import RETRAIN, Check, CollectionName, LearningEpoch, Record, Recovery
 
 TIMED_STEPS = 3
 TIMED_TRIPLES = {"cpu": 8, "cuda": 256}
@@ -125,9 +125,7 @@ def _train_in(
 
 def recipe_of(kind: str, settings: Mapping[str, str] | None = None) -> Retrain:
     """Return the training method that suits a kind of ranker, with these settings changed."""
-    method = make_method("retrain", settings, kind)
-    assert isinstance(method, Retrain)
-    return method
+    return cast("Retrain", make_method(RETRAIN, settings, kind))
 
 
 @dataclass
