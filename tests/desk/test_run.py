@@ -486,7 +486,9 @@ def test_who_saw_what_is_removed_is_no_reference(
     ask(ledger, key, dense, documents=["doc1"])
     other = Removal(documents=["doc10"])
     train(dense, "bi-encoder", str(encoder), other, method=Retrain(epochs=1)).save(tmp_path / "saw")
-    with pytest.raises(UnrankError, match="saw was trained on what is removed, as its record says: it is no"):
+    with pytest.raises(
+        UnrankError, match="saw was trained on what is removed, as its record says: it cannot be a reference"
+    ):
         run_open(ledger, key_file(path), replace(options, references=(str(tmp_path / "saw"),)))
 
 
