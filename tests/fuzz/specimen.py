@@ -32,7 +32,7 @@ from unrank.forgetting.previous_requests import hashed, recognised
 from unrank.forgetting.save import save_ranker
 from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.word_file import read_vectors
-from unrank.record import Record, read_record, read_run, requests_of
+from unrank.record import CELL_FORMAT, Record, read_record, read_run, requests_of
 from unrank.report.page import page_html
 from unrank.report.rankings import read_rankings
 from unrank.report.table import to_csv, to_latex, to_markdown
@@ -200,8 +200,9 @@ def _records(folder: Path, collection: Path) -> list[Specimen]:
 
     write_run(folder / "known", known)
     for cell in (bench / "cells").iterdir():
-        told = json.loads((cell / "cell.json").read_text()) | {"original": {"seconds": 3.0}}
-        (cell / "cell.json").write_text(json.dumps(told))
+        described = json.loads((cell / "cell.json").read_text())
+        described |= {"original": {"seconds": 3.0}, "format": CELL_FORMAT}
+        (cell / "cell.json").write_text(json.dumps(described))
 
     def forgotten(path: Path) -> Any:
         return recognised(opened, requests_of(read_record(path)))

@@ -41,7 +41,7 @@ STEPS = {
 TIMES = {"seconds", "timing", "learning_epoch", "normalised_epoch", "total_time", "took", "salt", "removed"}
 MODULES = (
     "unrank.bench.run", "unrank.forgetting.rankings", "unrank.forgetting.estimate", "unrank.rankers.bi_encoder",
-    "unrank.rankers.cross_encoder", "unrank.cli.progress", "sentence_transformers", "bm25s",
+    "unrank.rankers.cross_encoder", "unrank.forgetting.progress", "sentence_transformers", "bm25s",
 )  # fmt: skip
 
 

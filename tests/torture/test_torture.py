@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.torture.job import MODULES
+
+
+def test_every_module_that_the_jobs_import_is_there() -> None:
+    assert [name for name in MODULES if importlib.util.find_spec(name) is None] == []
 
 
 @pytest.mark.torture
