@@ -60,7 +60,7 @@ class RunResult:
 
     @property
     def fulfilled(self) -> list[int]:
-        """The requests that are fulfilled: all gates passed, and their own pairs moved as far as they had to."""
+        """The requests that are fulfilled: all gates passed, and each passed by itself."""
         if not all(gate.passed for gate in self.gates):
             return []
         return [id for id, result in self.requests.items() if result.forgotten]
