@@ -132,15 +132,17 @@ def show_worst_query(result: Forgotten, collection: Collection) -> None:
 
 
 def between(low: float, high: float) -> str:
-    """Return a range of times in one unit.
+    """Return a range of times in one unit, rounded outwards.
 
-    >>> between(100, 290), between(3, 5.2), between(8000, 8000)
-    ('between 2 and 5 minutes', 'between 3 and 6 seconds', 'about 67 minutes')
+    >>> between(100, 290), between(3, 5.2), between(20, 130), between(7200, 7200)
+    ('between 1 and 5 minutes', 'between 3 and 6 seconds', 'up to 3 minutes', 'about 2 hours')
     """
     unit, name = next((each for each in ((3600, "hour"), (60, "minute")) if high > 1.5 * each[0]), (1, "second"))
-    least, most = (max(1, math.ceil(seconds / unit)) for seconds in (low, high))
+    least, most = math.floor(low / unit), max(1, math.ceil(high / unit))
     shown = name if most == 1 else f"{name}s"
-    return f"about {most} {shown}" if least == most else f"between {least} and {most} {shown}"
+    if least == most:
+        return f"about {most} {shown}"
+    return f"between {least} and {most} {shown}" if least else f"up to {most} {shown}"
 
 
 def numbered(requests: Iterable[int]) -> str:
