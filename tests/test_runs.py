@@ -28,7 +28,7 @@ def done(script: str, collection: Collection, encoder: Path, out: Path, *more: s
 def test_a_soak_of_three_requests(dense: Collection, encoder: Path, tmp_path: Path) -> None:
     out, told = tmp_path / "out", ["--requests", "3", "--share", "0.2", "--target", "50%", "--set", "held=2"]
     table = done("soak", dense, encoder, out, *told)
-    assert table[0].startswith("bi-encoder: the bar was ")
+    assert table[0].startswith("bi-encoder: the limits were ")
     rows = [line.split(" | ") for line in table[4:7]]
     assert [row[0] for row in rows] == ["| 1", "| 2", "| 3"]
     assert all(len(row) == 11 for row in rows)
