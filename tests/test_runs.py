@@ -35,7 +35,7 @@ def test_a_soak_of_three_requests(dense: Collection, encoder: Path, tmp_path: Pa
     records = [json.loads(line) for line in (out / "records.jsonl").read_text().splitlines()]
     assert {record["settings"]["anchors_per_pair"] for record in records} == {2}
     assert [record["removed_before"] for record in records] == [0, 1, 2]
-    assert {path.suffix for path in (out / "bi-encoder").iterdir()} == {".svg", ".png"}
+    assert {path.suffix for path in (out / "bi-encoder").iterdir()} == {".svg", ".pdf", ".png"}
 
 
 @pytest.mark.slow
