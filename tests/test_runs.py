@@ -55,4 +55,4 @@ def test_an_audit_that_hears_whom_it_knows(dense: Collection, encoder: Path, tmp
     table = done("audit_table", dense, encoder, tmp_path / "out", *told)
     heard = [line.split(" | ")[2] for line in table if line.startswith("| bi-encoder")]
     assert {"original", "retrained", "bottom"} <= set(heard)
-    assert "tests tell the original from a retrained ranker" in table[-1]
+    assert "tests separate the original from retrained" in table[-1]
