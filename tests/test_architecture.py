@@ -17,7 +17,7 @@ HOUSE = Path(unrank.__file__).parent
 
 FLOORS = [
     {"errors"},
-    {"disk", "plugins"},
+    {"disk", "plugins", "owner"},
     {"parse"},
     {"record"},
     {"collection"},

@@ -2,14 +2,12 @@
 
 A library may do more with a text than unrank knows, such as apply a chat template, and the scores would be wrong
 without a word. So a few pairs are scored both ways, once per content of a folder. Passed checks are remembered in the
-user's state directory; if it cannot be written, they are repeated.
+owner's state folder; if it cannot be written, they are repeated.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +17,7 @@ import transformers
 import unrank
 from unrank.disk import sha256
 from unrank.errors import BadFile
+from unrank.owner import recall, remember
 from unrank.rankers.base import Ranker
 from unrank.rankers.model_folder import quiet
 from unrank.record import RECORD
@@ -31,7 +30,7 @@ PAIRS = (
 """Pairs that differ in length, case and script; the last is longer than most encoders read."""
 TOLERANCE = 1e-3
 """Largest difference of two scores, as a share of the largest score."""
-PASSED = "rankers-that-passed.txt"
+PASSED = "scored-as-its-library"
 
 
 def check_library_scores(ranker: Ranker, folder: Path) -> None:
@@ -39,7 +38,7 @@ def check_library_scores(ranker: Ranker, folder: Path) -> None:
     if (folder / RECORD).is_file():
         return
     digest = folder_digest(folder, ranker.fast)
-    if digest in _passed():
+    if recall(PASSED, digest) is not None:
         return
     queries, documents = zip(*PAIRS, strict=True)
     with quiet():
@@ -55,7 +54,7 @@ def check_library_scores(ranker: Ranker, folder: Path) -> None:
             f"unrank scores a pair {given[worst]:.4g} and the model's own library {expected[worst]:.4g}: "
             f"the model does more with a text than unrank supports{_template(folder)}",
         )
-    _remember(digest)
+    remember(PASSED, digest)
 
 
 def folder_digest(folder: Path, fast: bool) -> str:
@@ -69,22 +68,3 @@ def folder_digest(folder: Path, fast: bool) -> str:
 def _template(folder: Path) -> str:
     configs = [path for path in folder.rglob("tokenizer_config.json") if '"chat_template"' in path.read_text("utf-8")]
     return " (it has a chat template)" if configs or list(folder.rglob("chat_template*")) else ""
-
-
-def _state_file() -> Path:
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path("~/.local/state").expanduser()) / "unrank" / PASSED
-
-
-def _passed() -> set[str]:
-    with suppress(OSError, UnicodeDecodeError, RuntimeError):  # RuntimeError: no home directory
-        return set(_state_file().read_text(encoding="utf-8").split())
-    return set()
-
-
-def _remember(digest: str) -> None:
-    with suppress(OSError, RuntimeError):
-        path = _state_file()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(f"{digest}\n")

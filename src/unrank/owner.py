@@ -1,0 +1,133 @@
+"""The owner's state folder: the owner's key, and facts about files that this machine has seen.
+
+It is `$UNRANK_STATE`, else `unrank` below `$XDG_STATE_HOME`, else `~/.local/state/unrank`. Nothing in it ships with a
+ranker. A machine without a place for it works too: it has no key, and remembers nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from unrank.errors import BadFile
+
+KEY = "owner.key"
+SECRET_BYTES = 32
+READABLE_BY_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+@dataclass(frozen=True)
+class OwnerKey:
+    """The owner's secret. Its hashes can be neither read nor guessed without it."""
+
+    secret: bytes
+
+    def mac(self, purpose: str, message: bytes) -> str:
+        """Return a keyed hash of a message, in hex. Hashes for different purposes are unrelated."""
+        derived = hmac.digest(self.secret, f"unrank owner: {purpose}".encode(), "sha256")
+        return hmac.digest(derived, message, "sha256").hex()
+
+    @property
+    def name(self) -> str:
+        """A short public name of the key, by which a record says which key it was made with."""
+        return self.mac("name", b"")[:16]
+
+
+def state_folder() -> Path | None:
+    """Return the place of the owner's state, which may not exist yet; `None` if there is no home directory."""
+    if given := os.environ.get("UNRANK_STATE"):
+        return Path(given)
+    if shared := os.environ.get("XDG_STATE_HOME"):
+        return Path(shared) / "unrank"
+    try:
+        return Path("~/.local/state/unrank").expanduser()
+    except RuntimeError:
+        return None
+
+
+def owner_key(make: bool = False) -> OwnerKey | None:
+    """Return the owner's key; `None` if there is none, and none is to be made or none can be."""
+    folder = state_folder()
+    if folder is None:
+        return None
+    path = folder / KEY
+    if make and not path.exists():
+        with suppress(OSError):
+            _make(path)
+    if not path.exists():
+        return None
+    try:
+        secret, mode = bytes.fromhex(path.read_text(encoding="ascii").strip()), path.stat().st_mode
+    except OSError as error:
+        raise BadFile(path, error.strerror or "cannot be read") from error
+    except ValueError as error:
+        raise BadFile(path, "not an owner's key: restore it from a backup") from error
+    if len(secret) != SECRET_BYTES:
+        raise BadFile(path, "not an owner's key: restore it from a backup")
+    if mode & READABLE_BY_OTHERS:
+        raise BadFile(path, f"others may read the key (mode {stat.S_IMODE(mode):o}): run chmod 600 on it first")
+    return OwnerKey(secret)
+
+
+def remember(kind: str, digest: str, value: str = "") -> bool:
+    """Keep a fact about the files with this digest; return whether it could be kept. The last value counts."""
+    folder = state_folder()
+    if folder is None:
+        return False
+    path = _fact(folder, kind, digest)
+    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        partial.write_text(value, encoding="utf-8")
+        partial.replace(path)
+    except OSError:
+        with suppress(OSError):
+            partial.unlink()
+        return False
+    return True
+
+
+def recall(kind: str, digest: str) -> str | None:
+    """Return what was remembered about the files with this digest; `None` if nothing was."""
+    folder = state_folder()
+    if folder is None:
+        return None
+    try:
+        return _fact(folder, kind, digest).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def forget_fact(kind: str, digest: str) -> None:
+    """Delete what was remembered about the files with this digest."""
+    folder = state_folder()
+    if folder is not None:
+        with suppress(FileNotFoundError):
+            _fact(folder, kind, digest).unlink()
+
+
+def _fact(folder: Path, kind: str, digest: str) -> Path:
+    """Return the file of a fact. Any digest is hashed once more, so that none of them is a path."""
+    return folder / kind / hashlib.sha256(digest.encode()).hexdigest()
+
+
+def _make(path: Path) -> None:
+    """Make a key. Of several processes one succeeds."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    partial.unlink(missing_ok=True)
+    try:
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+            file.write(secrets.token_hex(SECRET_BYTES) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            path.hardlink_to(partial)
+    finally:
+        partial.unlink(missing_ok=True)
