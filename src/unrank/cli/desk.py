@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from unrank.cli import desk_run
+from unrank.cli import desk_certificate, desk_run
 from unrank.cli.option import (
     DESK_LEDGER,
     AsJson,
@@ -270,5 +270,5 @@ app.command("show")(show)
 app.command("plan")(desk_run.plan)
 app.command("run")(desk_run.run)
 app.command("close")(close)
-app.command("certificate")(desk_run.certificate)
-app.command("verify")(desk_run.verify)
+app.command("certificate")(desk_certificate.certificate)
+app.command("verify")(desk_certificate.verify)

@@ -1,4 +1,4 @@
-"""The commands `desk plan`, `run`, `certificate` and `verify`."""
+"""The commands `desk plan` and `run`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import typer
 
 from unrank.cli.option import (
     AUDITED,
-    DESK_LEDGER,
     FORGET,
     NOT_REACHED,
     AuditQueries,
@@ -20,10 +19,8 @@ from unrank.cli.option import (
     DeviceOption,
     KeepAtLeast,
     LedgerFlags,
-    Out,
     Quiet,
     RankerName,
-    RequestNumber,
     Seed,
     Settings,
     flag_of,
@@ -50,7 +47,6 @@ TARGET = (
     "The forget MRR to reach, as in 'unrank forget'; by default that of a reference that never saw it, or 'unseen'."
 )
 REFERENCE = "A ranker retrained without what is removed, for the audit; give two to measure their difference."
-PUBLIC = "The public key that must have signed it; by default the ledger's, if there is one."
 LEDGER = LedgerFlags()
 
 
@@ -210,51 +206,6 @@ def show_result(done: RunResult) -> None:
     elif done.still_open:
         say(f"{numbered(done.still_open)} still open: run {done.run} did not pass; its ranker is in {out}, not for use")
         say("a --reference for the audit, a lower --target, more epochs (--set epochs=40) or --method retrain may pass")
-
-
-@with_flags
-def certificate(request: RequestNumber, out: Out, files: LedgerFlags, quiet: Quiet = False) -> None:
-    """Write the certificate of a fulfilled request: a page to print and a signed JSON file."""
-    with Ledger.open(files.ledger) as desk:
-        secret = desk.key(files.key_file)
-
-        from unrank.desk.certificate import write_certificate
-
-        write_certificate(desk, secret, request, out)
-    if not quiet:
-        say(f"written to {out}; the public key is {secret.public}")
-
-
-def verify(
-    place: Annotated[
-        Path | None,
-        typer.Argument(metavar="[CERTIFICATE]", help="The folder of a certificate; without it, only the ledger."),
-    ] = None,
-    public_key: Annotated[str | None, typer.Option("--public-key", help=PUBLIC)] = None,
-    ledger: Annotated[
-        Path | None, typer.Option("--ledger", help="The ledger of requests; by default desk.ledger, if it exists.")
-    ] = None,
-    quiet: Quiet = False,
-) -> None:
-    """Check that no byte of a certificate was changed, and that the ledger's history is complete."""
-    from unrank.desk.signature import check_anchor, read_public_key, read_signed
-
-    trusted = read_public_key(public_key) if public_key is not None else None
-    at_hand = ledger or DESK_LEDGER
-    if place is None or ledger is not None or at_hand.exists():
-        with Ledger.open(at_hand) as desk:
-            desk.verify()
-            trusted = trusted or desk.about("public_key")
-            if place is not None:
-                check_anchor(desk, read_signed(place, trusted))
-            if not quiet:
-                say(f"{at_hand}: the history of {count(desk.head()[0], 'entry')} is complete")
-    if place is not None:
-        signed = read_signed(place, trusted)
-        if not quiet or trusted is None:
-            say(f"{place}: no byte was changed; request {signed.value['request']['id']}, signed by {signed.public_key}")
-        if trusted is None:
-            say("anyone can sign: compare that key with the one you were given, or name it with --public-key")
 
 
 def _say_nothing_open(elsewhere: list[int]) -> None:
