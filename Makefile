@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := src tests benchmarks runs examples
 
-.PHONY: help demo test check slow browser gpu fuzz torture faults bench results clean
+.PHONY: help demo test check slow browser gpu fuzz torture attacks faults bench results clean
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
@@ -43,6 +43,9 @@ fuzz: $(VENV)/ready ## 20,000 mutated files for the readers, and 500 damaged one
 torture: $(VENV)/ready ## kill jobs at random, fill disks, damage checkpoints: under an hour
 	$(BIN)/python -m pytest -m torture
 	$(BIN)/python -m tests.torture
+
+attacks: $(VENV)/ready ## carry out every attack of tests/attacks: none may succeed
+	$(BIN)/python -m tests.attacks
 
 faults: $(VENV)/ready ## put thirty faults into a copy of the code, one at a time: the quick tests must catch each
 	$(BIN)/python tests/seeded_faults.py
