@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -68,6 +69,12 @@ def whole_path(path: Path) -> Path:
 def beside(out: Path) -> Path:
     """Return the folder of a run's checkpoints until its result is complete."""
     return out.with_name(f"{out.name}.unfinished")
+
+
+def half_written(out: Path) -> list[Path]:
+    """Return the folders that killed jobs left half written beside `out`. Names are compared and never patterns."""
+    name = re.compile(re.escape(f".{out.name}.partial-") + r"\w+")
+    return [path for path in (out.parent.iterdir() if out.parent.is_dir() else ()) if name.fullmatch(path.name)]
 
 
 def clear_checkpoints(folder: Path) -> None:

@@ -6,7 +6,6 @@ run that was interrupted continues from the last folder. A fulfilled request is 
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import re
@@ -26,7 +25,7 @@ from unrank.desk.history_index import Json
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import State
 from unrank.desk.run_options import RunOptions, folder_hash
-from unrank.disk import check_free, read_json, sha256, sole_user, whole_path
+from unrank.disk import check_free, half_written, read_json, sha256, sole_user, whole_path
 from unrank.engine.runtime import Progress, Runtime
 from unrank.errors import BadFile, UnrankError
 from unrank.forgetting.forget import forget
@@ -125,8 +124,8 @@ def run_open(
         _check(context)
         run, place = _begin(ledger, context.options.asked(batch, collection), out)
         for folder in (place, audit_folder(place)):
-            for partial in place.parent.glob(f".{glob.escape(folder.name)}.partial-*"):
-                shutil.rmtree(partial)
+            for left in half_written(folder):
+                shutil.rmtree(left)
         _forget(context, place, progress)
         _audit(context, place, progress)
         return _finish(ledger, run, place, context)

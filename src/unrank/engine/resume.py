@@ -17,7 +17,16 @@ from pathlib import Path
 from time import perf_counter
 from types import FrameType
 
-from unrank.disk import CHECKPOINT, beside, check_free, clear_checkpoints, follows, several_processes, sole_user
+from unrank.disk import (
+    CHECKPOINT,
+    beside,
+    check_free,
+    clear_checkpoints,
+    follows,
+    half_written,
+    several_processes,
+    sole_user,
+)
 from unrank.engine.checkpoint import Checkpoint, Facts, Stateful
 from unrank.engine.distributed import ProcessGroup
 from unrank.errors import NotFinite, Stopped, UnrankError
@@ -135,8 +144,8 @@ def resumable(
         folder.chmod(0o700)  # a checkpoint still knows what is to be forgotten
         if not resume:
             clear_checkpoints(folder)
-        for half_written in out.parent.glob(f".{out.name}.partial-*"):
-            shutil.rmtree(half_written, ignore_errors=True)
+        for left in half_written(out):
+            shutil.rmtree(left, ignore_errors=True)
         run = ResumableRun(folder, every)
         try:
             check_free(out)
