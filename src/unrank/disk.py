@@ -6,12 +6,15 @@ exists is never overwritten.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
+import io
 import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -99,9 +102,8 @@ def new_folder(out: Path) -> Iterator[Path]:
         raise UnrankError(f"cannot write to {out.parent}: {error.strerror}") from error
     try:
         yield partial
-        for path in partial.rglob("*"):
-            if path.is_file():
-                flush(path)
+        for path in regular_files(partial):
+            flush(path)
         partial.chmod(0o755)
         partial.replace(out)
         flush(out.parent)
@@ -180,7 +182,8 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     """Return the value of a JSON file, or raise an error that says what is wrong with it."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with open_regular(path) as file:
+            text = file.read().decode()
         value = json.loads(text)
         if "\\ud" in text.lower():
             json.dumps(value, ensure_ascii=False).encode()
@@ -246,9 +249,33 @@ def inside(folder: Path, name: str, besides: Path | None = None) -> Path:
     return path
 
 
+def regular_files(folder: Path) -> list[Path]:
+    """Return the regular files below a folder, in order. Named pipes, sockets and devices are left out."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def check_regular(path: Path) -> None:
+    """Raise an OSError if a path is no regular file: a reader of a named pipe waits for ever."""
+    mode = path.stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "a named pipe, a socket or a device, which is not read", str(path))
+
+
+def open_regular(path: Path) -> io.BufferedReader:
+    """Open a file for reading. Raise an OSError if it is not regular, even if it was replaced just now."""
+    check_regular(path)
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")  # a pipe would wait for its other end here
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "replaced while it was opened", str(path))
+    return file
+
+
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

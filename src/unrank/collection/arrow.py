@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unrank.collection.sources.source import Text, batched
+from unrank.disk import check_regular
 from unrank.errors import BadFile
 
 TEXTS_A_BATCH = 50_000
@@ -69,6 +70,7 @@ def open_table(path: Path) -> pa.Table:
 def open_arrow(path: Path) -> pa.Table:
     """Open a table that anyone may have written, and check it. The file's name says which table it is."""
     try:
+        check_regular(path)
         mapped = pa.memory_map(str(path))
         for batch in _batches(mapped.read_buffer()):
             if _field(batch, _table(batch, _message(batch), 2), 3):

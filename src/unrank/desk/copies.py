@@ -18,7 +18,7 @@ from typing import Literal
 from unrank.collection.collection import Collection, open_collection
 from unrank.collection.removal import Removal
 from unrank.desk.request import Item, items_of, normalised, removal_of
-from unrank.disk import whole_path
+from unrank.disk import open_regular, whole_path
 from unrank.errors import UnrankError
 from unrank.forgetting.previous_requests import recognised
 from unrank.record import RECORD, Record, forgotten_requests
@@ -136,10 +136,10 @@ def _ranker(folder: Path, removal: Removal, collection: Collection) -> Iterator[
 
 def _file(path: Path, needles: list[bytes]) -> Iterator[Copy]:
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             if any(content.find(needle) >= 0 for needle in needles):
                 yield Copy("file", str(path), "holds a text, or half of one")
-    except (OSError, ValueError):  # gone, unreadable, or empty
+    except (OSError, ValueError):  # gone, unreadable, empty, or a pipe
         return
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unrank.desk.request import HashKind, Item, normalised
+from unrank.disk import check_regular
 from unrank.errors import BadFile
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ def make_key(path: Path) -> Key:
 
 def read_key(path: Path) -> Key:
     try:
+        check_regular(path)
         mode, text = path.stat().st_mode, path.read_text(encoding="ascii").strip()
         secret = bytes.fromhex(text)
     except FileNotFoundError as error:

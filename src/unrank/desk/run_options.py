@@ -11,7 +11,7 @@ from unrank.audit.context import Thoroughness
 from unrank.collection.collection import Collection
 from unrank.desk.batch import Batch
 from unrank.desk.history_index import Json
-from unrank.disk import exists, sha256, whole_path
+from unrank.disk import exists, regular_files, sha256, whole_path
 from unrank.forgetting.options import ForgetOptions
 
 RECORDED = ("method", "settings", "base", "seed", "device")
@@ -79,6 +79,5 @@ def folder_hash(folder: Path) -> str | None:
     """Return one hash of all files of a ranker's folder; `None` for a hub id."""
     if not folder.is_dir():
         return None
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    listed = [[str(path.relative_to(folder)), sha256(path)] for path in files]
+    listed = [[str(path.relative_to(folder)), sha256(path)] for path in regular_files(folder)]
     return hashlib.sha256(json.dumps(listed).encode()).hexdigest()

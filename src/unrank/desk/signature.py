@@ -14,7 +14,7 @@ from pathlib import Path
 from unrank.desk.history_index import BrokenChain, Json
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
-from unrank.disk import fits, new_folder
+from unrank.disk import fits, new_folder, open_regular
 from unrank.errors import BadFile, UnrankError
 
 CERTIFICATE = "certificate.json"
@@ -100,7 +100,8 @@ def _canonical(value: Json) -> bytes:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        with open_regular(path) as file:
+            return file.read()
     except FileNotFoundError as error:
         raise BadFile(path, "no such file; a certificate is a folder that 'unrank desk certificate' wrote") from error
     except OSError as error:

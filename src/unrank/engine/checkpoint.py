@@ -24,7 +24,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from unrank.disk import flush, follows
+from unrank.disk import check_regular, flush, follows
 from unrank.errors import BadFile, UnrankError
 
 BETWEEN = "/"
@@ -88,6 +88,7 @@ class Checkpoint:
         if not path.exists():
             return None
         try:
+            check_regular(path)
             with safe_open(path, framework="pt", device="cpu") as file:
                 header = file.metadata() or {}
                 tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.texts import Rows
-from unrank.disk import sha256
+from unrank.disk import regular_files, sha256
 from unrank.engine.checkpoint import Cache
 from unrank.engine.runtime import Runtime
 from unrank.engine.scoring import scores_of
@@ -65,8 +65,7 @@ class Teacher:
         """The name of its scores in the cache: a hash of everything that they depend on."""
         with TemporaryDirectory() as folder:
             self._ranker.save(Path(folder) / "ranker")
-            files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
-            parts = [f"{path.relative_to(folder)} {sha256(path)}" for path in files]
+            parts = [f"{path.relative_to(folder)} {sha256(path)}" for path in regular_files(Path(folder))]
         parts += [self._ranker.kind, self._runtime.name, str(self._runtime.deterministic), torch.__version__]
         made_by = hashlib.sha256("\n".join(parts).encode()).hexdigest()
         return f"scores-{self._collection.fingerprint[:16]}-{made_by[:16]}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from unrank.disk import new_folder, sha256
+from unrank.disk import new_folder, regular_files, sha256
 from unrank.errors import UnrankError
 from unrank.rankers.base import Ranker
 from unrank.record import Record
@@ -22,7 +22,7 @@ def save_ranker(ranker: Ranker, record: Record, out: Path) -> None:
     """Write the ranker and its record as one folder, whole or not at all."""
     with new_folder(out) as folder, _plain_errors(out):
         ranker.save(folder)
-        hashes = {str(path.relative_to(folder)): sha256(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+        hashes = {str(path.relative_to(folder)): sha256(path) for path in regular_files(folder)}
         record.write(folder, hashes)
         (folder / "README.md").write_text(model_card(record), encoding="utf-8")
 

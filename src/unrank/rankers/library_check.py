@@ -15,7 +15,7 @@ import sentence_transformers
 import transformers
 
 import unrank
-from unrank.disk import sha256
+from unrank.disk import regular_files, sha256
 from unrank.errors import BadFile
 from unrank.owner import recall, remember
 from unrank.rankers.base import Ranker
@@ -59,8 +59,7 @@ def check_library_scores(ranker: Ranker, folder: Path) -> None:
 
 def folder_digest(folder: Path, fast: bool) -> str:
     """Return a hash of a folder's files, of the versions of unrank and the libraries, and of the passes used."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    hashes = [f"{path.relative_to(folder)} {sha256(path)}" for path in files]
+    hashes = [f"{path.relative_to(folder)} {sha256(path)}" for path in regular_files(folder)]
     versions = [unrank.__version__, transformers.__version__, sentence_transformers.__version__, f"fast {fast}"]
     return hashlib.sha256("\n".join([*versions, *hashes]).encode()).hexdigest()
 

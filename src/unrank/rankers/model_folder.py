@@ -57,6 +57,8 @@ def check_folder(folder: Path) -> None:
         inside(
             folder, str(path.relative_to(folder)), besides=blobs
         )  # the hub's cache stores files there and links to them
+        if not path.is_dir() and not path.is_file():
+            raise BadFile(path, "a named pipe, a socket or a device, which is not read; remove it from the folder")
         if path.suffix in PICKLED:
             _check_pickled(path)
         elif path.name == "adapter_config.json":

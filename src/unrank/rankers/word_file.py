@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from unrank.disk import check_regular
 from unrank.errors import BadFile, UnrankError
 from unrank.rankers.model_folder import PICKLED
 
@@ -116,6 +117,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     number = read = 0
     try:
         most = MOST_UNPACKED * path.stat().st_size
+        check_regular(path)
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), start=1):
                 read += len(line)

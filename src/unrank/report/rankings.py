@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
-from unrank.disk import Form, fits, read_json
+from unrank.disk import Form, fits, open_regular, read_json
 from unrank.errors import BadFile, UnrankError, count
 from unrank.record import DETAILS, DETAILS_VERSION, SETS, Record
 
@@ -209,7 +209,7 @@ def _is_drawable(edges: Sequence[float], **scores: Any) -> bool:
 
 def _lines(path: Path, form: Form) -> Iterator[Any]:
     try:
-        with path.open(encoding="utf-8") as file:
+        with open_regular(path) as file:
             for number, line in enumerate(file, 1):
                 value = json.loads(line)
                 if not fits(value, form):

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from unrank.disk import check_regular, open_regular
 from unrank.errors import BadFile, listed
 
 ENDINGS = (".jsonl", ".tsv", ".csv", ".parquet")
@@ -24,7 +25,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield line numbers and lines without the empty ones; the error for a byte that is not UTF-8 names its line."""
     number = 0
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             for number, line in enumerate(file, 1):
                 if text := line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n"):
                     yield number, text
@@ -108,7 +109,7 @@ def _whole_lines(path: Path) -> Iterator[str]:
     """Yield lines with their ends, the empty ones too: a quoted text may contain them."""
     number = 0
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             for number, line in enumerate(file, 1):
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
@@ -119,6 +120,7 @@ def _whole_lines(path: Path) -> Iterator[str]:
 
 def _read_parquet(path: Path) -> Iterator[tuple[int, Row]]:
     try:
+        check_regular(path)
         with pq.ParquetFile(path) as file:
             batches = file.iter_batches(batch_size=PARQUET_ROWS)
             yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
