@@ -87,7 +87,7 @@ def test_the_whole_walk(
     assert "removal.json names what is to be forgotten" in desk("add", "collection", "--removal", "removal.json")
     Path("removal.json").unlink()
     listed = desk("list").splitlines()
-    assert listed[1].split() == ["2", "overdue", "2026-01-31", "2026-02-28", "objection"]
+    assert listed[1].split() == ["2", "open,", "overdue", "2026-01-31", "2026-02-28", "objection"]
     assert f"document {CANARY}-doc1: {CANARY}" in desk("show", "1")
 
     # the plan, which a run shows too and does nothing
@@ -115,7 +115,9 @@ def test_the_whole_walk(
     assert "requests 1, 3 fulfilled by run 1; the new ranker is in ranker-run1" in said
     assert "request 2 still open: run again from ranker-run1" in said
     assert desk("show", "2", "--json").count('"state": "open"') == 1
-    assert "only a fulfilled one has a certificate" in refused("desk", "certificate", "2", "--out", "certificate2")
+    assert "only a request that a run has settled has a certificate" in refused(
+        "desk", "certificate", "2", "--out", "certificate2"
+    )
 
     # the next request, and a run that keeps what was forgotten before
     desk("add", "collection", *(f"--document={CANARY}-doc{number}" for number in (15, 17, 18)))
@@ -164,8 +166,10 @@ def test_a_target_that_asks_for_nothing_fulfils_nothing(
     assert "target: NOT passed; the forget MRR is 1.000, the target was 1.000, above the default of 0." in said
     assert "audit: NOT passed" in said and "cannot be known" in said
     assert "request 1 still open: run 1 did not pass" in said and "fulfilled" not in said
-    assert "only a fulfilled one" in refused("desk", "certificate", 1, "--out", tmp_path / "paper", *ledger)
-    assert "request 1 is not fulfilled" in refused("desk", "close", 1, *ledger)
+    assert "only a request that a run has settled" in refused(
+        "desk", "certificate", 1, "--out", tmp_path / "paper", *ledger
+    )
+    assert "request 1 is open: run" in refused("desk", "close", 1, *ledger)
     assert run(["desk", "verify", *ledger]) == 0
 
 
@@ -300,9 +304,11 @@ def test_ledgers_that_cannot_be_used(
     assert run(["desk", "add", str(collection), "--document", "doc1", "--ledger", str(ledger)]) == 0
     for number in (7, 10**30):
         assert f"there is no request {number}" in refused("desk", "show", number, "--ledger", ledger)
-    assert "request 1 is not fulfilled" in refused("desk", "close", 1, "--ledger", ledger)
+    assert "request 1 is open: run" in refused("desk", "close", 1, "--ledger", ledger)
     out = tmp_path / "certificate"
-    assert "only a fulfilled one" in refused("desk", "certificate", 1, "--out", out, "--ledger", ledger)
+    assert "only a request that a run has settled" in refused(
+        "desk", "certificate", 1, "--out", out, "--ledger", ledger
+    )
     assert "outside (0, 1]" in refused("desk", "run", ranker, collection, "--keep-at-least", 2, "--ledger", ledger)
     key = key_file(ledger)
     key.rename(tmp_path / "elsewhere")

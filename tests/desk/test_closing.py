@@ -23,7 +23,7 @@ NAMED = (QUERY, DOCUMENT, PAIR)
 def fulfilled(ledger: Ledger, key: Key, *items: Item) -> int:
     request = take_in(ledger, key, *items)
     with ledger.transaction():
-        ledger.move(request.id, State.FULFILLED)
+        ledger.move(request.id, State.FORGOTTEN)
     return request.id
 
 

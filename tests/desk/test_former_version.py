@@ -26,7 +26,11 @@ def test_its_ledger_opens_and_its_certificate_verifies(former: Path, capsys: pyt
     assert "no byte was changed; request 1" in capsys.readouterr().out
     with Ledger.open(former / "desk.ledger") as ledger:
         assert [request.state for request in ledger.requests(list(State))] == [State.FULFILLED, State.CLOSED]
+        assert ledger.request(1).outcome is State.FULFILLED
         assert [item.document for item in ledger.items(2)] == ["d17"] and ledger.items(1) == []
+    capsys.readouterr()
+    assert run(["desk", "list", "--all", "--ledger", str(former / "desk.ledger")]) == 0
+    assert capsys.readouterr().out.count("fulfilled by") == 3
 
 
 def test_a_new_certificate_of_its_run_claims_no_fulfilment(former: Path) -> None:

@@ -44,8 +44,8 @@ def check(folder: Path) -> None:
         ledger.verify()
         for request in ledger.requests(list(State)):
             events = [entry.event for entry in ledger.history(request.id)]
-            assert request.state is State.FULFILLED and events == ["added", "fulfilled"]
-        assert ledger.counts()[State.FULFILLED] == len(NAMED)
+            assert request.state is State.FORGOTTEN and events == ["added", "forgotten"]
+        assert ledger.counts()[State.FORGOTTEN] == len(NAMED)
         assert ledger.ask("SELECT state, count(*) FROM run GROUP BY state") == [("passed", 1)]
         assert ledger.ask("SELECT count(*) FROM history WHERE event = 'run begun'") == [(1,)]
     made = [folder / name / "ranker-run1" / "model.safetensors" for name in ("whole", "killed")]

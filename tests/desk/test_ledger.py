@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.desk.conftest import DOCUMENT, PAIR, QUERY, take_in
+from tests.desk.conftest import DAY, DOCUMENT, PAIR, QUERY, take_in
 from unrank.cli.main import run
 from unrank.desk import ledger as ledger_module
 from unrank.desk.closing import close
@@ -23,7 +23,7 @@ from unrank.desk.history_index import START, BrokenChain, Entry, check_chain, ha
 from unrank.desk.key import Key, key_file, make_key, read_key
 from unrank.desk.ledger import Ledger
 from unrank.desk.ledger_file import APPLICATION, MIGRATIONS, VERSION
-from unrank.desk.request import Basis, Item, State, month_after
+from unrank.desk.request import SETTLED, Basis, Item, State, month_after
 from unrank.errors import BadFile, UnrankError
 
 ADDER = """
@@ -65,7 +65,7 @@ def test_a_request_comes_back_as_it_was_added(ledger: Ledger, key: Key) -> None:
 def test_what_is_due_first_stands_first_and_what_is_done_last(ledger: Ledger, key: Key) -> None:
     late, soon, done = (take_in(ledger, key, due=date(2026, month, 1)) for month in (6, 4, 3))
     with ledger.transaction():
-        ledger.move(done.id, State.FULFILLED)
+        ledger.move(done.id, State.FORGOTTEN)
     assert [request.id for request in ledger.requests(list(State))] == [soon.id, late.id, done.id]
     assert [request.id for request in ledger.requests(list(State), most=1)] == [soon.id]
     assert soon.is_overdue(date(2026, 4, 2)) and not soon.is_overdue(date(2026, 4, 1))
@@ -77,6 +77,31 @@ def test_what_is_due_first_stands_first_and_what_is_done_last(ledger: Ledger, ke
 )
 def test_a_month_later(day: str, due: str) -> None:
     assert month_after(date.fromisoformat(day)).isoformat() == due
+
+
+def test_a_closed_request_keeps_its_outcome(ledger: Ledger, key: Key) -> None:
+    ids = [take_in(ledger, key, due=DAY + timedelta(days=number)).id for number in range(len(SETTLED))]
+    for id, state in zip(ids, SETTLED, strict=True):
+        with ledger.transaction():
+            ledger.move(id, State.NOT_FORGOTTEN)
+            ledger.move(id, state)
+        assert ledger.request(id).outcome is None
+        close(ledger, id)
+    assert [request.outcome for request in ledger.requests([State.CLOSED])] == [*SETTLED]
+    assert ledger.request(ids[0]).words == "closed (forgotten, not verifiable)"
+    assert ledger.request(ids[-1]).words == "closed (fulfilled by an earlier version)"
+    ledger.verify()
+
+
+def test_a_request_that_was_not_forgotten_is_listed_by_its_date_among_the_open_ones(ledger: Ledger, key: Key) -> None:
+    late, soon = (take_in(ledger, key, due=date(2026, month, 1)) for month in (6, 4))
+    with ledger.transaction():
+        ledger.move(soon.id, State.NOT_FORGOTTEN)
+    assert [request.id for request in ledger.requests(list(State))] == [soon.id, late.id]
+    assert ledger.request(soon.id).is_overdue(date(2026, 5, 1)) and len(ledger.hashes("document")) == 2
+    with pytest.raises(UnrankError, match="request 2 is not forgotten: run"):
+        close(ledger, soon.id)
+    assert close(ledger, soon.id, State.REFUSED) is State.REFUSED
 
 
 def test_an_error_within_a_transaction_undoes_all_of_it(ledger: Ledger, key: Key) -> None:
@@ -143,7 +168,7 @@ def test_a_request_that_was_taken_out(ledger: Ledger, key: Key, path: Path) -> N
 def test_what_is_left_after_the_end_is_covered_too(ledger: Ledger, key: Key, path: Path) -> None:
     closed, withdrawn = take_in(ledger, key, QUERY), take_in(ledger, key, DOCUMENT)
     with ledger.transaction():
-        ledger.move(closed.id, State.FULFILLED)
+        ledger.move(closed.id, State.FORGOTTEN)
     close(ledger, closed.id)
     close(ledger, withdrawn.id, State.WITHDRAWN)
     ledger.verify()
@@ -224,7 +249,7 @@ def test_an_older_ledger_is_brought_up_to_date(path: Path, version: int) -> None
     connection.executescript(f"""
         INSERT INTO about VALUES ('key', '{key.fingerprint}'), ('public_key', '{key.public}'), ('unscrubbed', '0');
         INSERT INTO request VALUES (1, '2026-01-01', '2026-02-01', 'other', 'open', NULL);
-        INSERT INTO named VALUES (1, NULL, 'd1', NULL, 'a text');
+        INSERT INTO named (request, document, document_text) VALUES (1, 'd1', 'a text');
     """)
     connection.execute("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?)", astuple(entry))
     connection.commit()
@@ -368,6 +393,6 @@ def test_withdrawn_leaves_no_hash(ledger: Ledger, key: Key) -> None:
     assert ledger.hashes("document") == set() and len(ledger.hashes("query")) == 2
     with pytest.raises(UnrankError, match="request 1 is withdrawn already"):
         close(ledger, one.id)
-    with pytest.raises(UnrankError, match="request 2 is not fulfilled"):
+    with pytest.raises(UnrankError, match="request 2 is open: run"):
         close(ledger, other.id)
     ledger.verify()

@@ -210,7 +210,7 @@ def test_a_document_with_the_same_id_and_another_text_was_never_asked_for(
     for items, honoured in ((others, Removal(["query1"], ["doc10"])), (named, removal_of(named))):
         id = ledger.add(items, date(2026, 1, 1), date(2026, 2, 1), "other", key).id
         with ledger.transaction():
-            ledger.move(id, State.FULFILLED)
+            ledger.move(id, State.FORGOTTEN)
         assert honoured_in(ledger, key, dense) == honoured
 
 
@@ -610,7 +610,7 @@ def test_a_request_that_did_not_move_stays_open_while_another_is_fulfilled(
     monkeypatch.setattr(desk_run, "request_results", results)
     done = fulfil(ledger, path, options)
     assert done.fulfilled == [1] and done.still_open == [2] and not done.passed
-    assert [ledger.request(id).state for id in (1, 2)] == [State.FULFILLED, State.OPEN]
+    assert [ledger.request(id).state for id in (1, 2)] == [State.FORGOTTEN, State.OPEN]
     value = certificate(ledger, 1)
     assert value["run"]["requests"] == 2 and value["run"]["still_open"] == 1
     assert value["request"]["result"] == done.requests[1].to_json()

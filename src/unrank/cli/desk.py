@@ -134,13 +134,14 @@ def list_(
     table = Table("request", "state", "received", "due", "basis", box=None)
     for request in requests:
         overdue = request.is_overdue(today)
-        shown = (str(request.id), "overdue" if overdue else request.state, str(request.received), str(request.due))
-        table.add_row(*shown, request.basis, style="red" if overdue else None)
+        state = f"{request.words}, overdue" if overdue else request.words
+        shown = (str(request.id), state, str(request.received), str(request.due), request.basis)
+        table.add_row(*shown, style="red" if overdue else None)
     console().print(table)
     if quiet:
         return
     more = sum(counts[state] for state in states) - len(requests)
-    said = ", ".join(f"{number:,} {state}" for state, number in counts.items() if number) or "no requests"
+    said = "; ".join(f"{number:,} {state.words}" for state, number in counts.items() if number) or "no requests"
     say(f"in all {said}" + (f"; {more:,} more than shown, --most shows more" if more else ""))
 
 
@@ -159,7 +160,7 @@ def show(
         shown = {**_as_json(found, today), "names": [asdict(item) for item in items]}
         say_json({**shown, "history": [asdict(entry) for entry in entries]})
         return
-    for name, value in _as_json(found, today).items():
+    for name, value in {**_as_json(found, today), "state": found.words, "outcome": None}.items():
         if value not in (None, False):
             say(f"{name:<10}{'yes' if value is True else value}")
     for item in items:

@@ -28,7 +28,7 @@ from unrank.cli.option import (
 )
 from unrank.cli.show import between, numbered, say, show_partition
 from unrank.desk.ledger import Ledger
-from unrank.desk.request import State
+from unrank.desk.request import RUNNABLE
 from unrank.disk import several_processes
 from unrank.errors import UnrankError, count
 from unrank.forgetting.options import METHOD, DeviceName, ForgetOptions
@@ -155,7 +155,7 @@ def run(
         with show_progress(on.quiet) as listener:
             done = run_open(desk, files.key_file, options, flags.out, listener)
         if done is None:
-            _say_nothing_open([request.id for request in desk.requests([State.OPEN])])
+            _say_nothing_open([request.id for request in desk.requests(RUNNABLE)])
             return
     show_result(done)
     _say_elsewhere(done.elsewhere)

@@ -15,7 +15,7 @@ from unrank.desk.history_index import Entry, Json
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
 from unrank.desk.page import certificate_page
-from unrank.desk.request import HONOURED, Request
+from unrank.desk.request import HONOURED, SETTLED, Request
 from unrank.desk.signature import sign_certificate
 from unrank.disk import check_free
 from unrank.errors import UnrankError
@@ -38,7 +38,7 @@ NOT_CLAIMED = (
 
 
 def write_certificate(ledger: Ledger, key: Key, id: int, out: Path) -> Json:
-    """Write the certificate of a fulfilled request as a folder, and record it in the history."""
+    """Write the certificate of a settled request as a folder, and record it in the history."""
     check_free(out)
     ledger.verify()
     value = certificate(ledger, id)
@@ -49,11 +49,11 @@ def write_certificate(ledger: Ledger, key: Key, id: int, out: Path) -> Json:
 
 
 def certificate(ledger: Ledger, id: int) -> Json:
-    """Return the certificate of a fulfilled request."""
+    """Return the certificate of a settled request."""
     request, history = ledger.request(id), ledger.history(id)
     if request.state not in HONOURED:
-        raise UnrankError(f"request {id} is {request.state}: only a fulfilled one has a certificate")
-    fulfilled = next(entry for entry in history if entry.event == "fulfilled")
+        raise UnrankError(f"request {id} is {request.state}: only a request that a run has settled has a certificate")
+    fulfilled = next(entry for entry in reversed(history) if entry.event in SETTLED)
     [[asked, written]] = ledger.ask("SELECT asked, result FROM run WHERE id = ?", [request.run])
     if hashlib.sha256(written.encode()).hexdigest() != fulfilled.values["result"]:
         raise UnrankError(f"{ledger.path}: the result of run {request.run} was changed after it was recorded")

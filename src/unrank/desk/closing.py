@@ -7,7 +7,7 @@ records that the second step is due, so it is done later if a process died betwe
 from __future__ import annotations
 
 from unrank.desk.ledger import ITEM, Ledger
-from unrank.desk.request import HONOURED, State
+from unrank.desk.request import HONOURED, PENDING, RUNNABLE, SETTLED, State
 from unrank.errors import UnrankError
 
 SECOND_STEP = "UPDATE about SET value = ? WHERE name = 'unscrubbed'"
@@ -15,17 +15,17 @@ NOT_DUE = "0"
 
 
 def close(ledger: Ledger, id: int, instead: State | None = None) -> State:
-    """Close a fulfilled request, or end an open one as withdrawn or refused (`instead`); return its new state."""
+    """Close a settled request, or end another one as withdrawn or refused (`instead`); return its new state."""
     with ledger.transaction():
         request = ledger.request(id)
-        if request.state is State.OPEN and instead is None:
-            raise UnrankError(
-                f"request {id} is not fulfilled: run 'unrank desk run', or end it with --as withdrawn or --as refused"
-            )
-        if request.state is State.FULFILLED and instead is not None:
-            raise UnrankError(f"request {id} is fulfilled already: close it without --as {instead}")
-        if request.state not in (State.OPEN, State.FULFILLED):
+        if request.state not in PENDING:
             raise UnrankError(f"request {id} is {request.state} already")
+        if request.state in RUNNABLE and instead is None:
+            raise UnrankError(
+                f"request {id} is {request.state}: run 'unrank desk run', or end it with --as withdrawn or --as refused"
+            )
+        if request.state in SETTLED and instead is not None:
+            raise UnrankError(f"request {id} is {request.state.words}: close it without --as {instead}")
         ended = instead or State.CLOSED
         ledger.ask("DELETE FROM named WHERE request = ?", [id])
         if ended not in HONOURED:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import astuple
 from datetime import UTC, date, datetime
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from time import monotonic, sleep
@@ -34,11 +34,16 @@ from unrank.desk.history_index import (
 )
 from unrank.desk.key import Key, make_key, read_key
 from unrank.desk.ledger_file import make_file, open_file, sqlite_errors
-from unrank.desk.request import PENDING, HashKind, Item, Request, State, counts_of
+from unrank.desk.request import PENDING, RUNNABLE, SETTLED, HashKind, Item, Request, State, counts_of
 from unrank.disk import check_writable
 from unrank.errors import BadFile, UnrankError
 
 COLUMNS = "id, received, due, basis, state, run"
+OUTCOME = f"""CASE state WHEN '{State.CLOSED}' THEN (
+    SELECT event FROM history
+    WHERE history.request = request.id AND event IN {tuple(map(str, SETTLED))} ORDER BY number DESC LIMIT 1
+) END"""
+"""The state that a closed request had when it was closed, by the history."""
 ITEM = "query, document, query_text, document_text"
 COVERED = (
     f"SELECT {COLUMNS} FROM request WHERE id BETWEEN ? AND ? ORDER BY id",
@@ -154,19 +159,20 @@ class Ledger:
         return Request(id, received, due, basis, State.OPEN)
 
     def request(self, id: int) -> Request:
-        found = self.ask(f"SELECT {COLUMNS} FROM request WHERE id = ?", [max(-LARGEST, min(id, LARGEST))])
+        found = self.ask(f"SELECT {COLUMNS}, {OUTCOME} FROM request WHERE id = ?", [max(-LARGEST, min(id, LARGEST))])
         if not found:
             raise UnrankError(f"{self.path}: there is no request {id}; 'unrank desk list --all' lists all requests")
         return _request(found[0])
 
     def requests(self, states: Sequence[State], most: int = -1) -> list[Request]:
-        """Return at most `most` requests, -1 for all: state by state, each in the order of due dates."""
-        query = f"SELECT {COLUMNS} FROM request WHERE state = ? ORDER BY due, id LIMIT ?"
-        found: list[Request] = []
-        for state in states:
-            left = most if most < 0 else min(most, LARGEST) - len(found)
-            found += [_request(row) for row in self.ask(query, [state, left])]
-        return found
+        """Return at most `most` requests, -1 for all: first those that a run takes, each group by its due dates."""
+        query = f"SELECT {COLUMNS}, {OUTCOME} FROM request WHERE state = ? ORDER BY due, id LIMIT ?"
+        most = LARGEST if most < 0 else min(most, LARGEST)
+        found: list[tuple[Any, ...]] = []
+        for group in ([state for state in states if state in RUNNABLE], *([s] for s in states if s not in RUNNABLE)):
+            rows = [self.ask(query, [state, most - len(found)]) for state in group]
+            found += islice(heapq.merge(*rows, key=itemgetter(2, 0)), most - len(found))
+        return [_request(row) for row in found]
 
     def counts(self) -> dict[State, int]:
         found = dict(self.ask("SELECT state, count(*) FROM request GROUP BY state"))
@@ -266,8 +272,9 @@ def _check_new(path: Path, key: Path) -> None:
 
 
 def _request(row: tuple[Any, ...]) -> Request:
-    id, received, due, basis, state, run = row
+    id, received, due, basis, state, run, outcome = row
     try:
-        return Request(id, date.fromisoformat(received), date.fromisoformat(due), basis, State(state), run)
+        dates = date.fromisoformat(received), date.fromisoformat(due)
+        return Request(id, *dates, basis, State(state), run, State(outcome) if outcome else None)
     except ValueError as error:
         raise BrokenChain(f"request {id} was changed outside its history: {error}") from error

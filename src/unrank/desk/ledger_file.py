@@ -79,7 +79,26 @@ CREATE INDEX keyed_hash_by_request ON keyed_hash (request, hash, kind);
 """
 """The history covers the items of a request. The salt is erased with them: then nobody can test a guess."""
 
-MIGRATIONS = (TABLES, INDEXES, COVERED)
+STATES = """
+CREATE TABLE new_request (
+    id INTEGER PRIMARY KEY,
+    received TEXT NOT NULL,
+    due TEXT NOT NULL,
+    basis TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN (
+        'open', 'not forgotten', 'forgotten, not verifiable', 'forgotten, weights not cleared', 'forgotten',
+        'nothing to forget', 'fulfilled', 'closed', 'withdrawn', 'refused'
+    )),
+    run INTEGER REFERENCES run
+) STRICT;
+INSERT INTO new_request SELECT id, received, due, basis, state, run FROM request;
+DROP TABLE request;
+ALTER TABLE new_request RENAME TO request;
+CREATE INDEX request_by_state ON request (state, due);
+"""
+"""More states of a request. SQLite cannot change a CHECK, so the table is made anew."""
+
+MIGRATIONS = (TABLES, INDEXES, COVERED, STATES)
 VERSION = len(MIGRATIONS)
 
 
@@ -147,6 +166,7 @@ def _check_version(path: Path, connection: sqlite3.Connection) -> None:
 def _migrate(connection: sqlite3.Connection) -> None:
     if connection.execute("PRAGMA user_version").fetchone()[0] == VERSION:
         return
+    connection.execute("PRAGMA foreign_keys = OFF")  # a table that others refer to is made anew
     connection.execute("BEGIN IMMEDIATE")
     try:
         [version] = connection.execute("PRAGMA user_version").fetchone()
@@ -158,6 +178,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
     except BaseException:
         connection.execute("ROLLBACK")
         raise
+    connection.execute("PRAGMA foreign_keys = ON")
 
 
 def _statements(script: str) -> Iterator[str]:

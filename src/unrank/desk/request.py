@@ -31,17 +31,34 @@ if TYPE_CHECKING:
 
 
 class State(StrEnum):
-    """The state of a request. Its items can be read while it is open or fulfilled."""
+    """The state of a request, in the order in which requests are listed."""
 
     OPEN = "open"
+    NOT_FORGOTTEN = "not forgotten"
+    NOT_VERIFIABLE = "forgotten, not verifiable"
+    NOT_CLEARED = "forgotten, weights not cleared"
+    FORGOTTEN = "forgotten"
+    NOTHING_TO_FORGET = "nothing to forget"
     FULFILLED = "fulfilled"
+    """Said by earlier versions, which checked less. No request gets this state any more."""
     CLOSED = "closed"
     WITHDRAWN = "withdrawn"
     REFUSED = "refused"
 
+    @property
+    def words(self) -> str:
+        """The state as people read it."""
+        return "fulfilled by an earlier version" if self is State.FULFILLED else str(self)
 
-PENDING = (State.OPEN, State.FULFILLED)
-HONOURED = (State.FULFILLED, State.CLOSED)
+
+RUNNABLE = (State.OPEN, State.NOT_FORGOTTEN)
+"""The next run takes these requests."""
+SETTLED = (State.NOT_VERIFIABLE, State.NOT_CLEARED, State.FORGOTTEN, State.NOTHING_TO_FORGET, State.FULFILLED)
+"""A run has settled these requests: they can be certified and closed."""
+PENDING = (*RUNNABLE, *SETTLED)
+"""The items of these requests can be read."""
+HONOURED = (*SETTLED, State.CLOSED)
+"""Every later ranker must keep these requests forgotten."""
 
 
 class Basis(StrEnum):
@@ -67,10 +84,17 @@ class Request:
     basis: str
     state: State
     run: int | None = None
-    """The run that fulfilled it."""
+    """The last run that took it."""
+    outcome: State | None = None
+    """Of a closed request: its state when it was closed."""
 
     def is_overdue(self, today: date) -> bool:
-        return self.state is State.OPEN and self.due < today
+        return self.state in RUNNABLE and self.due < today
+
+    @property
+    def words(self) -> str:
+        """Its state as people read it; of a closed request, its outcome too."""
+        return self.state.words if self.outcome is None else f"{self.state.words} ({self.outcome.words})"
 
 
 def month_after(day: date) -> date:

@@ -23,7 +23,7 @@ from unrank.desk.copies import Copy, find_copies, without_names
 from unrank.desk.gates import AuditResult, Gate, RequestResult, gates, request_results
 from unrank.desk.history_index import Json
 from unrank.desk.ledger import Ledger
-from unrank.desk.request import State
+from unrank.desk.request import RUNNABLE, State
 from unrank.desk.run_options import RunOptions, folder_hash
 from unrank.disk import check_free, half_written, read_json, sha256, sole_user, whole_path
 from unrank.engine.runtime import Progress, Runtime
@@ -286,7 +286,7 @@ def _record(ledger: Ledger, done: RunResult) -> None:
         failed = [gate.name for gate in done.gates if not gate.passed]
         ledger.write_of_run(state, done.run, **proof, requests=list(done.requests), gates=failed, open=done.still_open)
         for id in done.fulfilled:
-            if ledger.request(id).state is not State.OPEN:
+            if ledger.request(id).state not in RUNNABLE:
                 raise UnrankError(f"request {id} was ended during the run: run again for the others")
             ledger.ask("UPDATE request SET run = ? WHERE id = ?", [done.run, id])
-            ledger.move(id, State.FULFILLED, run=done.run, **proof)
+            ledger.move(id, State.FORGOTTEN, run=done.run, **proof)
