@@ -14,7 +14,8 @@ from collections.abc import Iterable, Sequence
 
 LONGEST_LINE = 800
 CONTROL_CHARACTERS = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\U000e0000-\U000e007f]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
+    "\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 """Characters that move the cursor, change colours, reverse or hide text. Tabs and line ends are not among them."""
 

@@ -1,6 +1,7 @@
 """The page: one file that opens offline, with its style and its script in it and no request to anywhere.
 
-Every text from data is escaped, because there is no other way to put it in.
+Every text from data is escaped, because there is no other way to put it in. Characters that hide or reverse text are
+written out.
 
 >>> print(element("p", {"class": "note"}, "a < b", element("br")))
 <p class="note">a &lt; b<br></p>
@@ -8,17 +9,23 @@ Every text from data is escaped, because there is no other way to put it in.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Literal
+from typing import Any, Literal
 
+from unrank.errors import printable
 from unrank.report.drawing import Drawing, inline_svg, stylesheet
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-"""What the browser may load: nothing from outside."""
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src '{script}'; img-src data:; "
+    "base-uri 'none'; form-action 'none'"
+)
+"""What the browser may load: nothing from outside. It runs the one script whose hash this names."""
 VOID = {"br", "input", "link", "meta"}
 
 Mood = Literal["", "good", "bad"]
@@ -74,11 +81,17 @@ class Page:
     lead: str
     cards: Sequence[Card]
     sections: Sequence[Section]
+    appendix: Sequence[Section] = ()
+    """Sections that begin on a new sheet of paper."""
+
+    @property
+    def all_sections(self) -> list[Section]:
+        return [*self.sections, *self.appendix]
 
     @property
     def drawings(self) -> list[Drawing]:
         """The figures in it, for files."""
-        shown = [part for section in self.sections for part in section.content if isinstance(part, Figures)]
+        shown = [part for section in self.all_sections for part in section.content if isinstance(part, Figures)]
         return [drawing for figures in shown for drawing, _ in figures.drawn]
 
 
@@ -99,8 +112,8 @@ def script_data(name: str, value: object) -> Markup:
     >>> print(script_data("data", ["</script>"]))
     <script type="application/json" id="data">["\\u003c/script>"]</script>
     """
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    safe = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    text = json.dumps(_printable(value), ensure_ascii=False, separators=(",", ":"))
+    safe = text.replace("<", "\\u003c")
     return Markup(f'<script type="application/json" id="{html.escape(name)}">{safe}</script>')
 
 
@@ -114,11 +127,13 @@ def page_html(page: Page) -> str:
         f":root{{{stylesheet()}}}@media (prefers-color-scheme: dark){{:root{{{stylesheet(dark=True)}}}}}"
         f"{_file('page.css')}"
     )
+    script = _file("page.js")
+    policy = POLICY.format(script=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}")
     head = element(
         "head",
         {},
         Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
-        Markup(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}"><link rel="icon" href="data:,">'),
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{policy}"><link rel="icon" href="data:,">'),
         element("title", {}, f"{page.verdict} unrank"),
         element("style", {}, style),
     )
@@ -127,12 +142,12 @@ def page_html(page: Page) -> str:
         {},
         element("a", {"class": "skip", "href": "#content"}, "Skip to the content"),
         _header(page),
-        _navigation(page.sections),
-        element("main", {"id": "content"}, [_section(section) for section in page.sections]),
+        _navigation(page.all_sections),
+        element("main", {"id": "content"}, [_section(section) for section in page.sections], _appendix(page)),
         element("footer", {}, element("p", {}, "Made by unrank. Nothing on this page is loaded from elsewhere.")),
-        element("script", {}, _file("page.js")),
+        element("script", {}, script),
     )
-    return f"<!doctype html>\n{element('html', {'lang': 'en'}, head, body)}\n"
+    return printable(f"<!doctype html>\n{element('html', {'lang': 'en'}, head, body)}\n")
 
 
 def _header(page: Page) -> Markup:
@@ -171,6 +186,13 @@ def _section(section: Section) -> Markup:
     )
 
 
+def _appendix(page: Page) -> Markup | None:
+    if not page.appendix:
+        return None
+    shown = [_section(section) for section in page.appendix]
+    return element("div", {"class": "appendix"}, element("p", {"class": "kind"}, "Appendix"), shown)
+
+
 def _figures(figures: Figures) -> Markup:
     shown = [
         element("figure", {}, Markup(inline_svg(drawing)), element("figcaption", {}, caption))
@@ -194,6 +216,15 @@ def _written(child: Child) -> str:
     if isinstance(child, str):
         return html.escape(child, quote=False)
     return join(child)
+
+
+def _printable(value: Any) -> Any:
+    """Return a JSON value whose texts are safe to show."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable(name): _printable(item) for name, item in value.items()}
+    return [_printable(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _file(name: str) -> Markup:
