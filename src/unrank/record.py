@@ -48,6 +48,7 @@ RENAMED_SETTINGS: Mapping[str, Mapping[str, str]] = {
     }
 }
 """For each method the former names of its settings, and their names now. Commands, grids and records may use both."""
+ROUNDING = 1e-9
 CAME_BACK = 0.05
 """The most that the MRR of earlier requests may be above its target."""
 
@@ -169,6 +170,86 @@ class Recovery:
     after: float
     reference_before: float | None = None
     reference_after: float | None = None
+
+
+@dataclass(frozen=True)
+class PairRank:
+    """The rank of one pair in its list before and after a run, and the number of entries of that list."""
+
+    before: int
+    after: int
+    entries: int
+
+    def __str__(self) -> str:
+        return f"rank {self.before} of {self.entries} before, rank {self.after} now"
+
+
+@dataclass(frozen=True)
+class PairRanks:
+    """The ranks of a request's pairs before and after a run, pair by pair, sorted so that they name no pair.
+
+    The rank of a pair is that among the negatives of its query; a tie counts for the pair.
+    """
+
+    queries: int
+    ranks_before: tuple[int, ...]
+    ranks_after: tuple[int, ...]
+    list_lengths: tuple[int, ...]
+    mrr_before: float
+    """The mean over the request's own queries of the best pair's reciprocal rank."""
+    mrr_after: float
+    target: float
+    """The MRR that these queries should fall to."""
+    least_ranks: tuple[int, ...] = ()
+    """The best rank that each pair may have; empty if the target is a mean."""
+
+    def __post_init__(self) -> None:
+        sizes = {len(self.ranks_before), len(self.ranks_after), len(self.list_lengths)}
+        if len(sizes) > 1 or len(self.least_ranks) not in (0, *sizes):
+            raise WrongValue("not every pair has a rank before, a rank after and the length of its list")
+        if any(not 1 <= rank <= pair.entries for pair in self.each for rank in (pair.before, pair.after)):
+            raise WrongValue("a pair has a rank that its list does not have")
+
+    @property
+    def pairs(self) -> int:
+        return len(self.ranks_before)
+
+    @property
+    def each(self) -> list[PairRank]:
+        return [PairRank(*one) for one in zip(self.ranks_before, self.ranks_after, self.list_lengths, strict=True)]
+
+    @property
+    def worst(self) -> PairRank | None:
+        """The pair that is ranked highest now; `None` if there is no pair."""
+        return min(self.each, key=lambda pair: (pair.after, pair.before), default=None)
+
+    @property
+    def changed(self) -> int:
+        """The number of pairs whose rank is another one now."""
+        return sum(pair.after != pair.before for pair in self.each)
+
+    @property
+    def had_to_fall(self) -> list[bool]:
+        """For each pair, whether it was ranked above the target."""
+        if self.least_ranks:
+            return [before < least for before, least in zip(self.ranks_before, self.least_ranks, strict=True)]
+        return [1 / before > self.target + ROUNDING for before in self.ranks_before]
+
+    @property
+    def unmoved(self) -> int:
+        """The number of pairs that were ranked above the target and are ranked no lower now."""
+        return sum(had and pair.after <= pair.before for had, pair in zip(self.had_to_fall, self.each, strict=True))
+
+    @property
+    def too_high(self) -> int:
+        """The number of pairs that are ranked better than the best rank they may have."""
+        ranks = zip(self.ranks_after, self.least_ranks, strict=False)  # there may be no such rank
+        return sum(after < least for after, least in ranks)
+
+    def to_json(self) -> dict[str, Any]:
+        found = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        worst = None if self.worst is None else asdict(self.worst)
+        return {**found, "pairs": self.pairs, "worst": worst, "changed": self.changed, "unmoved": self.unmoved}
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unrank.audit.comparison import MIN_QUERIES, Comparison, PerRanker
+from unrank.audit.comparison import Comparison, PerRanker
 from unrank.audit.mrr_tests import noise_floor
 from unrank.audit.verdict import Finding, Hiding, Verdict, find, unknown, worst
-from unrank.evaluation.bootstrap import RESAMPLES, BootstrapEstimate
+from unrank.evaluation.bootstrap import MIN_QUERIES, RESAMPLES, BootstrapEstimate
 
 MARGIN = 0.02
 

@@ -110,8 +110,8 @@ def test_the_whole_walk(
     assert run(["desk", "run", "ranker", "collection", "--yes", "--keep-at-least", "0.1", *SETTINGS]) == 3
     said = capsys.readouterr().out
     assert "target: passed" in said and "audit: passed" in said
-    assert "pairs had to fall and did not; MRR 1.000 before, 1.000 after" in said
-    assert said.count("NOT passed") == said.count("request 2 by itself: NOT passed") == 1
+    assert "pairs had to fall and did not; worst pair: rank 1 of " in said
+    assert said.count("by itself: not forgotten") == said.count("request 2 by itself: not forgotten") == 1
     assert "requests 1, 3 fulfilled by run 1; the new ranker is in ranker-run1" in said
     assert "request 2 still open: run again from ranker-run1" in said
     assert desk("show", "2", "--json").count('"state": "open"') == 1

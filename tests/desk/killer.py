@@ -22,6 +22,7 @@ from unrank.audit.context import Thoroughness
 from unrank.cli.main import run
 from unrank.desk import run as desk_run
 from unrank.desk.gates import gates, request_results
+from unrank.forgetting.outcome import ForgetState
 
 MODULES = ("unrank.rankers.bi_encoder", "sentence_transformers", "bm25s")
 
@@ -47,7 +48,7 @@ def work(folder: Path, ranker: Path) -> None:
     """Cut short what takes most of a tiny audit's time, and leave the gates open: it is too small to be certified."""
     desk_run.gates = lambda *given: [replace(gate, passed=True) for gate in gates(*given)]  # type: ignore[attr-defined]
     desk_run.request_results = lambda *given: {  # type: ignore[attr-defined]
-        id: replace(result, retrained=True) for id, result in request_results(*given).items()
+        id: replace(result, state=ForgetState.FORGOTTEN) for id, result in request_results(*given).items()
     }
     desk_run.Thoroughness = partial(Thoroughness, relearning_steps=(1,))  # type: ignore[attr-defined, assignment]
     torch.set_num_threads(1)

@@ -24,7 +24,7 @@ from unrank.desk import run as desk_run
 from unrank.desk.batch import honoured_in, open_batch
 from unrank.desk.certificate import certificate
 from unrank.desk.copies import Copy, find_copies, in_collection, without_names
-from unrank.desk.gates import AuditResult, RequestResult, gates, request_results
+from unrank.desk.gates import AuditResult, gates, request_results
 from unrank.desk.key import Key, key_file
 from unrank.desk.ledger import Ledger
 from unrank.desk.page import certificate_page
@@ -37,6 +37,7 @@ from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Evaluator
 from unrank.forgetting.options import ForgetOptions
+from unrank.forgetting.outcome import Findings, ForgetState, Judgement
 from unrank.forgetting.previous_requests import hashed, recognised
 from unrank.forgetting.train import train
 from unrank.methods.retrain import Retrain
@@ -556,29 +557,6 @@ def test_gates() -> None:
         assert not gate.passed and gate.words.endswith("cannot be known by membership: there are no test pairs")
 
 
-def test_each_request_is_judged_by_itself() -> None:
-    def result(before: list[int], after: list[int], target: float = 0.4, **more: Any) -> RequestResult:
-        then, now = (float(np.mean([1 / rank for rank in ranks])) for ranks in (before, after))
-        return RequestResult(len(before), before, after, then, now, target, **more)
-
-    assert not result([1, 1], [1, 1]).forgotten, "neither has moved"
-    assert not result([1, 1], [1, 9]).forgotten, "one of two has not moved"
-    assert result([1, 1], [2, 9]).forgotten
-    assert result([3, 3], [3, 3]).forgotten, "nothing had to move"
-    assert result([1, 9], [2, 9]).forgotten, "the second did not have to move"
-    assert result([1, 1], [1, 1], retrained=True).forgotten
-    assert result([1] * 10, [1] * 3 + [20] * 7).forgotten, "the mean of ten queries tells"
-    assert not result([1] * 10, [1] * 5 + [20] * 5).forgotten
-    assert not result([1] * 9, [1] * 3 + [20] * 6).forgotten, "the mean of nine does not"
-    short = result([1] * 10, [2] * 10)
-    assert not short.forgotten and short.words.startswith(
-        "all pairs that had to fall did, but not far enough; MRR 1.000"
-    )
-    stayed = result([1, 1], [1, 9])
-    assert stayed.words == "1 of 2 pairs had to fall and did not; MRR 1.000 before, 0.556 after, target 0.400"
-    assert stayed.to_json()["unmoved"] == 1 and not stayed.to_json()["forgotten"]
-
-
 def test_ranks_of_pairs_are_those_that_the_mrr_goes_by(dense: Collection) -> None:
     generator = np.random.default_rng(1)
     scores = {tuple(pair): generator.integers(6) for pair in dense.list_pairs(np.arange(len(dense.queries))).tolist()}
@@ -588,13 +566,15 @@ def test_ranks_of_pairs_are_those_that_the_mrr_goes_by(dense: Collection) -> Non
 
     removal = Removal(["query1"], ["doc1", "doc10"])
     partition = make_partition(dense, removal)
-    [result] = request_results(dense, {7: items_of(removal, dense)}, score, score, 0.5, False).values()
+    [judged] = request_results(dense, {7: items_of(removal, dense)}, score, score, 0.5, Findings(True)).values()
+    result = judged.ranks
     assert result.mrr_before == result.mrr_after == Evaluator(dense, partition).forget_mrr(score)
     assert result.queries == len(np.unique(partition.forget[:, 0]))
-    ranks = {tuple(pair): rank for pair, rank in zip(partition.forget.tolist(), result.ranks_before, strict=True)}
-    for (query, document), rank in ranks.items():
+    expected = []
+    for query, document in partition.forget.tolist():
         others = score(dense.negatives.pairs(np.array([query])))
-        assert rank == 1 + np.count_nonzero(others > scores[query, document])
+        expected.append((1 + int(np.count_nonzero(others > scores[query, document])), len(others) + 1))
+    assert list(zip(result.ranks_before, result.list_lengths, strict=True)) == sorted(expected)
 
 
 def test_a_request_that_did_not_move_stays_open_while_another_is_fulfilled(
@@ -603,9 +583,9 @@ def test_a_request_that_did_not_move_stays_open_while_another_is_fulfilled(
     for document in ("doc1", "doc10"):
         ask(ledger, key, dense, documents=[document])
 
-    def results(*given: Any) -> dict[int, RequestResult]:
+    def results(*given: Any) -> dict[int, Judgement]:
         found = request_results(*given)
-        return found | {2: replace(found[2], ranks_before=[1], ranks_after=[1], mrr_before=1.0, mrr_after=1.0)}
+        return found | {2: replace(found[2], state=ForgetState.NOT_FORGOTTEN)}
 
     monkeypatch.setattr(desk_run, "request_results", results)
     done = fulfil(ledger, path, options)

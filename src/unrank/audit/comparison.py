@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Generic, TypeVar
 
-from unrank.evaluation.bootstrap import BootstrapEstimate
-
-MIN_QUERIES = 10
-"""With fewer queries an interval says nothing."""
+from unrank.evaluation.bootstrap import MIN_QUERIES, BootstrapEstimate
 
 Json = dict[str, Any]
 T = TypeVar("T")

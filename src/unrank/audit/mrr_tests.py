@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from unrank.audit.comparison import MIN_QUERIES, Comparison
+from unrank.audit.comparison import Comparison
 from unrank.audit.context import AuditContext
 from unrank.audit.verdict import Finding, Verdict, find, unknown
-from unrank.evaluation.bootstrap import BootstrapEstimate
+from unrank.evaluation.bootstrap import MIN_QUERIES, BootstrapEstimate
 from unrank.record import KEPT
 
 RETENTION = "the change in MRR of the kept set that lost most"

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from unrank.audit.comparison import MIN_QUERIES, Comparison, Json
-from unrank.evaluation.bootstrap import BootstrapEstimate
+from unrank.audit.comparison import Comparison, Json
+from unrank.evaluation.bootstrap import MIN_QUERIES, BootstrapEstimate
 
 
 class Verdict(StrEnum):

@@ -194,7 +194,7 @@ def show_result(done: RunResult) -> None:
     for gate in done.gates:
         say(f"{gate.name}: {'passed' if gate.passed else 'NOT passed'}; {gate.words}")
     for id, result in sorted(done.requests.items()):
-        say(f"request {id} by itself: {'passed' if result.forgotten else 'NOT passed'}; {result.words}")
+        say(f"request {id} by itself: {result.state}; {result.words}")
     out = done.out.relative_to(Path.cwd()) if done.out.is_relative_to(Path.cwd()) else done.out
     if done.fulfilled:
         numbers = numbered(done.fulfilled)

@@ -19,6 +19,7 @@ from unrank.desk.request import HONOURED, SETTLED, Request
 from unrank.desk.signature import sign_certificate
 from unrank.disk import check_free
 from unrank.errors import UnrankError
+from unrank.forgetting.outcome import ForgetState
 from unrank.report.page import page_html
 
 CERTIFICATE_VERSION = 1
@@ -91,13 +92,19 @@ def _request_part(request: Request) -> Json:
 def _run_part(options: Json, result: Json) -> Json:
     return {
         "requests": len(options["requests"]),
-        "still_open": sum(not one["forgotten"] for one in result.get("requests", {}).values()),
+        "still_open": sum(_stays_open(one) for one in result.get("requests", {}).values()),
         "removed": options["removed"],
         "keep_at_least": options["keep_at_least"],
         "strict": options["strict"],
         "references": len(options["references"]),
         **{name: result[name] for name in ("record", "kept", "audit", "gates", "files")},
     }
+
+
+def _stays_open(result: Json) -> bool:
+    """Return whether a run left a request to do again. Earlier versions wrote only whether it was forgotten."""
+    state = result.get("state")
+    return not result["forgotten"] if state is None else state == ForgetState.NOT_FORGOTTEN
 
 
 def _entry_part(entry: Entry) -> Json:

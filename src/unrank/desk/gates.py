@@ -8,25 +8,22 @@ and after the run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from unrank.audit.audit import OF_MEMORY
-from unrank.audit.comparison import MIN_QUERIES, Json
 from unrank.audit.verdict import Verdict
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import named
-from unrank.collection.texts import Rows
 from unrank.desk.request import Item, removal_of
-from unrank.errors import count
 from unrank.evaluation.scorecard import Scorer
+from unrank.forgetting.outcome import Findings, Judgement, judge, pair_ranks, ranks_of
 from unrank.forgetting.target import tolerance
 from unrank.parse import parse
-from unrank.record import RETRAIN, PreviousMrr, Record
+from unrank.record import RETRAIN, ROUNDING, PreviousMrr, Record
 
-ROUNDING = 1e-9
 UNTOUCHED = "nothing had to be changed, and no weight was"
 
 
@@ -123,97 +120,23 @@ def _audited(audit: AuditResult, strict: bool) -> Gate:
     return Gate("audit", audit.verdict != Verdict.REMEMBERED, f"in all: {audit.verdict}")
 
 
-@dataclass(frozen=True)
-class RequestResult:
-    """The ranks of one request's training pairs before and after a run. It names no query and no document."""
-
-    queries: int
-    ranks_before: list[int]
-    ranks_after: list[int]
-    """In the same order: pair by pair."""
-    mrr_before: float
-    mrr_after: float
-    target: float
-    retrained: bool = False
-    """Whether the new ranker was retrained without the request: then it has no target to reach."""
-
-    @property
-    def had_to_move(self) -> bool:
-        return self.mrr_before > self.target and not self.retrained
-
-    @property
-    def unmoved(self) -> int:
-        """The number of pairs that were ranked above the target and are ranked no lower now."""
-        pairs = zip(self.ranks_before, self.ranks_after, strict=True)
-        return sum(1 / before > self.target and after <= before for before, after in pairs)
-
-    @property
-    def forgotten(self) -> bool:
-        """Whether the request moved as far as it had to.
-
-        The mean of fewer than `MIN_QUERIES` queries says little, so there each pair must have fallen.
-        """
-        if not self.had_to_move:
-            return True
-        if self.queries >= MIN_QUERIES:
-            return self.mrr_after <= self.target + tolerance(self.queries)
-        return not self.unmoved
-
-    @property
-    def words(self) -> str:
-        change = f"MRR {self.mrr_before:.3f} before, {self.mrr_after:.3f} after, target {self.target:.3f}"
-        if self.forgotten:
-            return change
-        if not self.unmoved:
-            return f"all pairs that had to fall did, but not far enough; {change}"
-        pairs = count(len(self.ranks_before), "pair")
-        return f"{self.unmoved} of {pairs} had to fall and did not; {change}"
-
-    def to_json(self) -> Json:
-        return {**asdict(self), "pairs": len(self.ranks_before), "unmoved": self.unmoved, "forgotten": self.forgotten}
-
-
 def request_results(
     collection: Collection,
     items: Mapping[int, Sequence[Item]],
     before: Scorer,
     after: Scorer,
     target: float,
-    retrained: bool,
-) -> dict[int, RequestResult]:
-    """Rank the training pairs of every request by the scores before and after."""
+    findings: Findings,
+) -> dict[int, Judgement]:
+    """Rank the training pairs of every request by the scores before and after, and judge each by itself."""
     pairs_of = {id: collection.pairs[named(collection, removal_of(these))[0]] for id, these in items.items()}
     pairs = np.unique(np.concatenate(list(pairs_of.values())), axis=0)
     ranks = np.stack([pair_ranks(collection, pairs, score) for score in (before, after)])
     keys = collection.pair_keys(pairs)
     order = np.argsort(keys)
 
-    def result(own: Pairs) -> RequestResult:
-        then, now = ranks[:, order[np.searchsorted(keys, collection.pair_keys(own), sorter=order)]]
-        queries = len(np.unique(own[:, 0]))
-        return RequestResult(queries, then.tolist(), now.tolist(), _mrr(own, then), _mrr(own, now), target, retrained)
+    def result(own: Pairs) -> Judgement:
+        place = order[np.searchsorted(keys, collection.pair_keys(own), sorter=order)]
+        return judge(ranks_of(collection, own, ranks[:, place], target), findings)
 
     return {id: result(own) for id, own in pairs_of.items()}
-
-
-def pair_ranks(collection: Collection, pairs: Pairs, score: Scorer) -> Rows:
-    """Rank each pair among its query's negatives; a tie is decided for the pair."""
-    negatives = collection.negatives.pairs(np.unique(pairs[:, 0]))
-    scores = score(np.concatenate([pairs, negatives]))
-    own, others = scores[: len(pairs)], scores[len(pairs) :]
-    order = np.lexsort((others, negatives[:, 0]))
-    queries, others = negatives[order, 0], others[order]
-    starts, ends = (np.searchsorted(queries, pairs[:, 0], side) for side in ("left", "right"))
-    above = [
-        end - start - np.searchsorted(others[start:end], mine, "right")
-        for start, end, mine in zip(starts, ends, own, strict=True)
-    ]
-    return np.array(above, np.int64) + 1
-
-
-def _mrr(pairs: Pairs, ranks: Rows) -> float:
-    """Return the mean over queries of the reciprocal rank of each query's best pair."""
-    queries, owner = np.unique(pairs[:, 0], return_inverse=True)
-    best = np.zeros(len(queries))
-    np.maximum.at(best, owner, 1 / ranks)
-    return float(best.mean())

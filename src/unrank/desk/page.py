@@ -128,7 +128,9 @@ def _measured(run: Json, own: Json | None) -> Section:
 
 
 def _own_words(own: Json) -> str:
-    """Say how far this request moved."""
+    """Say how far this request moved. Earlier versions wrote no words."""
+    if "words" in own:
+        return str(own["words"])
     change = f"MRR {own['mrr_before']:.3f} before, {own['mrr_after']:.3f} after"
     if own["retrained"]:
         return f"{change}; retrained without it, to no target"

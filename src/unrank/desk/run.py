@@ -20,7 +20,7 @@ from unrank.collection.collection import Collection, open_collection
 from unrank.desk.batch import Batch, open_batch
 from unrank.desk.closing import scrub
 from unrank.desk.copies import Copy, find_copies, without_names
-from unrank.desk.gates import AuditResult, Gate, RequestResult, gates, request_results
+from unrank.desk.gates import AuditResult, Gate, gates, request_results
 from unrank.desk.history_index import Json
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import RUNNABLE, State
@@ -30,6 +30,7 @@ from unrank.engine.runtime import Progress, Runtime
 from unrank.errors import BadFile, UnrankError
 from unrank.forgetting.forget import forget
 from unrank.forgetting.options import ForgetOptions
+from unrank.forgetting.outcome import Findings, Judgement
 from unrank.forgetting.previous_requests import check_references, recognised, was_trained_on
 from unrank.forgetting.validation import check_base, check_request, find_base
 from unrank.forgetting.workspace import Workspace, usual_measure
@@ -50,7 +51,7 @@ class RunResult:
     out: Path
     gates: list[Gate]
     """The conditions for all requests together."""
-    requests: dict[int, RequestResult]
+    requests: dict[int, Judgement]
     """The result of each request by itself."""
     result: Json
     """The result as the ledger stores it."""
@@ -62,7 +63,7 @@ class RunResult:
         """The requests that are fulfilled: all gates passed, and each passed by itself."""
         if not all(gate.passed for gate in self.gates):
             return []
-        return [id for id, result in self.requests.items() if result.forgotten]
+        return [id for id, result in self.requests.items() if result.passed]
 
     @property
     def still_open(self) -> list[int]:
@@ -246,8 +247,13 @@ def _finish(ledger: Ledger, run: int, out: Path, context: RunContext) -> RunResu
     workspace = Workspace.open(context.original, context.collection, partition, options.forget.device)
     new = load_ranker(out, options.fast).to(workspace.runtime.device)
     scorers = (workspace.scorer(context.original), workspace.scorer(new))
-    each = request_results(context.collection, batch.items, *scorers, record.target, record.method == RETRAIN)
     default = _default_mrr(context, record, workspace)
+    findings = Findings(
+        weights_changed=bool(record.epochs),
+        retrained=record.method == RETRAIN,
+        has_reference=bool(context.references),
+    )
+    each = request_results(context.collection, batch.items, *scorers, record.target, findings)
     passed = gates(record, AuditResult.of(audit), default, options.keep_at_least, options.strict)
     result = {
         "record": {name: value for name, value in record.to_json().items() if name not in SECRET_PARTS},

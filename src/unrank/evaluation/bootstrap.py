@@ -21,6 +21,8 @@ from unrank.evaluation.measure import Floats
 
 RESAMPLES = 1_000
 LEVEL = 0.95
+MIN_QUERIES = 10
+"""With fewer queries an interval says nothing."""
 VALUES_AT_ONCE = 4_000_000
 
 

@@ -1,0 +1,213 @@
+"""The outcome of a request: the ranks of its pairs before and after a run, and the state that they and the audit show.
+
+`judge` is the one place that decides whether a request is forgotten. `unrank forget`, the desk's gates and the
+certificates take their words from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from unrank.collection.collection import Collection, Pairs
+from unrank.collection.texts import Rows
+from unrank.errors import count
+from unrank.evaluation.bootstrap import MIN_QUERIES
+from unrank.evaluation.scorecard import Scorer
+from unrank.forgetting.target import tolerance
+from unrank.record import PairRank, PairRanks
+
+__all__ = ["Findings", "ForgetState", "Judgement", "PairRank", "PairRanks", "judge", "pair_ranks", "ranks_of"]
+
+
+class ForgetState(StrEnum):
+    """The outcome of a request."""
+
+    FORGOTTEN = "forgotten"
+    NOT_VERIFIABLE = "forgotten, not verifiable"
+    NOT_CLEARED = "forgotten, weights not cleared"
+    NOT_FORGOTTEN = "not forgotten"
+    NOTHING = "nothing to forget"
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The facts about a request besides the ranks of its pairs."""
+
+    weights_changed: bool
+    """Whether the run changed any weight."""
+    retrained: bool = False
+    """Whether the ranker was trained again without the request: then its pairs have no target to reach."""
+    forgotten_before: bool = False
+    """Whether an earlier run had forgotten all of it, so that nothing was done."""
+    has_reference: bool = False
+    """Whether it was compared with a ranker whose record shows that it never saw the request."""
+    default_known: bool = True
+    """Whether the default target can be measured. If not, a target of the user's own shows nothing."""
+    remembered: str = ""
+    """Why the audit says that the request is still remembered; empty if it does not."""
+    untold: str = ""
+    """Why the audit cannot tell; empty if it can, or if there was none."""
+    rows_left: int = 0
+    """The rows of the vocabulary that only removed texts touch and that could not be reset."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The state of a request, the reason in words, and the ranks of its pairs."""
+
+    state: ForgetState
+    words: str
+    ranks: PairRanks
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is left to do for this request."""
+        return self.state is not ForgetState.NOT_FORGOTTEN
+
+    def to_json(self) -> dict[str, Any]:
+        return {"state": str(self.state), "words": self.words, **self.ranks.to_json()}
+
+
+def judge(ranks: PairRanks, found: Findings) -> Judgement:
+    """Judge a request by its own pairs. `ranks.target` is the lower of the run's target and the default one."""
+
+    def said(state: ForgetState, why: str) -> Judgement:
+        return Judgement(state, f"{why}; {shown(ranks)}", ranks)
+
+    if found.remembered:
+        return said(ForgetState.NOT_FORGOTTEN, found.remembered)
+    if not (found.weights_changed or found.forgotten_before or found.retrained):
+        if had_to_move(ranks):
+            return said(ForgetState.NOT_FORGOTTEN, f"no weight was changed, and {_above(ranks)}")
+        if found.default_known:
+            return said(ForgetState.NOTHING, "no weight was changed: nothing was ranked above the target")
+        return said(ForgetState.NOT_FORGOTTEN, "no weight was changed, and what is unseen cannot be measured here")
+    if not (found.retrained or found.forgotten_before) and (missing := _missing(ranks)):
+        return said(ForgetState.NOT_FORGOTTEN, missing)
+    fell = "retrained without it" if found.retrained else _fell(ranks, found)
+    if doubts := _doubts(ranks, found):
+        left = [_left(found.rows_left)] if found.rows_left else []
+        return said(ForgetState.NOT_VERIFIABLE, "; ".join([f"{fell}, but this cannot be verified", *doubts, *left]))
+    if found.rows_left:
+        return said(ForgetState.NOT_CLEARED, f"{fell}; {_left(found.rows_left)}")
+    return said(ForgetState.FORGOTTEN, fell)
+
+
+def had_to_move(ranks: PairRanks) -> bool:
+    """Return whether the request was ranked above the target: by its mean, or by any pair if it has few queries."""
+    if ranks.least_ranks or ranks.queries < MIN_QUERIES:
+        return any(ranks.had_to_fall)
+    return ranks.mrr_before > ranks.target
+
+
+def _missing(ranks: PairRanks) -> str:
+    """Return what did not move as it had to; empty if everything did."""
+    pairs = count(ranks.pairs, "pair")
+    if ranks.too_high:
+        return f"{ranks.too_high} of {pairs} ranked higher than the target allows"
+    if not had_to_move(ranks) or ranks.least_ranks:
+        return ""
+    if ranks.queries < MIN_QUERIES:
+        return f"{ranks.unmoved} of {pairs} had to fall and did not" if ranks.unmoved else ""
+    if not ranks.changed:
+        return f"none of {pairs} changed its rank"
+    if ranks.mrr_after <= ranks.target + tolerance(ranks.queries):
+        return ""
+    if ranks.unmoved:
+        return f"{ranks.unmoved} of {pairs} had to fall and did not"
+    return "all pairs that had to fall did, but not far enough"
+
+
+def _doubts(ranks: PairRanks, found: Findings) -> list[str]:
+    few = ranks.queries < MIN_QUERIES and not (found.has_reference or found.retrained)
+    number = count(ranks.queries, "query")
+    return [
+        *([f"{number}, where {MIN_QUERIES} or a retrained reference are needed"] if few else []),
+        *([found.untold] if found.untold else []),
+        *([] if found.default_known else ["what is unseen cannot be measured here"]),
+    ]
+
+
+def _fell(ranks: PairRanks, found: Findings) -> str:
+    if found.forgotten_before:
+        return "an earlier run had forgotten all of it"
+    falling = sum(ranks.had_to_fall)
+    if not falling:
+        return "nothing had to fall"
+    fallen = falling - ranks.unmoved
+    return f"all {count(falling, 'pair')} that had to fall did" if fallen == falling else "the mean fell to the target"
+
+
+def _above(ranks: PairRanks) -> str:
+    falling = sum(ranks.had_to_fall)
+    return f"{falling} of {count(ranks.pairs, 'pair')} stood above the target"
+
+
+def _left(rows: int) -> str:
+    return (
+        f"{count(rows, 'row')} of the vocabulary that only removed texts touch could not be reset: the base is unknown"
+    )
+
+
+def shown(ranks: PairRanks) -> str:
+    """Return the worst pair, how many pairs changed, and the mean, in words."""
+    worst = "there is no pair" if ranks.worst is None else f"worst pair: {ranks.worst}"
+    changed = f"{ranks.changed} of {count(ranks.pairs, 'pair')} changed"
+    goal = "" if ranks.least_ranks else f", target {ranks.target:.3f}"
+    return f"{worst}; {changed}; MRR {ranks.mrr_before:.3f} before, {ranks.mrr_after:.3f} after{goal}"
+
+
+def ranks_of(
+    collection: Collection, pairs: Pairs, ranks: Rows, target: float, least: Callable[[Rows], Rows] | None = None
+) -> PairRanks:
+    """Return the ranks of a request's pairs, sorted. `ranks` are those before and after. [2, pairs]
+
+    `least` gives the best rank that each pair may have, from the length of its list.
+    """
+    lengths = list_lengths(collection, pairs)
+    columns = [*ranks, lengths, *([] if least is None else [least(lengths)])]
+    order = np.lexsort(columns[::-1])
+    then, now, entries, *goal = (tuple(column[order].tolist()) for column in columns)
+    return PairRanks(
+        queries=len(np.unique(pairs[:, 0])),
+        ranks_before=then,
+        ranks_after=now,
+        list_lengths=entries,
+        mrr_before=mrr(pairs, ranks[0]),
+        mrr_after=mrr(pairs, ranks[1]),
+        target=target,
+        least_ranks=goal[0] if goal else (),
+    )
+
+
+def pair_ranks(collection: Collection, pairs: Pairs, score: Scorer) -> Rows:
+    """Rank each pair among its query's negatives; a tie is decided for the pair."""
+    negatives = collection.negatives.pairs(np.unique(pairs[:, 0]))
+    scores = score(np.concatenate([pairs, negatives]))
+    own, others = scores[: len(pairs)], scores[len(pairs) :]
+    order = np.lexsort((others, negatives[:, 0]))
+    queries, others = negatives[order, 0], others[order]
+    starts, ends = (np.searchsorted(queries, pairs[:, 0], side) for side in ("left", "right"))
+    above = [
+        end - start - np.searchsorted(others[start:end], mine, "right")
+        for start, end, mine in zip(starts, ends, own, strict=True)
+    ]
+    return np.array(above, np.int64) + 1
+
+
+def list_lengths(collection: Collection, pairs: Pairs) -> Rows:
+    """Return the number of entries of each pair's list: its query's negatives and the pair itself."""
+    return collection.negatives.counts[pairs[:, 0]].astype(np.int64) + 1
+
+
+def mrr(pairs: Pairs, ranks: Rows) -> float:
+    """Return the mean over queries of the reciprocal rank of each query's best pair; 0 if there is no pair."""
+    queries, owner = np.unique(pairs[:, 0], return_inverse=True)
+    best = np.zeros(len(queries))
+    np.maximum.at(best, owner, 1 / ranks)
+    return float(best.mean()) if len(best) else 0.0
