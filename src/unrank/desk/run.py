@@ -24,7 +24,7 @@ from unrank.desk.gates import AuditResult, Gate, gates, request_results
 from unrank.desk.history_index import Json
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import RUNNABLE, State
-from unrank.desk.run_options import RunOptions, folder_hash
+from unrank.desk.run_options import RunOptions, file_hashes, folder_hash
 from unrank.disk import check_free, half_written, read_json, sha256, sole_user, whole_path
 from unrank.engine.runtime import Progress, Runtime
 from unrank.errors import BadFile, UnrankError
@@ -267,6 +267,7 @@ def _finish(ledger: Ledger, run: int, out: Path, context: RunContext) -> RunResu
             "old ranker": folder_hash(Path(options.ranker)),
             AUDIT: sha256(audit_file),
         },
+        "ranker_files": file_hashes(out),
     }
     done = RunResult(run, out, passed, each, result, [request.id for request in batch.elsewhere])
     _record(ledger, done)

@@ -79,5 +79,9 @@ def folder_hash(folder: Path) -> str | None:
     """Return one hash of all files of a ranker's folder; `None` for a hub id."""
     if not folder.is_dir():
         return None
-    listed = [[str(path.relative_to(folder)), sha256(path)] for path in regular_files(folder)]
-    return hashlib.sha256(json.dumps(listed).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([*map(list, file_hashes(folder).items())]).encode()).hexdigest()
+
+
+def file_hashes(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file below a folder, by its path in it."""
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in regular_files(folder)}
