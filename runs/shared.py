@@ -120,7 +120,7 @@ def keep(out: Path, *records: Record) -> None:
         for record in records:
             value: dict[str, Any] = record.to_json()
             removed = value["removed"] or {}
-            value["removed"] = {name: part["count"] for name, part in removed.items() if name != "salt"}
+            value["removed"] = {name: part["count"] for name, part in removed.items() if name not in ("salt", "key")}
             value["removed_before"] = len(value["removed_before"])
             file.write(json.dumps(value) + "\n")
 

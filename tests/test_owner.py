@@ -26,6 +26,10 @@ def test_hashes_depend_on_purpose_and_message(state: Path) -> None:
     key = owner_key(make=True)
     assert key is not None
     assert len({key.mac("a", b"x"), key.mac("a", b"y"), key.mac("b", b"x"), key.name}) == 4
+    fast = key.macs("a")
+    assert [fast(message) for message in (b"", b"x", b"x" * 100)] == [
+        key.mac("a", message) for message in (b"", b"x", b"x" * 100)
+    ]
 
 
 @pytest.mark.parametrize(("content", "mode", "message"), [("zz", 0o600, "not an owner's key"), ("ab", 0o600, "not an")])

@@ -65,8 +65,8 @@ def test_a_damaged_record_names_the_field(change: dict[str, Any], wrong: str, tm
 
 
 def test_another_version_is_not_called_damaged(tmp_path: Path) -> None:
-    (tmp_path / RECORD).write_text(json.dumps({"record_version": 2}))
-    with pytest.raises(OtherVersion, match="record version 2, this unrank reads 1"):
+    (tmp_path / RECORD).write_text(json.dumps({"record_version": 3}))
+    with pytest.raises(OtherVersion, match="record version 3, this unrank reads 1 and 2"):
         Record.read(tmp_path)
 
 

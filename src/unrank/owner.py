@@ -11,6 +11,7 @@ import hmac
 import os
 import secrets
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from unrank.errors import BadFile
 
 KEY = "owner.key"
 SECRET_BYTES = 32
+BLOCK_BYTES = 64
+"""The block of SHA-256, to which HMAC pads a key."""
 READABLE_BY_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -30,8 +33,23 @@ class OwnerKey:
 
     def mac(self, purpose: str, message: bytes) -> str:
         """Return a keyed hash of a message, in hex. Hashes for different purposes are unrelated."""
-        derived = hmac.digest(self.secret, f"unrank owner: {purpose}".encode(), "sha256")
-        return hmac.digest(derived, message, "sha256").hex()
+        return hmac.digest(self._derived(purpose), message, "sha256").hex()
+
+    def macs(self, purpose: str) -> Callable[[bytes], str]:
+        """Return `mac` for one purpose, faster: millions of messages share the inner and outer hash of HMAC."""
+        padded = self._derived(purpose).ljust(BLOCK_BYTES, b"\0")
+        starts = [hashlib.sha256(bytes(byte ^ mask for byte in padded)) for mask in (0x36, 0x5C)]
+
+        def mac(message: bytes) -> str:
+            inner, outer = (start.copy() for start in starts)
+            inner.update(message)
+            outer.update(inner.digest())
+            return outer.hexdigest()
+
+        return mac
+
+    def _derived(self, purpose: str) -> bytes:
+        return hmac.digest(self.secret, f"unrank owner: {purpose}".encode(), "sha256")
 
     @property
     def name(self) -> str:

@@ -1,11 +1,12 @@
 """The record of a run: everything needed to judge it, and nothing that was removed.
 
 It is JSON beside the weights (`unrank.json`), with one line for each check in `history.jsonl`. Removed ids appear only
-as salted hashes: a person who has an id can test whether it was removed, and nobody can read it from the record.
+as hashes under the owner's key, which does not ship with the ranker: without the key nobody can test a guess.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
 import platform
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,13 +16,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import unrank
-from unrank.disk import read_json, write_json
+from unrank.disk import read_json, sha256, write_json
 from unrank.errors import BadFile, UnrankError
+from unrank.owner import OwnerKey, owner_key
 from unrank.parse import WrongValue, parse
 
 RECORD = "unrank.json"
-RECORD_VERSION = 1
+RECORD_VERSION = 2
+RECORD_VERSIONS = (1, 2)
+"""The versions that are read. In version 2 removed ids are hashed under the owner's key, not with a salt."""
+READS = " and ".join(map(str, RECORD_VERSIONS))
 HISTORY = "history.jsonl"
+MODEL_CARD = "README.md"
 DETAILS = "details.json"
 DETAILS_VERSION = 2
 CELL = "cell.json"
@@ -93,7 +99,7 @@ class LearningEpoch:
 
 @dataclass(frozen=True)
 class HashedIds:
-    """A number of ids, and their salted hashes."""
+    """A number of ids, and their hashes; none if there was no key to hash them with."""
 
     count: int
     hashes: tuple[str, ...]
@@ -101,20 +107,29 @@ class HashedIds:
 
 @dataclass(frozen=True)
 class RemovedHashes:
-    """A removal as counts and salted hashes of its ids."""
+    """A removal as counts and hashes of its ids."""
 
     salt: str
+    """A random name of the run. Records of version 1 are hashed with it."""
     queries: HashedIds
     documents: HashedIds
     pairs: HashedIds
+    key: str = ""
+    """The public name of the owner's key that the ids are hashed with; empty in version 1, and if there was no key."""
 
     @property
     def counts(self) -> dict[str, int]:
         return {kind: getattr(self, kind).count for kind in ("queries", "documents", "pairs")}
 
+    @property
+    def hashed(self) -> bool:
+        """Whether its ids can be recognised at all: there are hashes, or nothing was removed."""
+        return all(ids.hashes or not ids.count for ids in (self.queries, self.documents, self.pairs))
+
     def without_hashes(self) -> RemovedHashes:
         """Return the counts alone."""
-        return RemovedHashes("", *(HashedIds(number, ()) for number in self.counts.values()))
+        queries, documents, pairs = (HashedIds(number, ()) for number in self.counts.values())
+        return RemovedHashes("", queries, documents, pairs)
 
 
 @dataclass(frozen=True)
@@ -278,6 +293,14 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Seal:
+    """The owner's keyed hash of a record, and the public name of the key."""
+
+    key: str
+    mac: str
+
+
+@dataclass(frozen=True)
 class Record(Mapping[str, Any]):
     """Settings, seeds, versions, hashes, times, metrics before and after, history.
 
@@ -319,6 +342,9 @@ class Record(Mapping[str, Any]):
     versions: Mapping[str, str] = field(default_factory=dict)
     hashes: Mapping[str, str] = field(default_factory=dict)
     """A hash of each file of the ranker."""
+    seal: Seal | None = None
+    """`None` in version 1, and if there was no key."""
+    record_version: int = RECORD_VERSION
 
     @classmethod
     def read(cls, folder: str | Path) -> Record | None:
@@ -335,8 +361,8 @@ class Record(Mapping[str, Any]):
     def parse(cls, value: Any, path: Path) -> Record:
         """Return the record in a JSON value; `path` is its file, for the error."""
         found = value.get("record_version") if isinstance(value, dict) else None
-        if found is not None and found != RECORD_VERSION:
-            raise OtherVersion(path, f"record version {found}, this unrank reads {RECORD_VERSION}")
+        if found is not None and found not in RECORD_VERSIONS:
+            raise OtherVersion(path, f"record version {found}, this unrank reads {READS}")
         try:
             return _checked(value)
         except WrongValue as error:
@@ -347,28 +373,29 @@ class Record(Mapping[str, Any]):
             ) from error
 
     def write(self, folder: Path, hashes: Mapping[str, str]) -> None:
-        """Write the record and its history, with today's versions and the hashes of the files beside them."""
-        whole = replace(self, versions=versions(), hashes=hashes)
-        write_json(folder / RECORD, whole.to_json())
+        """Write the record and its history, with today's versions, the hashes of the files beside them, and a seal."""
+        whole = replace(self, versions=versions(), hashes=hashes, seal=None, record_version=RECORD_VERSION).to_json()
+        key = owner_key(make=True)
+        write_json(folder / RECORD, whole | {"seal": asdict(_seal(whole, key))} if key else whole)
         lines = "".join(json.dumps(check.to_json()) + "\n" for check in self.history)
         (folder / HISTORY).write_text(lines, encoding="utf-8")
 
     def to_json(self) -> dict[str, Any]:
-        found = _plain(self) | {"record_version": RECORD_VERSION, "set_queries": dict(self.set_queries) or None}
+        found = _plain(self) | {"set_queries": dict(self.set_queries) or None}
         for side, metrics in (("before", self.before), ("after", self.after)):
             found[side] = {name: found[side].get(name) for name in MEASURED} if metrics else None
         found |= {"normalised_epoch": self.normalised_epoch, "total_time": self.total_time}
-        return {key: found[key] for key in KEYS}
+        return {key: found[key] for key in KEYS if found[key] is not None or key not in ADDED}
 
     def __getitem__(self, key: str) -> Any:
         """Return one value of the JSON form."""
         return self.to_json()[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(KEYS)
+        return iter(self.to_json())
 
     def __len__(self) -> int:
-        return len(KEYS)
+        return len(self.to_json())
 
     @property
     def normalised_epoch(self) -> float | None:
@@ -429,9 +456,39 @@ KEYS = (
         "landing",
     ),
     *("removed", "removed_before", "earlier", "recovery", "deterministic", "index_valid"),
-    *("normalised_epoch", "total_time", "versions", "hashes"),
+    *("normalised_epoch", "total_time", "versions", "hashes", "seal"),
 )
 """The order of the keys in the file."""
+ADDED = ("seal",)
+"""Keys that records of earlier versions lack. They are left out if there is nothing to write."""
+
+
+def sealed_by_owner(folder: str | Path) -> bool:
+    """Return whether the owner of this machine's key sealed the record of a ranker, and every file is as it was then.
+
+    It is `False` if there is no key here, or no record or seal there.
+    """
+    folder, key = Path(folder), owner_key()
+    path = folder / RECORD
+    if key is None or not path.is_file():
+        return False
+    value = read_json(path)
+    record = Record.parse(value, path)
+    if record.seal is None or not hmac.compare_digest(_seal(value, key).mac.encode(), record.seal.mac.encode()):
+        return False
+    files = {str(file.relative_to(folder)): file for file in folder.rglob("*") if not file.is_dir()}
+    for name in (RECORD, HISTORY, MODEL_CARD):
+        files.pop(name, None)
+    return record.hashes.keys() == files.keys() and all(
+        file.is_file() and sha256(file) == record.hashes[name] for name, file in files.items()
+    )
+
+
+def _seal(value: Mapping[str, Any], key: OwnerKey) -> Seal:
+    """Return the seal of a record's JSON form: a keyed hash of its canonical text without the seal."""
+    rest = {name: part for name, part in value.items() if name != "seal"}
+    canonical = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    return Seal(key.name, key.mac("record", canonical.encode()))
 
 
 def read_record(folder: str | Path) -> Record | None:
@@ -527,6 +584,8 @@ def _plain(value: Any) -> Any:
         found = {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
         if isinstance(value, PreviousRequest) and value.target is None:
             del found["target"], found["target_name"]
+        if isinstance(value, RemovedHashes) and not value.key:
+            del found["key"]
         return found
     if isinstance(value, Mapping):
         return {name: _plain(part) for name, part in value.items()}

@@ -159,7 +159,7 @@ def test_a_quiet_report_prints_its_verdict_only(tmp_path: Path, capsys: pytest.C
 def test_what_cannot_be_reported_is_refused(tmp_path: Path, refused: Refused) -> None:
     good, out = write_run(tmp_path / "good"), ("--out", tmp_path / "page.html")
     details = write_details(tmp_path / "details", 6, ["word"])
-    write_run(tmp_path / "newer", record("cocol", (0.6, 0.9, 0.9, 0.6), record_version=2))
+    write_run(tmp_path / "newer", record("cocol", (0.6, 0.9, 0.9, 0.6), record_version=3))
     write_run(tmp_path / "training", record("retrain", (0.6, 0.9, 0.9, 0.6), before=None))
     write_run(tmp_path / "damaged", record("cocol", (0.6, 0.9, 0.9, 0.6), timing=3))
     write_run(tmp_path / "other", record("cocol", (0.6, 0.9, 0.9, 0.6), removed={
@@ -168,7 +168,7 @@ def test_what_cannot_be_reported_is_refused(tmp_path: Path, refused: Refused) ->
     (tmp_path / "empty").mkdir()
     (tmp_path / "none" / "cells").mkdir(parents=True)
     assert "neither what 'unrank forget' wrote" in refused("report", tmp_path / "empty", *out)
-    assert "record version 2" in refused("report", tmp_path / "newer", *out)
+    assert "record version 3" in refused("report", tmp_path / "newer", *out)
     assert "a record of training" in refused("report", tmp_path / "training", *out)
     assert "damaged record" in refused("report", tmp_path / "damaged", *out)
     assert "of another run" in refused("report", tmp_path / "other", "--details", details, *out)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,17 +28,31 @@ from unrank.forgetting.previous_requests import (
     PreviousRanks,
     RequestRanks,
     hashed,
+    not_recognised,
     previous_removals,
     recognised,
     recognised_of_each,
+    was_trained_on,
 )
 from unrank.forgetting.train import Trained, train
 from unrank.forgetting.workspace import Workspace
 from unrank.methods import METHODS
 from unrank.methods.task import Negatives
+from unrank.owner import owner_key
 from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
-from unrank.record import RECORD, LearningEpoch, PreviousMrr, Record, measured_epoch, read_record, requests_of
+from unrank.record import (
+    RECORD,
+    RETRAIN,
+    HashedIds,
+    LearningEpoch,
+    PreviousMrr,
+    Record,
+    RemovedHashes,
+    measured_epoch,
+    read_record,
+    requests_of,
+)
 
 OUT_OF_REACH = 0.01
 BRIEF = replace(FAST, epochs=1)
@@ -95,6 +111,52 @@ def test_earlier_removals_are_recognised_by_their_hashes(
     assert recognised(dense, [removed, other]) == removals[kind] | Removal(queries=["query20"])
     assert recognised_of_each(dense, [other, removed]) == [Removal(queries=["query20"]), removals[kind]]
     assert recognised(dense, []) == Removal()
+
+
+def salted(removal: Removal, salt: str = "5a17") -> RemovedHashes:
+    """A removal as records of version 1 hold it."""
+
+    def hashes(items: Sequence[object]) -> HashedIds:
+        texts = (hashlib.sha256(f"{salt}:{json.dumps(item)}".encode()).hexdigest()[:32] for item in items)
+        return HashedIds(len(items), tuple(sorted(texts)))
+
+    return RemovedHashes(salt, hashes(removal.queries), hashes(removal.documents), hashes(removal.pairs))
+
+
+def test_salted_hashes_of_earlier_versions_are_recognised(dense: Collection, removals: dict[str, Removal]) -> None:
+    old, new = removals["pairs"], removals["documents"]
+    both = [salted(old), hashed(new), salted(new, "other")]
+    assert recognised_of_each(dense, both) == [old, new, new]
+
+
+def test_the_key_of_another_owner_is_named(
+    dense: Collection, removal: Removal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = made_record(dense.fingerprint, removed=hashed(removal))
+    never_saw = replace(known, method=RETRAIN)
+    assert not_recognised(known) is None
+    assert was_trained_on(dense, never_saw, removal) is False
+    assert known.removed is not None
+    monkeypatch.setenv("UNRANK_STATE", str(tmp_path / "another"))
+    for _ in range(2):  # without any key, then with another one
+        said = not_recognised(known)
+        assert said is not None and "cannot be recognised here" in said
+        assert known.removed.key in said and "UNRANK_STATE" in said
+        assert recognised(dense, requests_of(known)) == Removal()
+        assert was_trained_on(dense, never_saw, removal) is None
+        assert owner_key(make=True) is not None
+    assert not_recognised(replace(known, removed=salted(removal))) is None
+
+
+def test_without_a_state_folder_there_are_counts_alone(
+    dense: Collection, removal: Removal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNRANK_STATE", "/dev/null/nowhere")
+    removed = hashed(removal)
+    assert (removed.counts, removed.key) == (removal.counts, "")
+    assert not any(ids.hashes for ids in (removed.queries, removed.documents, removed.pairs))
+    said = not_recognised(made_record(dense.fingerprint, removed=removed))
+    assert said is not None and said.endswith("written without an owner's key and holds counts alone")
 
 
 def test_they_are_neither_kept_nor_asked_for(dense: Collection, removal: Removal, partition: Partition) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ from unrank.collection.removal import Removal
 from unrank.disk import sha256
 from unrank.errors import UnrankError
 from unrank.forgetting.forget import Forgotten, forget
-from unrank.forgetting.previous_requests import hashed
 from unrank.forgetting.train import Trained, train
 from unrank.methods.cocol import Cocol
 from unrank.methods.retrain import Retrain
+from unrank.owner import owner_key
 from unrank.rankers import load_ranker
 from unrank.rankers.bi_encoder import BiEncoderRanker
-from unrank.record import read_record
+from unrank.record import RECORD, read_record, sealed_by_owner
 
 KINDS = ["documents", "queries", "pairs"]
 
@@ -149,28 +149,46 @@ def test_the_record_is_json_that_any_reader_takes(saved: dict[str, Path]) -> Non
         raise AssertionError(f"{name} is not JSON")
 
     text = (saved["documents"] / "unrank.json").read_text()
-    assert json.loads(text, parse_constant=refuse)["record_version"] == 1
+    assert json.loads(text, parse_constant=refuse)["record_version"] == 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_hashes_recognise_what_was_removed(saved: dict[str, Path], removals: dict[str, Removal], kind: str) -> None:
     found = read_record(saved[kind])
     assert found is not None
-    removed, salt = found["removed"], found["removed"]["salt"]
+    removed, owner = found["removed"], owner_key()
     items = getattr(removals[kind], kind)
     assert removed[kind]["count"] == len(items)
-    expected = {hashlib.sha256(f"{salt}:{json.dumps(item)}".encode()).hexdigest()[:32] for item in items}
+    assert owner is not None and removed["key"] == owner.name
+    expected = {owner.mac(f"removed {kind}", json.dumps(item).encode())[:32] for item in items}
     assert set(removed[kind]["hashes"]) == expected
     assert all(removed[other] == {"count": 0, "hashes": []} for other in KINDS if other != kind)
 
 
-def test_hashes_say_nothing_without_their_salt() -> None:
-    removal = Removal(queries=["q1", "q2"])
-    first, second = hashed(removal), hashed(removal)
-    assert first.salt != second.salt
-    assert not {*first.queries.hashes} & {*second.queries.hashes}
-    plain = hashlib.sha256(b"q1").hexdigest()
-    assert all(not plain.startswith(found) for found in first.queries.hashes)
+def test_a_record_is_sealed_by_its_owner(
+    saved: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(saved["documents"], folder)
+    assert sealed_by_owner(folder)
+    record = json.loads((folder / RECORD).read_text())
+    weights = folder / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1] + b"x")
+    assert not sealed_by_owner(folder)
+    weights.write_bytes(whole)
+    (folder / "added.json").write_text("{}")
+    assert not sealed_by_owner(folder)
+    (folder / "added.json").unlink()
+    for changed in (record | {"method": "retrain"}, record | {"added": 1}, record | {"seal": None}):
+        (folder / RECORD).write_text(json.dumps(changed))
+        assert not sealed_by_owner(folder)
+    (folder / RECORD).write_text(json.dumps(record))
+    assert sealed_by_owner(folder)
+    monkeypatch.setenv("UNRANK_STATE", str(tmp_path / "other"))
+    assert not sealed_by_owner(folder)
+    assert owner_key(make=True) is not None
+    assert not sealed_by_owner(folder)
 
 
 def test_the_model_card_tells_what_was_done_in_counts(saved: dict[str, Path], record: dict[str, Any]) -> None:

@@ -31,7 +31,7 @@ from unrank.engine.checkpoint import digest
 from unrank.engine.runtime import Progress
 from unrank.errors import UnrankError
 from unrank.forgetting.options import change
-from unrank.forgetting.previous_requests import recognised
+from unrank.forgetting.previous_requests import not_recognised, recognised
 from unrank.forgetting.target import check_measurable
 from unrank.rankers.base import Ranker
 from unrank.record import Record, requests_of, versions
@@ -101,10 +101,13 @@ def audit_ranker(
     partition = make_partition(collection, removal, previous=recognised(collection, requests_of(record)))
     check_measurable(collection, partition)
     context = open_context(rankers, collection, partition, options, progress)
+    say = context.rankers.ranker.workspace.runtime.progress.say
+    if warning := not_recognised(record):
+        say(warning)
     findings = {}
     for name, test in TESTS.items():
         findings[name] = test(context)
-        context.rankers.ranker.workspace.runtime.progress.say(f"{name}: {findings[name].verdict}")
+        say(f"{name}: {findings[name].verdict}")
     findings["noise_floor"] = noise_floor(findings, context.thoroughness.margin)
     about = {
         "collection": {"name": collection.name, "fingerprint": collection.fingerprint},

@@ -1,6 +1,7 @@
 """Previous requests: what earlier runs removed from a ranker, and whether it stays forgotten.
 
-A record names removed ids only as salted hashes. The ids of a collection are hashed in the same way and compared.
+A record names removed ids only as hashes under the owner's key; in version 1, as salted hashes. The ids of a collection
+are hashed in the same way and compared.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import json
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -19,16 +21,21 @@ from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition, named
 from unrank.collection.removal import Removal
 from unrank.collection.texts import Rows
-from unrank.errors import UnrankError
+from unrank.errors import UnrankError, listed
 from unrank.evaluation.measure import Floats
 from unrank.evaluation.scorecard import Evaluator, Scorer, SetMetrics
 from unrank.forgetting.target import tolerance
 from unrank.methods.base import Method
+from unrank.owner import OwnerKey, owner_key
 from unrank.record import HashedIds, PreviousMrr, PreviousRequest, Record, RemovedHashes, requests_of
 
 if TYPE_CHECKING:
     from unrank.forgetting.workspace import Workspace
 
+Kind = Literal["queries", "documents", "pairs"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+DIGITS = 32
+"""The length of a hash in a record."""
 AT_ONCE = 65_536
 """The number of ids that are hashed at a time."""
 SWAY = 0.3
@@ -36,14 +43,16 @@ SWAY = 0.3
 
 
 def hashed(removal: Removal) -> RemovedHashes:
-    """Return a removal as counts and salted hashes of its ids."""
-    salt = secrets.token_hex(16)
-    salted = _salted(salt)
+    """Return a removal as counts and hashes of its ids under the owner's key; as counts alone if there is no key."""
+    name, owner = secrets.token_hex(16), owner_key(make=True)
 
-    def hashes(items: Sequence[object]) -> HashedIds:
-        return HashedIds(len(items), tuple(sorted(_hash(salted, _written(item)) for item in items)))
+    def hashes(kind: Kind) -> HashedIds:
+        items: Sequence[object] = getattr(removal, kind)
+        keyed = owner.macs(f"removed {kind}") if owner else None
+        return HashedIds(len(items), tuple(sorted(keyed(_written(item))[:DIGITS] for item in items)) if keyed else ())
 
-    return RemovedHashes(salt, hashes(removal.queries), hashes(removal.documents), hashes(removal.pairs))
+    queries, documents, pairs = map(hashes, KINDS)
+    return RemovedHashes(name, queries, documents, pairs, owner.name if owner else "")
 
 
 def recognised(collection: Collection, removed: Sequence[RemovedHashes]) -> Removal:
@@ -62,33 +71,64 @@ def recognised_of_each(collection: Collection, removed: Sequence[RemovedHashes])
     return [Removal(*kinds) for kinds in zip(*found, strict=True)]
 
 
+def not_recognised(record: Record | None) -> str | None:
+    """Say in one line that earlier requests of a ranker cannot be recognised here; `None` if all can be."""
+    owner = owner_key()
+    removed = [run for run in requests_of(record) if not _is_known(run, owner)]
+    if not removed:
+        return None
+    what = "what this ranker forgot before cannot be recognised here, so it may come back"
+    if keys := sorted({run.key for run in removed if run.key}):
+        return (
+            f"{what}: it was recorded with the owner's key {listed(keys)}; set UNRANK_STATE to the folder that has it"
+        )
+    return f"{what}: its record was written without an owner's key and holds counts alone"
+
+
+def _is_known(run: RemovedHashes, owner: OwnerKey | None) -> bool:
+    """Return whether ids can be compared with the hashes of a removal."""
+    return run.hashed and (not run.key or (owner is not None and owner.name == run.key))
+
+
 def _found(
-    removed: Sequence[RemovedHashes], kind: str, items_of: Callable[[Rows], Sequence[Any]], size: int
+    removed: Sequence[RemovedHashes], kind: Kind, items_of: Callable[[Rows], Sequence[Any]], size: int
 ) -> list[list[Any]]:
-    """Return, for each removal, the items whose hashes it has. Each item is written as JSON once for all removals."""
-    wanted = [(_salted(run.salt), set(getattr(run, kind).hashes)) for run in removed]
+    """Return, for each removal, the items whose hashes it has. Each item is hashed once for all removals of a key."""
+    owner = owner_key()
+    runs_of: dict[str, dict[str, list[int]]] = {}
+    """For each key or salt, and each hash, the removals that have it."""
+    hash_of: dict[str, Callable[[bytes], str]] = {}
+    for number, run in enumerate(removed):
+        if _is_known(run, owner):
+            name = run.key or run.salt
+            hash_of[name] = owner.macs(f"removed {kind}") if owner and run.key else partial(_salted, _start(run.salt))
+            for hashed in getattr(run, kind).hashes:
+                runs_of.setdefault(name, {}).setdefault(hashed, []).append(number)
     found: list[list[Any]] = [[] for _ in removed]
-    for start in range(0, size if any(hashes for _, hashes in wanted) else 0, AT_ONCE):
+    for start in range(0, size if runs_of else 0, AT_ONCE):
         items = items_of(np.arange(start, min(start + AT_ONCE, size)))
         written = [_written(item) for item in items]
-        for (salted, hashes), of_run in zip(wanted, found, strict=True):
-            if hashes:
-                of_run += [item for item, text in zip(items, written, strict=True) if _hash(salted, text) in hashes]
+        for name, runs in runs_of.items():
+            hash = hash_of[name]
+            for item, text in zip(items, written, strict=True):
+                for number in runs.get(hash(text)[:DIGITS], ()):
+                    found[number].append(item)
     return found
-
-
-def _salted(salt: str) -> hashlib._Hash:
-    return hashlib.sha256(f"{salt}:".encode())
 
 
 def _written(item: object) -> bytes:
     return json.dumps(item).encode()
 
 
-def _hash(salted: hashlib._Hash, written: bytes) -> str:
-    whole = salted.copy()
+def _start(salt: str) -> hashlib._Hash:
+    return hashlib.sha256(f"{salt}:".encode())
+
+
+def _salted(start: hashlib._Hash, written: bytes) -> str:
+    """Return the hash of an item as records of version 1 hold it."""
+    whole = start.copy()
     whole.update(written)
-    return whole.hexdigest()[:32]
+    return whole.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -111,7 +151,7 @@ def union(previous: Iterable[PreviousRemoval]) -> Removal:
 
 def was_trained_on(collection: Collection, record: Record | None, removal: Removal) -> bool | None:
     """Return whether a ranker with this record was trained on part of a removal; `None` if the record does not say."""
-    if record is None or record.collection.fingerprint != collection.fingerprint:
+    if record is None or record.collection.fingerprint != collection.fingerprint or not_recognised(record):
         return None
     without = union(each for each in previous_removals(collection, record) if each.request.never_seen)
     return (without | removal) != without

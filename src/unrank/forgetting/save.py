@@ -9,7 +9,7 @@ from pathlib import Path
 from unrank.disk import new_folder, regular_files, sha256
 from unrank.errors import UnrankError
 from unrank.rankers.base import Ranker
-from unrank.record import Record
+from unrank.record import MODEL_CARD, Record
 
 TWO_TOWERS = (
     "Queries and documents have encoders of their own. `encode_query()` is for queries: its encoder has forgotten. "
@@ -24,7 +24,7 @@ def save_ranker(ranker: Ranker, record: Record, out: Path) -> None:
         ranker.save(folder)
         hashes = {str(path.relative_to(folder)): sha256(path) for path in regular_files(folder)}
         record.write(folder, hashes)
-        (folder / "README.md").write_text(model_card(record), encoding="utf-8")
+        (folder / MODEL_CARD).write_text(model_card(record), encoding="utf-8")
 
 
 @contextmanager
@@ -45,7 +45,8 @@ def model_card(record: Record) -> str:
     lines = [f"# A {record.ranker}", "", f"Made by unrank with the method `{record.method}`."]
     if record.removed is not None:
         counts = ", ".join(f"{number} {kind}" for kind, number in record.removed.counts.items())
-        lines += ["", f"Removed: {counts}. Their ids are recorded only as salted hashes."]
+        how = "only as hashes under the owner's key" if record.removed.key else "in no form"
+        lines += ["", f"Removed: {counts}. Their ids are recorded {how}."]
     if record.index_valid is not None:
         state = "still valid" if record.index_valid else "stale"
         lines += ["", f"Document vectors that were stored before are {state}."]

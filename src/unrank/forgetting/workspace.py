@@ -21,7 +21,7 @@ from unrank.engine.teacher import Teacher
 from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import MOST_QUERIES, Evaluator, Scorecard, Scorer
-from unrank.forgetting.previous_requests import PreviousRemoval, previous_removals, union
+from unrank.forgetting.previous_requests import PreviousRemoval, not_recognised, previous_removals, union
 from unrank.methods.task import Negatives, Task, Untrained
 from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker
@@ -132,6 +132,8 @@ class Workspace:
         partition = make_partition(collection, removal, previous=union(previous))
         most = MOST_QUERIES if measure is None else measure
         opened = cls.open(ranker, collection, partition, device, progress, most, cache)
+        if warning := not_recognised(record):
+            opened.runtime.progress.say(warning)
         return replace(opened, removal=removal, previous=previous)
 
     def scorer(self, ranker: Ranker) -> Scorer:

@@ -130,7 +130,7 @@ def _removed(run: Record) -> Section:
         text += f" The ranker was asked to forget {count(earlier, 'request')} before."
         said = str(run.earlier)
         text += f" {said[0].upper()}{said[1:]}." if run.earlier else ""
-    hashes = "The record holds counts and salted hashes of what was removed, no id and no text."
+    hashes = "The record holds counts and hashes of what was removed, no id and no text."
     return Section("removed", "Removed", "What was removed", [paragraph(text), paragraph(hashes)])
 
 
