@@ -26,6 +26,8 @@ STATES = {*State}
 KEYS = ("key", "public_key")
 RUN = "run "
 """The beginning of the events of runs."""
+SERVICE = "service "
+"""The beginning of the events of the rankers of a service."""
 
 
 class BrokenChain(UnrankError):
@@ -99,6 +101,8 @@ class HistoryIndex:
 
     requests: dict[int, LastEntry] = field(default_factory=dict)
     runs: dict[int, LastEntry] = field(default_factory=dict)
+    service: dict[str, LastEntry] = field(default_factory=dict)
+    """The last entry of each ranker of the service."""
     keys: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Each key of the ledger, and the number of the last entry that holds it."""
 
@@ -113,6 +117,8 @@ class HistoryIndex:
             if entry.event.startswith(RUN):
                 values = entry.values
                 self.runs[values["run"]] = LastEntry(entry.number, values.get("covers"))
+            elif entry.event.startswith(SERVICE):
+                self._add_service(entry)
         elif entry.event == "added":
             values = entry.values
             facts = (values.get("received"), values.get("due"), values.get("basis"), State.OPEN)
@@ -123,6 +129,13 @@ class HistoryIndex:
             self.requests[entry.request] = LastEntry(
                 entry.number, entry.values.get("covers"), (*first.facts[:-1], State(entry.event))
             )
+
+    def _add_service(self, entry: Entry) -> None:
+        values = entry.values
+        if values["covers"] is None:  # the ranker was removed
+            self.service.pop(values["service"], None)
+        else:
+            self.service[values["service"]] = LastEntry(entry.number, values["covers"])
 
 
 def hash_of_rows(rows: Iterable[Sequence[Any]]) -> str:

@@ -49,9 +49,11 @@ COVERED = (
     f"SELECT {COLUMNS} FROM request WHERE id BETWEEN ? AND ? ORDER BY id",
     f"SELECT request, {ITEM}, salt FROM named WHERE request BETWEEN ? AND ? ORDER BY request, rowid",
     "SELECT request, hex(hash), kind FROM keyed_hash WHERE request BETWEEN ? AND ? ORDER BY request, hash",
+    "SELECT request, ranker, state, run FROM state_by_ranker WHERE request BETWEEN ? AND ? ORDER BY request, ranker",
 )
 """The rows of requests that the history covers."""
 RUN = "SELECT id, state, out, asked, result FROM run"
+SERVICE = "SELECT name, role, ranker, collection, indexes, since, run, before FROM service_ranker"
 SALT_BYTES = 16
 MAKING = 10.0
 """Seconds that another process may take to make a ledger after its key."""
@@ -202,6 +204,11 @@ class Ledger:
         """Record the new state of a run in the history, after its row was changed."""
         self.write(f"run {event}", run=run, **details, covers=hash_of_rows(self.ask(f"{RUN} WHERE id = ?", [run])))
 
+    def write_of_service(self, event: str, name: str, **details: Any) -> None:
+        """Record a change of a ranker of the service in the history, after its row was changed or deleted."""
+        rows = self.ask(f"{SERVICE} WHERE name = ?", [name])
+        self.write(f"service {event}", service=name, **details, covers=hash_of_rows(rows) if rows else None)
+
     def verify(self) -> str:
         """Return the hash of the last entry; refuse a history that is broken, or that the tables contradict."""
         index = HistoryIndex()
@@ -219,9 +226,13 @@ class Ledger:
             for row in self._connection.execute(RUN):
                 self._compare(f"run {row[0]}", index.runs.get(row[0]), hash_of_rows([row]))
                 index.runs.pop(row[0], None)
-        for what, missing in (("request", index.requests.keys() - there), ("run", index.runs.keys())):
+            for row in self._connection.execute(SERVICE):
+                self._compare(f"ranker {row[0]}", index.service.pop(row[0], None), hash_of_rows([row]))
+        lost = {"request": index.requests.keys() - there, "run": index.runs, "ranker": index.service}
+        for what, missing in lost.items():
             if missing:
-                raise BrokenChain(f"{self.path}: {what} {min(missing)} is in the history and no longer in the ledger")
+                first = min(missing, key=str)
+                raise BrokenChain(f"{self.path}: {what} {first} is in the history and no longer in the ledger")
         return head
 
     def check(self, requests: Iterable[int]) -> None:

@@ -95,8 +95,25 @@ INSERT INTO new_request SELECT id, received, due, basis, state, run FROM request
 DROP TABLE request;
 ALTER TABLE new_request RENAME TO request;
 CREATE INDEX request_by_state ON request (state, due);
+CREATE TABLE service_ranker (
+    name TEXT PRIMARY KEY,
+    role TEXT NOT NULL CHECK (role IN ('retriever', 'reranker')),
+    ranker TEXT NOT NULL,
+    collection TEXT NOT NULL,
+    indexes TEXT NOT NULL,
+    since TEXT,
+    run INTEGER REFERENCES run,
+    before TEXT
+) STRICT;
+CREATE TABLE state_by_ranker (
+    request INTEGER NOT NULL REFERENCES request,
+    ranker TEXT NOT NULL,
+    state TEXT NOT NULL,
+    run INTEGER REFERENCES run,
+    PRIMARY KEY (request, ranker)
+) STRICT, WITHOUT ROWID;
 """
-"""More states of a request. SQLite cannot change a CHECK, so the table is made anew."""
+"""More states of a request (SQLite cannot change a CHECK, so the table is made anew), and the rankers of a service."""
 
 MIGRATIONS = (TABLES, INDEXES, COVERED, STATES)
 VERSION = len(MIGRATIONS)

@@ -1,0 +1,233 @@
+"""The service: the rankers that answer searches together, and the state of every request in each of them.
+
+A request is only as forgotten as in the ranker that remembers it best, so its own state is the worst of its states by
+ranker. If no ranker is registered, the ledger belongs to one ranker, and a request has one state.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from unrank.desk.ledger import SERVICE, Ledger
+from unrank.desk.request import PENDING, RUNNABLE, SETTLED, Request, State
+from unrank.disk import exists, whole_path
+from unrank.errors import UnrankError
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+WORST_FIRST = (*RUNNABLE, State.FULFILLED, *(state for state in SETTLED if state is not State.FULFILLED))
+
+
+class Role(StrEnum):
+    """The part of a ranker in a service."""
+
+    retriever = "retriever"
+    reranker = "reranker"
+
+
+@dataclass(frozen=True)
+class ServiceRanker:
+    """A ranker of the service, as it is now."""
+
+    name: str
+    role: Role
+    ranker: str
+    """Its folder, or its id on a hub."""
+    collection: str
+    indexes: tuple[str, ...] = ()
+    since: date | None = None
+    """The day since when it answers searches; `None` if its owner has not said so."""
+    run: int | None = None
+    """The run that made it; `None` if it is as it was registered."""
+    before: tuple[str, str | None] | None = None
+    """The ranker that the run replaced, and since when that one was in service."""
+
+    def to_json(self) -> dict[str, Any]:
+        since = str(self.since) if self.since else None
+        plain = {"name": self.name, "role": str(self.role), "ranker": self.ranker, "collection": self.collection}
+        return {**plain, "indexes": list(self.indexes), "in_service_since": since, "run": self.run}
+
+
+@dataclass(frozen=True)
+class StateThere:
+    """The state of a request in one ranker of the service, and the run that gave it that state."""
+
+    ranker: str
+    state: State
+    run: int | None = None
+
+
+def service_rankers(ledger: Ledger) -> list[ServiceRanker]:
+    """Return the rankers of the service, in the order in which they were registered."""
+    return [_ranker(row) for row in ledger.ask(f"{SERVICE} ORDER BY rowid")]
+
+
+def service_ranker(ledger: Ledger, name: str) -> ServiceRanker:
+    """Return the ranker of the service with this name."""
+    found = service_rankers(ledger)
+    for ranker in found:
+        if ranker.name == name:
+            return ranker
+    known = f"its rankers are {', '.join(ranker.name for ranker in found)}" if found else "no ranker is registered"
+    raise UnrankError(f"the service has no ranker {name!r}: {known}; see 'unrank desk service list'")
+
+
+def ranker_at(ledger: Ledger, ranker: str) -> ServiceRanker | None:
+    """Return the ranker of the service in this folder; `None` if no ranker is registered at all. Refuse others."""
+    found = service_rankers(ledger)
+    place = absolute(ranker)
+    for each in found:
+        if each.ranker == place:
+            return each
+    if found:
+        known = ", ".join(f"{each.name} in {each.ranker}" for each in found)
+        raise UnrankError(
+            f"{ranker} is not in the service ({known}): run one of these, or register it with 'unrank desk service add'"
+        )
+    return None
+
+
+def add_ranker(ledger: Ledger, new: ServiceRanker) -> list[int]:
+    """Register a ranker; return the requests that are open again because it has not forgotten them."""
+    if not NAME.fullmatch(new.name):
+        raise UnrankError(f"the name {new.name!r} cannot be used: take up to 40 letters, digits, - and _")
+    with ledger.transaction():
+        before = service_rankers(ledger)
+        for each in before:
+            if new.name == each.name:
+                raise UnrankError(f"the service has a ranker {new.name!r} already: choose another name, or remove it")
+            if new.ranker == each.ranker:
+                raise UnrankError(f"{new.ranker} is in the service already, as {each.name!r}")
+        ledger.ask("INSERT INTO service_ranker VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _row(new))
+        ledger.write_of_service("added", new.name)
+        if not before:
+            _keep_states(ledger, new)
+        return _weigh(ledger, new.name)
+
+
+def remove_ranker(ledger: Ledger, name: str) -> list[int]:
+    """Take a ranker out of the service; return the requests whose state changes."""
+    with ledger.transaction():
+        service_ranker(ledger, name)
+        ledger.ask("DELETE FROM service_ranker WHERE name = ?", [name])
+        ledger.write_of_service("removed", name)
+        changed = _weigh(ledger, name)
+        for request in ledger.requests(PENDING):
+            if ledger.ask("SELECT 1 FROM state_by_ranker WHERE request = ? AND ranker = ?", [request.id, name]):
+                ledger.ask("DELETE FROM state_by_ranker WHERE request = ? AND ranker = ?", [request.id, name])
+                ledger.move(request.id, request.state, removed=name)
+        return changed
+
+
+def deploy(ledger: Ledger, name: str, since: date) -> ServiceRanker:
+    """Record since when the present ranker of this name answers searches."""
+    with ledger.transaction():
+        service_ranker(ledger, name)
+        ledger.ask("UPDATE service_ranker SET since = ? WHERE name = ?", [since.isoformat(), name])
+        ledger.write_of_service("deployed", name, since=since.isoformat())
+        return service_ranker(ledger, name)
+
+
+def states_of(ledger: Ledger, request: int) -> list[StateThere]:
+    """Return the state of a request in each ranker of the service; it is open where no run has taken it."""
+    known = {
+        row[0]: row for row in ledger.ask("SELECT ranker, state, run FROM state_by_ranker WHERE request = ?", [request])
+    }
+    return [
+        StateThere(name, State(known[name][1]), known[name][2]) if name in known else StateThere(name, State.OPEN)
+        for (name,) in ledger.ask("SELECT name FROM service_ranker ORDER BY rowid")
+    ]
+
+
+def worst(states: Iterable[State]) -> State:
+    """Return the state that says least of several.
+
+    >>> print(worst([State.FORGOTTEN, State.NOT_VERIFIABLE, State.NOTHING_TO_FORGET]))
+    forgotten, not verifiable
+    """
+    return min(states, key=WORST_FIRST.index)
+
+
+def runnable_in(ledger: Ledger, ranker: ServiceRanker | None) -> list[Request]:
+    """Return the requests that a run of this ranker takes."""
+    requests = ledger.requests(RUNNABLE)
+    if ranker is None:
+        return requests
+    query = "SELECT request FROM state_by_ranker WHERE ranker = ? AND state NOT IN (?, ?)"
+    done = {id for (id,) in ledger.ask(query, [ranker.name, *RUNNABLE])}
+    return [request for request in requests if request.id not in done]
+
+
+def settle(ledger: Ledger, request: int, state: State, run: int, ranker: ServiceRanker | None, **details: Any) -> State:
+    """Record the state that a run gives to a request in one ranker; return the state of the request in all of them."""
+    ledger.ask("UPDATE request SET run = ? WHERE id = ?", [run, request])
+    if ranker is not None:
+        ledger.ask("INSERT OR REPLACE INTO state_by_ranker VALUES (?, ?, ?, ?)", [request, ranker.name, state, run])
+        details |= {"ranker": ranker.name, "there": state}
+        state = worst(there.state for there in states_of(ledger, request))
+    ledger.move(request, state, run=run, **details)
+    return state
+
+
+def replace_ranker(ledger: Ledger, old: ServiceRanker, run: int, out: Path) -> None:
+    """Put the new ranker of a run in the place of the old one. Its owner says later since when it answers searches."""
+    before = json.dumps([old.ranker, old.since.isoformat() if old.since else None])
+    change = "UPDATE service_ranker SET ranker = ?, since = NULL, run = ?, before = ? WHERE name = ?"
+    ledger.ask(change, [str(out), run, before, old.name])
+    ledger.write_of_service("changed", old.name, run=run)
+
+
+def put_back(ledger: Ledger, run: int) -> ServiceRanker | None:
+    """Put back the ranker that a run has replaced; return it, or `None` if no ranker of the service is of this run."""
+    for each in service_rankers(ledger):
+        if each.run == run and each.before is not None:
+            change = "UPDATE service_ranker SET ranker = ?, since = ?, run = NULL, before = NULL WHERE name = ?"
+            ledger.ask(change, [*each.before, each.name])
+            ledger.write_of_service("put back", each.name, run=run)
+            return service_ranker(ledger, each.name)
+    return None
+
+
+def absolute(ranker: str) -> str:
+    """Return the absolute path of a ranker's folder; a hub id unchanged."""
+    return str(whole_path(Path(ranker))) if exists(Path(ranker)) else ranker
+
+
+def _keep_states(ledger: Ledger, first: ServiceRanker) -> None:
+    """Keep the states that requests got from the run that made the first registered ranker."""
+    made = {run for (run,) in ledger.ask("SELECT id FROM run WHERE out = ?", [first.ranker])}
+    for request in ledger.requests(SETTLED):
+        if request.run in made:
+            settle(ledger, request.id, request.state, request.run, first)
+
+
+def _weigh(ledger: Ledger, name: str) -> list[int]:
+    """Give each pending request the worst of its states, after the rankers of the service have changed."""
+    changed = []
+    for request in ledger.requests(PENDING):
+        there: Sequence[StateThere] = states_of(ledger, request.id)
+        state = worst(each.state for each in there) if there else request.state
+        if state is not request.state:
+            last = max((each.run for each in there if each.run is not None), default=request.run)
+            ledger.ask("UPDATE request SET run = ? WHERE id = ?", [last, request.id])
+            ledger.move(request.id, state, service=name)
+            changed.append(request.id)
+    return changed
+
+
+def _row(ranker: ServiceRanker) -> list[Any]:
+    since = ranker.since.isoformat() if ranker.since else None
+    return [ranker.name, ranker.role, ranker.ranker, ranker.collection, json.dumps(ranker.indexes), since, None, None]
+
+
+def _ranker(row: tuple[Any, ...]) -> ServiceRanker:
+    name, role, ranker, collection, indexes, since, run, before = row
+    day = date.fromisoformat(since) if since else None
+    replaced = tuple(json.loads(before)) if before else None
+    return ServiceRanker(name, Role(role), ranker, collection, tuple(json.loads(indexes)), day, run, replaced)
