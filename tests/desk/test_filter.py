@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.desk.conftest import DOCUMENT, PAIR, QUERY, take_in
+from unrank.collection.normalisation import normalised, normalised_before_version_4
 from unrank.collection.sources.source import Judgement, Raw, Text
 from unrank.desk.filter import RowCounts, _filter_raw, filter_source, kept_row
 from unrank.desk.key import Key
@@ -235,3 +236,24 @@ def test_memory_stays_flat(matcher: Matcher, tmp_path: Path) -> None:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.2 * peaks[0]
+
+
+def test_hashes_of_the_former_normalisation_are_still_recognised(
+    ledger: Ledger, key: Key, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashes = Key.hashes
+    with monkeypatch.context() as former:
+        former.setattr("unrank.desk.ledger.NORMALISATION", None)
+        former.setattr(Key, "hashes", lambda key, item: hashes(key, item, normalised_before_version_4))
+        take_in(ledger, key, Item(document="d1", document_text="A windmill, and its owner."))
+    take_in(ledger, key, Item(document="d2", document_text="Another windmill."))
+    matcher = Matcher.of(ledger, key)
+    passes = [matcher.keeps_document(Text(f"new{i}", text)) for i, text in enumerate(
+        ["A windmill, and its OWNER.", "another windmill", "Another windmill…", "a third windmill."]
+    )]  # fmt: skip
+    assert passes == [False, False, False, True]
+
+
+def test_one_normalisation_is_computed_where_one_is_in_the_ledger(ledger: Ledger, key: Key) -> None:
+    take_in(ledger, key, DOCUMENT)
+    assert ledger.normalisations() == [normalised] and Matcher.of(ledger, key).documents.of_former_text is None

@@ -114,7 +114,8 @@ def honoured_in(ledger: Ledger, key: Key, collection: Collection) -> Removal:
     )
 
     def same_texts(item: Item) -> bool:
-        return all(hashed in gone[item.kind] for kind, hashed in key.hashes(item) if kind == item.kind)
+        ways = (key.hashes(item, normalise) for normalise in ledger.normalisations())
+        return any(all(hashed in gone[item.kind] for kind, hashed in way if kind == item.kind) for way in ways)
 
     return removal_of([item for item in items_of(same_ids, collection) if same_texts(item)])
 

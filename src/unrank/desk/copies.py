@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Literal
 
 from unrank.collection.collection import Collection, open_collection
+from unrank.collection.normalisation import normalised
 from unrank.collection.removal import Removal
-from unrank.desk.request import Item, items_of, normalised, removal_of
+from unrank.desk.request import Item, items_of, removal_of
 from unrank.disk import open_regular, whole_path
 from unrank.errors import UnrankError
 from unrank.forgetting.previous_requests import recognised

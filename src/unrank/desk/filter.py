@@ -163,7 +163,8 @@ def kept_row(row: Row, matcher: Matcher) -> Row | None:
     """Return the row without the removed texts of its lists of negatives; `None` if it must be dropped."""
     pairs = list(pairs_of_row(row))
     keeps = matcher.keeps_texts(pairs[0].query, (pair.document for pair in pairs))
-    if not all(matcher.keeps_texts(pairs[0].query, _other_texts(row, pairs))):
+    others = [*_other_texts(row, pairs)]
+    if others and not all(matcher.keeps_texts(pairs[0].query, others)):
         return None
     if all(keeps):
         return row

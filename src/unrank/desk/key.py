@@ -13,11 +13,12 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unrank.desk.request import HashKind, Item, normalised
+from unrank.collection.normalisation import Normalise, normalised
+from unrank.desk.request import HashKind, Item
 from unrank.disk import check_regular
 from unrank.errors import BadFile
 
@@ -63,20 +64,21 @@ class Key:
     def document_id(self, id: str) -> bytes:
         return self._hash(b"document id:" + id.encode())
 
-    def query_text(self, text: str) -> bytes:
-        return self._hash(b"query text:" + normalised(text).encode())
+    def query_text(self, text: str, normalise: Normalise = normalised) -> bytes:
+        return self._hash(b"query text:" + normalise(text).encode())
 
-    def document_text(self, text: str) -> bytes:
-        return self._hash(b"document text:" + normalised(text).encode())
+    def document_text(self, text: str, normalise: Normalise = normalised) -> bytes:
+        return self._hash(b"document text:" + normalise(text).encode())
 
     def pair(self, query: bytes, document: bytes) -> bytes:
         """Return the hash of a pair, from any hash of its query and any of its document."""
         return self._hash(b"pair:" + query + document)
 
-    def hashes(self, item: Item) -> Iterator[tuple[HashKind, bytes]]:
+    def hashes(self, item: Item, normalise: Normalise = normalised) -> Iterator[tuple[HashKind, bytes]]:
         """Yield all hashes of an item: of its ids, of its texts, and for a pair of every combination."""
-        queries = list(self._sides(item.query, item.query_text, self.query_id, self.query_text))
-        documents = list(self._sides(item.document, item.document_text, self.document_id, self.document_text))
+        texts = [partial(of, normalise=normalise) for of in (self.query_text, self.document_text)]
+        queries = list(self._sides(item.query, item.query_text, self.query_id, texts[0]))
+        documents = list(self._sides(item.document, item.document_text, self.document_id, texts[1]))
         if item.kind == "pair":
             yield from (("pair", self.pair(query, document)) for query in queries for document in documents)
             yield from (("in pair", hashed) for hashed in (*queries[1:], *documents[1:]))

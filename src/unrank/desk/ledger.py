@@ -21,12 +21,14 @@ from time import monotonic, sleep
 from types import TracebackType
 from typing import Any, Self
 
+from unrank.collection.normalisation import NORMALISATION, Normalise, normalised, normalised_before_version_4
 from unrank.desk.history_index import (
     RESTORE,
     START,
     BrokenChain,
     Entry,
     HistoryIndex,
+    Json,
     LastEntry,
     check_chain,
     check_entry,
@@ -155,8 +157,8 @@ class Ledger:
                 self.ask("INSERT INTO named VALUES (?, ?, ?, ?, ?, ?)", row)
                 for kind, hashed in key.hashes(item):
                     self.ask("INSERT OR IGNORE INTO keyed_hash VALUES (?, ?, ?)", [hashed, id, kind])
-            details = dict(zip(("received", "due", "basis"), values, strict=True))
-            details |= {"key": key.fingerprint, "public_key": key.public}
+            details: Json = dict(zip(("received", "due", "basis"), values, strict=True))
+            details |= {"key": key.fingerprint, "public_key": key.public, "normalisation": NORMALISATION}
             self.write("added", id, **details, names=counts_of(items), covers=self._hash_of(id))
         return Request(id, received, due, basis, State.OPEN)
 
@@ -194,6 +196,13 @@ class Ledger:
             f"SELECT hash FROM keyed_hash JOIN request ON request.id = request WHERE kind = ? AND state IN ({marks})"
         )
         return {row[0] for row in self.ask(query, [kind, *states])}
+
+    def normalisations(self) -> list[Normalise]:
+        """Return the ways in which texts were normalised before they were hashed: the present one first."""
+        former = (
+            "SELECT 1 FROM history WHERE event = 'added' AND json_extract(details, '$.normalisation') IS NULL LIMIT 1"
+        )
+        return [normalised, normalised_before_version_4] if self.ask(former) else [normalised]
 
     def move(self, id: int, state: State, **details: Any) -> None:
         """Change the state of a request, and record it in the history."""

@@ -1,13 +1,15 @@
 """The matcher: recognises removed items in rows of data by their keyed hashes.
 
-It compares ids and normalised texts. So a removed document that comes back under another id is caught, and so are the
-judgements with that id. Memory grows with what is caught, not with what passes.
+It compares ids and normalised texts; in both normalisations while the ledger has hashes of the former one. So a removed
+document that comes back under another id is caught, and so are the judgements with that id. Memory grows with what is
+caught, not with what passes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from unrank.collection.sources.source import Text
@@ -23,17 +25,24 @@ class Side:
 
     of_id: Callable[[str], bytes]
     of_text: Callable[[str], bytes]
+    of_former_text: Callable[[str], bytes] | None
+    """The hash of a text in the former normalisation, if the ledger has such hashes."""
     removed: set[bytes]
     caught: set[str] = field(default_factory=set)
     """Ids of removed texts in this data."""
-    other_names: dict[str, bytes] = field(default_factory=dict)
+    other_names: dict[str, list[bytes]] = field(default_factory=dict)
     """Ids of texts in removed pairs, with the hashes of the texts."""
 
     def has_id(self, id: str) -> bool:
         return id in self.caught or self.of_id(id) in self.removed
 
     def names(self, id: str) -> list[bytes]:
-        return [self.of_id(id), *([self.other_names[id]] if id in self.other_names else [])]
+        return [self.of_id(id), *self.other_names.get(id, ())]
+
+    def hashes(self, text: str) -> list[bytes]:
+        if self.of_former_text is None:
+            return [self.of_text(text)]
+        return [self.of_text(text), self.of_former_text(text)]
 
 
 @dataclass(frozen=True)
@@ -49,10 +58,13 @@ class Matcher:
 
     @classmethod
     def of(cls, ledger: Ledger, key: Key) -> Matcher:
+        of_former: list[Callable[[str], bytes] | None] = [None, None]
+        for former in ledger.normalisations()[1:]:
+            of_former = [partial(of_text, normalise=former) for of_text in (key.query_text, key.document_text)]
         return cls(
             key,
-            Side(key.query_id, key.query_text, ledger.hashes("query")),
-            Side(key.document_id, key.document_text, ledger.hashes("document")),
+            Side(key.query_id, key.query_text, of_former[0], ledger.hashes("query")),
+            Side(key.document_id, key.document_text, of_former[1], ledger.hashes("document")),
             ledger.hashes("pair"),
             ledger.hashes("in pair"),
         )
@@ -71,24 +83,24 @@ class Matcher:
 
     def keeps_texts(self, query: str, documents: Iterable[str]) -> list[bool]:
         """Tell for each document whether its pair with the query is kept; all are texts."""
-        asked = self.queries.of_text(query)
-        gone, in_pair = asked in self.queries.removed, asked in self.in_pairs
+        asked = self.queries.hashes(query)
+        gone, in_pair = not self.queries.removed.isdisjoint(asked), not self.in_pairs.isdisjoint(asked)
 
         def keeps(document: str) -> bool:
-            found = self.documents.of_text(document)
-            if gone or found in self.documents.removed:
+            found = self.documents.hashes(document)
+            if gone or not self.documents.removed.isdisjoint(found):
                 return False
-            return not (in_pair and found in self.in_pairs and self._has_pair([asked], [found]))
+            return not (in_pair and self._has_pair(asked, found))
 
         return [keeps(document) for document in documents]
 
     def _keeps(self, side: Side, text: Text) -> bool:
-        hashed = side.of_text(text.text)
-        if hashed in side.removed or side.of_id(text.id) in side.removed:
+        hashes = side.hashes(text.text)
+        if side.of_id(text.id) in side.removed or not side.removed.isdisjoint(hashes):
             side.caught.add(text.id)
             return False
-        if hashed in self.in_pairs:
-            side.other_names[text.id] = hashed
+        if not self.in_pairs.isdisjoint(hashes):
+            side.other_names[text.id] = hashes
         return True
 
     def _has_pair(self, queries: Iterable[bytes], documents: list[bytes]) -> bool:

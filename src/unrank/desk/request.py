@@ -7,14 +7,11 @@ opens a collection, so the ledger answers at once.
 '2026-02-28'
 >>> Item(document="d3", document_text="Lost  keys").kind
 'document'
->>> normalised("Lost\\n  KEYS ")
-'lost keys'
 """
 
 from __future__ import annotations
 
 import calendar
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import MAXYEAR, date, datetime
@@ -139,12 +136,6 @@ class Item:
         if self.query is not None and self.document is not None:
             return "pair"
         return "query" if self.query is not None else "document"
-
-
-def normalised(text: str) -> str:
-    """Return a text without differences in letter case, white space and Unicode form."""
-    folded = text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
-    return " ".join(folded.split())
 
 
 def items_of(removal: Removal, collection: Collection) -> list[Item]:
