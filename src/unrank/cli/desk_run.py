@@ -72,12 +72,13 @@ def _plan(ranker: str, collection: Path, flags: DeskRunFlags, files: LedgerFlags
         from unrank.collection.collection import open_collection
         from unrank.desk.batch import open_batch
         from unrank.desk.plan import make_plan
+        from unrank.desk.service import ranker_at
         from unrank.rankers import load_ranker
         from unrank.record import Record
 
         desk.verify()
         opened, record = open_collection(collection), Record.read(Path(ranker))
-        batch = open_batch(desk, secret, opened, record)
+        batch = open_batch(desk, secret, opened, record, ranker_at(desk, ranker))
         if not batch.requests:
             _say_nothing_open([request.id for request in batch.elsewhere])
             return

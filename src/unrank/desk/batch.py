@@ -20,7 +20,8 @@ from unrank.collection.removal import Removal
 from unrank.desk.copies import in_collection
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
-from unrank.desk.request import HONOURED, KINDS, RUNNABLE, Item, Request, items_of, removal_of
+from unrank.desk.request import HONOURED, KINDS, Item, Request, items_of, removal_of
+from unrank.desk.service import ServiceRanker, runnable_in
 from unrank.forgetting.previous_requests import recognised
 from unrank.record import Record, forgotten_requests
 
@@ -60,9 +61,11 @@ class Batch:
         return [(one, other, pairs) for (one, other), pairs in sorted(both.items())]
 
 
-def open_batch(ledger: Ledger, key: Key, collection: Collection, record: Record | None) -> Batch:
-    """Gather the open requests; `record` is the record of the ranker that must forget them."""
-    requests = ledger.requests(RUNNABLE)
+def open_batch(
+    ledger: Ledger, key: Key, collection: Collection, record: Record | None, member: ServiceRanker | None = None
+) -> Batch:
+    """Gather the requests that are open in a ranker of the service; `record` is the record of that ranker."""
+    requests = runnable_in(ledger, member)
     all_items = {request.id: ledger.items(request.id) for request in requests}
     asked = [item for these in all_items.values() for item in these]
     held = [item for item, here in zip(asked, in_collection(collection, asked), strict=True) if here]

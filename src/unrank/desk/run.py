@@ -25,6 +25,7 @@ from unrank.desk.history_index import Json
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import RUNNABLE, State
 from unrank.desk.run_options import RunOptions, file_hashes, folder_hash
+from unrank.desk.service import ServiceRanker, ranker_at, replace_ranker, settle
 from unrank.disk import check_free, half_written, read_json, sha256, sole_user, whole_path
 from unrank.engine.runtime import Progress, Runtime
 from unrank.errors import BadFile, UnrankError
@@ -88,6 +89,8 @@ class RunContext:
     record: Record | None
     """The original's record."""
     references: list[Ranker]
+    member: ServiceRanker | None = None
+    """The ranker of the service that the run replaces; `None` if none is registered."""
 
     @property
     def forget_options(self) -> ForgetOptions:
@@ -111,7 +114,8 @@ def run_open(
         scrub(ledger)
         collection = open_collection(options.collection)
         record = Record.read(Path(options.ranker))
-        batch = open_batch(ledger, key, collection, record)
+        member = ranker_at(ledger, options.ranker)
+        batch = open_batch(ledger, key, collection, record, member)
         if not batch.requests:
             return None
         check_references(options.references, collection, batch.removal)
@@ -120,7 +124,7 @@ def run_open(
         original = load_ranker(options.ranker, options.fast)
         references = [load_ranker(name, options.fast) for name in options.references]
         context = RunContext(
-            replace(options, target=target), target, default, collection, batch, original, record, references
+            replace(options, target=target), target, default, collection, batch, original, record, references, member
         )
         _check(context)
         run, place = _begin(ledger, context.options.asked(batch, collection), out)
@@ -270,7 +274,7 @@ def _finish(ledger: Ledger, run: int, out: Path, context: RunContext) -> RunResu
         "ranker_files": file_hashes(out),
     }
     done = RunResult(run, out, passed, each, result, [request.id for request in batch.elsewhere])
-    _record(ledger, done)
+    _record(ledger, done, context.member)
     return done
 
 
@@ -283,7 +287,7 @@ def _copies(ledger: Ledger, run: int, context: RunContext) -> list[Copy]:
     return without_names(found, items)
 
 
-def _record(ledger: Ledger, done: RunResult) -> None:
+def _record(ledger: Ledger, done: RunResult, member: ServiceRanker | None) -> None:
     """Write the result and the new states of the requests in one transaction."""
     written = json.dumps(done.result, ensure_ascii=False)
     proof = {"result": hashlib.sha256(written.encode()).hexdigest()}
@@ -295,5 +299,6 @@ def _record(ledger: Ledger, done: RunResult) -> None:
         for id in done.fulfilled:
             if ledger.request(id).state not in RUNNABLE:
                 raise UnrankError(f"request {id} was ended during the run: run again for the others")
-            ledger.ask("UPDATE request SET run = ? WHERE id = ?", [done.run, id])
-            ledger.move(id, State.FORGOTTEN, run=done.run, **proof)
+            settle(ledger, id, State.FORGOTTEN, done.run, member, **proof)
+        if member is not None and done.fulfilled:
+            replace_ranker(ledger, member, done.run, done.out)

@@ -203,7 +203,7 @@ def _keep_states(ledger: Ledger, first: ServiceRanker) -> None:
     """Keep the states that requests got from the run that made the first registered ranker."""
     made = {run for (run,) in ledger.ask("SELECT id FROM run WHERE out = ?", [first.ranker])}
     for request in ledger.requests(SETTLED):
-        if request.run in made:
+        if request.run is not None and request.run in made:
             settle(ledger, request.id, request.state, request.run, first)
 
 
