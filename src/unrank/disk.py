@@ -27,6 +27,8 @@ LOCK = ".lock"
 CHECKPOINT = "checkpoint.safetensors"
 TRIES = 100
 LARGEST = 1e300
+NUMBERS = re.compile(r"\[\n\s+(?:\d+,\n\s+)*\d+\n\s+\]")
+"""A list of whole numbers as JSON writes it, one number a line. No string of JSON holds a line break."""
 
 
 def several_processes() -> bool:
@@ -175,8 +177,9 @@ def write_new(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as JSON."""
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    """Write a value as JSON, a list of whole numbers on one line."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    path.write_text(NUMBERS.sub(lambda found: " ".join(found.group().split()), text) + "\n", encoding="utf-8")
 
 
 def read_json(path: Path) -> Any:

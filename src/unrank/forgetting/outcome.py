@@ -17,7 +17,7 @@ from unrank.collection.collection import Collection, Pairs
 from unrank.collection.texts import Rows
 from unrank.errors import count
 from unrank.evaluation.bootstrap import MIN_QUERIES
-from unrank.evaluation.scorecard import Scorer
+from unrank.evaluation.scorecard import Scorer, ranks_among
 from unrank.forgetting.target import tolerance
 from unrank.record import PairRank, PairRanks
 
@@ -58,11 +58,16 @@ class Findings:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The state of a request, the reason in words, and the ranks of its pairs."""
+    """The state of a request, the reason, and the ranks of its pairs."""
 
     state: ForgetState
-    words: str
+    why: str
     ranks: PairRanks
+
+    @property
+    def words(self) -> str:
+        """The reason, the worst pair, how many changed, and the mean."""
+        return f"{self.why}; {shown(self.ranks)}"
 
     @property
     def passed(self) -> bool:
@@ -77,7 +82,7 @@ def judge(ranks: PairRanks, found: Findings) -> Judgement:
     """Judge a request by its own pairs. `ranks.target` is the lower of the run's target and the default one."""
 
     def said(state: ForgetState, why: str) -> Judgement:
-        return Judgement(state, f"{why}; {shown(ranks)}", ranks)
+        return Judgement(state, why, ranks)
 
     if found.remembered:
         return said(ForgetState.NOT_FORGOTTEN, found.remembered)
@@ -189,15 +194,7 @@ def pair_ranks(collection: Collection, pairs: Pairs, score: Scorer) -> Rows:
     """Rank each pair among its query's negatives; a tie is decided for the pair."""
     negatives = collection.negatives.pairs(np.unique(pairs[:, 0]))
     scores = score(np.concatenate([pairs, negatives]))
-    own, others = scores[: len(pairs)], scores[len(pairs) :]
-    order = np.lexsort((others, negatives[:, 0]))
-    queries, others = negatives[order, 0], others[order]
-    starts, ends = (np.searchsorted(queries, pairs[:, 0], side) for side in ("left", "right"))
-    above = [
-        end - start - np.searchsorted(others[start:end], mine, "right")
-        for start, end, mine in zip(starts, ends, own, strict=True)
-    ]
-    return np.array(above, np.int64) + 1
+    return ranks_among(pairs, scores[: len(pairs)], negatives, scores[len(pairs) :])
 
 
 def list_lengths(collection: Collection, pairs: Pairs) -> Rows:
