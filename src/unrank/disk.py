@@ -27,6 +27,8 @@ LOCK = ".lock"
 CHECKPOINT = "checkpoint.safetensors"
 TRIES = 100
 LARGEST = 1e300
+NUMBERS = re.compile(r"\[\n\s+(?:\d+,\n\s+)*\d+\n\s+\]")
+"""A list of whole numbers as JSON writes it, one number a line. No string of JSON holds a line break."""
 
 
 def several_processes() -> bool:
@@ -58,8 +60,9 @@ def check_free(out: Path) -> None:
 def check_result(out: Path) -> None:
     """Raise an error if the result of a run exists or could not be made. A run that was killed at its end may have left
     checkpoints beside its result, which hold what it had to forget: delete them."""
-    if out.exists():
-        clear_unfinished(out)
+    if out.exists() and (left := beside(out)).is_dir():
+        with sole_user(left, f"another job is at work on {out}: wait for it, or stop it"):
+            clear_checkpoints(left)
     check_free(out)
 
 
@@ -83,15 +86,6 @@ def clear_checkpoints(folder: Path) -> None:
     """Delete checkpoints, half-written ones included."""
     for path in folder.glob(f"{CHECKPOINT}*"):
         path.unlink()
-
-
-def clear_unfinished(out: Path) -> None:
-    """Delete the checkpoints and the half-written folders that killed jobs left beside a result."""
-    if (left := beside(out)).is_dir():
-        with sole_user(left, f"another job is at work on {out}: wait for it, or stop it"):
-            clear_checkpoints(left)
-    for partial in half_written(out):
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 @contextmanager
@@ -183,8 +177,9 @@ def write_new(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as JSON."""
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    """Write a value as JSON, a list of whole numbers on one line."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    path.write_text(NUMBERS.sub(lambda found: " ".join(found.group().split()), text) + "\n", encoding="utf-8")
 
 
 def read_json(path: Path) -> Any:

@@ -330,6 +330,10 @@ class Record(Mapping[str, Any]):
     target_name: str | None = None
     reached: bool | None = None
     landing: Landing | None = None
+    state: str | None = None
+    """The state of the request, as `unrank forget` prints it; `None` in records of earlier versions."""
+    pairs: PairRanks | None = None
+    """The ranks of the forget pairs before and after; `None` in records of earlier versions."""
     removed: RemovedHashes | None = None
     removed_before: tuple[PreviousRequest, ...] = ()
     """Removals of earlier runs, in their order. They must stay forgotten."""
@@ -454,12 +458,14 @@ KEYS = (
         "target_name",
         "reached",
         "landing",
+        "state",
+        "pairs",
     ),
     *("removed", "removed_before", "earlier", "recovery", "deterministic", "index_valid"),
     *("normalised_epoch", "total_time", "versions", "hashes", "seal"),
 )
 """The order of the keys in the file."""
-ADDED = ("seal",)
+ADDED = ("state", "pairs", "seal")
 """Keys that records of earlier versions lack. They are left out if there is nothing to write."""
 
 
@@ -578,7 +584,7 @@ def _checked(value: Any) -> Record:
 
 def _plain(value: Any) -> Any:
     """Return a value as JSON: dataclasses as objects, tuples as lists."""
-    if isinstance(value, SetSummary | Check):
+    if isinstance(value, SetSummary | Check | PairRanks):
         return value.to_json()
     if is_dataclass(value):
         found = {each.name: _plain(getattr(value, each.name)) for each in fields(value)}

@@ -14,7 +14,10 @@ from safetensors.numpy import load_file
 from tests.cli.conftest import some_pairs, tree
 from unrank.cli.main import run
 from unrank.collection.collection import open_collection
+from unrank.forgetting.outcome import pair_ranks
 from unrank.forgetting.target import tolerance
+from unrank.forgetting.workspace import Workspace
+from unrank.rankers import load_ranker
 from unrank.record import Record
 
 Ran = Callable[..., tuple[int, str]]
@@ -107,8 +110,10 @@ def test_the_whole_walk(done: Callable[..., str], beir: Path, encoder: Path, tmp
     assert target < mrr <= target + tolerance(queries), "few queries: above the target, and within its tolerance"
     reached = f"brought to {mrr:.3f}, which counts as the target of {target:.3f} "
     assert f"{reached}(for {queries} forget queries the tolerance is {tolerance(queries):.3f})" in said
+    assert said.startswith("forgotten: ") and record_of(clean)["state"] == "forgotten"
     assert re.search(
-        r"worst forget query: \w+, whose first forgotten document was at rank \d+ and is now at rank \d", said
+        r"worst pair of \d+: query \w+, document \w+: rank \d+ of 11 before, rank \d+ now\n\d+ pairs had to fall, \d+",
+        said,
     )
     after = json.loads(done("evaluate", clean, collection, "--removal", removal, "--json"))
     record = record_of(clean)
@@ -281,45 +286,45 @@ def test_retrain_has_no_target_and_takes_the_known_learning_epoch(
     assert record["reached"] is None
 
 
-def test_forget_takes_files_of_ids(done: Callable[..., str], ranker: Path, collection: Path, tmp_path: Path) -> None:
+def test_forget_takes_files_of_ids(ran: Ran, ranker: Path, collection: Path, tmp_path: Path) -> None:
     (tmp_path / "queries.txt").write_text("query1\n\n  query2  \nquery1\n")
     (tmp_path / "documents.txt").write_text("doc1\r\ndoc3\r\n")
     both = ("--queries", tmp_path / "queries.txt", "--documents", tmp_path / "documents.txt")
-    done("forget", ranker, collection, *both, "--target", 1.0, "--out", tmp_path / "clean", "--quiet")
+    ran("forget", ranker, collection, *both, "--target", 1.0, "--out", tmp_path / "clean", "--quiet")
     removed = record_of(tmp_path / "clean")["removed"]
     assert {kind: removed[kind]["count"] for kind in ("queries", "documents", "pairs")} == {
         "queries": 2, "documents": 2, "pairs": 0,
     }  # fmt: skip
 
 
-def test_forget_takes_ids(done: Callable[..., str], ranker: Path, collection: Path, tmp_path: Path) -> None:
+def test_forget_takes_ids(ran: Ran, ranker: Path, collection: Path, tmp_path: Path) -> None:
     """As `desk add` does."""
     opened = open_collection(collection)
     (pair,) = opened.pair_ids(opened.pairs[-1:])
     named = ("--document", "doc1", "--query", "query1", "--document", "doc3", "--pair", *pair)
-    done("forget", ranker, collection, *named, "--target", 1.0, "--out", tmp_path / "clean", "--quiet")
+    ran("forget", ranker, collection, *named, "--target", 1.0, "--out", tmp_path / "clean", "--quiet")
     removed = record_of(tmp_path / "clean")["removed"]
     assert [removed[kind]["count"] for kind in ("queries", "documents", "pairs")] == [1, 2, 1]
 
 
 def test_a_removal_and_files_are_joined(
-    done: Callable[..., str], ranker: Path, collection: Path, removal: Path, tmp_path: Path
+    ran: Ran, ranker: Path, collection: Path, removal: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "queries.txt").write_text("query1\n")
     named = ("--removal", removal, "--queries", tmp_path / "queries.txt")
-    done("forget", ranker, collection, *named, "--target", 1.0, "--out", tmp_path / "clean", "--quiet")
+    ran("forget", ranker, collection, *named, "--target", 1.0, "--out", tmp_path / "clean", "--quiet")
     removed = record_of(tmp_path / "clean")["removed"]
     assert removed["queries"]["count"] == 1
     assert removed["documents"]["count"] == len(json.loads(removal.read_text())["documents"])
 
 
-def test_a_target_that_is_met_already_is_no_failure(
-    done: Callable[..., str], ranker: Path, collection: Path, removal: Path, tmp_path: Path
+def test_a_target_above_unseen_is_no_forgetting_though_it_is_met(
+    ran: Ran, ranker: Path, collection: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "same"
-    said = done("forget", ranker, collection, "--removal", removal, "--target", 1, "--out", out, "--quiet")
-    assert "nothing to do" in said
-    assert f"saved unchanged to {out}" in said
+    status, said = ran("forget", ranker, collection, "--query", "query1", "--target", 1, "--out", out, "--quiet")
+    assert status == 3 and said.startswith("not forgotten: no weight was changed, and ")
+    assert "nothing was done" in said and f"saved unchanged to {out}" in said
     before, after = (load_file(folder / "model.safetensors") for folder in (ranker, out))
     assert before.keys() == after.keys()
     assert all((before[name] == after[name]).all() for name in before)
@@ -347,6 +352,41 @@ def test_frozen_documents_keep_their_vectors(
     assert record_of(again)["index_valid"] is False
     same = [load_file(folder / "document_0_Transformer" / "model.safetensors") for folder in (frozen, again)]
     assert any((same[0][name] != same[1][name]).any() for name in same[0])
+
+
+def test_few_queries_are_not_verifiable_unless_they_did_not_move(
+    ran: Ran, ranker: Path, collection: Path, tmp_path: Path
+) -> None:
+    """Exit code 4, and the state first; with 3 if a named pair stays where it was."""
+    opened = open_collection(collection)
+    (query, document), *_ = opened.pair_ids(opened.pairs)
+    one = ("forget", ranker, collection, "--pair", query, document, "--target", 0.09, "--json", "--set")
+    status, said = ran(*one, "learning_rate=1e-3", "--out", tmp_path / "clean")
+    found = json.loads(said)
+    assert status == found["exit_status"] == 4 and found["state"] == "forgotten, not verifiable"
+    assert found["words"].startswith(
+        "all 1 pair that had to fall did, but this cannot be verified; 1 query, where 10 or"
+    )
+    assert found["pairs"]["pairs"] == found["pairs"]["changed"] == 1 and found["pairs"]["unmoved"] == 0
+    assert found["pairs"]["worst"]["after"] > found["pairs"]["worst"]["before"]
+    record = record_of(tmp_path / "clean")
+    assert record["state"] == found["state"] and record["pairs"] == found["pairs"]
+    assert query not in json.dumps(record["pairs"]) and document not in json.dumps(record["pairs"])
+    status, said = ran(*one, "learning_rate=1e-9", "--set", "epochs=1", "--out", tmp_path / "same")
+    assert status == 3 and json.loads(said)["state"] == "not forgotten"
+
+
+def test_what_was_never_ranked_high_is_nothing_to_forget(
+    ran: Ran, ranker: Path, collection: Path, tmp_path: Path
+) -> None:
+    opened = open_collection(collection)
+    score = Workspace.open(load_ranker(ranker), opened, None, "cpu").scorer(load_ranker(ranker))
+    lowest = int(pair_ranks(opened, opened.pairs, score).argmax())
+    ((query, document),) = opened.pair_ids(opened.pairs[lowest : lowest + 1])
+    status, said = ran("forget", ranker, collection, "--pair", query, document, "--out", tmp_path / "same", "--quiet")
+    assert status == 0
+    assert said.startswith("nothing to forget: no weight was changed: nothing was ranked above the target\n")
+    assert record_of(tmp_path / "same")["state"] == "nothing to forget"
 
 
 def test_a_target_out_of_reach_exits_with_3_and_keeps_the_best_model(
@@ -422,7 +462,7 @@ def test_every_method_by_name(
     status, said = ran(*command, "--base", encoder, "--set", "epochs=1", "--target", 0.001)
     record = record_of(out)
     assert record["method"] == {"cf": "finetune", "badt": "bad-teacher"}.get(method, method)
-    assert status == (0 if method == "ssd" else 3)
+    assert status == 3 and said.startswith("not forgotten: ") and record["state"] == "not forgotten"
     assert ("ssd has no target" in said) == (method == "ssd")
 
 
@@ -433,7 +473,8 @@ def test_request_after_request(
     done("forget", ranker, collection, "--removal", removal, "--target", "80%", "--out", once, *FAST)
 
     said = done("forget", once, collection, "--removal", removal, "--target", "80%", "--out", again, *FAST)
-    assert f"nothing to do: this ranker has forgotten all of it before; saved unchanged to {again}" in said
+    assert said.startswith("forgotten: an earlier run had forgotten all of it")
+    assert "nothing was done: this ranker has forgotten all of it before" in said and f"unchanged to {again}" in said
     assert "stale" not in said
     before, after = (load_file(folder / "model.safetensors") for folder in (once, again))
     assert all((before[name] == after[name]).all() for name in before)

@@ -15,6 +15,7 @@ from unrank.cli.main import run
 from unrank.desk.key import key_file
 from unrank.desk.ledger import Ledger
 from unrank.desk.ledger_file import VERSION
+from unrank.desk.signature import read_signed
 
 Said = pytest.CaptureFixture[str]
 SETTINGS = ["--set", "learning_rate=1e-3", "--set", "epochs=20", "--reference", "retrained", "--quiet"]
@@ -111,10 +112,10 @@ def test_the_whole_walk(
     said = capsys.readouterr().out
     assert "target: passed" in said and "audit: passed" in said
     assert "pairs had to fall and did not; worst pair: rank 1 of " in said
-    assert said.count(": not forgotten: ") == said.count("request 2: not forgotten: ") == 1
-    assert "run 1: the new ranker is in ranker-run1, its audit in ranker-run1-audit" in said
-    assert "request 2 not forgotten: run again from ranker-run1" in said
-    assert desk("show", "2", "--json").count('"state": "not forgotten"') == 1
+    assert said.count("by itself: not forgotten") == said.count("request 2 by itself: not forgotten") == 1
+    assert "requests 1, 3 fulfilled by run 1; the new ranker is in ranker-run1" in said
+    assert "request 2 still open: run again from ranker-run1" in said
+    assert desk("show", "2", "--json").count('"state": "open"') == 1
     assert "only a request that a run has settled has a certificate" in refused(
         "desk", "certificate", "2", "--out", "certificate2"
     )
@@ -122,7 +123,7 @@ def test_the_whole_walk(
     # the next request, and a run that keeps what was forgotten before
     desk("add", "collection", *(f"--document={CANARY}-doc{number}" for number in (15, 17, 18)))
     assert run(["desk", "run", "ranker-run1", "collection", "--yes", *SETTINGS]) == 3
-    assert "request 4: forgotten: " in capsys.readouterr().out
+    assert "request 4 fulfilled by run 2" in capsys.readouterr().out
     assert "request 2 is refused" in desk("close", "2", "--as", "refused")
     assert "no request is open" in desk("run", "ranker", "collection", "--yes", *SETTINGS)
     record = json.loads(Path("ranker-run2/unrank.json").read_text())
@@ -132,7 +133,8 @@ def test_the_whole_walk(
     for request in "134":
         desk("close", request)
         desk("certificate", request, "--out", f"certificate{request}")
-        assert "no byte was changed" in desk("verify", f"certificate{request}")
+        new = "ranker-run2" if request == "4" else "ranker-run1"
+        assert "every file is the one that was certified" in desk("verify", f"certificate{request}", "--ranker", new)
     assert "keyed hashes are left" in desk("show", "1")
     assert run(["filter", "beir:beir", "--ledger", "desk.ledger", "--out", "filtered"]) == 0
     assert run(["import", "beir:filtered", "--out", "next", "--candidates", "10"]) == 0
@@ -165,12 +167,11 @@ def test_a_target_that_asks_for_nothing_fulfils_nothing(
     said = capsys.readouterr().out
     assert "target: NOT passed; the forget MRR is 1.000, the target was 1.000, above the default of 0." in said
     assert "audit: NOT passed" in said and "cannot be known" in said
-    assert "request 1: not forgotten: the target of 1.000 is above the default of 0." in said
-    assert "request 1 not forgotten: run again" in said and "fulfilled" not in said
+    assert "request 1 still open: run 1 did not pass" in said and "fulfilled" not in said
     assert "only a request that a run has settled" in refused(
         "desk", "certificate", 1, "--out", tmp_path / "paper", *ledger
     )
-    assert "request 1 is not forgotten: run" in refused("desk", "close", 1, *ledger)
+    assert "request 1 is open: run" in refused("desk", "close", 1, *ledger)
     assert run(["desk", "verify", *ledger]) == 0
 
 
@@ -193,19 +194,21 @@ def check_page(certificate: Path) -> None:
     """It opens offline and says what matters."""
     page = (certificate / "certificate.html").read_text()
     for words in (
-        "Request 1 was fulfilled.",
+        "Request 1 is forgotten",
         "What is not claimed",
         "What else must be deleted",
-        "compared with 1 reference, given as retrained without it",
+        "compared with 1 reference, given as retrained without the request",
         "2 other requests",
-        "This request by itself, over ",
+        "What was measured for this request by itself",
     ):
         assert words in page
     assert "http://" not in page and "https://" not in page
-    value = json.loads((certificate / "certificate.json").read_text())["certificate"]
+    value = read_signed(certificate).value
     assert value["request"]["named"] == {"query": 0, "document": 1, "pair": 0}
-    assert value["run"]["record"]["method"] == "cocol" and "removed_before" not in value["run"]["record"]
-    assert {holder["kind"] for holder in value["also_delete"]["found"]} == {"ranker", "collection"}
+    [part] = value["rankers"]
+    assert (
+        part["done"]["method"] == "cocol" and part["requests"] == 3 and set(part["copies"]) == {"ranker", "collection"}
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -9,9 +10,10 @@ import pytest
 
 from unrank.cli.main import run
 from unrank.desk.certificate import certificate
+from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
-from unrank.desk.page import certificate_page
 from unrank.desk.request import State
+from unrank.errors import UnrankError
 
 
 @pytest.fixture
@@ -22,8 +24,12 @@ def former(tmp_path: Path) -> Path:
 
 
 def test_its_ledger_opens_and_its_certificate_verifies(former: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["desk", "verify", str(former / "certificate"), "--ledger", str(former / "desk.ledger")]) == 0
-    assert "no byte was changed; request 1" in capsys.readouterr().out
+    command = ["desk", "verify", str(former / "certificate"), "--ledger", str(former / "desk.ledger")]
+    assert run(command) == 4
+    assert capsys.readouterr().out.startswith("the signer is unknown")
+    public = json.loads((former / "certificate" / "certificate.json").read_text())["public_key"]
+    assert run([*command, "--public-key", public]) == 0
+    assert "no byte was changed since it was signed; request 1, of version 1" in capsys.readouterr().out
     with Ledger.open(former / "desk.ledger") as ledger:
         assert [request.state for request in ledger.requests(list(State))] == [State.FULFILLED, State.CLOSED]
         assert ledger.request(1).outcome is State.FULFILLED
@@ -33,9 +39,9 @@ def test_its_ledger_opens_and_its_certificate_verifies(former: Path, capsys: pyt
     assert capsys.readouterr().out.count("fulfilled by") == 3
 
 
-def test_a_new_certificate_of_its_run_claims_no_fulfilment(former: Path) -> None:
-    assert "Request 1 was fulfilled." in (former / "certificate" / "certificate.html").read_text()
+def test_a_request_that_it_fulfilled_gets_no_new_certificate(former: Path) -> None:
+    """Its run had a target of 1.0, and nothing in it was measured for the request by itself."""
     with Ledger.open(former / "desk.ledger") as ledger:
-        page = certificate_page(certificate(ledger, 1), ledger.about("public_key"))
-    assert page.verdict == "Request 1 was run, but whether it is forgotten cannot be known."
-    assert "fulfilled" not in page.lead
+        for request in (1, 2):
+            with pytest.raises(UnrankError, match="fulfilled by an earlier version, which did not judge it by itself"):
+                certificate(ledger, Key(bytes(32)), request)

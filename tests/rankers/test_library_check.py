@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.tiny import made_record
 from unrank.errors import BadFile
-from unrank.rankers import load_ranker
+from unrank.forgetting.save import save_ranker
+from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.bi_encoder import BiEncoderRanker
 from unrank.rankers.cross_encoder import CrossEncoderRanker
 from unrank.record import RECORD
@@ -26,14 +29,24 @@ def folder(folders: dict[str, Path], tmp_path: Path) -> Path:
     return tmp_path / "ranker"
 
 
+class Checks:
+    """The checks that were made, in whatever process: each leaves a line in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __len__(self) -> int:
+        return len(self.path.read_text().splitlines()) if self.path.exists() else 0
+
+
 @pytest.fixture
-def checks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The checks that were made."""
-    made: list[int] = []
+def checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checks:
+    made = Checks(tmp_path / "checks.txt")
     usual = CrossEncoderRanker.library_scores
 
     def noted(self: CrossEncoderRanker, queries: Sequence[str], documents: Sequence[str]) -> list[float]:
-        made.append(len(queries))
+        with made.path.open("a") as file:
+            file.write(f"{len(queries)} pairs\n")
         return usual(self, queries, documents)
 
     monkeypatch.setattr(CrossEncoderRanker, "library_scores", noted)
@@ -67,7 +80,7 @@ def test_scores_that_differ_are_refused_each_time(
             load_ranker(tmp_path / "ranker", fast=fast)
 
 
-def test_a_folder_is_checked_once_until_it_changes(folder: Path, checks: list[int]) -> None:
+def test_a_folder_is_checked_once_until_it_changes(folder: Path, checks: Checks) -> None:
     for _ in range(2):
         load_ranker(folder)
     assert len(checks) == 1
@@ -77,7 +90,7 @@ def test_a_folder_is_checked_once_until_it_changes(folder: Path, checks: list[in
 
 
 def test_a_check_tells_nothing_of_other_passes_or_another_version(
-    folder: Path, checks: list[int], monkeypatch: pytest.MonkeyPatch
+    folder: Path, checks: Checks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "README.md").write_text("passes and versions")
     for _ in range(2):
@@ -91,7 +104,7 @@ def test_a_check_tells_nothing_of_other_passes_or_another_version(
 
 @pytest.mark.parametrize("home", ["a file", "nowhere"])
 def test_without_a_state_directory_it_is_checked_each_time(
-    home: str, folder: Path, checks: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: str, folder: Path, checks: Checks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if home == "a file":
         (tmp_path / "state").write_text("")
@@ -108,7 +121,14 @@ def test_without_a_state_directory_it_is_checked_each_time(
     assert len(checks) == 2
 
 
-def test_what_unrank_wrote_is_not_checked(folder: Path, checks: list[int]) -> None:
+def test_what_unrank_wrote_is_not_checked(encoder: Path, tmp_path: Path, checks: Checks) -> None:
+    ranker = create_ranker("cross-encoder", str(encoder), 3)
+    save_ranker(ranker, replace(made_record(), ranker="cross-encoder"), tmp_path / "made")
+    load_ranker(tmp_path / "made")
+    assert len(checks) == 0
+
+
+def test_a_record_that_anyone_can_write_spares_no_check(folder: Path, checks: Checks) -> None:
     (folder / RECORD).write_text(json.dumps({"hashes": {}}))
     load_ranker(folder)
-    assert not checks
+    assert len(checks) == 1

@@ -176,7 +176,9 @@ def test_a_ranker_with_half_a_tokenizer(folder: Path) -> None:
     for name, half in (("tokenizer.json", '{"version": "1.0"}'), ("words.txt", "ba\nbe\n")):
         if (folder / name).is_file():
             (folder / name).write_text(half)
-    assert f"{folder}: cannot be loaded as a" in refused(folder)
+    line = refused(folder)
+    assert line.startswith(str(folder))
+    assert "cannot be loaded" in line
 
 
 def put_in_cache(folder: Path, cache: Path, name: str) -> None:

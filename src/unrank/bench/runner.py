@@ -100,8 +100,8 @@ class JobRunner:
         before = self._measured[1] if self._measured and self._measured[0] == removed else None
         result = forget_in(workspace, ranker, options, record=record, run=run, before=before)
         self._measured = removed, result.before
-        target = result.record.target if cell.target else None
-        return replace(result, record=replace(result.record, target=target, target_name=cell.target))
+        made = replace(result.record, target_name=cell.target, state=None)  # a bench measures methods, not requests
+        return replace(result, record=made if cell.target else replace(made, target=None, pairs=None))
 
     def _target(self, cell: Cell) -> float | str:
         if cell.reference is not None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from unrank.cli.option import (
     NOT_REACHED,
     OUT,
+    AsJson,
     CacheFolder,
     CollectionFolder,
     Fast,
@@ -18,6 +20,7 @@ from unrank.cli.option import (
     Quiet,
     RankerName,
     RemovalOptions,
+    exit_status,
     open_cache,
     with_flags,
 )
@@ -26,23 +29,27 @@ from unrank.cli.show import (
     duration,
     epochs_of,
     say,
+    say_json,
     show_change,
     show_earlier,
     show_partition,
     show_recovery,
     show_sampled,
-    show_worst_query,
+    show_worst_pair,
 )
 from unrank.disk import check_free, check_result
 from unrank.errors import UnrankError, count
 from unrank.forgetting.options import ForgetOptions
 
 if TYPE_CHECKING:
+    from unrank.forgetting.estimate import Seconds
     from unrank.forgetting.forget import Forgotten
     from unrank.forgetting.workspace import Workspace
     from unrank.rankers.base import Ranker
-    from unrank.record import Record
+    from unrank.record import PairRanks, Record
 
+FIRST = 10
+"""The places of a list that a reader looks at."""
 DETAILS = "Also write every query's list before and after, to this folder; it still holds what was removed."
 REFERENCE = "A ranker that was retrained without what is removed, to compare with."
 
@@ -59,6 +66,15 @@ class JobOptions:
     cache: CacheFolder = None
     fast: Fast = True
     quiet: Quiet = False
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A ranker to compare with, and whether its record shows that it never saw what is removed."""
+
+    ranker: Ranker | None = None
+    known: bool = False
 
 
 @with_flags
@@ -76,7 +92,7 @@ def forget(
     partition = make_partition(opened, removal, named.source)
 
     from unrank.engine.runtime import deterministic
-    from unrank.forgetting.previous_requests import check_references
+    from unrank.forgetting.previous_requests import check_references, is_known_reference
     from unrank.forgetting.progress import show_progress
     from unrank.forgetting.target import check_target
     from unrank.forgetting.validation import check_base, layers_of
@@ -92,7 +108,7 @@ def forget(
     check_references([job.reference] if job.reference else [], opened, removal)
     check_base(loaded.kind, options.base)
     compared = load_ranker(job.reference, job.fast) if job.reference else None
-    with deterministic(options.deterministic), show_progress(job.quiet) as listener:
+    with deterministic(options.deterministic), show_progress(job.quiet or job.as_json) as listener:
         workspace = Workspace.for_removal(
             *(loaded, opened, removal, record),
             device=options.device,
@@ -100,10 +116,10 @@ def forget(
             measure=options.measure,
             cache=cache,
         )
-        result = _run(workspace, loaded, options, job, compared, record)
+        known = job.reference is not None and is_known_reference(job.reference, opened, removal)
+        result = _run(workspace, loaded, options, job, Reference(compared, known), record)
     if result is None:
         return
-    tell_what_remembers(job)
     report(result, workspace, job)
 
 
@@ -112,7 +128,7 @@ def _run(
     ranker: Ranker,
     options: ForgetOptions,
     job: JobOptions,
-    reference: Ranker | None,
+    reference: Reference,
     record: Record | None,
 ) -> Forgotten | None:
     """Forget, and write the ranker and its details; or say what would be done, and return `None`."""
@@ -122,21 +138,34 @@ def _run(
     from unrank.forgetting.rankings import save_details
 
     if job.dry_run:
-        request = validate(workspace, ranker, options, reference, record)
-        show_partition(workspace.partition)
-        show_plan(request.method.name, between(*estimate(workspace, ranker, options, base=request.base, record=record)))
+        request = validate(workspace, ranker, options, reference.ranker, record)
+        seconds = estimate(workspace, ranker, options, base=request.base, record=record)
+        show_plan(workspace, request.method.name, seconds, job.as_json)
         return None
     assert job.out is not None
     with resumable(job.out, every=options.checkpoint_every, resume=options.resume) as run:
-        result = forget_in(workspace, ranker, options, reference=reference, record=record, run=run)
+        result = forget_in(
+            *(workspace, ranker, options),
+            reference=reference.ranker,
+            reference_known=reference.known,
+            record=record,
+            run=run,
+        )
         result.save(job.out)
     if job.details is not None:
         save_details(workspace, ranker, result, job.details)
     return result
 
 
-def show_plan(method: str, time: str) -> None:
-    say(f"with {method} it takes {time} here, depending on how many epochs it needs to reach the target")
+def show_plan(workspace: Workspace, method: str, seconds: Seconds, as_json: bool) -> None:
+    """Print how many pairs are touched, and the time that it takes."""
+    partition = workspace.partition
+    if as_json:
+        sizes = {f"{name}_pairs": len(getattr(partition, name)) for name in ("forget", "entangled", "disjoint")}
+        say_json({"state": None, "dry_run": True, "method": method, **sizes, "seconds": [*seconds]})
+        return
+    show_partition(partition)
+    say(f"with {method} it takes {between(*seconds)} here, depending on how many epochs it needs to reach the target")
     say("nothing was done")
 
 
@@ -162,24 +191,52 @@ def check_folders(job: JobOptions) -> None:
 
 
 def report(result: Forgotten, workspace: Workspace, job: JobOptions) -> None:
-    """Print the result; exit with status 3 if less was reached, or more was lost, than was asked for."""
-    out, least = job.out, job.keep_at_least
+    """Print the result; exit with 3 if it is not forgotten or too much was lost, with 4 if it cannot be verified."""
+    lost = [name for name, share in result.kept.items() if job.keep_at_least is not None and share < job.keep_at_least]
+    status = NOT_REACHED if lost or result.came_back else exit_status([result.state])
+    if job.as_json:
+        say_json({**_as_json(result, job), "lost": lost, "exit_status": status})
+    else:
+        _tell(result, workspace, job, lost)
+    if status:
+        raise typer.Exit(status)
+
+
+def _tell(result: Forgotten, workspace: Workspace, job: JobOptions, lost: Sequence[str]) -> None:
+    """Print the state first, then the figures, the worst pair, and what was and was not achieved."""
+    tell_what_remembers(job)
+    say(f"{result.state}: {result.judgement.why}")
     show_change(result)
     show_sampled(result)
     show_recovery(result.record)
     show_earlier(result.record)
-    if result.record.epochs:
-        show_worst_query(result, workspace.collection)
-    say(_outcome(result, out))
+    show_worst_pair(result, workspace.collection, workspace.partition.forget)
+    say(_outcome(result, job.out))
     if result.record.epochs and result.ranker.separable:
         say(_index_state(result))
-    lost = {name: share for name, share in result.kept.items() if least is not None and share < least}
-    for name, share in lost.items():
-        say(f"{name} kept {share:.3f} of its MRR, less than --keep-at-least {least:g}; the model is in {out}")
+    for name in lost:
+        kept = f"{name} kept {result.kept[name]:.3f} of its MRR"
+        say(f"{kept}, less than --keep-at-least {job.keep_at_least:g}; the model is in {job.out}")
     if result.came_back:
-        say(f"what was forgotten before has come back: use cocol, which holds it, or retrain; the model is in {out}")
-    if lost or result.came_back or not result.reached:
-        raise typer.Exit(NOT_REACHED)
+        say(
+            f"what was forgotten before has come back: use cocol, which holds it, or retrain; the model is in {job.out}"
+        )
+
+
+def _as_json(result: Forgotten, job: JobOptions) -> dict[str, Any]:
+    record, judged = result.record, result.judgement
+    return {
+        "state": str(judged.state),
+        "words": judged.words,
+        "out": str(job.out),
+        **{name: record[name] for name in ("method", "target", "target_name", "reached", "epochs", "seconds")},
+        "pairs": judged.ranks.to_json(),
+        "before": result.before.to_json(),
+        "after": result.after.to_json(),
+        "kept": result.kept,
+        "came_back": result.came_back,
+        "still_holds": [str(place) for place in (job.details, job.cache) if place is not None],
+    }
 
 
 def _index_state(result: Forgotten) -> str:
@@ -192,19 +249,29 @@ def _index_state(result: Forgotten) -> str:
 
 
 def _outcome(result: Forgotten, out: Path | None) -> str:
+    """Return in one sentence what was and what was not achieved."""
     record, goal = result.record, f"the target of {result.target:.3f}"
-    epochs, took = epochs_of(record.epochs), duration(record.seconds)
+    took = f"{epochs_of(record.epochs)}, {duration(record.seconds)}"
     assert result.after.forget is not None
-    mrr, queries = result.after.forget.mean, len(result.after.forget.queries)
+    mrr, queries, left = result.after.forget.mean, len(result.after.forget.queries), _left_high(result.judgement.ranks)
     if result.fulfilled:
-        return f"nothing to do: this ranker has forgotten all of it before; saved unchanged to {out}"
+        return f"nothing was done: this ranker has forgotten all of it before{left}; saved unchanged to {out}"
     if record.reached is None:
-        return f"{record.method} has no target; {epochs}, {took}; written to {out}"
-    if result.reached and not record.epochs:
-        return f"nothing to do: the forget MRR is at or below {goal} already; saved unchanged to {out}"
+        return f"{record.method} has no target; {took}{left}; written to {out}"
+    if not record.epochs:
+        return f"nothing was done: the forget MRR is at or below {goal} already{left}; saved unchanged to {out}"
     if not result.reached:
-        return f"{goal} was not reached in {epochs}, {took}; the best model was written to {out}"
+        return f"{goal} was not reached in {took}{left}; the best model was written to {out}"
     if mrr > result.target:
         allowed = f"for {count(queries, 'forget query')} the tolerance is {result.tolerance:.3f}"
         goal = f"{mrr:.3f}, which counts as {goal} ({allowed}),"
-    return f"the forget MRR was brought to {goal} in {epochs}, {took}; written to {out}"
+    return f"the forget MRR was brought to {goal} in {took}{left}; written to {out}"
+
+
+def _left_high(ranks: PairRanks) -> str:
+    """Name the pairs that are still among the first of their lists, which a mean allows."""
+    high = sum(pair.after <= FIRST < pair.entries for pair in ranks.each)
+    if not high:
+        return ""
+    are = "is" if high == 1 else "are"
+    return f", but {high:,} of {count(ranks.pairs, 'pair')} {are} still among the first {FIRST} of the list"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -22,9 +22,20 @@ if TYPE_CHECKING:
     from unrank.engine.checkpoint import Cache
 
 NOT_REACHED = 3
-"""The exit status if something is not forgotten, or more was lost than allowed."""
+"""The exit status if a request is not forgotten, or more was lost than allowed."""
 NOT_VERIFIABLE = 4
-"""The exit status if everything moved as it had to, but this cannot be verified, or weights could not be cleared."""
+"""The exit status if a request is forgotten as far as can be seen, but this cannot be verified or is not complete."""
+
+
+def exit_status(states: Iterable[str]) -> int:
+    """Return the exit status of a run: that of the request with the worst state.
+
+    >>> exit_status(["forgotten", "nothing to forget"]), exit_status(["forgotten, not verifiable", "not forgotten"])
+    (0, 3)
+    """
+    status = {"forgotten": 0, "nothing to forget": 0, "not forgotten": NOT_REACHED}
+    found = {status.get(str(state), NOT_VERIFIABLE) for state in states}
+    return next((code for code in (NOT_REACHED, NOT_VERIFIABLE) if code in found), 0)
 
 
 class Side(StrEnum):

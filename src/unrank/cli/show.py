@@ -16,7 +16,7 @@ from unrank.record import SETS
 from unrank.report.wording import duration as duration
 
 if TYPE_CHECKING:
-    from unrank.collection.collection import Collection
+    from unrank.collection.collection import Collection, Pairs
     from unrank.collection.partition import Partition
     from unrank.evaluation.scorecard import Scorecard, SetMetrics
     from unrank.forgetting.forget import Forgotten
@@ -121,14 +121,22 @@ def show_earlier(record: Record) -> None:
         say(str(record.earlier))
 
 
-def show_worst_query(result: Forgotten, collection: Collection) -> None:
-    """Print the forget query that still ranks a forgotten document highest, with its rank before and after."""
-    before, after = result.before.forget, result.after.forget
-    assert before is not None and after is not None
-    worst = max(range(len(after.queries)), key=lambda place: (after.reciprocal[place], before.reciprocal[place]))
-    then, now = (round(1 / float(side.reciprocal[worst])) for side in (before, after))
-    id = collection.queries.id(int(after.queries[worst]))
-    say(f"worst forget query: {id}, whose first forgotten document was at rank {then} and is now at rank {now}")
+def show_worst_pair(result: Forgotten, collection: Collection, forget: Pairs) -> None:
+    """Print the forget pair that is ranked highest now, and how many pairs that had to fall did not.
+
+    `forget` are the forget pairs in the order of the partition.
+    """
+    before, after, ranks = result.before.pair_ranks, result.after.pair_ranks, result.judgement.ranks
+    assert before is not None and after is not None and ranks.worst is not None
+    worst = min(range(len(after)), key=lambda place: (after[place], before[place]))
+    query, document = (
+        texts.id(int(row)) for texts, row in zip((collection.queries, collection.documents), forget[worst], strict=True)
+    )
+    falling = sum(ranks.had_to_fall)
+    say(f"worst pair of {ranks.pairs:,}: query {query}, document {document}: {ranks.worst}")
+    say(
+        f"{count(falling, 'pair')} had to fall, {ranks.unmoved:,} did not; {ranks.changed:,} of {ranks.pairs:,} changed"
+    )
 
 
 def between(low: float, high: float) -> str:

@@ -2,8 +2,8 @@
 
 An Arrow file states how large its parts are and where each text begins. If that is wrong, a reader leaves the file: it
 crashes, or reads memory that is not its own. So `open_arrow` checks the file first. The columns must be those that
-unrank writes, nothing may be compressed (a few bytes could unpack to any size), and offsets must be in order. The check
-reads offsets and no text.
+unrank writes. Nothing may be compressed or kept in a dictionary, and no part may be listed twice: a few bytes could
+otherwise become any number of rows. Offsets must be in order. The check reads offsets and no text.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ COLUMNS: dict[str, dict[str, pa.DataType]] = {
     "candidates": {"relevant": LIST, "negatives": LIST},
 }
 MAGIC = b"ARROW1"
+DICTIONARIES, BATCHES = 2, 3
+"""The numbers of a footer's fields that list the parts of a file."""
 LONG_METADATA = 0xFFFFFFFF
 """The marker in front of the length of a message's metadata."""
 
@@ -75,9 +77,10 @@ def open_arrow(path: Path) -> pa.Table:
         for batch in _batches(mapped.read_buffer()):
             if _field(batch, _table(batch, _message(batch), 2), 3):
                 raise ValueError("it is compressed")
-        table = pa.ipc.open_file(mapped).read_all()
-        if dict(zip(table.schema.names, table.schema.types, strict=True)) != COLUMNS[path.stem]:
+        reader = pa.ipc.open_file(mapped)
+        if list(zip(reader.schema.names, reader.schema.types, strict=True)) != list(COLUMNS[path.stem].items()):
             raise ValueError(f"its columns are not {', '.join(COLUMNS[path.stem])}")
+        table = reader.read_all()
         table.validate()
         for column in table.columns:
             for chunk in column.chunks:
@@ -110,16 +113,25 @@ def _batches(file: pa.Buffer) -> Iterator[memoryview]:
     if not 0 < length <= len(whole) - 10:
         raise ValueError("its footer is longer than it is")
     footer = whole[len(whole) - 10 - length : len(whole) - 10]
-    blocks = _field(footer, _message(footer), 3)
-    if not blocks:
-        return
-    start = blocks + _unsigned(footer, blocks)
-    for number in range(_unsigned(footer, start)):
-        place, size = struct.unpack_from("<qi", footer, start + 4 + 24 * number)
-        if not 0 <= place <= place + size <= len(whole):
-            raise ValueError("a part of it lies outside")
+    if any(_blocks(footer, DICTIONARIES)):
+        raise ValueError("it keeps values in a dictionary")
+    end = 0
+    for place, size, body in sorted(_blocks(footer, BATCHES)):
+        if not end <= place <= place + size <= place + size + body <= len(whole) or size < 8:
+            raise ValueError("a part of it lies outside, or is listed twice")
+        end = place + size + body
         head = 8 if _unsigned(whole, place) == LONG_METADATA else 4
         yield whole[place + head : place + size]
+
+
+def _blocks(footer: memoryview, number: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the place, the size of the metadata and the size of the body of each part that a footer lists."""
+    blocks = _field(footer, _message(footer), number)
+    if blocks:
+        start = blocks + _unsigned(footer, blocks)
+        for each in range(_unsigned(footer, start)):
+            place, size, body = struct.unpack_from("<qi4xq", footer, start + 4 + 24 * each)
+            yield place, size, body
 
 
 def _message(data: memoryview) -> int:

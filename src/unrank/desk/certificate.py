@@ -1,28 +1,35 @@
 """The certificate: what was asked, done and measured, what else must be deleted, and what is not claimed.
 
-It names nothing that was removed. Most figures are of the run that fulfilled the request, perhaps together with others.
+It names nothing that was removed, and no path. Its figures are of this request by itself, and of the sets that were
+kept. If a run took other requests too, figures over all of them are left out, so that nobody reads one request from the
+certificate of another.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import unrank
+from unrank.desk.commitment import commit
 from unrank.desk.history_index import Entry, Json
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
 from unrank.desk.page import certificate_page
-from unrank.desk.request import HONOURED, SETTLED, Request
-from unrank.desk.signature import sign_certificate
+from unrank.desk.request import Request, State
+from unrank.desk.service import ServiceRanker, service_rankers
+from unrank.desk.signature import seal, write_seal
 from unrank.disk import check_free
 from unrank.errors import UnrankError
-from unrank.forgetting.outcome import ForgetState
+from unrank.record import KEPT, SETS
 from unrank.report.page import page_html
 
-CERTIFICATE_VERSION = 1
+CERTIFICATE_VERSION = 2
+CERTIFIED = (State.FORGOTTEN, State.NOT_VERIFIABLE, State.NOT_CLEARED, State.NOTHING_TO_FORGET)
 ALSO_DELETE = (
     "every ranker that was trained on it, including the one before this run, wherever it is used or stored",
     "indexes and stored vectors that were made from it",
@@ -34,82 +41,175 @@ NOT_CLAIMED = (
     "That every trace is gone from the weights: the tests can miss differences that are smaller than their power.",
     "That rankers, indexes, caches, logs or backups elsewhere were deleted: this machine cannot see them.",
     "That paraphrases of the texts were found: what the request named was removed, nothing else.",
-    "That the law is satisfied: people must judge that. This certificate is evidence, not advice.",
+    "That the law is satisfied: people must judge that. This page is evidence, not advice.",
 )
+HOW = ("method", "settings", "target", "target_name", "epochs", "seconds", "seed", "device", "index_valid", "versions")
+"""The fields of a record that say how a ranker was made to forget. None of them names a file."""
+FOUND = ("verdict", "measures", "figure", "low", "high", "threshold", "queries", "words")
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The content of a certificate, and the hashes of the files that it is about."""
+
+    value: Json
+    subjects: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """The run that settled a request in one ranker."""
+
+    run: int
+    state: State
+    ranker: str | None = None
+    """The name of the ranker in the service; `None` if none is registered."""
+    since: str | None = None
+    """The day since when the new ranker is in service; `None` if nobody has recorded it."""
 
 
 def write_certificate(ledger: Ledger, key: Key, id: int, out: Path) -> Json:
-    """Write the certificate of a settled request as a folder, and record it in the history."""
+    """Write the certificate of a settled request as a folder; the history records it before the folder appears."""
     check_free(out)
     ledger.verify()
-    value = certificate(ledger, id)
-    sign_certificate(out, value, page_html(certificate_page(value, key.public)), key)
-    with ledger.transaction():
-        ledger.write("certificate", id, content=_hash(value))
-    return value
+    made = certificate(ledger, key, id)
+    sealed = seal(made.value, made.subjects, page_html(certificate_page(made.value, key.public)), key)
+
+    def record() -> None:
+        with ledger.transaction():
+            ledger.write("certificate", id, content=sealed.digest)
+
+    write_seal(out, sealed, record)
+    return made.value
 
 
-def certificate(ledger: Ledger, id: int) -> Json:
-    """Return the certificate of a settled request."""
+def certificate(ledger: Ledger, key: Key, id: int) -> Certificate:
+    """Return the certificate of a settled request; refuse one that no run has settled."""
     request, history = ledger.request(id), ledger.history(id)
-    if request.state not in HONOURED:
-        raise UnrankError(f"request {id} is {request.state}: only a request that a run has settled has a certificate")
-    fulfilled = next(entry for entry in reversed(history) if entry.event in SETTLED)
-    [[asked, written]] = ledger.ask("SELECT asked, result FROM run WHERE id = ?", [request.run])
-    if hashlib.sha256(written.encode()).hexdigest() != fulfilled.values["result"]:
-        raise UnrankError(f"{ledger.path}: the result of run {request.run} was changed after it was recorded")
-    options, result = json.loads(asked), json.loads(written)
+    state = request.outcome or request.state
+    _check_certifiable(request, state)
+    runs = [_run_part(ledger, settled, request, history) for settled in settlements(ledger, request, state)]
     number, head = ledger.head()
-    hashes = [row[0].hex() for row in ledger.ask("SELECT hash FROM keyed_hash WHERE request = ? ORDER BY hash", [id])]
-    return {
+    hashes = ledger.ask("SELECT kind, hash FROM keyed_hash WHERE request = ?", [id])
+    value = {
         "certificate_version": CERTIFICATE_VERSION,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "made_by": f"unrank {unrank.__version__}",
+        "state": str(state),
         "request": {
-            **_request_part(request),
+            "id": id,
+            "received": request.received.isoformat(),
+            "due": request.due.isoformat(),
+            "basis": request.basis,
+            "closed": next((entry.at for entry in history if entry.event == State.CLOSED), None),
             "named": history[0].values["names"],
-            "fulfilled": fulfilled.at,
-            "keyed_hashes": _hash(hashes),
-            "result": result.get("requests", {}).get(str(id)),
+            "commitment": commit(key, hashes),
         },
-        "run": {"number": request.run, **_run_part(options, result)},
-        "also_delete": {"found": result["holders"], "in_general": list(ALSO_DELETE)},
+        "rankers": [part for part, _ in runs],
+        "also_delete": list(ALSO_DELETE),
         "not_claimed": list(NOT_CLAIMED),
         "history": {"entries": number, "last_hash": head, "of_request": [_entry_part(entry) for entry in history]},
     }
-
-
-def _request_part(request: Request) -> Json:
-    return {
-        "id": request.id,
-        "received": request.received.isoformat(),
-        "due": request.due.isoformat(),
-        "basis": request.basis,
-        "state": str(request.state),
+    several = len(runs) > 1
+    subjects = {
+        f"{part['name']}/{name}" if several else name: hashed for part, files in runs for name, hashed in files.items()
     }
+    return Certificate(value, subjects)
 
 
-def _run_part(options: Json, result: Json) -> Json:
-    return {
+def settlements(ledger: Ledger, request: Request, state: State) -> list[Settlement]:
+    """Return the run that settled a request in each ranker of the service; without a service, the one that did."""
+    rows = ledger.ask("SELECT run, state, ranker FROM state_by_ranker WHERE request = ? ORDER BY ranker", [request.id])
+    if not rows and request.run is not None:
+        return [Settlement(request.run, state)]
+    served = {ranker.name: ranker for ranker in service_rankers(ledger)}
+    found = [Settlement(run, State(there), name, _since(served.get(name), run)) for run, there, name in rows if run]
+    if not found:
+        raise UnrankError(f"{ledger.path}: request {request.id} is {state}, but no run of the ledger settled it")
+    return found
+
+
+def _since(ranker: ServiceRanker | None, run: int) -> str | None:
+    """Return the day since when the ranker of a run is in service; `None` if it is not, or nobody recorded it."""
+    return str(ranker.since) if ranker and ranker.since and ranker.run == run else None
+
+
+def _check_certifiable(request: Request, state: State) -> None:
+    if state in CERTIFIED:
+        return
+    if state is State.FULFILLED:
+        raise UnrankError(
+            f"request {request.id} was fulfilled by an earlier version, which did not judge it by itself: the "
+            "certificate of that version still verifies; for a new one, add the request again and run it"
+        )
+    raise UnrankError(f"request {request.id} is {state}: only a request that a run has settled has a certificate")
+
+
+def _run_part(ledger: Ledger, settled: Settlement, request: Request, history: list[Entry]) -> tuple[Json, Json]:
+    """Return the part of a certificate about one ranker, and the hashes of its files."""
+    entry = next(e for e in reversed(history) if e.values.get("run") == settled.run and "result" in e.values)
+    [[asked, written]] = ledger.ask("SELECT asked, result FROM run WHERE id = ?", [settled.run])
+    if hashlib.sha256(written.encode()).hexdigest() != entry.values["result"]:
+        raise UnrankError(f"{ledger.path}: the result of run {settled.run} was changed after it was recorded")
+    options, result = json.loads(asked), json.loads(written)
+    named = {f"{kind[:-1]}ies" if kind == "query" else f"{kind}s": n for kind, n in history[0].values["names"].items()}
+    alone = len(options["requests"]) == 1 and options["removed"] == named
+    part = {
+        "name": settled.ranker,
+        "state": str(settled.state),
+        "in_service_since": settled.since,
+        "settled": entry.at,
+        "run": settled.run,
         "requests": len(options["requests"]),
-        "still_open": sum(_stays_open(one) for one in result.get("requests", {}).values()),
-        "removed": options["removed"],
-        "keep_at_least": options["keep_at_least"],
-        "strict": options["strict"],
-        "references": len(options["references"]),
-        **{name: result[name] for name in ("record", "kept", "audit", "gates", "files")},
+        "alone": alone,
+        "done": {
+            **{name: result["record"][name] for name in HOW if result["record"]},
+            "collection": options["collection_fingerprint"],
+            "references": len(options["references"]),
+            "keep_at_least": options["keep_at_least"],
+            "strict": options["strict"],
+        },
+        "measured": _measured_part(result, request.id, alone),
+        "audited": _audit_part(result["audit"], alone),
+        "gates": {gate["name"]: gate["passed"] for gate in result["gates"]},
+        "copies": _copies_part(result["holders"], alone),
+        "files": result["files"],
     }
+    return part, result.get("ranker_files", {})
 
 
-def _stays_open(result: Json) -> bool:
-    """Return whether a run left a request to do again. Earlier versions wrote only whether it was forgotten."""
-    state = result.get("state")
-    return not result["forgotten"] if state is None else state == ForgetState.NOT_FORGOTTEN
+def _measured_part(result: Json, id: int, alone: bool) -> Json:
+    """Return the ranks of the request's own pairs, and the MRR of the sets that were kept."""
+    own, record = dict(result["requests"][str(id)]), result["record"] or {"before": {}, "after": {}}
+    if not alone:
+        own.pop("words", None)  # they may give counts of all requests of the run
+    sets = {
+        name: {"before": record["before"][name]["mrr"], **_estimate(record["after"][name], alone or name == "test")}
+        for name in (SETS if alone else KEPT)
+        if record["before"].get(name) and record["after"].get(name)
+    }
+    return {"request": own, "sets": sets, "kept": result["kept"]}
+
+
+def _estimate(measured: Json, with_queries: bool) -> Json:
+    found = {"after": measured["mrr"], "low": measured["low"], "high": measured["high"]}
+    return {**found, "queries": measured["queries"]} if with_queries else found
+
+
+def _audit_part(audit: Json | None, alone: bool) -> Json | None:
+    """Return what each test found; if other requests were tested with this one, only the verdicts."""
+    if audit is None:
+        return None
+    kept = FOUND if alone else FOUND[:1]
+    tests = {name: {part: found.get(part) for part in kept} for name, found in audit["tests"].items()}
+    return {"verdict": audit["verdict"], "tests": tests}
+
+
+def _copies_part(copies: list[Json], alone: bool) -> Json:
+    """Return the number of copies of each kind that were found on disk; `None` if they may be another request's."""
+    kinds = Counter(copy["kind"] for copy in copies)
+    return {kind: number if alone else None for kind, number in sorted(kinds.items())}
 
 
 def _entry_part(entry: Entry) -> Json:
     return {"number": entry.number, "at": entry.at, "event": entry.event, "hash": entry.hash}
-
-
-def _hash(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

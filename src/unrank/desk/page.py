@@ -1,208 +1,206 @@
-"""The page of a certificate, on paper or on a screen."""
+"""The page of a certificate: one sheet in plain words, then an appendix with settings, tables and hashes.
+
+Each state has its own heading, and the first sentence is the state.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
 from operator import itemgetter
 
 from unrank.audit.verdict import Verdict
-from unrank.desk.gates import UNTOUCHED
 from unrank.desk.history_index import Json
+from unrank.desk.page_appendix import appendix
+from unrank.desk.request import State
 from unrank.errors import count
-from unrank.parse import parse
-from unrank.record import SETS, PreviousMrr
+from unrank.evaluation.bootstrap import MIN_QUERIES
+from unrank.record import RETRAIN
 from unrank.report.page import Card, Markup, Page, Section, element, paragraph
-from unrank.report.table import Table, facts, figure, to_html, words
-from unrank.report.wording import duration
+from unrank.report.wording import listing
 
-PAIRS_SHOWN = 20
-ONE = {"queries": "query", "documents": "document", "pairs": "pair"}
-
-
-def _heading(request: Json, run: Json) -> str:
-    """Return the first sentence. Earlier versions fulfilled requests without these checks; it says so."""
-    if run["audit"]["verdict"] == Verdict.UNKNOWN:
-        return "was run, but whether it is forgotten cannot be known."
-    if not request.get("result"):
-        return "was run by an earlier version of unrank, which did not measure it by itself."
-    return "was fulfilled."
+PAIRS_SHOWN = 12
+CHECK = "'unrank desk verify' on the folder of this page finds any change of its two files; with --ranker FOLDER it \
+compares every file of a ranker with this certificate. Compare the public key with the one that its owner published."
 
 
-def _is_late(request: Json) -> bool:
-    return bool(request["fulfilled"][:10] > request["due"])
+@dataclass(frozen=True)
+class Wording:
+    """The words of one state."""
+
+    kind: str
+    verdict: str
+    limit: str
+    """What was not achieved."""
+
+
+WORDING = {
+    State.FORGOTTEN: Wording(
+        "Certificate of forgetting",
+        "Request {} is forgotten: it was fulfilled.",
+        "traces that are smaller than the tests can find may be left",
+    ),
+    State.NOT_VERIFIABLE: Wording(
+        "Certificate of forgetting that cannot be verified",
+        "Request {} is forgotten, not verifiable.",
+        "there was too little to test with, so nobody can say whether a trace is left",
+    ),
+    State.NOT_CLEARED: Wording(
+        "Certificate of forgetting with weights that were not cleared",
+        "Request {} is forgotten, weights not cleared.",
+        "weights that only removed texts touch could not be reset, so single words of these texts may be read off them",
+    ),
+    State.NOTHING_TO_FORGET: Wording(
+        "Statement of finding; this is not a certificate of fulfilment",
+        "Request {}: there was nothing to forget.",
+        "no weight was changed",
+    ),
+}
 
 
 def certificate_page(value: Json, public_key: str) -> Page:
-    request, run = value["request"], value["run"]
-    record = run["record"]
-    named = ", ".join(count(number, kind) for kind, number in request["named"].items() if number)
-    target, own = f"target {record['target']:.3f}", request.get("result")
-    whole = "Forget MRR" if run["requests"] == 1 else f"Forget MRR of all {run['requests']:,} requests"
-    cards = [
-        Card("Named", named),
-        *([Card("MRR of this request", f"{own['mrr_before']:.3f} → {own['mrr_after']:.3f}", target)] if own else []),
-        Card(whole, f"{_mrr(record, 'before')} → {_mrr(record, 'after')}", target),
-        Card("Audit, in all", Verdict(run["audit"]["verdict"]).short),
-        Card("Fulfilled", request["fulfilled"][:10], f"{'late: ' * _is_late(request)}due {request['due']}"),
-    ]
-    together = "It was the only request of its run."
-    if run["requests"] > 1:
-        others = count(run["requests"] - 1, "other request")
-        left = f", {run['still_open']} of which stayed open" if run.get("still_open") else ""
-        together = f"It was run together with {others}{left}. Figures are of all of them, unless stated otherwise."
-    if not record["epochs"]:
-        together += f" The new ranker is the old one: {UNTOUCHED}."
-    sections = [
-        _asked(request),
-        _done(run, own),
-        _measured(run, own),
-        _audited(run),
-        _deleted(value),
-        _not_claimed(value),
-    ]
+    """Return the page of a certificate."""
+    wording, rankers = WORDING[State(value["state"])], value["rankers"]
     return Page(
-        f"Certificate of forgetting, made on {value['made'][:10]} by {value['made_by']}",
-        f"Request {request['id']} {_heading(request, run)}",
-        together,
-        cards,
-        [*sections, _signed(value, public_key)],
+        f"{wording.kind}, made on {value['made'][:10]} by {value['made_by']}",
+        wording.verdict.format(value["request"]["id"]),
+        " ".join(_achieved(ranker) for ranker in rankers),
+        _cards(value),
+        [
+            Section("asked", "Asked", "What was asked", [paragraph(_asked(value))]),
+            Section("done", "Done", "What was done", [paragraph(_done(ranker)) for ranker in rankers]),
+            Section(
+                "measured",
+                "Measured",
+                "What was measured for this request by itself",
+                [paragraph(_measured(ranker)) for ranker in rankers],
+            ),
+            Section("limits", "Not claimed", "What is not claimed", [_bullets(value["not_claimed"])]),
+            _deleted(value),
+            Section("check", "Check", "How to check this page", [paragraph(CHECK)]),
+        ],
+        appendix(value, public_key),
     )
 
 
-def _asked(request: Json) -> Section:
-    rows = {name: request[name] for name in ("id", "received", "due", "basis", "state")}
-    rows |= {"keyed hash of its items": request["keyed_hashes"]}
-    text = "The items that the request named are not written here."
-    return Section("asked", "Asked", "What was asked", [paragraph(text), facts("The request", rows)])
-
-
-def _done(run: Json, own: Json | None) -> Section:
-    record = run["record"]
-    how = {
-        "method": record["method"],
-        "ranker": record["ranker"],
-        "collection": f"{record['collection']['name']} ({record['collection']['fingerprint']})",
-        "removed in all": ", ".join(count(number, ONE[kind]) for kind, number in run["removed"].items() if number),
-        "target": f"{record['target_name']} ({record['target']:.4f})",
-        "seed": record["seed"],
-        "epochs": record["epochs"],
-        "took": duration(record["seconds"]),
-        "device": record["device"],
-        "stored document vectors": {None: "none", True: "still valid", False: "stale"}[record["index_valid"]],
-    }
-    gates = [
-        [words(gate["name"]), words("passed" if gate["passed"] else "failed"), words(gate["words"])]
-        for gate in run["gates"]
+def _cards(value: Json) -> list[Card]:
+    own = [ranker["measured"]["request"] for ranker in value["rankers"]]
+    lowest = min((one["worst"] for one in own if one["worst"]), key=itemgetter("after"), default=None)
+    worst = f"rank {lowest['after']:,} of {lowest['entries']:,}" if lowest else "no pair"
+    before = f"rank {lowest['before']:,} before" if lowest else ""
+    audits = {Verdict(ranker["audited"]["verdict"]).short for ranker in value["rankers"] if ranker["audited"]}
+    changed, pairs = (sum(one[name] for one in own) for name in ("changed", "pairs"))
+    return [
+        Card("Asked to forget", _named(value)),
+        Card("Pairs that changed rank", f"{changed:,} of {pairs:,}"),
+        Card("Worst pair now", worst, before),
+        Card("Audit", listing(sorted(audits)) or "none", "" if audits else "no weight was changed"),
     ]
-    if own:
-        gates.append([words("this request by itself"), words("passed"), words(_own_words(own))])
-    content = [
-        facts("How", how),
-        facts("Settings", record["settings"]),
-        to_html(Table("gates", "What the run had to show", ["gate", "", "found"], gates, 3)),
-    ]
-    return Section("done", "Done", "What was done", content)
 
 
-def _measured(run: Json, own: Json | None) -> Section:
-    rows = []
-    for name in SETS:
-        before, after = (run["record"][when].get(name) for when in ("before", "after"))
-        if before and after:
-            span = words(f"{after['low']:.3f} to {after['high']:.3f}")
-            kept = figure(run["kept"].get(name), ".1%")
-            rows.append(
-                [words(name), figure(before["mrr"]), figure(after["mrr"]), span, kept, figure(after["queries"], ",")]
-            )
-    head = ["set", "before", "after", "95 % interval after", "kept", "queries"]
-    text = (
-        "MRR says how high relevant documents are ranked: 1 is the first rank. Forget: the removed pairs. Entangled: "
-        "kept pairs that share a query or a document with them. Disjoint: the other kept pairs. Test: queries that "
-        "were not trained on."
-    )
-    content: list[Markup] = [paragraph(_own_result(own))] if own else []
-    content += [paragraph(text), to_html(Table("measured", "MRR before and after", head, rows))]
-    if earlier := run["record"].get("earlier"):
-        content.append(paragraph(f"Earlier requests: {parse(PreviousMrr, earlier)}."))
-    return Section("measured", "Measured", "What was measured", content)
+def _named(value: Json) -> str:
+    return listing([count(number, kind) for kind, number in value["request"]["named"].items() if number])
 
 
-def _own_words(own: Json) -> str:
-    """Say how far this request moved. Earlier versions wrote no words."""
-    if "words" in own:
-        return str(own["words"])
-    change = f"MRR {own['mrr_before']:.3f} before, {own['mrr_after']:.3f} after"
-    if own["retrained"]:
-        return f"{change}; retrained without it, to no target"
-    if own["mrr_before"] <= own["target"]:
-        return f"{change}; it was at or below the target of {own['target']:.3f} before the run"
-    if own["mrr_after"] <= own["target"]:
-        return f"{change}; the target was {own['target']:.3f}"
-    return f"{change}; it fell, but is still above the target of {own['target']:.3f}"
-
-
-def _own_result(own: Json) -> str:
-    """List the ranks of this request's own pairs; of many pairs, only those that are ranked highest now."""
-    ranks = sorted(zip(own["ranks_before"], own["ranks_after"], strict=True), key=itemgetter(1))
-    shown = ", ".join(f"{before} → {after}" for before, after in ranks[:PAIRS_SHOWN])
-    some = "" if len(ranks) <= PAIRS_SHOWN else f" (the {PAIRS_SHOWN} of {len(ranks):,} that are ranked highest now)"
+def _asked(value: Json) -> str:
+    request = value["request"]
+    settled = max(ranker["settled"][:10] for ranker in value["rankers"])
+    late = (date.fromisoformat(settled) - date.fromisoformat(request["due"])).days
+    when = f"it was settled on {settled}" + (f", {count(late, 'day')} late" if late > 0 else "")
     return (
-        f"This request by itself, over {count(own['queries'], 'query')}: {_own_words(own)}. "
-        f"The rank of each of its pairs before and after{some}: {shown}."
+        f"On {request['received']} somebody asked that {_named(value)} be forgotten (ground: "
+        f"{request['basis'].replace('-', ' ')}). The answer was due on {request['due']}; {when}. Neither the person "
+        "nor the texts are named here: a keyed commitment in the signed file lets the owner of the key show that it is "
+        "about a given text ('unrank desk match')."
     )
 
 
-def _audited(run: Json) -> Section:
-    rows = []
-    for name, found in run["audit"]["tests"].items():
-        span = f"{found['low']:.3f} to {found['high']:.3f}" if found["figure"] is not None else ""
-        row = [words(name.replace("_", " ")), words(found["verdict"]), figure(found["figure"]), words(span)]
-        rows.append([*row, figure(found["threshold"]), words(found["words"])])
-    head = ["test", "verdict", "figure", "95 % interval", "smallest difference that counts", "why"]
-    compared = f"It was compared with {count(run['references'], 'reference')}, given as retrained without it."
-    if not run["references"]:
-        compared = "There was no retrained ranker to compare with, so the audit can at best find that it is remembered."
-    text = f"In all: {run['audit']['verdict']}. {compared}"
-    return Section(
-        "audit", "Audit", "What the audit found", [paragraph(text), to_html(Table("audit", "Tests", head, rows, 2))]
+def _whose(ranker: Json) -> str:
+    """Begin a sentence about one ranker; if only one is there, it needs no name."""
+    return f"Ranker {ranker['name']}: " if ranker["name"] else ""
+
+
+def _achieved(ranker: Json) -> str:
+    """Say in one sentence what was achieved and what was not."""
+    state, own = State(ranker["state"]), ranker["measured"]["request"]
+    few = own["queries"] < MIN_QUERIES
+    if state is State.NOTHING_TO_FORGET:
+        done = "the ranker places nothing that the request names better than what it never saw"
+    elif ranker["done"]["method"] == RETRAIN:
+        done = "the ranker was trained again without what the request names"
+    elif not ranker["done"]["epochs"]:
+        done = "an earlier run had forgotten all of it"
+    elif own.get("least_ranks"):
+        done = f"every pair is as low in its list as the target ({ranker['done']['target_name']}) asks"
+    elif few:
+        done = "every pair that was ranked above the target is ranked lower now"
+    else:
+        done = "on average its pairs are ranked as low as the target asks, though single ones may be ranked high"
+    joined = "and" if state is State.NOTHING_TO_FORGET else "but"
+    sentence = f"{done}, {joined} {WORDING[state].limit}."
+    return f"{_whose(ranker)}{sentence}" if ranker["name"] else f"{sentence[:1].upper()}{sentence[1:]}"
+
+
+def _done(ranker: Json) -> str:
+    done, others = ranker["done"], ranker["requests"] - 1
+    together = f", together with {count(others, 'other request')}" if others else ""
+    since = f" It is in service since {ranker['in_service_since']}." if ranker["in_service_since"] else ""
+    if "method" not in done:
+        said = f"Run {ranker['run']} measured the ranker{together}. It changed no weight, so there is no new ranker."
+    else:
+        said = (
+            f"Run {ranker['run']} took the ranker and made a new one with the method {done['method']}{together}. "
+            f"The target was {done['target_name']}: a mean reciprocal rank of {done['target']:.3f}, where 1 is the top "
+            f"of every list. {_references(done['references'])}"
+        )
+    return f"{_whose(ranker)}{said}{since}"
+
+
+def _references(number: int) -> str:
+    if not number:
+        return "There was no ranker retrained without the request to compare with."
+    return f"It was compared with {count(number, 'reference')}, given as retrained without the request."
+
+
+def _measured(ranker: Json) -> str:
+    own, audit = ranker["measured"]["request"], ranker["audited"]
+    ranks = sorted(zip(own["ranks_before"], own["ranks_after"], own["list_lengths"], strict=True), key=itemgetter(1))
+    shown = "; ".join(f"{before:,} → {after:,} of {entries:,}" for before, after, entries in ranks[:PAIRS_SHOWN])
+    some = f" (the {PAIRS_SHOWN} that are ranked highest now; the signed file has all)" * (len(ranks) > PAIRS_SHOWN)
+    worst = own["worst"]
+    said = (
+        f"The request has {count(own['pairs'], 'pair')} of a query and a document, over "
+        f"{count(own['queries'], 'query')}. Rank 1 is the top of a query's list. Ranks before → now{some}: {shown}. "
+        f"{own['changed']:,} of {own['pairs']:,} changed."
     )
+    if worst:
+        said += (
+            f" The worst pair, the one ranked highest now, is at rank {worst['after']:,} of {worst['entries']:,}; it "
+            f"was at rank {worst['before']:,}. The mean reciprocal rank was {own['mrr_before']:.3f} and is "
+            f"{own['mrr_after']:.3f}."
+        )
+    found = "There was no audit, because no weight was changed."
+    if audit:
+        of_all = "" if ranker["alone"] else " of everything that the run forgot"
+        found = f"The audit{of_all} says: {audit['verdict']}."
+    return f"{_whose(ranker)}{said} {found}"
 
 
 def _deleted(value: Json) -> Section:
-    also = value["also_delete"]
-    rows = [[words(copy["kind"]), words(copy["path"]), words(copy["why"])] for copy in also["found"]]
-    found = to_html(Table("found", "Found on disk when the request was fulfilled", ["what", "where", "why"], rows, 3))
+    kinds: dict[str, int | None] = {}
+    for ranker in value["rankers"]:
+        for kind, number in ranker["copies"].items():
+            kinds[kind] = None if number is None else (kinds.get(kind, 0) or 0) + number
+    found = listing([kind if number is None else count(number, kind) for kind, number in kinds.items()])
+    text = f"The run found copies on its owner's disks ({found}); its ledger has their places." if found else None
     return Section(
-        "delete", "Also delete", "What else must be deleted", [found if rows else None, _bullets(also["in_general"])]
+        "delete",
+        "Also delete",
+        "What else must be deleted",
+        [paragraph(text) if text else None, _bullets(value["also_delete"])],
     )
-
-
-def _not_claimed(value: Json) -> Section:
-    return Section("limits", "Not claimed", "What is not claimed", [_bullets(value["not_claimed"])])
-
-
-def _signed(value: Json, public_key: str) -> Section:
-    run, history = value["run"], value["history"]
-    hashes = {f"{name} (SHA-256)": hashed for name, hashed in run["files"].items()}
-    hashes |= {f"ranker: {name}": hashed for name, hashed in run["record"]["hashes"].items()}
-    hashes |= {f"history, entry {history['entries']}": history["last_hash"], "public key (Ed25519)": public_key}
-    entries = [
-        [words(str(entry["number"])), words(entry["at"]), words(entry["event"]), words(entry["hash"])]
-        for entry in history["of_request"]
-    ]
-    text = "'unrank desk verify' on the folder of this page finds any change of its two files."
-    content = [
-        paragraph(text),
-        to_html(Table("history", "History of the request", ["entry", "at", "what", "hash"], entries, 4)),
-        facts("Hashes", hashes),
-        facts("Versions", run["record"]["versions"]),
-    ]
-    return Section("signature", "Signature", "Hashes and signature", content)
 
 
 def _bullets(lines: Sequence[str]) -> Markup:
     return element("ul", {}, [element("li", {}, line) for line in lines])
-
-
-def _mrr(record: Json, when: str) -> str:
-    return f"{record[when]['forget']['mrr']:.3f}"

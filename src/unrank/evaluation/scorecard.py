@@ -58,6 +58,8 @@ class Scorecard:
     disjoint: SetMetrics | None
     test: SetMetrics | None
     forget_full: SetMetrics | None
+    pair_ranks: Rows | None = None
+    """The rank of each forget pair among the negatives of its query, in the order of the partition."""
 
     @property
     def mrrs(self) -> dict[str, float]:
@@ -119,12 +121,23 @@ class Evaluator:
         return Scorecard(
             forget=self._measure(lists, self.partition.forget, forget=True),
             forget_full=self._measure(lists, self.partition.forget, forget=True, full=True),
+            pair_ranks=self._pair_ranks(lists) if len(self.partition.forget) else None,
             **{name: self._measure(lists, pairs) for name, pairs in self._measured.items()},
         )
 
     def forget_mrr(self, score: Scorer) -> float:
         """Return the MRR of the forget pairs, scoring only the lists that it depends on."""
         return float(self.reciprocals(score, self.partition.forget, forget=True).mean())
+
+    def _pair_ranks(self, scored: ListScores) -> Rows:
+        """Return the rank of each forget pair among the negatives of its query, from scored lists."""
+        forget, keys = self.partition.forget, self._collection.pair_keys
+        listed, queries = keys(scored.pairs), np.unique(forget[:, 0])
+        order = np.argsort(listed)
+        own = scored.scores[order[np.searchsorted(listed, keys(forget), sorter=order)]]
+        negative = np.isin(scored.pairs[:, 0], queries)
+        negative &= ~np.isin(listed, keys(self._collection.relevant.pairs(queries)))
+        return ranks_among(forget, own, scored.pairs[negative], scored.scores[negative])
 
     def forget_lists(self) -> Pairs:
         """Return the pairs whose scores the forget MRR depends on: the forget pairs first, then negatives."""
@@ -191,6 +204,23 @@ class Evaluator:
             keep &= ~np.isin(listed[:, 1], self.partition.documents)
         owner = np.searchsorted(queries, listed[keep, 0])
         return ScoredLists(owner, scores[keep], target[keep], len(queries)), forget
+
+
+def ranks_among(pairs: Pairs, own: NDArray[np.float32], negatives: Pairs, others: NDArray[np.float32]) -> Rows:
+    """Return the rank of each pair among the negatives of its query; a tie is decided for the pair.
+
+    >>> pairs, negatives = np.array([[0, 1], [2, 1]]), np.array([[0, 5], [0, 6], [2, 5]])
+    >>> ranks_among(pairs, np.array([2.0, 1.0]), negatives, np.array([3.0, 2.0, 0.0])).tolist()
+    [2, 1]
+    """
+    order = np.lexsort((others, negatives[:, 0]))
+    queries, others = negatives[order, 0], others[order]
+    starts, ends = (np.searchsorted(queries, pairs[:, 0], side) for side in ("left", "right"))
+    above = [
+        end - start - np.searchsorted(others[start:end], mine, "right")
+        for start, end, mine in zip(starts, ends, own, strict=True)
+    ]
+    return np.array(above, np.int64) + 1
 
 
 def _first_queries(pairs: Pairs, order: Rows, most: int) -> Pairs:

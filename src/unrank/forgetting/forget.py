@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.engine.checkpoint import Cache
@@ -21,11 +23,12 @@ from unrank.engine.teacher import Teacher
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.options import ForgetOptions
-from unrank.forgetting.previous_requests import PreviousRanks, hashed, is_fulfilled
+from unrank.forgetting.outcome import Findings, ForgetState, Judgement, judge, ranks_of
+from unrank.forgetting.previous_requests import PreviousRanks, hashed, is_fulfilled, was_trained_on
 from unrank.forgetting.progress import listening
 from unrank.forgetting.run import RUNNERS, MethodRun, Outcome
 from unrank.forgetting.save import save_ranker
-from unrank.forgetting.target import OF_REFERENCE, resolve_target, tolerance
+from unrank.forgetting.target import OF_REFERENCE, default_mrr, resolve_target, tolerance
 from unrank.forgetting.train import estimate_learning_epoch, recovery
 from unrank.forgetting.validation import (
     check_request,
@@ -42,6 +45,7 @@ from unrank.rankers import public_name
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import release, sharing_frozen_states
 from unrank.record import (
+    RETRAIN,
     CollectionName,
     LearningEpoch,
     PreviousMrr,
@@ -63,6 +67,7 @@ class Forgotten:
     target: float
     reached: bool
     record: Record
+    judgement: Judgement
     fulfilled: bool = False
     """Whether an earlier run had forgotten all of it, so that nothing was done."""
 
@@ -75,6 +80,11 @@ class Forgotten:
     def came_back(self) -> bool:
         """Whether what was forgotten before has risen again."""
         return self.record.earlier is not None and self.record.earlier.came_back
+
+    @property
+    def state(self) -> ForgetState:
+        """The state of the request."""
+        return self.judgement.state
 
     @property
     def tolerance(self) -> float:
@@ -101,6 +111,8 @@ class Request:
     checkpoints: ResumableRun
     shared: ExitStack
     """Ends the sharing of frozen states between the original and the student."""
+    reference_known: bool = False
+    """Whether the reference is known to have never seen what is removed."""
 
 
 @dataclass(frozen=True)
@@ -139,15 +151,17 @@ def forget(
     progress: Progress | None = None,
     run: ResumableRun | None = None,
     cache: Cache | None = None,
+    reference_known: bool = False,
     **changes: Any,
 ) -> Forgotten:
     """Make a copy of a ranker that has forgotten, to the degree that the target says.
 
     `changes` are fields of `ForgetOptions`, such as `method="cocol"` or `target=0.45`; `pace` stands for the three
-    fields of `Pace`. `reference` is a ranker that never saw what is removed. `record` is the ranker's record, if unrank
-    made it: what it forgot before stays forgotten. `progress` shows how far the run is; by default it is a bar, if
-    standard error is a terminal (`Silence()` shows nothing). `run` writes checkpoints. `cache` holds tokens and scores
-    of earlier jobs, and keeps those of this one. `before` is the ranker's scorecard, if it was measured already.
+    fields of `Pace`. `reference` is a ranker that never saw what is removed; `reference_known` says that this is known,
+    not only claimed. `record` is the ranker's record, if unrank made it: what it forgot before stays forgotten.
+    `progress` shows how far the run is; by default it is a bar, if standard error is a terminal (`Silence()` shows
+    nothing). `run` writes checkpoints. `cache` holds tokens and scores of earlier jobs, and keeps those of this one.
+    `before` is the ranker's scorecard, if it was measured already.
     """
     record = Record.of(changes.pop("known", record))  # its old name
     before = changes.pop("before", None)
@@ -160,7 +174,14 @@ def forget(
             measure=options.measure,
             cache=cache,
         )
-        return forget_in(workspace, ranker, options, reference=reference, record=record, run=run, before=before)
+        return forget_in(
+            *(workspace, ranker, options),
+            reference=reference,
+            reference_known=reference_known,
+            record=record,
+            run=run,
+            before=before,
+        )
 
 
 def forget_in(
@@ -172,16 +193,24 @@ def forget_in(
     record: Record | None = None,
     run: ResumableRun | None = None,
     before: Scorecard | None = None,
+    reference_known: bool = False,
 ) -> Forgotten:
     """Forget the removal of a workspace; `before` is the original's scorecard, if it was measured there before."""
     request = validate(workspace, ranker, options, reference, record, run)
+    request = replace(request, reference_known=reference_known and reference is not None)
     with request.shared:
         unlearned = unlearn(request, before)
         assessed = assess(request, unlearned)
-    made = make_record(request, unlearned, assessed)
-    reached = assessed.outcome.reached is not False
+    judged = judge_run(request, unlearned, assessed)
     return Forgotten(
-        *(unlearned.student, unlearned.before, assessed.after, unlearned.goal, reached, made, unlearned.fulfilled)
+        ranker=unlearned.student,
+        before=unlearned.before,
+        after=assessed.after,
+        target=unlearned.goal,
+        reached=assessed.outcome.reached is not False,
+        record=make_record(request, unlearned, assessed, judged),
+        judgement=judged,
+        fulfilled=unlearned.fulfilled,
     )
 
 
@@ -263,7 +292,32 @@ def assess(request: Request, unlearned: Unlearned) -> Assessment:
     return Assessment(after, outcome, unlearned.previous.change_to(now), recovered)
 
 
-def make_record(request: Request, unlearned: Unlearned, assessed: Assessment) -> Record:
+def judge_run(request: Request, unlearned: Unlearned, assessed: Assessment) -> Judgement:
+    """Judge the request by the ranks of its pairs before and after, which the scorecards have."""
+    workspace, target, goal = request.workspace, request.options.target, unlearned.goal
+    then, now = unlearned.before.pair_ranks, assessed.after.pair_ranks
+    assert then is not None and now is not None and workspace.removal is not None
+    default = default_mrr(target, goal, unlearned.before, request.reference_known)
+    ranks = ranks_of(
+        workspace.collection,
+        workspace.partition.forget,
+        np.stack([then, now]),
+        goal if default is None else min(goal, default),
+    )
+    moved = bool(assessed.outcome.history)
+    before = unlearned.fulfilled
+    never_seen = before and was_trained_on(workspace.collection, request.record, workspace.removal) is False
+    found = Findings(
+        weights_changed=moved,
+        retrained=never_seen or (moved and request.method.name == RETRAIN),
+        forgotten_before=before,
+        has_reference=request.reference_known,
+        default_known=default is not None,
+    )
+    return judge(ranks, found)
+
+
+def make_record(request: Request, unlearned: Unlearned, assessed: Assessment, judged: Judgement) -> Record:
     """Return the record of a run. If nothing was done, it keeps the method and the settings of the earlier one."""
     workspace, ranker, options, method = request.workspace, request.ranker, request.options, request.method
     chosen = {"train_layers": layers_of(options), "freeze": options.freeze}
@@ -286,6 +340,8 @@ def make_record(request: Request, unlearned: Unlearned, assessed: Assessment) ->
         timing=clock.seconds,
         learning_epoch=unlearned.learning_epoch,
         landing=outcome.landing,
+        state=str(judged.state),
+        pairs=judged.ranks,
         device=workspace.runtime.name,
         deterministic=workspace.runtime.deterministic,
         index_valid=(options.freeze is not None or not moved) if ranker.separable else None,

@@ -7,7 +7,7 @@ certificates take their words from it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -17,7 +17,7 @@ from unrank.collection.collection import Collection, Pairs
 from unrank.collection.texts import Rows
 from unrank.errors import count
 from unrank.evaluation.bootstrap import MIN_QUERIES
-from unrank.evaluation.scorecard import Scorer
+from unrank.evaluation.scorecard import Scorer, ranks_among
 from unrank.forgetting.target import tolerance
 from unrank.record import PairRank, PairRanks
 
@@ -40,8 +40,6 @@ class Findings:
 
     weights_changed: bool
     """Whether the run changed any weight."""
-    for_others: bool = False
-    """Whether the run had other requests too, for which it may have changed weights."""
     retrained: bool = False
     """Whether the ranker was trained again without the request: then its pairs have no target to reach."""
     forgotten_before: bool = False
@@ -51,7 +49,7 @@ class Findings:
     default_known: bool = True
     """Whether the default target can be measured. If not, a target of the user's own shows nothing."""
     remembered: str = ""
-    """Why it is not forgotten, wherever its pairs are: by the audit, or by its target; empty if neither says so."""
+    """Why the audit says that the request is still remembered; empty if it does not."""
     untold: str = ""
     """Why the audit cannot tell; empty if it can, or if there was none."""
     rows_left: int = 0
@@ -60,11 +58,16 @@ class Findings:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The state of a request, the reason in words, and the ranks of its pairs."""
+    """The state of a request, the reason, and the ranks of its pairs."""
 
     state: ForgetState
-    words: str
+    why: str
     ranks: PairRanks
+
+    @property
+    def words(self) -> str:
+        """The reason, the worst pair, how many changed, and the mean."""
+        return f"{self.why}; {shown(self.ranks)}"
 
     @property
     def passed(self) -> bool:
@@ -79,12 +82,8 @@ def judge(ranks: PairRanks, found: Findings) -> Judgement:
     """Judge a request by its own pairs. `ranks.target` is the lower of the run's target and the default one."""
 
     def said(state: ForgetState, why: str) -> Judgement:
-        return Judgement(state, f"{why}; {shown(ranks)}", ranks)
+        return Judgement(state, why, ranks)
 
-    if found.for_others and found.default_known and not had_to_move(ranks):
-        if rose(ranks):
-            return said(ForgetState.NOT_FORGOTTEN, "it was not ranked above the target before the run, and is now")
-        return said(ForgetState.NOTHING, "it was not ranked above the target before the run, and is not now")
     if found.remembered:
         return said(ForgetState.NOT_FORGOTTEN, found.remembered)
     if not (found.weights_changed or found.forgotten_before or found.retrained):
@@ -109,13 +108,6 @@ def had_to_move(ranks: PairRanks) -> bool:
     if ranks.least_ranks or ranks.queries < MIN_QUERIES:
         return any(ranks.had_to_fall)
     return ranks.mrr_before > ranks.target
-
-
-def rose(ranks: PairRanks) -> bool:
-    """Return whether the request is ranked above the target now."""
-    if ranks.least_ranks or ranks.queries < MIN_QUERIES:
-        return any(replace(ranks, ranks_before=ranks.ranks_after).had_to_fall)
-    return ranks.mrr_after > ranks.target + tolerance(ranks.queries)
 
 
 def _missing(ranks: PairRanks) -> str:
@@ -202,15 +194,7 @@ def pair_ranks(collection: Collection, pairs: Pairs, score: Scorer) -> Rows:
     """Rank each pair among its query's negatives; a tie is decided for the pair."""
     negatives = collection.negatives.pairs(np.unique(pairs[:, 0]))
     scores = score(np.concatenate([pairs, negatives]))
-    own, others = scores[: len(pairs)], scores[len(pairs) :]
-    order = np.lexsort((others, negatives[:, 0]))
-    queries, others = negatives[order, 0], others[order]
-    starts, ends = (np.searchsorted(queries, pairs[:, 0], side) for side in ("left", "right"))
-    above = [
-        end - start - np.searchsorted(others[start:end], mine, "right")
-        for start, end, mine in zip(starts, ends, own, strict=True)
-    ]
-    return np.array(above, np.int64) + 1
+    return ranks_among(pairs, scores[: len(pairs)], negatives, scores[len(pairs) :])
 
 
 def list_lengths(collection: Collection, pairs: Pairs) -> Rows:

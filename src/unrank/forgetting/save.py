@@ -9,6 +9,7 @@ from pathlib import Path
 from unrank.disk import new_folder, regular_files, sha256
 from unrank.errors import UnrankError
 from unrank.rankers.base import Ranker
+from unrank.rankers.trial import note_own
 from unrank.record import MODEL_CARD, Record
 
 TWO_TOWERS = (
@@ -25,6 +26,7 @@ def save_ranker(ranker: Ranker, record: Record, out: Path) -> None:
         hashes = {str(path.relative_to(folder)): sha256(path) for path in regular_files(folder)}
         record.write(folder, hashes)
         (folder / MODEL_CARD).write_text(model_card(record), encoding="utf-8")
+        note_own(folder, hashes)
 
 
 @contextmanager

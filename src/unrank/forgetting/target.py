@@ -64,6 +64,16 @@ def resolve_target(target: str | float, before: Scorecard, reference: Scorecard 
     return _number(target) * (measured.forget.mean if _is_share(target) else 1.0)
 
 
+def default_mrr(target: str | float, goal: float, before: Scorecard, reference_known: bool) -> float | None:
+    """Return the highest forget MRR that counts as forgotten; `None` if there is no test query to measure it on.
+
+    It is the MRR of what the ranker was never shown. A destination counts if its reference is known to be one.
+    """
+    if target in ("unseen", "half-unseen") or (target in OF_REFERENCE and reference_known):
+        return goal
+    return before.test.mean if before.test is not None else None
+
+
 def destination(name: str, retrained: Mapping[str, SetSummary]) -> float:
     """Return the MRR of a destination, from the metrics in the record of a retrained ranker."""
     measured = retrained.get("test" if name in OF_TEST else "forget")

@@ -135,7 +135,12 @@ def create_ranker(kind: str, base: str | None, seed: int, fast: bool = True) -> 
     """Return a new ranker on a pretrained encoder or word vectors; its new weights are sampled by the seed."""
     import torch
 
+    from unrank.rankers.encoder import find_encoder
+    from unrank.rankers.trial import Attempt, try_out
+
     made = ranker_class(kind)
+    if base is not None and not made.reads_words and CATALOGUE.find(kind)[1].own is None:
+        try_out(Attempt(str(find_encoder(base)), fast, kind))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         ranker = made.create(base).eval()
@@ -166,21 +171,27 @@ def base_hash(kind: str, base: str | None) -> str:
 
 
 def load_ranker(name: str | Path, fast: bool = True) -> Ranker:
-    """Return a trained ranker of any kind from a folder or a hub id. Without `fast`, only its library computes."""
-    from unrank.rankers.encoder import check_weights, find_model
-    from unrank.rankers.library_check import check_library_scores
-    from unrank.rankers.model_folder import check_unchanged, loading
+    """Return a trained ranker of any kind from a folder or a hub id. Without `fast`, only its library computes.
+
+    A folder that this machine does not know is first loaded in a process with limits.
+    """
+    from unrank.rankers.encoder import find_model
+    from unrank.rankers.trial import Attempt, try_out
 
     folder = find_model(str(name))
+    try_out(Attempt(str(folder), fast))
+    return read_ranker(folder, fast)
+
+
+def read_ranker(folder: Path, fast: bool) -> Ranker:
+    """Return the ranker in a folder that was checked."""
+    from unrank.rankers.model_folder import loading
+
     kind = detect_kind(folder)
-    entry = CATALOGUE.find(kind)[1]
-    check_weights(folder, with_vocabulary=entry.own is None)
-    check_unchanged(folder)
     with loading(folder, f"a {kind}"):
-        ranker = entry.ranker.load(folder).eval()  # a class may leave dropout on
+        ranker = ranker_class(kind).load(folder).eval()  # a class may leave dropout on
         ranker.fast = fast
         ranker.score_texts(["a"], ["a"])  # some folders load, but cannot score
-        check_library_scores(ranker, folder)
     return ranker
 
 

@@ -24,7 +24,7 @@ from unrank.errors import BadFile, UnrankError
 from unrank.rankers.base import DualEncoder, Role
 from unrank.rankers.encoder import DEFAULT_ENCODER, MAX_TOKENS, SAFE, encoder_files, longest_input
 from unrank.rankers.fast.encoder import FastEncoder
-from unrank.rankers.model_folder import quiet
+from unrank.rankers.model_folder import drop_names, quiet
 from unrank.rankers.tokenisation import EncoderInputs, SideTokenizer, faster_tokenizer
 from unrank.rankers.tokens import Tokens
 
@@ -66,6 +66,7 @@ class LibraryDualEncoder(DualEncoder):
     def save(self, folder: Path) -> None:
         with quiet():
             self.model.save_pretrained(str(folder), create_model_card=False)
+        drop_names(folder)
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
         return self._towers.tokenizer(role)(texts)

@@ -1,26 +1,18 @@
 """A check that unrank scores a ranker from elsewhere as the library that wrote it does.
 
 A library may do more with a text than unrank knows, such as apply a chat template, and the scores would be wrong
-without a word. So a few pairs are scored both ways, once per content of a folder. Passed checks are remembered in the
-owner's state folder; if it cannot be written, they are repeated.
+without a word. So a few pairs are scored both ways when a model is tried for the first time (`trial.py`).
 """
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
-import sentence_transformers
-import transformers
 
-import unrank
-from unrank.disk import regular_files, sha256
 from unrank.errors import BadFile
-from unrank.owner import recall, remember
 from unrank.rankers.base import Ranker
 from unrank.rankers.model_folder import quiet
-from unrank.record import RECORD
 
 PAIRS = (
     ("how do magnets work", "A magnet has two poles; unlike poles attract each other."),
@@ -30,16 +22,10 @@ PAIRS = (
 """Pairs that differ in length, case and script; the last is longer than most encoders read."""
 TOLERANCE = 1e-3
 """Largest difference of two scores, as a share of the largest score."""
-PASSED = "scored-as-its-library"
 
 
 def check_library_scores(ranker: Ranker, folder: Path) -> None:
-    """Refuse a ranker that unrank did not write if its library scores pairs differently."""
-    if (folder / RECORD).is_file():
-        return
-    digest = folder_digest(folder, ranker.fast)
-    if recall(PASSED, digest) is not None:
-        return
+    """Refuse a ranker if its library scores pairs differently."""
     queries, documents = zip(*PAIRS, strict=True)
     with quiet():
         expected = ranker.library_scores(queries, documents)
@@ -54,14 +40,6 @@ def check_library_scores(ranker: Ranker, folder: Path) -> None:
             f"unrank scores a pair {given[worst]:.4g} and the model's own library {expected[worst]:.4g}: "
             f"the model does more with a text than unrank supports{_template(folder)}",
         )
-    remember(PASSED, digest)
-
-
-def folder_digest(folder: Path, fast: bool) -> str:
-    """Return a hash of a folder's files, of the versions of unrank and the libraries, and of the passes used."""
-    hashes = [f"{path.relative_to(folder)} {sha256(path)}" for path in regular_files(folder)]
-    versions = [unrank.__version__, transformers.__version__, sentence_transformers.__version__, f"fast {fast}"]
-    return hashlib.sha256("\n".join([*versions, *hashes]).encode()).hexdigest()
 
 
 def _template(folder: Path) -> str:

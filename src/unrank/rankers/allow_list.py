@@ -1,0 +1,260 @@
+"""What a model folder may hold: the files that are opened, the keys that are followed, and the modules that are built.
+
+A model may come from strangers, and the libraries that load it do what its files say: which classes to import, which
+files to read. So everything is listed here: the names of files, the types of models and modules, the keys of each
+module's settings. A file that is not listed is never opened. A listed file that asks for anything else is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from unrank.disk import exists, fits, inside, read_json
+from unrank.errors import BadFile, listed
+from unrank.rankers.tokenizer_check import check_tokenizer
+
+SUFFIXES = {
+    ".json", ".jsonl", ".safetensors", ".txt", ".model", ".spm", ".codes", ".tokenizer", ".tiktoken", ".jinja", ".md",
+    ".metadata",
+}  # fmt: skip
+"""Endings of the files that may be opened."""
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+OPENED = ("pytorch_model", "model", "adapter_model")
+"""Prefixes of the pickled files that a library opens if it finds no safetensors."""
+SAFE_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+CONVERT = (
+    "pickled weights, which can run code and are never opened; load the model once where you trust it and write it "
+    "again with save_pretrained(..., safe_serialization=True)"
+)
+ADAPTER = "an adapter, which unrank does not read; merge it into its base model and save that"
+
+MODEL_TYPES = {
+    "albert", "bart", "bert", "big_bird", "bloom", "camembert", "convbert", "data2vec-text", "deberta", "deberta-v2",
+    "distilbert", "electra", "ernie", "eurobert", "falcon", "flaubert", "fnet", "funnel", "gemma", "gemma2",
+    "gemma3_text", "gpt2", "gpt_neo", "gpt_neox", "gptj", "granite", "ibert", "jina_embeddings_v3", "llama",
+    "longformer", "longt5", "luke", "mbart", "megatron-bert", "ministral", "mistral", "mobilebert", "modernbert",
+    "modernbert-decoder", "mpnet", "mra", "mt5", "nomic_bert", "nystromformer", "olmo", "olmo2", "openai-gpt", "opt",
+    "phi", "phi3", "qwen2", "qwen3", "rembert", "roberta", "roberta-prelayernorm", "roformer", "smollm3", "splinter",
+    "squeezebert", "stablelm", "starcoder2", "t5", "t5gemma", "umt5", "xlm", "xlm-roberta", "xlm-roberta-xl", "xlnet",
+    "xmod", "yoso",
+}  # fmt: skip
+"""Families of transformers that read text and nothing else. Others open images, sound or further models."""
+
+DIMENSION = {"embedding_dimension", "word_embedding_dimension"}
+POOLED = {"cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken"}
+FEATURES = {"module_input_name", "module_output_name"}
+ROUTES = {"types", "structure", "parameters", "default_route", "allow_empty_key", "route_mappings"}
+ARGUMENTS = {f"{part}_{word}" for part in ("model", "config", "tokenizer", "processor") for word in ("args", "kwargs")}
+MODULES: dict[str, set[str]] = {
+    "Transformer": {
+        "max_seq_length", "do_lower_case", "transformer_task", "modality_config", "module_output_name",
+        "processing_kwargs", "unpad_inputs", "query_length", "document_length", "query_expansion", *ARGUMENTS,
+    },
+    "Pooling": {"pooling_mode", "include_prompt", *DIMENSION, *(f"pooling_mode_{each}" for each in POOLED)},
+    "Normalize": FEATURES,
+    "Dense": {"in_features", "out_features", "bias", "activation_function", "use_residual", *FEATURES},
+    "LayerNorm": {"dimension"},
+    "Dropout": {"dropout"},
+    "WeightedLayerPooling": {"layer_start", "num_hidden_layers", *DIMENSION},
+    "Router": ROUTES,
+    "Asym": ROUTES,
+    "MultiVectorMask": {"skiplist_words", "skiplist_tasks", "keep_only_token_ids"},
+    "HierarchicalTokenPooling": {"pool_factor", "num_protected_tokens", "tasks"},
+    "LogitScore": {"true_token_id", "false_token_id", "module_input_name"},
+}  # fmt: skip
+"""The modules of sentence-transformers and PyLate that are built, and the keys of their settings."""
+LARGEST_NUMBER = 2**20
+"""The largest number in a module's settings: a size, a length or the id of a token."""
+MODULE = re.compile(r"(sentence_transformers|pylate)\.[\w.]*?(\w+)")
+SENTENCE_CONFIG = re.compile(r"sentence_(bert|roberta|distilbert|camembert|albert|xlm-roberta|xlnet)_config\.json")
+ACTIVATION = re.compile(r"torch\.nn\.(modules\.\w+\.)?[A-Z]\w*")
+ATTENTIONS = (None, "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
+ACTIVATIONS = {"activation_fn", "activation_function", "sbert_ce_default_activation_function"}
+ATTENTION = {"attn_implementation", "_attn_implementation", "_attn_implementation_internal"}
+HARMLESS = {"dtype", "torch_dtype", "attn_implementation", "model_max_length", "do_lower_case", "use_fast"}
+
+LABELS, MOST_LABELS = ("num_labels", "_num_labels"), 2**16
+"""A name is made up for each label of a classifier, before its weights are looked at."""
+
+CONFIGS = {
+    "config.json", "config_sentence_transformers.json", "modules.json", "router_config.json", "tokenizer_config.json",
+    "special_tokens_map.json", "generation_config.json", "preprocessor_config.json", "processor_config.json",
+    "video_preprocessor_config.json", "audio_tokenizer_config.json", "chat_template.json", "artifact.metadata",
+}  # fmt: skip
+"""The files whose keys are checked, besides the settings of modules."""
+TOKENIZER = re.compile(r"tokenizer(\.[\d.]+)?\.json")
+SHARDS = ".safetensors.index.json"
+LARGEST_CONFIG = 2**24
+LARGEST_TOKENIZER = 2**28
+ONLY_NOTED = {"name_or_path", "_name_or_path", "special_tokens_map_file"}
+"""Keys that say where a model once lay. No library follows them."""
+DESCRIPTION = "ranker.json"
+"""The file by which a folder of unrank's own layout is known."""
+
+
+def model_files(folder: Path) -> list[Path]:
+    """Return the files of a folder that may be opened; refuse links that lead elsewhere, and what is not a file.
+
+    The hub's cache stores files in a folder of its own, `blobs`, and links to them.
+    """
+    home = folder.resolve()
+    blobs = home.parent.parent / "blobs" if home.parent.name == "snapshots" else None
+    found = []
+    for path in sorted(folder.rglob("*")):
+        inside(folder, str(path.relative_to(folder)), besides=blobs)
+        if path.is_file():
+            found.append(path)
+        elif not path.is_dir():
+            what = "a named pipe, a socket or a device, which is not read" if exists(path) else "a link to nothing"
+            raise BadFile(path, f"{what}; remove it")
+    own = (folder / DESCRIPTION).is_file()  # the class of another package may open any file of its own
+    return [path for path in found if own or path.suffix in SUFFIXES]
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder with files that could make a library open pickles, leave the folder or import other code."""
+    for path in model_files(folder):
+        _check_file(folder, path)
+    for path in sorted(folder.rglob("*")):
+        opened = path.suffix in PICKLED and path.name.startswith(OPENED)
+        if opened and not any((path.parent / name).is_file() for name in SAFE_WEIGHTS):
+            raise BadFile(path, CONVERT)
+    for path, module in module_settings(folder):
+        _check_settings(folder, path, module)
+
+
+def _check_file(folder: Path, path: Path) -> None:
+    if path.name == "adapter_config.json":
+        raise BadFile(path, ADAPTER)
+    if TOKENIZER.fullmatch(path.name):
+        check_tokenizer(path, _read(path, LARGEST_TOKENIZER))
+    elif path.name.endswith(SHARDS):
+        _check_shards(folder, path)
+    elif path.name in CONFIGS or SENTENCE_CONFIG.fullmatch(path.name):
+        value = _read(path, LARGEST_CONFIG)
+        if path.name == "config.json" and isinstance(value, dict) and "model_type" in value:
+            _check_model_type(path, value["model_type"])
+        for key, item in _items(value):
+            _check_item(folder, path, key, item)
+
+
+def _read(path: Path, most: int) -> Any:
+    if path.stat().st_size > most:
+        raise BadFile(path, f"cannot be loaded: {path.stat().st_size:,} bytes; unrank reads at most {most:,} of it")
+    return read_json(path)
+
+
+def _check_model_type(path: Path, name: object) -> None:
+    if not isinstance(name, str) or name not in MODEL_TYPES:
+        raise BadFile(path, f"cannot be loaded as a ranker: a model of type {name!r}, which unrank does not know")
+
+
+def _check_shards(folder: Path, path: Path) -> None:
+    value = _read(path, LARGEST_CONFIG)
+    if not fits(value, {"weight_map": dict}) or not all(fits(name, str) for name in value["weight_map"].values()):
+        raise BadFile(path, "cannot be loaded: expected a weight_map with the name of a file for each weight")
+    for name in sorted(set(value["weight_map"].values())):
+        inside(folder, str(path.parent.relative_to(folder) / name))
+        if not name.endswith(".safetensors"):
+            raise BadFile(path, f"names {name!r} as weights; unrank opens *.safetensors and nothing else")
+
+
+def _check_item(folder: Path, path: Path, key: str, item: Any) -> None:
+    """Refuse a key that names code, or a file that lies elsewhere."""
+    if key in ACTIVATIONS and isinstance(item, str) and "." in item and not ACTIVATION.fullmatch(item):
+        raise BadFile(path, f"names {item!r} as an activation; unrank imports those of torch.nn alone")
+    if key in ATTENTION and item not in ATTENTIONS:
+        raise BadFile(path, f"names {item!r} as its attention, which is code from elsewhere")
+    if key in ARGUMENTS and isinstance(item, dict) and (odd := sorted(set(item) - HARMLESS)):
+        raise BadFile(path, f"asks for {listed(odd)} when it is loaded, which unrank does not pass on")
+    if key == "quantization_config" and item:
+        raise BadFile(path, "quantised weights, which unrank does not read; save the model without quantisation")
+    if key == "fast_tokenizer_files" and not all(TOKENIZER.fullmatch(str(name)) for name in item or ()):
+        raise BadFile(path, f"names {listed(item)} as its tokenizers; unrank opens tokenizer.json of the folder")
+    if key == "transformers_weights" and item and not str(item).endswith((".safetensors", SHARDS)):
+        raise BadFile(path, f"names {item!r} as weights; unrank opens *.safetensors and nothing else")
+    if key in LABELS and isinstance(item, int | float) and not item <= MOST_LABELS:
+        raise BadFile(path, f"asks for {item:,} labels; a ranker has one")
+    if key == "init_inputs" and item:
+        raise BadFile(path, "asks for init_inputs when its tokenizer is made, which unrank does not pass on")
+    if key not in ONLY_NOTED:
+        _check_place(folder, path, key, item)
+
+
+def _check_place(folder: Path, path: Path, key: str, item: Any) -> None:
+    """Refuse the name of a file or folder that exists elsewhere, and any other model that is to be loaded."""
+    if not isinstance(item, str) or not item:
+        return
+    if key.endswith("name_or_path"):
+        raise BadFile(path, f"names {item!r} as its {key}; unrank loads nothing that is not in the folder")
+    names_file = re.search(r"(^|_)(file|path|dir|folder)$", key) is not None
+    if not names_file and os.sep not in item and not item.startswith("~"):
+        return
+    places = [Path(item), path.parent / item] + ([Path(item).expanduser()] if item.startswith("~") else [])
+    home = folder.resolve()
+    for place in places:
+        if exists(place) and not place.resolve().is_relative_to(home):
+            raise BadFile(path, f"names {item!r} as its {key}, which leads outside {folder.name}, and is not followed")
+
+
+def module_settings(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the file of settings of each module of sentence-transformers, and the module's type."""
+    described = folder / "modules.json"
+    if not described.is_file():
+        return
+    modules = _read(described, LARGEST_CONFIG)
+    if not fits(modules, [{"type": str, "path": str}]):
+        raise BadFile(described, "cannot be loaded: expected a list of modules, each with its type and path")
+    for module in modules:
+        kind = _module(described, module["type"])
+        yield from _settings(folder, inside(folder, module["path"]), kind)
+
+
+def _settings(folder: Path, place: Path, kind: str) -> Iterator[tuple[Path, str]]:
+    """Yield the settings of a module; those of a router's own modules too."""
+    names = {"Transformer": "sentence_*_config.json", "Router": "router_config.json"}
+    found = sorted(place.glob(names.get(kind, "config.json")))
+    if kind in ("Router", "Asym"):
+        found = [path for path in (place / "router_config.json", place / "config.json") if path.is_file()][:1]
+    for path in found:
+        yield path, kind
+        types = _read(path, LARGEST_CONFIG).get("types") if kind in ("Router", "Asym") else None
+        for name, each in types.items() if isinstance(types, dict) else ():
+            inner = _module(path, str(each))
+            if inner in ("Router", "Asym"):
+                raise BadFile(path, "a router within a router, which unrank does not read")
+            yield from _settings(folder, inside(folder, str(place.relative_to(folder) / name)), inner)
+
+
+def _module(path: Path, name: str) -> str:
+    found = MODULE.fullmatch(name)
+    if found is None or found.group(2) not in MODULES:
+        raise BadFile(path, f"names {name!r} as a module; unrank imports {', '.join(sorted(MODULES))} and no other")
+    return found.group(2)
+
+
+def _check_settings(folder: Path, path: Path, module: str) -> None:
+    value = _read(path, LARGEST_CONFIG)
+    if not isinstance(value, dict):
+        raise BadFile(path, f"cannot be loaded: not the settings of {module}, which are a JSON object")
+    if odd := sorted(set(value) - MODULES[module]):
+        raise BadFile(path, f"{module} with {listed(odd)}; unrank knows {', '.join(sorted(MODULES[module]))}")
+    for key, item in _items(value):
+        if isinstance(item, int | float) and not abs(item) <= LARGEST_NUMBER:
+            raise BadFile(path, f"{module} with {key} {item}; unrank reads numbers up to {LARGEST_NUMBER:,}")
+
+
+def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every key with its value, at any depth. A list's items have its key."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            for each in item if isinstance(item, list) and key != "fast_tokenizer_files" else [item]:
+                yield key, each
+                yield from _items(each)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _items(item)

@@ -1,0 +1,184 @@
+"""The four kinds of certificates: their headings, their words, and when there is none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.desk.conftest import DOCUMENT, PAIR, QUERY, take_in
+from tests.desk.made import made_result, made_run, ranks
+from unrank.audit.verdict import Verdict
+from unrank.cli.main import run
+from unrank.desk.certificate import certificate, write_certificate
+from unrank.desk.closing import close
+from unrank.desk.key import Key
+from unrank.desk.ledger import Ledger
+from unrank.desk.page import certificate_page
+from unrank.desk.request import State
+from unrank.desk.signature import read_signed
+from unrank.errors import UnrankError
+from unrank.forgetting.outcome import ForgetState, Judgement
+from unrank.report.page import page_html
+
+Said = pytest.CaptureFixture[str]
+MOVED = ranks([1, 1, 2], [5, 3, 9])
+KINDS = {
+    ForgetState.FORGOTTEN: ("Certificate of forgetting, made", "Request 1 is forgotten: it was fulfilled."),
+    ForgetState.NOT_VERIFIABLE: (
+        "Certificate of forgetting that cannot be verified",
+        "Request 1 is forgotten, not verifiable.",
+    ),
+    ForgetState.NOT_CLEARED: (
+        "Certificate of forgetting with weights that were not cleared",
+        "Request 1 is forgotten, weights not cleared.",
+    ),
+    ForgetState.NOTHING: (
+        "Statement of finding; this is not a certificate of fulfilment",
+        "Request 1: there was nothing to forget.",
+    ),
+}
+
+
+@pytest.mark.parametrize("state", KINDS)
+def test_the_first_sentence_is_the_state(state: ForgetState, ledger: Ledger, key: Key, tmp_path: Path) -> None:
+    take_in(ledger, key)
+    made_run(ledger, {1: Judgement(state, "why", MOVED)})
+    value = write_certificate(ledger, key, 1, tmp_path / "out")
+    page = certificate_page(value, key.public)
+    kind, verdict = KINDS[state]
+    assert page.kind.startswith(kind) and page.verdict == verdict and value["state"] == state
+    html = (tmp_path / "out" / "certificate.html").read_text()
+    assert html == page_html(page) and html.index(verdict) < html.index("What was asked")
+    assert ("fulfilled" in f"{page.verdict} {page.lead}") == (state is ForgetState.FORGOTTEN)
+    assert ("made a new one" in html) == (state is not ForgetState.NOTHING)
+    ledger.verify()
+
+
+def test_the_first_sheet_has_the_requests_own_pairs(ledger: Ledger, key: Key) -> None:
+    take_in(ledger, key)
+    made_run(ledger, {1: Judgement(ForgetState.NOT_VERIFIABLE, "why", MOVED)})
+    page = certificate_page(certificate(ledger, key, 1).value, key.public)
+    html = page_html(page)
+    sheet = html[: html.index('<div class="appendix">')]
+    assert "has 3 pairs of a query and a document, over 3 queries" in sheet
+    assert "1 → 3 of 11; 1 → 5 of 11; 2 → 9 of 11. 3 of 3 changed." in sheet
+    assert "is at rank 3 of 11; it was at rank 1" in sheet
+    assert "every pair that was ranked above the target is ranked lower now, but there was too little" in sheet.lower()
+    assert "asked that 1 document be forgotten" in sheet and "What is not claimed" in sheet
+    assert "SHA-256" not in sheet and "seed" not in sheet, "that is for the appendix"
+    assert "history, entry" in html[len(sheet) :]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"method": "retrain"}, "The ranker was trained again without what the request names, but"),
+        ({"epochs": 0}, "An earlier run had forgotten all of it, but"),
+    ],
+)
+def test_what_was_achieved_is_true_of_runs_that_moved_nothing(
+    change: dict[str, object], words: str, ledger: Ledger, key: Key
+) -> None:
+    take_in(ledger, key)
+    judged = {1: Judgement(ForgetState.FORGOTTEN, "why", ranks([1], [1]))}
+    result = made_result(judged)
+    result["record"] |= change
+    made_run(ledger, judged, result)
+    page = certificate_page(certificate(ledger, key, 1).value, key.public)
+    assert page.lead.startswith(words) and "0 of 1 changed." in page_html(page)
+
+
+def test_a_request_that_no_run_settled_has_no_certificate(ledger: Ledger, key: Key) -> None:
+    for _ in range(3):
+        take_in(ledger, key)
+    made_run(ledger, {2: Judgement(ForgetState.NOT_FORGOTTEN, "why", ranks([1], [1]))})
+    close(ledger, 3, State.WITHDRAWN)
+    for id, state in ((1, "open"), (2, "not forgotten"), (3, "withdrawn")):
+        with pytest.raises(UnrankError, match=f"request {id} is {state}: only a request that a run has settled"):
+            certificate(ledger, key, id)
+
+
+def test_a_closed_request_keeps_its_kind(ledger: Ledger, key: Key) -> None:
+    take_in(ledger, key)
+    made_run(ledger, {1: Judgement(ForgetState.NOTHING, "why", ranks([4], [4]))})
+    close(ledger, 1)
+    value = certificate(ledger, key, 1).value
+    assert value["state"] == "nothing to forget" and value["request"]["closed"]
+
+
+def test_a_certificate_is_in_the_history_before_it_is_on_disk(
+    ledger: Ledger, key: Key, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_in(ledger, key)
+    made_run(ledger, {1: Judgement(ForgetState.FORGOTTEN, "why", MOVED)})
+    seen = []
+
+    def write(event: str, *_: object, **__: object) -> None:
+        seen.append((event, [path.name for path in tmp_path.iterdir() if not path.name.startswith((".", "desk"))]))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(ledger, "write", write)
+        write_certificate(ledger, key, 1, tmp_path / "out")
+    assert seen == [("certificate", [])] and not (tmp_path / "out").exists(), "stopped at its entry, there is none"
+    write_certificate(ledger, key, 1, tmp_path / "out")
+    [entry] = [entry for entry in ledger.history(1) if entry.event == "certificate"]
+    assert entry.values["content"] == read_signed(tmp_path / "out").digest
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_certificate_is_matched_with_a_text(
+    closed: bool, ledger: Ledger, key: Key, path: Path, tmp_path: Path, capsys: Said
+) -> None:
+    take_in(ledger, key, DOCUMENT, QUERY, PAIR)
+    made_run(ledger, {1: Judgement(ForgetState.FORGOTTEN, "why", MOVED)})
+    if closed:
+        close(ledger, 1)
+    write_certificate(ledger, key, 1, tmp_path / "out")
+
+    def match(*words: str) -> tuple[int, dict[str, object]]:
+        capsys.readouterr()
+        status = run(["desk", "match", str(tmp_path / "out"), *words, "--ledger", str(path), "--json"])
+        return status, json.loads(capsys.readouterr().out)
+
+    for text, words in (
+        (DOCUMENT.document_text, "a document that the request names"),
+        (f"\ufeff{str(QUERY.query_text).upper()}?\n", "a query that the request names"),
+        (PAIR.document_text, "a part of a pair that the request names"),
+    ):
+        (tmp_path / "text").write_text(str(text))
+        status, found = match("--text", str(tmp_path / "text"))
+        assert (status, found["about_it"], found["as"]) == (0, True, [words])
+    assert match("--id", str(DOCUMENT.document))[0] == 0
+    (tmp_path / "text").write_text("another text")
+    assert match("--text", str(tmp_path / "text")) == (
+        3,
+        {"request": 1, "state": "forgotten", "about_it": False, "as": []},
+    )
+    assert run(["desk", "match", str(tmp_path / "out"), "--id", "other", "--ledger", str(path)]) == 3
+    assert "is NOT about the id 'other'" in capsys.readouterr().out
+    assert run(["desk", "match", str(tmp_path / "out"), "--ledger", str(path)]) == 2
+
+
+def test_two_certificates_of_one_text_have_no_commitment_in_common(ledger: Ledger, key: Key) -> None:
+    for id in (1, 2):
+        take_in(ledger, key, DOCUMENT)
+        made_run(ledger, {id: Judgement(ForgetState.FORGOTTEN, "why", MOVED)})
+    held = [set(certificate(ledger, key, id).value["request"]["commitment"]["of"]) for id in (1, 2)]
+    assert len(held[0]) == len(held[1]) == 2 and not held[0] & held[1]
+
+
+def test_figures_of_a_run_of_several_requests_are_left_out(ledger: Ledger, key: Key) -> None:
+    for _ in range(2):
+        take_in(ledger, key)
+    judged = {id: Judgement(ForgetState.FORGOTTEN, "4321 queries", MOVED) for id in (1, 2)}
+    made_run(ledger, judged, made_result(judged, Verdict.SUPPRESSED))
+    value = certificate(ledger, key, 1).value
+    [part] = value["rankers"]
+    assert part["requests"] == 2 and not part["alone"]
+    assert "forget" not in part["measured"]["sets"] and part["copies"] == {}
+    assert part["audited"]["tests"]["recovery"] == {"verdict": "suppressed"}
+    assert json.dumps(value).count("4321") == 1, "of the test set, which no request is a part of"
+    assert "together with 1 other request" in page_html(certificate_page(value, key.public))
