@@ -324,8 +324,10 @@ def test_ledgers_that_cannot_be_used(
         assert "key is not there" in refused(*command, "--ledger", ledger)
     (tmp_path / "elsewhere").rename(key)
     with Ledger.open(ledger) as opened:
+        [[trigger]] = opened.ask("SELECT sql FROM sqlite_master WHERE name = 'history_is_not_changed'")
         opened.ask("DROP TRIGGER history_is_not_changed")
         opened.ask("UPDATE history SET details = '{}' WHERE number = 1")
+        opened.ask(trigger)
     broken = "history is broken at entry 1 (request 1, added"
     for words in (
         ["desk", "verify"],

@@ -26,6 +26,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def ledger(path: Path) -> Iterator[Ledger]:
     with Ledger.open(path, make_with=key_file(path)) as opened:
+        opened.key(key_file(path))
         yield opened
 
 

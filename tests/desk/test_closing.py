@@ -12,7 +12,7 @@ import pytest
 from tests.desk.conftest import DOCUMENT, PAIR, QUERY, take_in
 from unrank.desk import closing
 from unrank.desk.closing import close, scrub
-from unrank.desk.key import Key
+from unrank.desk.key import Key, key_file
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import Item, State
 from unrank.errors import UnrankError
@@ -92,6 +92,7 @@ def test_what_is_closed_while_another_is_scrubbed_is_not_passed_over(
         found = plain(self, query, values)
         if "wal_checkpoint" in query and self is ledger:
             with Ledger.open(path) as other, monkeypatch.context() as dying:
+                other.key(key_file(path))
                 dying.setattr(closing, "scrub", lambda _: None)
                 close(other, second)
         return found

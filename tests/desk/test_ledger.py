@@ -126,7 +126,7 @@ def test_history_is_only_added_to(ledger: Ledger, key: Key) -> None:
             r"broken at entry 2 \(request 2, added, 2020\)",
         ),
         ("DELETE FROM history WHERE number = 2", "broken at entry 2, which is missing"),
-        ("DELETE FROM history WHERE number = 3", "request 3 is not as its history says"),
+        ("DELETE FROM history WHERE number = 3", "head of its history was not written with its key"),
         ("UPDATE request SET due = '2030-01-01' WHERE id = 2", "request 2 is not as its history says"),
         ("UPDATE request SET state = 'closed' WHERE id = 1", "request 1 is not as its history says"),
         ("UPDATE request SET run = 7 WHERE id = 1", "request 1 is not as its history says"),
@@ -205,6 +205,7 @@ def test_who_adds_meanwhile_breaks_no_chain(
     def checked(entries: Iterable[Entry], name: str) -> str:
         head = whole(entries, name)
         with Ledger.open(path) as other:
+            other.key(key_file(path))
             take_in(other, key)
         return head
 
@@ -259,6 +260,10 @@ def test_an_older_ledger_is_brought_up_to_date(path: Path, version: int) -> None
         assert ("request_by_state",) in ledger.ask("SELECT name FROM sqlite_master WHERE type = 'index'")
         assert ledger.verify() == entry.hash and ledger.items(1) == [Item(document="d1", document_text="a text")]
         ledger.check([1])
+        ledger.key(key_file(path))
+        assert (
+            "entries 1 to 1 are of an earlier version" in ledger.notes[-2] and "new to this machine" in ledger.notes[-1]
+        )
         take_in(ledger, key)
         assert close(ledger, 1, State.WITHDRAWN) is State.WITHDRAWN
         ledger.verify()
@@ -346,7 +351,7 @@ def test_four_processes_adding_at_once_lose_nothing(path: Path) -> None:
     assert not [*path.parent.glob(".*")]
 
 
-def fill(ledger: Ledger, requests: int) -> None:
+def fill(ledger: Ledger, key: Key, requests: int) -> None:
     """Many requests at once, as `add` would have taken them in, but for their keyed hashes."""
     keys = {name: ledger.about(name) for name in ("key", "public_key")}
     taken: dict[str, list[tuple[Any, ...]]] = {"request": [], "named": [], "history": []}
@@ -370,11 +375,12 @@ def fill(ledger: Ledger, requests: int) -> None:
         for table, rows in taken.items():
             marks = ", ".join("?" * len(rows[0]))
             ledger._connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+        ledger._head.write(key)
 
 
 @pytest.mark.parametrize("requests", [8_000, pytest.param(100_000, marks=pytest.mark.slow)])
-def test_many_requests(ledger: Ledger, path: Path, requests: int, capsys: pytest.CaptureFixture[str]) -> None:
-    fill(ledger, requests)
+def test_many_requests(ledger: Ledger, key: Key, path: Path, requests: int, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(ledger, key, requests)
     for command in (["list"], ["list", "--all", "--most", "100"], ["show", "7777"]):
         began = process_time()
         assert run(["desk", *command, "--ledger", str(path)]) == 0

@@ -25,7 +25,7 @@ from unrank.desk.signature import (
 )
 from unrank.errors import BadFile, UnrankError
 
-KEY, OTHER = Key(bytes(range(32))), Key(bytes(32))
+KEY, OTHER = Key(bytes(32), bytes(range(32))), Key(bytes(32), bytes(32))
 FILES = {"model.safetensors": "ab" * 32, "config.json": "cd" * 32}
 VALUE: dict[str, Any] = {
     "request": {"id": 7, "commitment": {"salt": "5a", "of": []}},

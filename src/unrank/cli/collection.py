@@ -152,10 +152,7 @@ def filter_(
     quiet: Quiet = False,
 ) -> None:
     """Copy new training data without what was removed before."""
-    from unrank.desk.ledger import Ledger
-
-    with Ledger.open(files.ledger) as opened:
-        secret = opened.key(files.key_file)
+    with files.read() as (opened, secret):
         opened.verify()
 
         from unrank.desk.filter import filter_source

@@ -102,8 +102,7 @@ def add(
         removal |= chosen
     partition = make_partition(opened, removal, "the request")
     is_new = not files.ledger.exists()
-    with Ledger.open(files.ledger, make_with=files.key_file) as desk:
-        secret = desk.key(files.key_file)
+    with files.open(make=True) as (desk, secret):
         desk.verify()
         scrub(desk)
         request = desk.add(items_of(removal, opened), *dates, asked.basis.value, secret)
@@ -124,7 +123,7 @@ def list_(
 ) -> None:
     """List the requests, overdue ones first."""
     states = list(State) if everything else list(PENDING)
-    with Ledger.open(ledger) as desk, desk.snapshot():
+    with Ledger.read(ledger) as desk, desk.snapshot():
         requests, counts = desk.requests(states, most), desk.counts()
         _warn_if_broken(desk, requests)
     today = date.today()
@@ -152,7 +151,7 @@ def show(
     quiet: Quiet = False,
 ) -> None:
     """Show one request: its items while it is pending, and, without --quiet, its history."""
-    with Ledger.open(ledger) as desk, desk.snapshot():
+    with Ledger.read(ledger) as desk, desk.snapshot():
         found, items, entries = desk.request(request), desk.items(request), desk.history(request)
         _warn_if_broken(desk, [found])
     today = date.today()
@@ -183,8 +182,7 @@ def close(
     quiet: Quiet = False,
 ) -> None:
     """Close a request: its items are erased from the ledger; keyed hashes stay."""
-    with Ledger.open(files.ledger) as desk:
-        desk.key(files.key_file)  # without the key the remaining hashes would be useless
+    with files.open() as (desk, _):
         desk.verify()
         others = also_named_by(desk, desk.request(request).id)
         ended = close_request(desk, request, State(instead.value) if instead else None)

@@ -27,7 +27,6 @@ from unrank.cli.option import (
     with_flags,
 )
 from unrank.cli.show import between, numbered, say, show_partition
-from unrank.desk.ledger import Ledger
 from unrank.desk.request import RUNNABLE
 from unrank.disk import several_processes
 from unrank.errors import UnrankError, count
@@ -66,9 +65,7 @@ def plan(
 
 
 def _plan(ranker: str, collection: Path, flags: DeskRunFlags, files: LedgerFlags, on: DeviceFlags) -> None:
-    with Ledger.open(files.ledger) as desk:
-        secret = desk.key(files.key_file)
-
+    with files.read() as (desk, secret):
         from unrank.collection.collection import open_collection
         from unrank.desk.batch import open_batch
         from unrank.desk.plan import make_plan
@@ -134,9 +131,7 @@ def run(
         _plan(ranker, collection, flags, files, on)
         say("nothing was done: --yes runs it")
         return
-    with Ledger.open(files.ledger) as desk:
-        desk.key(files.key_file)
-
+    with files.open() as (desk, _):
         from unrank.desk.run import run_open
         from unrank.desk.run_options import RunOptions
         from unrank.forgetting.progress import show_progress

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -13,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
 import typer
 from typer.core import TyperCommand
 
-from unrank.desk.key import key_file
-from unrank.errors import UnrankError
+from unrank.desk.key import Key, key_file
+from unrank.desk.ledger import Ledger
+from unrank.errors import LONGEST_LINE, UnrankError, one_line
 from unrank.forgetting.options import DeviceName, ForgetOptions
 
 if TYPE_CHECKING:
@@ -248,6 +251,28 @@ class LedgerFlags:
     @property
     def key_file(self) -> Path:
         return self.key or key_file(self.ledger)
+
+    @contextmanager
+    def open(self, make: bool = False) -> Iterator[tuple[Ledger, Key]]:
+        """Open the ledger with its key, to write to it."""
+        with Ledger.open(self.ledger, make_with=self.key_file if make else None) as desk, notes_of(desk):
+            yield desk, desk.key(self.key_file)
+
+    @contextmanager
+    def read(self) -> Iterator[tuple[Ledger, Key]]:
+        """Open the ledger with its key, only to read it."""
+        with Ledger.read(self.ledger) as desk, notes_of(desk):
+            yield desk, desk.key(self.key_file)
+
+
+@contextmanager
+def notes_of(desk: Ledger) -> Iterator[None]:
+    """Print on standard error what the user should know about a ledger."""
+    try:
+        yield
+    finally:
+        for note in dict.fromkeys(desk.notes):
+            print(f"unrank: {one_line(note, LONGEST_LINE)}", file=sys.stderr)
 
 
 def open_cache(folder: Path | None, out: Path | None) -> Cache | None:

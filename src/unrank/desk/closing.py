@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from unrank.desk.ledger import ITEM, Ledger
 from unrank.desk.request import HONOURED, PENDING, RUNNABLE, SETTLED, State
-from unrank.errors import UnrankError
+from unrank.errors import BadFile, UnrankError
 
 SECOND_STEP = "UPDATE about SET value = ? WHERE name = 'unscrubbed'"
 NOT_DUE = "0"
+LATER = (
+    "what closed requests named may still be in free parts of the file: the next 'unrank desk add', 'run' or 'close' "
+    "erases it"
+)
 
 
 def close(ledger: Ledger, id: int, instead: State | None = None) -> State:
@@ -32,7 +36,10 @@ def close(ledger: Ledger, id: int, instead: State | None = None) -> State:
             ledger.ask("DELETE FROM keyed_hash WHERE request = ?", [id])
         ledger.move(id, ended)
         ledger.ask(SECOND_STEP, [str(ledger.head()[0])])
-    scrub(ledger)
+    try:
+        scrub(ledger)
+    except UnrankError as error:
+        raise UnrankError(f"request {id} is {ended}, but it is not erased yet: {error}") from error
     return ended
 
 
@@ -48,11 +55,11 @@ def scrub(ledger: Ledger) -> None:
     due = ledger.about("unscrubbed")
     if due == NOT_DUE:
         return
-    ledger.ask("VACUUM")
-    [[busy, _, _]] = ledger.ask("PRAGMA wal_checkpoint(TRUNCATE)")
+    try:
+        ledger.ask("VACUUM")
+        [[busy, _, _]] = ledger.ask("PRAGMA wal_checkpoint(TRUNCATE)")
+    except BadFile as error:
+        raise UnrankError(f"{error}; {LATER}") from error
     if busy:
-        raise UnrankError(
-            f"{ledger.path}: the request was ended, but another process still reads the ledger, so its log could not "
-            "be emptied: the next 'unrank desk add', 'run' or 'close' does it"
-        )
+        raise UnrankError(f"{ledger.path}: another process still reads the ledger, so its log is not empty; {LATER}")
     ledger.ask(f"{SECOND_STEP} AND value = ?", [NOT_DUE, due])  # another request may have been closed in between

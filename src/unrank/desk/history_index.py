@@ -24,6 +24,7 @@ START = "0" * 64
 RESTORE = "restore the ledger from a backup"
 STATES = {*State}
 KEYS = ("key", "public_key")
+ROTATED = "signing key rotated"
 RUN = "run "
 """The beginning of the events of runs."""
 SERVICE = "service "
@@ -56,7 +57,10 @@ class Entry:
     @property
     def values(self) -> Json:
         """The details, parsed."""
-        return dict(json.loads(self.details))
+        try:
+            return dict(json.loads(self.details))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise BrokenChain(f"the details of {self} cannot be read: {RESTORE}") from error
 
     @property
     def holds(self) -> bool:
@@ -105,12 +109,18 @@ class HistoryIndex:
     """The last entry of each ranker of the service."""
     keys: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Each key of the ledger, and the number of the last entry that holds it."""
+    backward: list[str] = field(default_factory=list)
+    """Entries that are dated before the entry before them, in words."""
 
     def follow(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """Yield the entries; each is added when the next is asked for, after the caller has checked it."""
+        last = ""
         for entry in entries:
             yield entry
             self.add(entry)
+            if entry.at < last:
+                self.backward.append(f"{entry} comes after {last}")
+            last = entry.at
 
     def add(self, entry: Entry) -> None:
         if entry.request is None:
@@ -119,6 +129,8 @@ class HistoryIndex:
                 self.runs[values["run"]] = LastEntry(entry.number, values.get("covers"))
             elif entry.event.startswith(SERVICE):
                 self._add_service(entry)
+            elif entry.event == ROTATED:
+                self.keys["public_key"] = (entry.values["public_key"], entry.number)
         elif entry.event == "added":
             values = entry.values
             facts = (values.get("received"), values.get("due"), values.get("basis"), State.OPEN)

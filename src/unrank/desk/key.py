@@ -1,7 +1,8 @@
-"""The key of a ledger: 32 random bytes in a separate file that only its owner may read.
+"""The keys of a ledger: two secrets of 32 random bytes, each in a file of its own that only its owner may read.
 
-Two keys are derived from it: one for the keyed hashes of what was removed, one to sign certificates. A person who has
-the ledger but not the key can neither read nor guess what was removed.
+One is for keyed hashes: of what was removed, and of the head of the history. A person who has the ledger but not this
+key can neither read nor guess what was removed, nor rebuild the history. The other signs certificates. Neither can be
+derived from the other, so the signing key can be replaced, or kept on another machine.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING
 from unrank.collection.normalisation import Normalise, normalised
 from unrank.desk.request import HashKind, Item
 from unrank.disk import check_regular
-from unrank.errors import BadFile
+from unrank.errors import BadFile, UnrankError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -35,9 +36,11 @@ Hash = Callable[[str], bytes]
 
 @dataclass(frozen=True)
 class Key:
-    """The secret, and the keys derived from it."""
+    """The secret of a ledger with the keys derived from it, and its signing key."""
 
     secret: bytes
+    seed: bytes | None = None
+    """The secret of the signing key; `None` if it is not at hand."""
 
     @cached_property
     def hashing(self) -> bytes:
@@ -52,11 +55,24 @@ class Key:
     def signing(self) -> Ed25519PrivateKey:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-        return Ed25519PrivateKey.from_private_bytes(self._derived("signatures"))
+        if self.seed is None:
+            raise UnrankError("the ledger's signing key is not there: restore its file from a backup")
+        return Ed25519PrivateKey.from_private_bytes(self.seed)
 
     @cached_property
     def public(self) -> str:
+        """The public key of the signing key, in hex."""
         return self.signing.public_key().public_bytes_raw().hex()
+
+    @property
+    def derived_seed(self) -> bytes:
+        """The secret of the signing key in ledgers of earlier versions."""
+        return self._derived("signatures")
+
+    def of_head(self, number: int, hashed: str) -> str:
+        """Return the keyed hash of the head of a history: of the number and the hash of its last entry."""
+        derived = self._derived("head of the history")
+        return hmac.digest(derived, f"{number}:{hashed}".encode(), "sha256").hex()
 
     def query_id(self, id: str) -> bytes:
         return self._hash(b"query id:" + id.encode())
@@ -118,8 +134,24 @@ def key_file(ledger: Path) -> Path:
     return ledger.with_name(f"{ledger.name}.key")
 
 
+def signing_file(key: Path) -> Path:
+    """Return the place of the signing key, beside the other key.
+
+    >>> signing_file(Path("desk.ledger.key")).name
+    'desk.ledger.signing-key'
+    """
+    return key.with_name(f"{key.name.removesuffix('.key')}.signing-key")
+
+
 def make_key(path: Path) -> Key:
-    """Make a new key; return the one that another process has just made, if there is one."""
+    """Make new keys; return those that another process has just made, if there are any."""
+    make_secret(path)
+    make_secret(signing_file(path))
+    return read_key(path)
+
+
+def make_secret(path: Path) -> None:
+    """Write a new secret, unless there is one. Of several processes one succeeds."""
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     partial.unlink(missing_ok=True)
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -133,10 +165,28 @@ def make_key(path: Path) -> Key:
         pass
     finally:
         partial.unlink(missing_ok=True)
-    return read_key(path)
+
+
+def next_signing_file(key: Path) -> Path:
+    """Return the place of a new signing key until the ledger has recorded it."""
+    place = signing_file(key)
+    return place.with_name(f"{place.name}.next")
+
+
+def finish_rotation(key: Path, public: str) -> None:
+    """Put a new signing key in its place if the ledger has recorded it, in case a process died in between."""
+    coming = next_signing_file(key)
+    if coming.exists() and Key(b"", read_secret(coming)).public == public:
+        coming.replace(signing_file(key))
 
 
 def read_key(path: Path) -> Key:
+    """Read the keys. The signing key may be missing: only certificates need it."""
+    signing = signing_file(path)
+    return Key(read_secret(path), read_secret(signing) if signing.exists() else None)
+
+
+def read_secret(path: Path) -> bytes:
     try:
         check_regular(path)
         mode, text = path.stat().st_mode, path.read_text(encoding="ascii").strip()
@@ -154,4 +204,4 @@ def read_key(path: Path) -> Key:
         raise BadFile(path, "not a ledger's key: restore the right one from a backup")
     if mode & READABLE_BY_OTHERS:
         raise BadFile(path, f"others may read the key (mode {stat.S_IMODE(mode):o}): run chmod 600 on it first")
-    return Key(secret)
+    return secret

@@ -2,7 +2,8 @@
 
 The items of a request are in `named` while the request is pending; afterwards only `keyed_hash` is left of them. Every
 change is one transaction together with its entry in the history, which holds a hash of the changed rows. So a process
-may die at any time, and nobody can change a row unseen.
+may die at any time, and nobody can change a row unseen. The head of the history is keyed, so nobody can rebuild the
+history without the key; a counter outside the ledger shows if an old copy was put back.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from datetime import UTC, date, datetime
 from itertools import groupby, islice
 from operator import itemgetter
@@ -22,6 +23,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from unrank.collection.normalisation import NORMALISATION, Normalise, normalised, normalised_before_version_4
+from unrank.desk.counter import Counter
+from unrank.desk.head import Head
 from unrank.desk.history_index import (
     RESTORE,
     START,
@@ -34,8 +37,8 @@ from unrank.desk.history_index import (
     check_entry,
     hash_of_rows,
 )
-from unrank.desk.key import Key, make_key, read_key
-from unrank.desk.ledger_file import make_file, open_file, sqlite_errors
+from unrank.desk.key import Key, finish_rotation, make_key, read_key, signing_file
+from unrank.desk.ledger_file import make_file, open_file, read_file, roll_back, sqlite_errors, tidy
 from unrank.desk.request import PENDING, RUNNABLE, SETTLED, HashKind, Item, Request, State, counts_of
 from unrank.disk import check_writable
 from unrank.errors import BadFile, UnrankError
@@ -56,6 +59,8 @@ COVERED = (
 """The rows of requests that the history covers."""
 RUN = "SELECT id, state, out, asked, result FROM run"
 SERVICE = "SELECT name, role, ranker, collection, indexes, since, run, before FROM service_ranker"
+WRITE = "BEGIN IMMEDIATE"
+NO_COUNTER = "it has no state folder, so it cannot notice if an old copy is put back"
 SALT_BYTES = 16
 MAKING = 10.0
 """Seconds that another process may take to make a ledger after its key."""
@@ -66,21 +71,31 @@ LARGEST = 2**63 - 1
 class Ledger:
     """An open ledger. Make or open one with `Ledger.open`."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, writable: bool) -> None:
         self.path = path
+        self.notes: list[str] = []
+        """What the user should know about this ledger, in words."""
         self._connection = connection
+        self._writable = writable
+        self._head = Head(path, self.ask)
+        self._key: Key | None = None
 
     @classmethod
     def open(cls, path: Path, make_with: Path | None = None) -> Self:
         """Open a ledger; if there is none and a place for its key is given, make one."""
         if make_with is not None and not path.exists():
             _check_new(path, make_with)
-            make_file(path, make_key(make_with))
-        if path.is_dir():
-            raise BadFile(path, "a folder, not a ledger: name a file")
-        if not path.is_file():
-            raise BadFile(path, "no such ledger; 'unrank desk add' makes one")
-        return cls(path, open_file(path))
+            key = make_key(make_with)
+            make_file(path, key)
+            Counter(0, START).keep(key.fingerprint)
+        _check_there(path)
+        return cls(path, open_file(path), writable=True)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Open a ledger without write access, perhaps a stranger's."""
+        _check_there(path)
+        return cls(path, read_file(path), writable=False)
 
     def __enter__(self) -> Self:
         return self
@@ -89,10 +104,12 @@ class Ledger:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._connection.close()
+        if not self._writable:
+            tidy(self.path)
 
     def transaction(self) -> AbstractContextManager[None]:
         """Write everything inside together or not at all."""
-        return self._together("BEGIN IMMEDIATE")
+        return self._together(WRITE)
 
     def snapshot(self) -> AbstractContextManager[None]:
         """Read everything inside as of one moment."""
@@ -109,19 +126,67 @@ class Ledger:
                 yield
                 self._connection.execute("COMMIT")
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                roll_back(self._connection)
                 raise
+        if self._key is not None and begin == WRITE:
+            self._head.keep_counter(self._key)
 
     def ask(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with sqlite_errors(self.path):
             return self._connection.execute(query, values).fetchall()
 
-    def key(self, path: Path) -> Key:
-        """Read the key; refuse one of another ledger."""
+    def key(self, path: Path, new_here: bool = True) -> Key:
+        """Read the key, and check the head of the history with it; refuse a key of another ledger.
+
+        A ledger that this machine does not know gets a counter, unless `new_here` is false.
+        """
+        key = self._own_key(path)
+        counter = Counter.read(key.fingerprint)  # before the ledger is read: it may only be behind
+        with self.snapshot():
+            self._head.check(key)
+            self._head.check_counter(counter)
+        self._key = key
+        if not self._head.is_keyed:
+            self._without_key()
+        if counter is not None:
+            self._head.keep_counter(key)
+        elif new_here:
+            seen = "from now on it notices if an old copy is put back"
+            kept = self._head.keep_counter(key)
+            self.notes.append(f"{self.path}: new to this machine; {seen if kept else NO_COUNTER}")
+        return key
+
+    def accept(self, path: Path) -> None:
+        """Accept a ledger that was restored from a backup. The history records which entry was seen before."""
+        key = self._own_key(path)
+        self._head.check(key)
+        self._key, counter = key, Counter.read(key.fingerprint)
+        with self.transaction():
+            self.write("restored", seen=counter and astuple(counter))
+        Counter(*self.head()).replace(key.fingerprint)
+
+    def _own_key(self, path: Path) -> Key:
+        """Read the key; refuse one of another ledger. A ledger of an earlier version derives its signing key."""
+        finish_rotation(path, self.about("public_key"))
         key = read_key(path)
         if key.fingerprint != self.about("key"):
             raise BadFile(path, f"not the key of {self.path}: restore the right one from a backup")
+        signing = key if key.seed is not None else replace(key, seed=key.derived_seed)
+        if signing.public == self.about("public_key"):
+            return signing
+        if key.seed is not None:
+            raise BadFile(signing_file(path), f"not the signing key of {self.path}: restore it from a backup")
         return key
+
+    def _without_key(self) -> None:
+        """Key the history of an earlier version; without write access, only say that it is not keyed."""
+        number, key = self.head()[0], self._key
+        self.notes.append(f"{self.path}: entries 1 to {number} are of an earlier version, and could have been rebuilt")
+        if self._writable and key is not None:
+            with self.transaction():
+                if not self._head.is_keyed:
+                    self._head.write(key)
+                    self.write("keyed", entries=number)
 
     def about(self, name: str) -> str:
         found = self.ask("SELECT value FROM about WHERE name = ?", [name])
@@ -130,17 +195,27 @@ class Ledger:
         return str(found[0][0])
 
     def write(self, event: str, request: int | None = None, **details: Any) -> Entry:
-        """Add an entry to the history, in the transaction of the change that it records."""
+        """Add an entry to the history, in the transaction of the change that it records.
+
+        It is never dated before the entry before it: if the clock is behind, the entry says what the clock said.
+        """
+        if self._key is None:
+            raise UnrankError(f"{self.path}: only its key can write to it: read the key first")
+        self._head.check(self._key)
         number, before = self.head()
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        entry = Entry.after(number, before, request, now, event, details)
+        [[last]] = self.ask("SELECT coalesce(max(at), '') FROM history WHERE number = ?", [number])
+        if now < last:
+            details["clock"] = now
+            self.notes.append(f"the clock says {now}, but the last entry of {self.path} is of {last}: set the clock")
+        entry = Entry.after(number, before, request, max(now, last), event, details)
         self.ask("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?)", astuple(entry))
+        self._head.write(self._key)
         return entry
 
     def head(self) -> tuple[int, str]:
         """Return the number and the hash of the last entry."""
-        last = self.ask("SELECT number, hash FROM history ORDER BY number DESC LIMIT 1")
-        return (int(last[0][0]), str(last[0][1])) if last else (0, START)
+        return self._head.last
 
     def add(self, items: Sequence[Item], received: date, due: date, basis: str, key: Key) -> Request:
         """Add a request."""
@@ -158,7 +233,7 @@ class Ledger:
                 for kind, hashed in key.hashes(item):
                     self.ask("INSERT OR IGNORE INTO keyed_hash VALUES (?, ?, ?)", [hashed, id, kind])
             details: Json = dict(zip(("received", "due", "basis"), values, strict=True))
-            details |= {"key": key.fingerprint, "public_key": key.public, "normalisation": NORMALISATION}
+            details |= {"key": key.fingerprint, "public_key": self.about("public_key"), "normalisation": NORMALISATION}
             self.write("added", id, **details, names=counts_of(items), covers=self._hash_of(id))
         return Request(id, received, due, basis, State.OPEN)
 
@@ -224,6 +299,12 @@ class Ledger:
         with self.snapshot():
             entries = (Entry(*row) for row in self._connection.execute("SELECT * FROM history ORDER BY number"))
             head = check_chain(index.follow(entries), str(self.path))
+            if self._key is None:
+                self.notes.append(f"{self.path}: without its key it cannot be known whether the history was rebuilt")
+            else:
+                self._head.check(self._key)
+            if index.backward:
+                self.notes.append(f"{self.path}: its dates do not run forward: {index.backward[0]}")
             for name, (value, number) in index.keys.items():
                 if value != self.about(name):
                     where = f"{self.path}: its {name} is not the one in entry {number} of the history"
@@ -276,6 +357,13 @@ class Ledger:
         raise BrokenChain(
             f"{self.path}: {what} is not as its history says{where}: it was changed outside the history; {RESTORE}"
         )
+
+
+def _check_there(path: Path) -> None:
+    if path.is_dir():
+        raise BadFile(path, "a folder, not a ledger: name a file")
+    if not path.is_file():
+        raise BadFile(path, "no such ledger; 'unrank desk add' makes one")
 
 
 def _check_new(path: Path, key: Path) -> None:

@@ -8,9 +8,12 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import monotonic
+from typing import Literal
 
+from unrank.desk.history_index import RESTORE, START, BrokenChain
 from unrank.desk.key import Key
 from unrank.errors import BadFile
 
@@ -18,6 +21,21 @@ WAIT = 60.0
 """Seconds to wait while another process writes."""
 APPLICATION = 0x756E726B
 """The application id of a ledger; other SQLite files have another one."""
+READ_SECONDS = 600.0
+"""The longest time that a reader has a ledger open."""
+STEPS = 100_000
+"""How often that is checked, in steps of SQLite."""
+LONGEST = 1 << 28
+"""The most bytes of one value that a reader accepts."""
+QUOTE = '"'
+WHY = {
+    "SQLITE_FULL": "the disk is full: free some space and try again",
+    "SQLITE_INTERRUPT": "reading it takes too long",
+    "SQLITE_READONLY": "this file or its folder cannot be written to",
+    "SQLITE_READONLY_DIRECTORY": "its folder cannot be written to",
+    "SQLITE_CANTOPEN": "this file or its folder cannot be opened, or not for writing",
+}
+"""Errors of SQLite in words."""
 
 TABLES = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -120,13 +138,36 @@ VERSION = len(MIGRATIONS)
 
 
 def open_file(path: Path) -> sqlite3.Connection:
+    """Open a ledger for writing, and bring it to the present version."""
     with sqlite_errors(path):
         connection = _connect(path)
         try:
-            _check_version(path, connection)
+            _check_file(path, connection)
             _migrate(connection)
         except BaseException:
             connection.close()
+            raise
+        return connection
+
+
+def read_file(path: Path) -> sqlite3.Connection:
+    """Open a ledger without write access. One of an older version is copied into memory and migrated there."""
+    with sqlite_errors(path):
+        connection = _connect(path, mode="ro")
+        try:
+            _limit(connection)
+            version = _check_file(path, connection)
+            if version < VERSION:
+                copy = sqlite3.connect(":memory:", isolation_level=None)
+                connection.backup(copy)
+                connection.close()
+                connection = copy
+                _limit(connection)
+                _migrate(connection)
+            connection.execute("PRAGMA query_only = ON")
+        except BaseException:
+            connection.close()
+            tidy(path)
             raise
         return connection
 
@@ -141,7 +182,7 @@ def make_file(path: Path, key: Key) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
         _migrate(connection)
-        about = {"key": key.fingerprint, "public_key": key.public, "unscrubbed": "0"}
+        about = {"key": key.fingerprint, "public_key": key.public, "unscrubbed": "0", "head": key.of_head(0, START)}
         connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
         connection.close()
     try:
@@ -152,25 +193,61 @@ def make_file(path: Path, key: Key) -> None:
         partial.unlink()
 
 
+def tidy(path: Path) -> None:
+    """Delete the empty log that a reader leaves: SQLite does it when the last connection with write access closes."""
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists() and not log.stat().st_size:
+        with suppress(sqlite3.Error):
+            _connect(path).close()
+
+
 @contextmanager
 def sqlite_errors(path: Path) -> Iterator[None]:
     """Report an error of SQLite in one line."""
     try:
         yield
     except (sqlite3.Error, OverflowError) as error:
-        hint = "; even to be read it needs write access, to its folder too" if "readonly" in str(error) else ""
-        raise BadFile(path, f"the ledger cannot be used: {error}{hint}") from error
+        why = WHY.get(getattr(error, "sqlite_errorname", ""), str(error))
+        raise BadFile(path, f"the ledger cannot be used: {why}") from error
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=WAIT, isolation_level=None)
-    # Deleted data is overwritten, and no copy of the data goes to a temporary file.
-    for pragma in ("foreign_keys = ON", "secure_delete = ON", "temp_store = MEMORY"):
-        connection.execute(f"PRAGMA {pragma}")
+def roll_back(connection: sqlite3.Connection) -> None:
+    """Undo a transaction. After some errors, a full disk among them, SQLite has already done so itself."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+def _connect(path: Path, mode: Literal["rw", "ro"] = "rw") -> sqlite3.Connection:
+    address = f"{path.absolute().as_uri()}?mode={mode}"
+    connection = sqlite3.connect(address, timeout=WAIT, isolation_level=None, uri=True)
+    try:
+        _set(connection)
+    except sqlite3.OperationalError:
+        connection.close()
+        if mode == "rw" or path.with_name(f"{path.name}-wal").exists():
+            raise
+        # In a folder that cannot be written to there is no place for the log, so nobody can be writing.
+        connection = sqlite3.connect(f"{address}&immutable=1", isolation_level=None, uri=True)
+        _set(connection)
     return connection
 
 
-def _check_version(path: Path, connection: sqlite3.Connection) -> None:
+def _set(connection: sqlite3.Connection) -> None:
+    # Deleted data is overwritten, and no copy of the data goes to a temporary file. No schema can call functions.
+    for pragma in ("foreign_keys = ON", "secure_delete = ON", "temp_store = MEMORY", "trusted_schema = OFF"):
+        connection.execute(f"PRAGMA {pragma}")
+    connection.execute("SELECT count(*) FROM sqlite_master")  # reads the file
+
+
+def _limit(connection: sqlite3.Connection) -> None:
+    """Limit the time of a reader, and the size of a value: the file may be a stranger's."""
+    until = monotonic() + READ_SECONDS
+    connection.set_progress_handler(lambda: monotonic() > until, STEPS)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+
+
+def _check_file(path: Path, connection: sqlite3.Connection) -> int:
+    """Return the version of a ledger; refuse a file whose tables, indexes and triggers are not exactly ours."""
     [[application]], [[version]] = (
         connection.execute(f"PRAGMA {name}").fetchall() for name in ("application_id", "user_version")
     )
@@ -178,6 +255,29 @@ def _check_version(path: Path, connection: sqlite3.Connection) -> None:
         raise BadFile(path, "not a ledger that unrank made")
     if version > VERSION:
         raise BadFile(path, f"a ledger of version {version}; this unrank knows versions up to {VERSION}: update unrank")
+    expected, found = _schema_of(version), _schema(connection)
+    if strange := sorted(found.items() ^ expected.items()):
+        (kind, name), _ = strange[0]
+        raise BrokenChain(f"{path}: its {kind} {name!r} is missing, or not the one that unrank makes; {RESTORE}")
+    return int(version)
+
+
+def _schema(connection: sqlite3.Connection) -> dict[tuple[str, str], str]:
+    """Return the definition of everything in a file. How it quotes names depends on the version of SQLite."""
+    rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master")
+    return {
+        (kind, name): f"{table}: {' '.join((sql or '').replace(QUOTE, '').split())}" for kind, name, table, sql in rows
+    }
+
+
+def _schema_of(version: int) -> dict[tuple[str, str], str]:
+    """Return the definitions that our migrations produce."""
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.executescript("".join(MIGRATIONS[:version]))
+        return _schema(connection)
+    finally:
+        connection.close()
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
@@ -193,7 +293,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        roll_back(connection)
         raise
     connection.execute("PRAGMA foreign_keys = ON")
 
