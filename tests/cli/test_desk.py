@@ -130,8 +130,13 @@ def test_the_whole_walk(
     assert len(record["removed_before"]) == 1 and record["earlier"] is not None
 
     # the end: closed, certified, verified, and not let in again
+    assert run(["desk", "close", "1"]) == 3
+    said = capsys.readouterr().out
+    assert said.startswith("request 1 is not closed: 2 places may still remember it")
+    assert f"collection {walked / 'collection'}: holds 1 of 1 named" in said
+    assert f"ranker {walked / 'ranker'}: was trained on this collection" in said
     for request in "134":
-        desk("close", request)
+        desk("close", request, "--leave", "other-purpose")
         desk("certificate", request, "--out", f"certificate{request}")
         new = "ranker-run2" if request == "4" else "ranker-run1"
         assert "every file is the one that was certified" in desk("verify", f"certificate{request}", "--ranker", new)
