@@ -9,6 +9,12 @@ import pytest
 
 from tests.cli.conftest import write_beir
 from unrank.cli.main import run
+from unrank.collection.collection import open_collection
+from unrank.desk.batch import count_copies, open_batch
+from unrank.desk.key import key_file
+from unrank.desk.ledger import Ledger
+from unrank.forgetting.previous_requests import recognised
+from unrank.record import Record, forgotten_requests
 
 TEXT = "Mr Quixote of Dulcinea Street owns a windmill"
 DISGUISES = {
@@ -26,14 +32,15 @@ DISGUISES = {
 }
 
 
-def make_desk(folder: Path, texts: dict[str, str]) -> Path:
+def make_desk(folder: Path, texts: dict[str, str], *words: str) -> Path:
     """A collection in which document d0 has the text, further documents have others, and a request that names d0."""
     beir = write_beir(folder / "beir", [(f"q{i}", f"d{i}") for i in range(6)], documents=4)
     lines = [json.loads(line) for line in (beir / "corpus.jsonl").read_text().splitlines()]
     rows = [{**line, "text": texts.get(line["_id"], line["text"])} for line in lines]
     (beir / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert run(["import", f"beir:{beir}", "--out", str(folder / "collection"), "--candidates", "4"]) == 0
-    assert run(["desk", "add", str(folder / "collection"), "--document", "d0", "--ledger", str(folder / "ledger")]) == 0
+    command = ["desk", "add", str(folder / "collection"), "--document", "d0", "--ledger", str(folder / "ledger")]
+    assert run([*command, *words]) == 0
     return folder / "collection"
 
 
@@ -46,3 +53,60 @@ def test_a_disguised_text_does_not_pass_the_filter(tmp_path: Path) -> None:
     command = ["filter", f"triples:{tmp_path / 'new.jsonl'}", "--out", str(tmp_path / "kept.jsonl")]
     assert run([*command, "--ledger", str(tmp_path / "ledger")]) == 0
     assert [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text().splitlines()] == [other]
+
+
+@pytest.mark.attack(4)
+def test_a_copy_under_another_id_is_removed_with_a_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    collection = make_desk(tmp_path, {"d0": TEXT, "d3": f"\ufeff{TEXT.upper()}!", "d4": f"{TEXT} and a mill"})
+    assert "document d3: the same text as d0" in capsys.readouterr().err
+    with Ledger.open(tmp_path / "ledger") as ledger:
+        assert [item.document for item in ledger.items(1)] == ["d0", "d3"]
+    assert run(["inspect", str(collection), "--removal", str(removal(tmp_path)), "--json"]) == 0
+    said = capsys.readouterr()
+    assert len(json.loads(said.out)["forget"]) == 2 and "1 copy of what is named: removed too" in said.err
+    assert run(["inspect", str(collection), "--removal", str(removal(tmp_path)), "--json", "--no-copies"]) == 0
+    said = capsys.readouterr()
+    assert len(json.loads(said.out)["forget"]) == 1 and "left, as --no-copies says" in said.err
+
+
+@pytest.mark.attack(4)
+def test_a_ranker_trained_without_a_text_is_trained_without_its_copies(tmp_path: Path, encoder: Path) -> None:
+    collection = make_desk(tmp_path, {"d0": TEXT, "d3": TEXT})
+    command = ["train", str(collection), "--ranker", "bi-encoder", "--base", str(encoder), "--set", "epochs=1"]
+    assert run([*command, "--removal", str(removal(tmp_path)), "--out", str(tmp_path / "retrained")]) == 0
+    opened, record = open_collection(collection), Record.read(tmp_path / "retrained")
+    assert recognised(opened, forgotten_requests(record)).documents == ("d0", "d3")
+
+
+@pytest.mark.attack(4)
+def test_a_copy_that_came_later_is_found_by_the_batch(tmp_path: Path) -> None:
+    make_desk(tmp_path / "old", {"d0": TEXT})
+    later = make_desk(tmp_path / "new", {"d0": TEXT, "d3": TEXT})
+    place = tmp_path / "old" / "ledger"
+    with Ledger.open(place) as ledger:
+        key = ledger.key(key_file(place))
+        batch = open_batch(ledger, key, open_collection(later), None)
+        assert [item.document for item in batch.copies[1]] == ["d3"] and batch.removal.documents == ("d0", "d3")
+        ledger.add_copies(1, batch.copies[1], key)
+        ledger.verify()
+        again = open_batch(ledger, key, open_collection(later), None)
+        assert again.copies == {} and again.removal == batch.removal
+        before = open_batch(ledger, key, open_collection(tmp_path / "old" / "collection"), None)
+        assert before.removal.documents == ("d0",)  # the copy is not in this collection, and the request fits it
+
+
+@pytest.mark.attack(4)
+def test_copies_that_are_left_are_on_record(tmp_path: Path) -> None:
+    collection = make_desk(tmp_path, {"d0": TEXT, "d3": TEXT}, "--no-copies")
+    place = tmp_path / "ledger"
+    with Ledger.open(place) as ledger:
+        batch = open_batch(ledger, ledger.key(key_file(place)), open_collection(collection), None)
+        assert batch.removal.documents == ("d0",) and batch.copies == {}
+        assert [item.document for item in batch.left[1]] == ["d3"]
+        assert count_copies(ledger, batch, 1) == {"left": 1}
+
+
+def removal(folder: Path) -> Path:
+    place = folder / "removal.json"
+    place.write_text(json.dumps({"documents": ["d0"]}))
+    return place

@@ -15,10 +15,12 @@ from unrank.cli.option import (
     AsJson,
     AuditQueries,
     CollectionFolder,
+    Copies,
     DeviceFlags,
     Out,
     RankerName,
     Seed,
+    with_copies,
     with_flags,
 )
 from unrank.cli.show import console, duration, say, say_json
@@ -40,6 +42,7 @@ class AuditFlags:
     original: Annotated[str | None, typer.Option("--original", help="The ranker before it forgot.")] = None
     reference: Annotated[list[str] | None, typer.Option("--reference", help=REFERENCE)] = None
     queries: AuditQueries = AUDITED
+    copies: Copies = True
     as_json: AsJson = False
     seed: Seed = 0
 
@@ -61,6 +64,7 @@ def audit(
     check_free(out)
     removed = Removal.load(removal)
     opened = open_collection(collection)
+    removed = with_copies(removed, opened, flags.copies, str(removal))
     make_partition(opened, removed, str(removal))  # refuse a wrong removal before anything is loaded
 
     from unrank.audit.audit import audit_ranker

@@ -10,12 +10,14 @@ import typer
 from unrank.cli.option import (
     AsJson,
     CollectionFolder,
+    Copies,
     LedgerFlags,
     Out,
     Quiet,
     RemovalFile,
     Seed,
     Side,
+    with_copies,
     with_flags,
 )
 from unrank.cli.show import say, say_json, show_counts, show_partition
@@ -51,6 +53,7 @@ def import_(
 def inspect(
     collection: CollectionFolder,
     removal: RemovalFile = None,
+    copies: Copies = True,
     verify: Annotated[
         bool, typer.Option("--verify", help="Compare every file with the hash that was recorded at its import.")
     ] = False,
@@ -65,7 +68,10 @@ def inspect(
 
     opened = open_collection(collection, verify or None)
     counts, table = describe(opened), dataset_table(opened)
-    partition = make_partition(opened, Removal.load(removal), str(removal)) if removal else None
+    partition = None
+    if removal:
+        removed = with_copies(Removal.load(removal), opened, copies, str(removal))
+        partition = make_partition(opened, removed, str(removal))
     if as_json:
         touched = describe_removal(opened, partition) if partition else {}
         say_json({**counts, "dataset_table": table, **touched})

@@ -22,6 +22,7 @@ from unrank.cli.option import (
     RemovalOptions,
     exit_status,
     open_cache,
+    with_copies,
     with_flags,
 )
 from unrank.cli.show import (
@@ -89,6 +90,7 @@ def forget(
     from unrank.collection.partition import make_partition
 
     opened = open_collection(collection)
+    removal = with_copies(removal, opened, named.copies, named.source)
     partition = make_partition(opened, removal, named.source)
 
     from unrank.engine.runtime import deterministic

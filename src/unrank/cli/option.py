@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
 import typer
 from typer.core import TyperCommand
 
+from unrank.cli.show import show_copies
 from unrank.desk.key import Key, key_file
 from unrank.desk.ledger import Ledger
-from unrank.disk import exists
 from unrank.errors import LONGEST_LINE, UnrankError, one_line
 from unrank.forgetting.options import DeviceName, ForgetOptions
 
 if TYPE_CHECKING:
+    from unrank.collection.collection import Collection
     from unrank.collection.removal import Removal
     from unrank.engine.checkpoint import Cache
 
@@ -96,6 +97,8 @@ CacheFolder = Annotated[
         "--cache", help="A folder that keeps tokens and scores for the next job; it holds data of what was removed."
     ),
 ]
+COPIES = "Remove copies of what is named too: the same or nearly the same text under another id; or leave them."
+Copies = Annotated[bool, typer.Option("--copies/--no-copies", help=COPIES)]
 RemovalFile = Annotated[Path | None, typer.Option("--removal", help="The removal.json file of what to remove.")]
 DESK_LEDGER = Path("desk.ledger")
 LedgerFile = Annotated[Path, typer.Option("--ledger", help="The ledger of requests.")]
@@ -149,10 +152,11 @@ class RemovalOptions:
     documents: Annotated[
         Path | None, typer.Option("--documents", help="A text file of document ids, one on each line.")
     ] = None
+    copies: Copies = True
 
     @property
     def is_empty(self) -> bool:
-        return not any(getattr(self, field.name) for field in fields(self))
+        return not any(getattr(self, field.name) for field in fields(self) if field.name != "copies")
 
     @property
     def source(self) -> str:
@@ -177,6 +181,15 @@ class RemovalOptions:
             *([Removal.load_ids(self.documents, "documents")] if self.documents else []),
         ]
         return Removal.union([Removal(self.query or [], self.document or [], read_pairs(self.pair)), *files])
+
+
+def with_copies(removal: Removal, collection: Collection, remove: bool, where: str) -> Removal:
+    """Find the copies of what a removal names, and say which; return the removal with them, if they are removed too."""
+    from unrank.collection.duplicates import find_duplicates
+
+    found = find_duplicates(collection, removal, where)
+    show_copies(found, remove)
+    return removal | found.removal if remove else removal
 
 
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -274,13 +287,6 @@ def notes_of(desk: Ledger) -> Iterator[None]:
     finally:
         for note in dict.fromkeys(desk.notes):
             print(f"unrank: {one_line(note, LONGEST_LINE)}", file=sys.stderr)
-
-
-def check_places(option: str, places: Sequence[Path]) -> None:
-    """Refuse a place that does not exist."""
-    for place in places:
-        if not exists(place):
-            raise UnrankError(f"{option} {place}: no such file or folder")
 
 
 def open_cache(folder: Path | None, out: Path | None) -> Cache | None:

@@ -13,6 +13,7 @@ from unrank.cli.option import (
     AsJson,
     CacheFolder,
     CollectionFolder,
+    Copies,
     DeviceFlags,
     Measure,
     Out,
@@ -23,6 +24,7 @@ from unrank.cli.option import (
     Seed,
     Settings,
     open_cache,
+    with_copies,
     with_flags,
 )
 from unrank.cli.show import duration, epochs_of, say, say_json, show_scorecard
@@ -40,6 +42,7 @@ class TrainingFlags:
 
     base: Annotated[str | None, typer.Option("--base", help=BASE)] = None
     removal: RemovalFile = None
+    copies: Copies = True
     settings: Settings = None
     cache: CacheFolder = None
     seed: Seed = 0
@@ -66,6 +69,8 @@ def train(
     check_result(out)
     removed = Removal.load(training.removal) if training.removal else None
     opened = open_collection(collection)
+    if removed is not None:
+        removed = with_copies(removed, opened, training.copies, str(training.removal))
 
     from unrank.engine.resume import resumable
     from unrank.engine.runtime import deterministic
@@ -101,6 +106,7 @@ def evaluate(
     ranker: RankerName,
     collection: CollectionFolder,
     removal: RemovalFile = None,
+    copies: Copies = True,
     measure: Measure = MEASURED,
     as_json: AsJson = False,
     on: DeviceFlags = DEVICE,
@@ -111,6 +117,8 @@ def evaluate(
 
     removed = Removal.load(removal) if removal else None
     opened = open_collection(collection)
+    if removed is not None:
+        removed = with_copies(removed, opened, copies, str(removal))
 
     from unrank.forgetting.evaluate import evaluate as evaluate_ranker
     from unrank.forgetting.evaluate import evaluate_bm25

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -17,11 +18,13 @@ from unrank.report.wording import duration as duration
 
 if TYPE_CHECKING:
     from unrank.collection.collection import Collection, Pairs
+    from unrank.collection.duplicates import Duplicates, TextCopy
     from unrank.collection.partition import Partition
     from unrank.evaluation.scorecard import Scorecard, SetMetrics
     from unrank.forgetting.forget import Forgotten
     from unrank.record import Record
 
+COPIES_SHOWN = 10
 LABELS = {
     "forget": "forget",
     "entangled": "entangled",
@@ -43,6 +46,35 @@ def say(line: str) -> None:
 def say_json(value: Any) -> None:
     """Print JSON, with control characters escaped."""
     print(CONTROL_CHARACTERS.sub(lambda found: json.dumps(found.group())[1:-1], json.dumps(value, ensure_ascii=False)))
+
+
+def notice(line: str) -> None:
+    """Print a line on standard error, with control characters escaped, so that the output stays as it was asked for."""
+    print(printable(line), file=sys.stderr)
+
+
+def show_copies(found: Duplicates, removed: bool) -> None:
+    """Name the copies of what is to be forgotten, on standard error."""
+    if found.copies:
+        copies = f"in the collection, {count(len(found.copies), 'copy')} of what is named"
+        notice(
+            f"{copies}: removed too; --no-copies leaves copies" if removed else f"{copies}: left, as --no-copies says"
+        )
+        _show_texts(found.copies)
+    if found.tests:
+        notice(
+            f"in the collection, {count(len(found.tests), 'test query')} with a removed text: "
+            "no ranker was trained on it, so none can forget it; import the collection without it"
+        )
+        _show_texts(found.tests)
+
+
+def _show_texts(copies: Sequence[TextCopy]) -> None:
+    for copy in copies[:COPIES_SHOWN]:
+        like = "the same text as" if copy.exact else f"has much ({copy.likeness:.2f}) of the text of"
+        notice(f"  {copy.kind} {copy.id}: {like} {copy.of}")
+    if len(copies) > COPIES_SHOWN:
+        notice(f"  and {len(copies) - COPIES_SHOWN:,} more")
 
 
 def show_counts(counts: Mapping[str, str | float]) -> None:

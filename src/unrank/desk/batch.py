@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
 
 from unrank.collection.collection import Collection
+from unrank.collection.duplicates import WantedTexts, find_duplicates
 from unrank.collection.partition import Partition, make_partition, named
 from unrank.collection.removal import Removal
 from unrank.desk.copies import in_collection
+from unrank.desk.history_index import COPIES
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import HONOURED, KINDS, Item, Request, items_of, removal_of
@@ -31,7 +33,7 @@ class Batch:
     """Open requests that are forgotten together."""
 
     items: dict[int, list[Item]]
-    """The items of each request."""
+    """The items of each request that are in the collection, with their copies."""
     requests: list[Request]
     elsewhere: list[Request]
     """Open requests that do not fit this collection."""
@@ -39,10 +41,10 @@ class Batch:
     """Items of earlier requests that this ranker has not forgotten."""
     earlier: Removal
     """Items of earlier requests that it has forgotten."""
-    member: ServiceRanker | None = None
-    """The ranker of the service that must forget them; `None` if the ledger belongs to one ranker."""
-    later: tuple[Request, ...] = ()
-    """Open requests that came after an unfinished run had begun."""
+    copies: dict[int, list[Item]] = field(default_factory=dict)
+    """The copies of items in the collection that their requests do not name yet; a run adds them."""
+    left: dict[int, list[Item]] = field(default_factory=dict)
+    """The copies of items that stay in the collection, as their requests say."""
 
     @property
     def all_items(self) -> list[Item]:
@@ -51,17 +53,6 @@ class Batch:
     @property
     def removal(self) -> Removal:
         return removal_of(self.all_items) | self.again
-
-    def holds(self, requests: Sequence[int]) -> bool:
-        return self.items.keys() >= {*requests}
-
-    def only(self, requests: Sequence[int]) -> Batch:
-        """Return the batch with these requests alone; the others are later."""
-        items = {id: these for id, these in self.items.items() if id in requests}
-        kept = [request for request in self.requests if request.id in items]
-        return replace(
-            self, items=items, requests=kept, later=tuple(each for each in self.requests if each.id not in items)
-        )
 
     def partition(self, collection: Collection) -> Partition:
         return make_partition(collection, self.removal, "what is open", self.earlier)
@@ -79,13 +70,17 @@ class Batch:
 def open_batch(
     ledger: Ledger, key: Key, collection: Collection, record: Record | None, member: ServiceRanker | None = None
 ) -> Batch:
-    """Gather the requests that a run takes; `record` is the record of the ranker that must forget them."""
+    """Gather the requests that are open in a ranker of the service; `record` is the record of that ranker."""
     requests = runnable_in(ledger, member)
     all_items = {request.id: ledger.items(request.id) for request in requests}
     asked = [item for these in all_items.values() for item in these]
     held = [item for item, here in zip(asked, in_collection(collection, asked), strict=True) if here]
     fit = set(held) - _no_training(collection, held)
-    items = {id: these for id, these in all_items.items() if fit.issuperset(these)}
+    items = {id: here for id, these in all_items.items() if (here := _fitting(these, fit))}
+    found = {id: more for id, here in items.items() if (more := _copies(here, collection))}
+    left = {id: more for id, more in found.items() if ledger.leaves_copies(id)}
+    copies = {id: more for id, more in found.items() if id not in left}
+    items = {id: [*here, *copies.get(id, ())] for id, here in items.items()}
     fitting = [request for request in requests if request.id in items]
     earlier = recognised(collection, forgotten_requests(record))
     asked_before = honoured_in(ledger, key, collection)
@@ -95,8 +90,36 @@ def open_batch(
         [request for request in requests if request.id not in items],
         _less(asked_before, earlier),
         earlier,
-        member,
+        copies,
+        left,
     )
+
+
+def count_copies(ledger: Ledger, batch: Batch, id: int) -> dict[str, int]:
+    """Return the number of copies in the collection that runs added to a request, and of those that stay."""
+    added = [entry.values["names"] for entry in ledger.history(id) if entry.event == COPIES]
+    counts = {"removed with it": sum(sum(names.values()) for names in added), "left": len(batch.left.get(id, ()))}
+    return {what: number for what, number in counts.items() if number}
+
+
+def _fitting(items: Sequence[Item], fit: set[Item]) -> list[Item]:
+    """Return the items that fit a collection, if the others are copies of these; else none."""
+    here = [item for item in items if item in fit]
+    if len(here) == len(items) or not here:
+        return here
+    sides = [[text for item in here if (text := getattr(item, side))] for side in ("query_text", "document_text")]
+    queries, documents = map(WantedTexts, sides)
+
+    def is_copy(item: Item) -> bool:
+        same_query = item.query is None or queries.most_like(item.query_text or "") is not None
+        return same_query and (item.document is None or documents.most_like(item.document_text or "") is not None)
+
+    return here if all(is_copy(item) for item in items if item not in fit) else []
+
+
+def _copies(items: Sequence[Item], collection: Collection) -> list[Item]:
+    """Return the copies of a request's items in a collection that it does not name."""
+    return items_of(find_duplicates(collection, removal_of(items)).removal, collection)
 
 
 def _no_training(collection: Collection, items: Sequence[Item]) -> set[Item]:
@@ -133,7 +156,8 @@ def honoured_in(ledger: Ledger, key: Key, collection: Collection) -> Removal:
     )
 
     def same_texts(item: Item) -> bool:
-        return all(hashed in gone[item.kind] for kind, hashed in key.hashes(item) if kind == item.kind)
+        ways = (key.hashes(item, normalise) for normalise in ledger.normalisations())
+        return any(all(hashed in gone[item.kind] for kind, hashed in way if kind == item.kind) for way in ways)
 
     return removal_of([item for item in items_of(same_ids, collection) if same_texts(item)])
 

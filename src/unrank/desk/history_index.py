@@ -23,6 +23,8 @@ Json = dict[str, Any]
 START = "0" * 64
 RESTORE = "restore the ledger from a backup"
 STATES = {*State}
+COPIES = "copies added"
+"""The event of a request to which a run added the copies of its items in a collection."""
 KEYS = ("key", "public_key")
 ROTATED = "signing key rotated"
 RUN = "run "
@@ -136,6 +138,9 @@ class HistoryIndex:
             facts = (values.get("received"), values.get("due"), values.get("basis"), State.OPEN)
             self.requests[entry.request] = LastEntry(entry.number, values.get("covers"), facts)
             self.keys.update((name, (values[name], entry.number)) for name in KEYS if name in values)
+        elif entry.event == COPIES:
+            first = self.requests.get(entry.request, LastEntry(0, None))
+            self.requests[entry.request] = LastEntry(entry.number, entry.values.get("covers"), first.facts)
         elif entry.event in STATES:
             first = self.requests.get(entry.request, LastEntry(0, None))
             self.requests[entry.request] = LastEntry(

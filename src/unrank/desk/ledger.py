@@ -26,6 +26,7 @@ from unrank.collection.normalisation import NORMALISATION, Normalise, normalised
 from unrank.desk.counter import Counter
 from unrank.desk.head import Head
 from unrank.desk.history_index import (
+    COPIES,
     RESTORE,
     START,
     BrokenChain,
@@ -217,25 +218,40 @@ class Ledger:
         """Return the number and the hash of the last entry."""
         return self._head.last
 
-    def add(self, items: Sequence[Item], received: date, due: date, basis: str, key: Key) -> Request:
-        """Add a request."""
+    def add(
+        self, items: Sequence[Item], received: date, due: date, basis: str, key: Key, leave_copies: bool = False
+    ) -> Request:
+        """Add a request; a run adds the copies of its items to it, unless they are to be left."""
         if not items:
             raise UnrankError("a request must name something: give a query, a document or a pair")
         with self.transaction():
             values = [received.isoformat(), due.isoformat(), basis]
             insert = "INSERT INTO request (received, due, basis, state) VALUES (?, ?, ?, 'open') RETURNING id"
             [[id]] = self.ask(insert, values)
-            for item in sorted(
-                items, key=lambda item: item.kind == "pair"
-            ):  # a text that is removed itself counts as such
-                row = [id, *astuple(item), secrets.token_hex(SALT_BYTES)]
-                self.ask("INSERT INTO named VALUES (?, ?, ?, ?, ?, ?)", row)
-                for kind, hashed in key.hashes(item):
-                    self.ask("INSERT OR IGNORE INTO keyed_hash VALUES (?, ?, ?)", [hashed, id, kind])
+            self._name(id, items, key)
             details: Json = dict(zip(("received", "due", "basis"), values, strict=True))
             details |= {"key": key.fingerprint, "public_key": self.about("public_key"), "normalisation": NORMALISATION}
+            details |= {"copies": "left"} if leave_copies else {}
             self.write("added", id, **details, names=counts_of(items), covers=self._hash_of(id))
         return Request(id, received, due, basis, State.OPEN)
+
+    def add_copies(self, id: int, items: Sequence[Item], key: Key) -> None:
+        """Add copies of its items to an open request."""
+        with self.transaction():
+            self._name(id, items, key)
+            self.write(COPIES, id, names=counts_of(items), covers=self._hash_of(id))
+
+    def _name(self, id: int, items: Sequence[Item], key: Key) -> None:
+        """Store the items of a request, and their hashes."""
+        for item in sorted(items, key=lambda item: item.kind == "pair"):  # a text that is removed itself counts as such
+            row = [id, *astuple(item), secrets.token_hex(SALT_BYTES)]
+            self.ask("INSERT INTO named VALUES (?, ?, ?, ?, ?, ?)", row)
+            for kind, hashed in key.hashes(item):
+                self.ask("INSERT OR IGNORE INTO keyed_hash VALUES (?, ?, ?)", [hashed, id, kind])
+
+    def leaves_copies(self, id: int) -> bool:
+        """Return whether copies of what a request names are left in the collection, as its owner said."""
+        return any(entry.event == "added" and entry.values.get("copies") == "left" for entry in self.history(id))
 
     def request(self, id: int) -> Request:
         found = self.ask(f"SELECT {COLUMNS}, {OUTCOME} FROM request WHERE id = ?", [max(-LARGEST, min(id, LARGEST))])

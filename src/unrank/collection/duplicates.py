@@ -1,0 +1,245 @@
+"""Copies of removed texts in a collection: texts under another id that are the same, or nearly so.
+
+A text is an exact copy if it is the same once both are normalised. It is a near copy of a text of at least 20 words if
+the two share at least .8 of their runs of three words (their number in both, divided by their number in either), or if
+it holds at least .9 of the runs of the removed text, whatever else it holds. Shorter texts, such as queries, have exact
+copies only. An excerpt of a removed text is no copy of it.
+
+A few texts are looked for in two steps: a regular expression finds the rows that have one of their rare words, or a
+character that could hide one; only these rows are compared. Many texts are compared with every row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+
+from unrank.collection.collection import Collection
+from unrank.collection.normalisation import normalised
+from unrank.collection.removal import Removal
+from unrank.collection.texts import Rows, Texts, as_texts
+
+ALIKE = 0.8
+"""The least share of runs that two near copies have in common."""
+HOLDS = 0.9
+"""The least share of a removed text's runs that a longer text with it holds."""
+RUN = 3
+LEAST_WORDS = 20
+"""The fewest words of a text that can have near copies."""
+FEW_WORDS = 200
+"""The most rare words that a regular expression looks for."""
+SAMPLE = 2_000
+"""The number of texts that tell which words are rare."""
+EAST_ASIAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+"""Letters that are words by themselves: between them is no space."""
+WORD = re.compile(f"[{EAST_ASIAN}]|[^\\W{EAST_ASIAN}]+")
+PLAIN = (
+    r"\t-\r\x{20}-\x{7e}\x{85}\x{a0}-\x{a9}\x{ab}\x{ac}\x{ae}-\x{b1}\x{b4}\x{b6}-\x{b8}\x{bb}\x{bf}-\x{de}\x{e0}-\x{12f}"
+    r"\x{131}\x{134}-\x{13e}\x{141}-\x{148}\x{14a}-\x{17e}\x{250}-\x{2af}\x{2b9}-\x{2d7}\x{386}-\x{38f}\x{391}-\x{3af}\x{3b1}-\x{3ce}\x{400}-\x{481}"
+    r"\x{48a}-\x{52f}\x{5d0}-\x{5ea}\x{621}-\x{652}\x{660}-\x{669}\x{900}-\x{93b}\x{93d}-\x{957}\x{960}-\x{97f}"
+    r"\x{e01}-\x{e32}\x{e34}-\x{e5b}\x{1ea0}-\x{1ef9}\x{2010}-\x{2027}\x{2030}-\x{205e}\x{20a0}-\x{20a7}\x{20a9}-\x{20c0}"
+    r"\x{2190}-\x{245f}\x{2500}-\x{27ff}\x{3001}-\x{3037}\x{3041}-\x{3096}\x{30a1}-\x{30fa}\x{30fc}\x{3400}-\x{4dbf}"
+    r"\x{4e00}-\x{9fff}\x{ac00}-\x{d7a3}\x{1f300}-\x{1f64f}\x{1f680}-\x{1f6ff}\x{1f900}-\x{1f9ff}"
+)
+"""Characters in which no word hides: they are the same in a normalised text, but for their letter case."""
+
+Run = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TextCopy:
+    """A text of a collection that is a copy of a removed one."""
+
+    kind: Literal["query", "document"]
+    id: str
+    of: str
+    """The id of the removed text."""
+    likeness: float
+    """The share of runs in common."""
+    exact: bool
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """The copies of everything that a removal names, and the removal of these copies."""
+
+    copies: list[TextCopy]
+    removal: Removal
+    tests: list[TextCopy]
+    """Copies among the test queries: no ranker was trained on these, so none can forget them."""
+
+
+def find_duplicates(collection: Collection, removal: Removal, where: str = "the removal") -> Duplicates:
+    """Find the copies of all texts that a removal names, its pairs included; `where` is named in errors."""
+    asked = [*removal.queries, *(query for query, _ in removal.pairs)]
+    answers = [*removal.documents, *(document for _, document in removal.pairs)]
+    queries = _copies(collection.queries, asked, "query", where)
+    documents = _copies(collection.documents, answers, "document", where)
+    rows = collection.queries.rows([copy.id for copy in queries])
+    is_test = {copy.id: bool(test) for copy, test in zip(queries, collection.is_test[rows], strict=True)}
+    trained = [copy for copy in queries if not is_test[copy.id]]
+    more_pairs = _pairs_of_copies(collection, removal, [*trained, *documents])
+    found = Removal(
+        [copy.id for copy in trained if copy.of in {*removal.queries}],
+        [copy.id for copy in documents if copy.of in {*removal.documents}],
+        more_pairs,
+    )
+    return Duplicates([*trained, *documents], found, [copy for copy in queries if is_test[copy.id]])
+
+
+def _pairs_of_copies(collection: Collection, removal: Removal, copies: Sequence[TextCopy]) -> list[tuple[str, str]]:
+    """Return the training pairs that are removed pairs but for a copy in place of the query, the document or both."""
+    if not removal.pairs or not copies:
+        return []
+    others: dict[tuple[str, str], list[str]] = {}
+    for copy in copies:
+        others.setdefault((copy.kind, copy.of), []).append(copy.id)
+    trained = {*collection.pair_ids(collection.pairs)}
+    alike = {
+        (query, document)
+        for one, other in removal.pairs
+        for query in (one, *others.get(("query", one), ()))
+        for document in (other, *others.get(("document", other), ()))
+    }
+    return sorted((alike & trained) - {*removal.pairs})
+
+
+def _copies(texts: Texts, ids: Sequence[str], kind: Literal["query", "document"], where: str) -> list[TextCopy]:
+    ids = [*dict.fromkeys(ids)]
+    rows = texts.rows(ids, where)
+    own = {*rows.tolist()}
+    found = copies_of(texts, texts.texts(rows))
+    return [
+        TextCopy(kind, texts.id(row), ids[match.place], match.likeness, match.exact)
+        for row, match in sorted(found.items())
+        if row not in own
+    ]
+
+
+class Match(NamedTuple):
+    """The place of a wanted text, the share of its runs that a copy has, and whether both are the same."""
+
+    place: int
+    likeness: float
+    exact: bool
+
+
+def copies_of(texts: Texts, wanted: Sequence[str]) -> dict[int, Match]:
+    """Return each row that is a copy, with the wanted text that it is most like; the wanted rows are among them."""
+    if not wanted:
+        return {}
+    index = WantedTexts(wanted)
+    rare = index.rare_words(texts)
+    found: dict[int, Match] = {}
+    for row, text in _all_rows(texts) if rare is None else _rows_with(texts, rare):
+        if (like := index.most_like(text)) is not None:
+            found[row] = like
+    return found
+
+
+class WantedTexts:
+    """Removed texts, indexed by their normalised forms and by their runs of words."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.exact: dict[str, int] = {}
+        self.words: list[list[str]] = []
+        self.sizes: dict[int, int] = {}
+        """The number of runs of each text that can have near copies."""
+        self.holders: dict[Run, list[int]] = {}
+        """The texts that hold each run."""
+        for place, text in enumerate(texts):
+            whole = normalised(text)
+            self.words.append(WORD.findall(whole))
+            if self.exact.setdefault(whole, place) == place and len(self.words[-1]) >= LEAST_WORDS:
+                runs = runs_of(self.words[-1])
+                self.sizes[place] = len(runs)
+                for run in runs:
+                    self.holders.setdefault(run, []).append(place)
+
+    def most_like(self, text: str) -> Match | None:
+        """Return the wanted text that this one is a copy of; `None` if there is none."""
+        whole = normalised(text)
+        if (place := self.exact.get(whole)) is not None:
+            return Match(place, 1.0, True)
+        if not self.sizes:
+            return None
+        runs = runs_of(WORD.findall(whole))
+        common = Counter(place for run in self.holders.keys() & runs for place in self.holders[run])
+        alike = [(likeness(self.sizes[place], len(runs), both), -place) for place, both in common.items()]
+        most, place = max(alike, default=(0.0, 0))
+        return Match(-place, most, False) if most else None
+
+    def rare_words(self, texts: Texts) -> list[str] | None:
+        """Return words of which every copy has at least one; `None` if they are too many, or a text has no word.
+
+        A near copy lacks few runs of a text, and each word that it lacks takes three runs away from it. So of words
+        that are further apart than a run, it has at least one if there are enough of them.
+        """
+        if len(self.words) > FEW_WORDS or not all(self.words):
+            return None
+        frequency = _frequency(texts)
+        chosen: dict[str, None] = {}
+        for place, words in enumerate(self.words):
+            needed = int((1 - ALIKE) * len(words) / RUN) + 2 if place in self.sizes else 1
+            inner = range(RUN - 1, len(words) - RUN + 1) if place in self.sizes else range(len(words))
+            taken: list[int] = []
+            for at in sorted(inner, key=lambda at: (frequency[words[at]], -len(words[at]))):
+                if len(taken) < needed and all(abs(at - other) >= RUN for other in taken):
+                    taken.append(at)
+            chosen |= dict.fromkeys(words[at] for at in taken)
+        return [*chosen] if len(chosen) <= FEW_WORDS else None
+
+
+def runs_of(words: Sequence[str]) -> set[Run]:
+    """Return all runs of three words.
+
+    >>> sorted(runs_of("to be or not".split()))
+    [('be', 'or', 'not'), ('to', 'be', 'or')]
+    """
+    return {*zip(*(words[start:] for start in range(RUN)), strict=False)}
+
+
+def likeness(removed: int, other: int, common: int) -> float:
+    """Return the share of runs that a copy has in common with a removed text, by their numbers; 0 if it is no copy.
+
+    >>> likeness(60, 60, 55), likeness(60, 60, 50), likeness(60, 600, 57)
+    (0.8461538461538461, 0.0, 0.95)
+    """
+    alike = common / (removed + other - common)
+    if alike >= ALIKE:
+        return alike
+    return common / removed if common >= HOLDS * removed else 0.0
+
+
+def _frequency(texts: Texts) -> Counter[str]:
+    """Return in how many texts of a sample each word is."""
+    rows = np.unique(np.linspace(0, len(texts) - 1, min(SAMPLE, len(texts))).astype(np.int64))
+    return Counter(word for text in texts.texts(rows) for word in {*WORD.findall(normalised(text))})
+
+
+def _all_rows(texts: Texts) -> Iterator[tuple[int, str]]:
+    yield from enumerate(text for chunk in texts.batches() for text in as_texts(chunk))
+
+
+def _rows_with(texts: Texts, words: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Yield the rows that have one of these words, or a character that may hide it."""
+    start, pattern = 0, f"(?i:{'|'.join(map(_whole_word, words))})|[^{PLAIN}]"
+    for chunk in texts.batches():
+        rows: Rows = np.flatnonzero(pc.match_substring_regex(chunk, pattern).to_numpy(zero_copy_only=False))
+        yield from zip((start + rows).tolist(), as_texts(chunk.take(rows)), strict=True)
+        start += len(chunk)
+
+
+def _whole_word(word: str) -> str:
+    """Return a pattern for a word. RE2 knows the boundaries of words in ASCII only.
+
+    >>> print(_whole_word("jaw"), _whole_word("naïveté"))
+    \\bjaw\\b \\bnaïveté
+    """
+    return ("\\b" if word[0].isascii() else "") + word + ("\\b" if word[-1].isascii() else "")

@@ -1,0 +1,141 @@
+"""Copies of removed texts in a collection: exact and near ones, of a few texts and of many."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.tiny import text_of
+
+from unrank.collection import duplicates
+from unrank.collection.build import build_collection
+from unrank.collection.collection import Collection
+from unrank.collection.duplicates import FEW_WORDS, PLAIN, WORD, Duplicates, copies_of, find_duplicates
+from unrank.collection.normalisation import normalised
+from unrank.collection.options import ImportOptions
+from unrank.collection.removal import Removal
+from unrank.collection.sources.source import Judgement, Raw, Text
+from unrank.collection.texts import Texts
+
+ARTICLE = (
+    "The clerk of the old town hall keeps every lost key in a wooden box behind the door, and on the first Monday of "
+    "each month Mr Quixote of Dulcinea Street comes to look whether the one of his windmill is among them"
+)
+
+
+def texts_of(texts: Sequence[str], batch: int = 7) -> Texts:
+    chunks = [pa.array(texts[start : start + batch], pa.string()) for start in range(0, len(texts), batch)]
+    ids = [pa.array([f"d{row}" for row in range(start, start + len(chunk))]) for start, chunk in enumerate(chunks)]
+    return Texts("document", pa.table({"id": pa.chunked_array(ids), "text": pa.chunked_array(chunks)}))
+
+
+def others(number: int) -> list[str]:
+    generator = random.Random(number)
+    return [text_of(generator, generator.randint(3, 60)) for _ in range(number)]
+
+
+COPIES = {
+    "the same": (ARTICLE, True),
+    "capitals": (ARTICLE.upper(), True),
+    "blanks and a full stop": (ARTICLE.replace(" ", "\n ") + ".", True),
+    "soft hyphens in every word": (re.sub(r"(\w)(\w)", "\\1\u00ad\\2", ARTICLE), True),
+    "fullwidth letters": ("".join(chr(ord(c) + 0xFEE0) if c.isalpha() else c for c in ARTICLE), True),
+    "a changed word": (ARTICLE.replace("wooden", "metal"), True),
+    "a word more": (ARTICLE.replace("lost key", "lost silver key"), True),
+    "another punctuation": (ARTICLE.replace(" and", "; and").replace("Mr", "Mr."), True),
+    "inside a longer text": (" ".join([*others(2), ARTICLE, *others(3)]), True),
+    "a quarter of the words": (" ".join(ARTICLE.split()[:10]), False),
+    "every fifth word changed": (" ".join("x" if i % 5 == 0 else w for i, w in enumerate(ARTICLE.split())), False),
+    "the words in another order": (" ".join(sorted(ARTICLE.split())), False),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+@pytest.mark.parametrize("many", [False, True], ids=["a few texts", "many texts"])
+def test_copies_of_a_text(name: str, many: bool) -> None:
+    copy, is_copy = COPIES[name]
+    texts = texts_of([*others(20), copy, *others(9)])
+    more = [f"another wanted text {number}" for number in range(FEW_WORDS + 1)] if many else []
+    found = copies_of(texts, [ARTICLE, *more])
+    assert ([*found] == [20]) is is_copy and found.keys() <= {20}
+    if is_copy:
+        assert found[20].place == 0 and found[20].exact is (normalised(copy) == normalised(ARTICLE))
+
+
+def test_a_short_text_has_exact_copies_only() -> None:
+    texts = texts_of(["Lost keys?", "how to find lost keys", "lost  KEYS", "keys lost", "lost key"])
+    assert copies_of(texts, ["lost keys"]) == {0: (0, 1.0, True), 2: (0, 1.0, True)}
+
+
+@pytest.mark.parametrize(
+    "text", ["鍵を失くした人は町役場の窓口で箱の中を見ることができます毎月最初の月曜日", "???", "ß"]
+)
+def test_texts_without_spaces_or_words(text: str) -> None:
+    texts = texts_of([*others(9), f" {text.upper()}", *others(3)])
+    assert [*copies_of(texts, [text])] == [9]
+
+
+@given(st.lists(st.sampled_from(["town", "hall", "key", "straße", "ΣΑΣ", "Ǆ", "x²", "naïve", "e\u0301t"]), max_size=40))
+def test_a_few_texts_are_found_as_many_are(words: list[str]) -> None:
+    text = " ".join(words)
+    rows = [*others(5), text.upper(), text.replace("hall", "house"), f"{text} {text}", text.swapcase()]
+    few = copies_of(texts_of(rows), [text])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(duplicates, "FEW_WORDS", 0)
+        assert few == copies_of(texts_of(rows), [text])
+
+
+def test_a_plain_character_hides_no_word() -> None:
+    points = [*range(0xD800), *range(0xE000, 0x10000), *range(0x1F300, 0x1FA00)]
+    plain = pc.match_substring_regex(pa.array([chr(point) for point in points]), f"[{PLAIN}]").to_pylist()
+    changed = [
+        (chr(point), after)
+        for point, is_plain in zip(points, plain, strict=True)
+        if is_plain and (after := normalised(f"x{chr(point)}x")[1:-1]) != chr(point) and WORD.search(after)
+    ]
+    assert len(changed) > 200  # the capital letters
+    for before, after in changed:
+        assert pc.match_substring_regex(pa.array([before]), f"^(?i:{after})$")[0].as_py(), (before, after)
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> Collection:
+    queries = {"q1": "lost keys", "q2": "Lost  KEYS.", "q3": "a windmill", "q4": "town halls", "t1": "lost keys!"}
+    documents = {"d1": ARTICLE, "d2": ARTICLE.replace("wooden", "metal"), "d3": "a town hall", "d4": "another one"}
+    pairs = [("q1", "d1"), ("q2", "d2"), ("q3", "d2"), ("q4", "d3")]
+    raw = Raw(
+        "copies",
+        lambda: [Text(*item) for item in queries.items()],
+        lambda: [Text(*item) for item in documents.items()],
+        {
+            "train": lambda: [Judgement(*pair, 1) for pair in pairs],
+            "test": lambda: [Judgement("t1", "d4", 1)],
+        },
+    )
+    return build_collection(raw, tmp_path / "collection", ImportOptions(candidates=2))
+
+
+def named(found: Duplicates) -> dict[str, tuple[str, float]]:
+    return {copy.id: (copy.of, round(copy.likeness, 2)) for copy in found.copies}
+
+
+def test_copies_of_queries_documents_and_pairs(collection: Collection) -> None:
+    queries = find_duplicates(collection, Removal(queries=["q1"]))
+    assert named(queries) == {"q2": ("q1", 1.0)} and queries.removal == Removal(queries=["q2"])
+    assert [(copy.id, copy.of) for copy in queries.tests] == [("t1", "q1")]
+    documents = find_duplicates(collection, Removal(documents=["d1"]))
+    assert named(documents) == {"d2": ("d1", 0.86)} and documents.removal == Removal(documents=["d2"])
+    pairs = find_duplicates(collection, Removal(pairs=[("q1", "d1")]))
+    assert pairs.removal == Removal(pairs=[("q2", "d2")])
+
+
+def test_what_is_named_already_is_no_copy(collection: Collection) -> None:
+    found = find_duplicates(collection, Removal(["q1", "q2"], ["d1", "d2"]))
+    assert found.copies == [] and not found.removal
