@@ -1,4 +1,4 @@
-"""The commands `desk certificate`, `verify` and `match`."""
+"""The commands `desk certificate`, `verify`, `match`, `revoke`, `rotate`, `witness` and `restored`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from unrank.cli.option import (
     Out,
     Quiet,
     RequestNumber,
+    notes_of,
     with_flags,
 )
 from unrank.cli.show import say, say_json
-from unrank.desk.key import key_file
+from unrank.desk.key import key_file, signing_file
 from unrank.desk.ledger import Ledger
+from unrank.desk.trust import Reason
 from unrank.errors import BadFile, UnrankError, count
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 
 PUBLIC = "The public key that must have signed it; by default those of your own ledger, if its key is there too."
 RANKER = "The folder of a ranker: every file in it is compared with the certificate."
+WITNESS = "A witness: the ledger must go on from the head that it holds."
+AUTHORITY = "The root certificate (PEM) of the authority that stamped the witness."
+TIMESTAMP = "The address of an RFC 3161 authority; it gets a hash of the witness and nothing else."
 LEDGER = LedgerFlags()
 CertificateFolder = Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="The folder of a certificate.")]
 
@@ -53,6 +58,8 @@ class VerifyFlags:
 
     public_key: Annotated[str | None, typer.Option("--public-key", help=PUBLIC)] = None
     ranker: Annotated[Path | None, typer.Option("--ranker", help=RANKER)] = None
+    witness: Annotated[Path | None, typer.Option("--witness", help=WITNESS)] = None
+    authority: Annotated[Path | None, typer.Option("--authority", help=AUTHORITY)] = None
     ledger: Annotated[
         Path | None, typer.Option("--ledger", help="The ledger of requests; by default desk.ledger, if it exists.")
     ] = None
@@ -82,9 +89,10 @@ def verify(
 
     known = read_public_key(flags.public_key) if flags.public_key is not None else None
     if place is None:
-        if flags.ranker is not None or known is not None:
+        if flags.ranker is not None or (known is not None and flags.witness is None):
             raise UnrankError("--ranker and --public-key need a certificate: name its folder")
-        _verify_ledger(flags, as_json, quiet)
+        if not _verify_ledger(flags, known, as_json, quiet):
+            raise typer.Exit(NOT_VERIFIABLE)
         return
     found = _verification(place, flags, known)
     if as_json:
@@ -98,16 +106,39 @@ def verify(
         raise typer.Exit(NOT_VERIFIABLE)
 
 
-def _verify_ledger(flags: VerifyFlags, as_json: bool, quiet: bool) -> None:
-    with Ledger.open(flags.at_hand) as desk:
-        if flags.key_file.exists():
-            desk.key(flags.key_file)
+def _verify_ledger(flags: VerifyFlags, known: str | None, as_json: bool, quiet: bool) -> bool:
+    """Verify a ledger, and that it goes on from a witness; return whether it is known who signed the witness."""
+    with Ledger.read(flags.at_hand) as desk, notes_of(desk):
+        from unrank.desk.trust import is_own, signers
+        from unrank.desk.verification import UNKNOWN
+        from unrank.desk.witness import check_witness, read_witness
+
+        own = is_own(desk, flags.key_file)
         desk.verify()
-        entries = desk.head()[0]
+        found: dict[str, object] = {"history_entries": desk.head()[0]}
+        whole = "is complete" if own else "is unbroken; only its owner can know if it is complete"
+        lines = [f"{flags.at_hand}: the history of {count(desk.head()[0], 'entry')} {whole}"]
+        signer_known = True
+        if flags.witness is not None:
+            witness = read_witness(flags.witness)
+            check_witness(desk, witness)
+            signer_known = witness.signed_for(
+                [known] if known else [signer.public for signer in signers(desk)] if own else []
+            )
+            lines.append(f"{flags.witness}: the history goes on from entry {witness.entries}, as it was witnessed")
+            found |= {"witnessed_entries": witness.entries, "signer_known": signer_known}
+            if flags.authority is not None:
+                from unrank.desk.timestamp import check_stamp
+
+                when = check_stamp(flags.witness, witness.content, flags.authority)
+                lines.append(f"{flags.witness}: existed on {when:%Y-%m-%d at %H:%M:%S %Z}, by {flags.authority}")
+                found |= {"stamped": when.isoformat()}
     if as_json:
-        say_json({"history_entries": entries})
-    elif not quiet:
-        say(f"{flags.at_hand}: the history of {count(entries, 'entry')} is complete")
+        say_json(found)
+    else:
+        for line in [*([] if signer_known else [UNKNOWN]), *lines] if not (quiet and signer_known) else ():
+            say(line)
+    return signer_known
 
 
 def _verification(place: Path, flags: VerifyFlags, known: str | None) -> Verification:
@@ -116,17 +147,23 @@ def _verification(place: Path, flags: VerifyFlags, known: str | None) -> Verific
     from unrank.desk.verification import Verification, check_anchor, compare_files
 
     trusted = {known: "--public-key"} if known is not None else {}
-    entries = None
+    entries = revoked = None
     if flags.ledger is not None or flags.at_hand.exists():
-        with Ledger.open(flags.at_hand) as desk:
-            if known is None and flags.key_file.exists():
-                trusted = {desk.key(flags.key_file).public: str(flags.at_hand)}
+        from unrank.desk.trust import is_own, revocation_of, signer_at
+
+        with Ledger.read(flags.at_hand) as desk, notes_of(desk):
+            own = is_own(desk, flags.key_file)
             desk.verify()
-            check_anchor(desk, read_signed(place, trusted or None))
-            entries = desk.head()[0]
+            if own and known is None:
+                trusted = {signer_at(desk, read_signed(place).value["history"]["entries"]): str(flags.at_hand)}
+            signed = read_signed(place, trusted or None)
+            check_anchor(desk, signed)
+            entries, found = desk.head()[0], revocation_of(desk, signed.digest)
+            revoked = str(found) if found else None
     signed = read_signed(place, trusted or None)
     differences = None if flags.ranker is None else compare_files(signed, flags.ranker)
-    return Verification(place, signed, trusted.get(signed.public_key), flags.ranker, differences, entries)
+    trusted_by = trusted.get(signed.public_key)
+    return Verification(place, signed, trusted_by, flags.ranker, differences, entries, revoked)
 
 
 @with_flags
@@ -158,6 +195,75 @@ def match(
         say(f"{place}: the certificate of request {signed.request} ({signed.value['state']}) {about}")
     if not found:
         raise typer.Exit(NOT_REACHED)
+
+
+@with_flags
+def revoke(
+    place: CertificateFolder,
+    reason: Annotated[Reason, typer.Option("--reason", help="Why the certificate no longer holds.")],
+    files: LedgerFlags = LEDGER,
+    quiet: Quiet = False,
+) -> None:
+    """Record in the ledger that a certificate no longer holds; 'desk verify' and 'desk witness' say so."""
+    from unrank.desk.signature import read_signed
+    from unrank.desk.trust import revoke as revoke_certificate
+
+    with files.open() as (desk, _):
+        desk.verify()
+        signed = read_signed(place)
+        revoke_certificate(desk, signed.digest, reason)
+    if not quiet:
+        say(f"the certificate of request {signed.request} in {place} is revoked; tell those who have a copy")
+
+
+@with_flags
+def rotate(files: LedgerFlags, quiet: Quiet = False) -> None:
+    """Replace the signing key; certificates of the former key stay valid."""
+    from unrank.desk.trust import rotate as rotate_key
+
+    with files.open() as (desk, _):
+        desk.verify()
+        public = rotate_key(desk, files.key_file)
+    say(f"the public key is {public}")
+    if not quiet:
+        say(f"publish it; back up {signing_file(files.key_file)}; if the former key was stolen, revoke what it signed")
+
+
+@with_flags
+def witness(
+    out: Annotated[Path, typer.Option("--out", help="The file to write; it must not exist.")],
+    timestamp: Annotated[str | None, typer.Option("--timestamp", metavar="URL", help=TIMESTAMP)] = None,
+    files: LedgerFlags = LEDGER,
+    quiet: Quiet = False,
+) -> None:
+    """Write the signed head of the history, for somebody else to keep: it shows later if the ledger was rolled back."""
+    from unrank.desk.timestamp import request_stamp, stamp_file
+    from unrank.desk.witness import write_witness
+    from unrank.disk import check_free, new_file
+
+    for place in (out, stamp_file(out)):
+        check_free(place)
+    with files.read() as (desk, secret):
+        made = write_witness(desk, secret, out)
+    if not quiet:
+        say(f"entry {made.entries} written to {out}: send it to somebody who keeps it")
+    if timestamp is not None:
+        stamp, when = request_stamp(made.content, timestamp)
+        with new_file(stamp_file(out)) as partial:
+            partial.write_bytes(stamp)
+        say(f"stamped {when:%Y-%m-%d %H:%M:%S %Z} by {timestamp}, not checked; written to {stamp_file(out)}")
+
+
+@with_flags
+def restored(files: LedgerFlags, quiet: Quiet = False) -> None:
+    """Accept a ledger that was restored from a backup; its history records that entries may be missing."""
+    with Ledger.open(files.ledger) as desk, notes_of(desk):
+        desk.verify()
+        missing = desk.accept(files.key_file)
+    if missing is None:
+        say(f"{files.ledger}: nothing is missing, as far as this machine knows; nothing was written")
+    elif not quiet:
+        say(f"{files.ledger}: accepted; this machine had seen entry {missing}: add again what came after the backup")
 
 
 def _text(path: Path) -> str:

@@ -151,20 +151,32 @@ class Ledger:
             self._without_key()
         if counter is not None:
             self._head.keep_counter(key)
-        elif new_here:
+        elif not new_here:
+            self.notes.append(f"{self.path}: unknown to this machine, so it cannot know whether this is an old copy")
+        else:
             seen = "from now on it notices if an old copy is put back"
             kept = self._head.keep_counter(key)
             self.notes.append(f"{self.path}: new to this machine; {seen if kept else NO_COUNTER}")
         return key
 
-    def accept(self, path: Path) -> None:
-        """Accept a ledger that was restored from a backup. The history records which entry was seen before."""
+    def accept(self, path: Path) -> int | None:
+        """Accept a ledger that was restored from a backup, and record it in the history.
+
+        Return the number of the last entry that this machine had seen; `None` if the ledger still holds it.
+        """
         key = self._own_key(path)
         self._head.check(key)
-        self._key, counter = key, Counter.read(key.fingerprint)
+        counter = Counter.read(key.fingerprint)
+        try:
+            self._head.check_counter(counter)
+            return None
+        except BrokenChain:
+            assert counter is not None
+        self._key = key
         with self.transaction():
-            self.write("restored", seen=counter and astuple(counter))
+            self.write("restored", seen=astuple(counter))
         Counter(*self.head()).replace(key.fingerprint)
+        return counter.number
 
     def _own_key(self, path: Path) -> Key:
         """Read the key; refuse one of another ledger. A ledger of an earlier version derives its signing key."""

@@ -150,7 +150,7 @@ def _read(value: Json, content: bytes) -> tuple[SignedCertificate, str]:
     """Return a certificate of version 2, and the hash of its page."""
     [signature] = value["signatures"]
     payload, signed = (base64.b64decode(text, validate=True) for text in (value["payload"], signature["sig"]))
-    _check(signature["keyid"], signed, encoded(value["payloadType"], payload))
+    check_signature(signature["keyid"], signed, encoded(value["payloadType"], payload))
     if content != _envelope(payload, signature["keyid"], signed):
         raise ValueError("the envelope has another form than the one that is written")
     statement = json.loads(payload)
@@ -165,7 +165,7 @@ def _read(value: Json, content: bytes) -> tuple[SignedCertificate, str]:
 def _read_before(value: Json, content: bytes) -> tuple[SignedCertificate, str]:
     """Return a certificate of version 1, and the hash of its page."""
     signed, public, signature = (value[name] for name in ("certificate", "public_key", "signature"))
-    _check(public, bytes.fromhex(signature), _canonical(signed))
+    check_signature(public, bytes.fromhex(signature), _canonical(signed))
     if content != _canonical(
         {"certificate": signed, "public_key": public, "signature": bytes.fromhex(signature).hex()}
     ):
@@ -175,7 +175,7 @@ def _read_before(value: Json, content: bytes) -> tuple[SignedCertificate, str]:
     return SignedCertificate(signed, public, digest, 1), signed["page"]
 
 
-def _check(public: str, signature: bytes, signed: bytes) -> None:
+def check_signature(public: str, signature: bytes, signed: bytes) -> None:
     """Raise a ValueError if a signature is not that of a public key, or the key is not written in its one form."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

@@ -51,6 +51,9 @@ class Revocation:
     at: str
     entry: int
 
+    def __str__(self) -> str:
+        return f"on {self.at[:10]}, entry {self.entry} of the history, because: {self.reason}"
+
 
 def signers(ledger: Ledger) -> list[Signer]:
     """Return the signing keys of a ledger, the first one first."""
@@ -93,6 +96,11 @@ def rotate(ledger: Ledger, place: Path) -> str:
     return new.public
 
 
+def rotations(ledger: Ledger) -> list[Json]:
+    """Return the changes of the signing key with their signatures, the first one first."""
+    return [entry.values for entry in _entries(ledger, ROTATED)]
+
+
 def rotation_statement(ledger: str, before: str, after: str) -> bytes:
     """Return the words that both keys sign."""
     return f"unrank: in ledger {ledger} the signing key {after} follows {before}\n".encode()
@@ -113,6 +121,11 @@ def revocations(ledger: Ledger) -> list[Revocation]:
     """Return the certificates that were revoked, the first one first."""
     found: list[tuple[Entry, Json]] = [(entry, entry.values) for entry in _entries(ledger, REVOKED)]
     return [Revocation(values["certificate"], values["reason"], entry.at, entry.number) for entry, values in found]
+
+
+def revocation_of(ledger: Ledger, certificate: str) -> Revocation | None:
+    """Return the revocation of a certificate; `None` if it was not revoked."""
+    return next((one for one in revocations(ledger) if one.certificate == certificate), None)
 
 
 def _entries(ledger: Ledger, event: str) -> list[Entry]:
