@@ -77,7 +77,7 @@ def rows_of(collection: unrank.Collection, kind: str, arguments: argparse.Namesp
         if status == NOT_REACHED:
             return
         for place in range(first, first + size):
-            command("desk", "close", place, *ledger)
+            command("desk", "close", place, "--leave", "other-purpose", *ledger)
             command("desk", "certificate", place, "--out", out / f"certificate{place}", *ledger)
             command("desk", "verify", out / f"certificate{place}", *ledger)
         ranker, first = new, first + size

@@ -60,9 +60,8 @@ def check_free(out: Path) -> None:
 def check_result(out: Path) -> None:
     """Raise an error if the result of a run exists or could not be made. A run that was killed at its end may have left
     checkpoints beside its result, which hold what it had to forget: delete them."""
-    if out.exists() and (left := beside(out)).is_dir():
-        with sole_user(left, f"another job is at work on {out}: wait for it, or stop it"):
-            clear_checkpoints(left)
+    if out.exists():
+        clear_unfinished(out)
     check_free(out)
 
 
@@ -86,6 +85,15 @@ def clear_checkpoints(folder: Path) -> None:
     """Delete checkpoints, half-written ones included."""
     for path in folder.glob(f"{CHECKPOINT}*"):
         path.unlink()
+
+
+def clear_unfinished(out: Path) -> None:
+    """Delete the checkpoints and the half-written folders that killed jobs left beside a result."""
+    if (left := beside(out)).is_dir():
+        with sole_user(left, f"another job is at work on {out}: wait for it, or stop it"):
+            clear_checkpoints(left)
+    for partial in half_written(out):
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 @contextmanager

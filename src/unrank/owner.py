@@ -130,6 +130,15 @@ def forget_fact(kind: str, digest: str) -> None:
             _fact(folder, kind, digest).unlink()
 
 
+def forget_kind(kind: str) -> int:
+    """Delete everything that was remembered under a kind; return the number of facts."""
+    folder = state_folder()
+    facts = list((folder / kind).glob("*")) if folder is not None else []
+    for fact in facts:
+        fact.unlink(missing_ok=True)
+    return len(facts)
+
+
 def _fact(folder: Path, kind: str, digest: str) -> Path:
     """Return the file of a fact. Any digest is hashed once more, so that none of them is a path."""
     return folder / kind / hashlib.sha256(digest.encode()).hexdigest()

@@ -112,10 +112,10 @@ def test_the_whole_walk(
     said = capsys.readouterr().out
     assert "target: passed" in said and "audit: passed" in said
     assert "pairs had to fall and did not; worst pair: rank 1 of " in said
-    assert said.count("by itself: not forgotten") == said.count("request 2 by itself: not forgotten") == 1
-    assert "requests 1, 3 fulfilled by run 1; the new ranker is in ranker-run1" in said
-    assert "request 2 still open: run again from ranker-run1" in said
-    assert desk("show", "2", "--json").count('"state": "open"') == 1
+    assert said.count(": not forgotten: ") == said.count("request 2: not forgotten: ") == 1
+    assert "run 1: the new ranker is in ranker-run1, its audit in ranker-run1-audit" in said
+    assert "request 2 not forgotten: run again from ranker-run1" in said
+    assert desk("show", "2", "--json").count('"state": "not forgotten"') == 1
     assert "only a request that a run has settled has a certificate" in refused(
         "desk", "certificate", "2", "--out", "certificate2"
     )
@@ -123,15 +123,20 @@ def test_the_whole_walk(
     # the next request, and a run that keeps what was forgotten before
     desk("add", "collection", *(f"--document={CANARY}-doc{number}" for number in (15, 17, 18)))
     assert run(["desk", "run", "ranker-run1", "collection", "--yes", *SETTINGS]) == 3
-    assert "request 4 fulfilled by run 2" in capsys.readouterr().out
+    assert "request 4: forgotten: " in capsys.readouterr().out
     assert "request 2 is refused" in desk("close", "2", "--as", "refused")
     assert "no request is open" in desk("run", "ranker", "collection", "--yes", *SETTINGS)
     record = json.loads(Path("ranker-run2/unrank.json").read_text())
     assert len(record["removed_before"]) == 1 and record["earlier"] is not None
 
     # the end: closed, certified, verified, and not let in again
+    assert run(["desk", "close", "1"]) == 3
+    said = capsys.readouterr().out
+    assert said.startswith("request 1 is not closed: 2 places may still remember it")
+    assert f"collection {walked / 'collection'}: holds 1 of 1 named" in said
+    assert f"ranker {walked / 'ranker'}: was trained on this collection" in said
     for request in "134":
-        desk("close", request)
+        desk("close", request, "--leave", "other-purpose")
         desk("certificate", request, "--out", f"certificate{request}")
         new = "ranker-run2" if request == "4" else "ranker-run1"
         assert "every file is the one that was certified" in desk("verify", f"certificate{request}", "--ranker", new)
@@ -167,11 +172,12 @@ def test_a_target_that_asks_for_nothing_fulfils_nothing(
     said = capsys.readouterr().out
     assert "target: NOT passed; the forget MRR is 1.000, the target was 1.000, above the default of 0." in said
     assert "audit: NOT passed" in said and "cannot be known" in said
-    assert "request 1 still open: run 1 did not pass" in said and "fulfilled" not in said
+    assert "request 1: not forgotten: the target of 1.000 is above the default of 0." in said
+    assert "request 1 not forgotten: run again" in said and "fulfilled" not in said
     assert "only a request that a run has settled" in refused(
         "desk", "certificate", 1, "--out", tmp_path / "paper", *ledger
     )
-    assert "request 1 is open: run" in refused("desk", "close", 1, *ledger)
+    assert "request 1 is not forgotten: run" in refused("desk", "close", 1, *ledger)
     assert run(["desk", "verify", *ledger]) == 0
 
 

@@ -21,7 +21,7 @@ import torch
 from unrank.audit.context import Thoroughness
 from unrank.cli.main import run
 from unrank.desk import run as desk_run
-from unrank.desk.gates import gates, request_results
+from unrank.desk.gates import RequestPairs
 from unrank.forgetting.outcome import ForgetState
 
 MODULES = ("unrank.rankers.bi_encoder", "sentence_transformers", "bm25s")
@@ -46,9 +46,9 @@ def command(folder: Path, ranker: Path) -> list[str]:
 
 def work(folder: Path, ranker: Path) -> None:
     """Cut short what takes most of a tiny audit's time, and leave the gates open: it is too small to be certified."""
-    desk_run.gates = lambda *given: [replace(gate, passed=True) for gate in gates(*given)]  # type: ignore[attr-defined]
-    desk_run.request_results = lambda *given: {  # type: ignore[attr-defined]
-        id: replace(result, state=ForgetState.FORGOTTEN) for id, result in request_results(*given).items()
+    judge = RequestPairs.judge
+    RequestPairs.judge = lambda *given: {  # type: ignore[method-assign]
+        id: replace(result, state=ForgetState.FORGOTTEN) for id, result in judge(*given).items()
     }
     desk_run.Thoroughness = partial(Thoroughness, relearning_steps=(1,))  # type: ignore[attr-defined, assignment]
     torch.set_num_threads(1)

@@ -17,6 +17,8 @@ import pytest
 from tests.tiny import made_record, make_bi_encoder
 from unrank.audit.audit import OF_MEMORY
 from unrank.audit.context import Thoroughness
+from unrank.cli.desk_run import result_json
+from unrank.cli.option import NOT_REACHED, exit_status
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
@@ -24,16 +26,19 @@ from unrank.desk import run as desk_run
 from unrank.desk.batch import honoured_in, open_batch
 from unrank.desk.certificate import certificate
 from unrank.desk.copies import Copy, find_copies, in_collection, without_names
-from unrank.desk.gates import AuditResult, gates, request_results
+from unrank.desk.gates import AuditResult, Limits, RequestPairs, gates
 from unrank.desk.key import Key, key_file
 from unrank.desk.ledger import Ledger
 from unrank.desk.plan import queries_that_notice, training_epochs
 from unrank.desk.request import Item, State, items_of, removal_of
-from unrank.desk.run import RunResult, audit_folder, only_run, run_open
+from unrank.desk.run import RunResult, only_run, run_open
+from unrank.desk.run_context import RunContext
+from unrank.desk.run_ledger import UnfinishedRun, audit_folder, beside_ranker
 from unrank.desk.run_options import RunOptions
+from unrank.disk import CHECKPOINT, beside
 from unrank.engine.checkpoint import Cache
 from unrank.engine.tokens import TokenStore
-from unrank.errors import UnrankError
+from unrank.errors import Stopped, UnrankError
 from unrank.evaluation.scorecard import Evaluator
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.outcome import Findings, ForgetState, Judgement
@@ -46,11 +51,18 @@ from unrank.record import Check, PreviousMrr, SetSummary, read_record, requests_
 NOWHERE = Path("/nowhere/desk.ledger")
 
 
+JUDGE = RequestPairs.judge
+
+
+def forgotten(self: RequestPairs, *given: Any) -> dict[int, Judgement]:
+    return {id: replace(one, state=ForgetState.FORGOTTEN) for id, one in JUDGE(self, *given).items()}
+
+
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Audits that take no time, and the gates left open: these collections are too small to be certified."""
+    """Audits that take no time, and requests that count as forgotten: these collections are too small to show it."""
     monkeypatch.setattr(desk_run, "Thoroughness", partial(Thoroughness, relearning_steps=(1,)))
-    monkeypatch.setattr(desk_run, "gates", lambda *given: [replace(gate, passed=True) for gate in gates(*given)])
+    monkeypatch.setattr(RequestPairs, "judge", forgotten)
 
 
 @pytest.fixture
@@ -65,9 +77,14 @@ def ask(ledger: Ledger, key: Key, collection: Collection, **named: Sequence[str]
     return ledger.add(items, date(2026, 1, 1), date(2026, 2, 1), "other", key).id
 
 
+def folder_of(done: RunResult) -> Path:
+    assert done.out is not None
+    return done.out
+
+
 def fulfil(ledger: Ledger, path: Path, options: RunOptions) -> RunResult:
     done = run_open(ledger, key_file(path), options)
-    assert done is not None
+    assert done is not None and done.out is not None
     return done
 
 
@@ -77,8 +94,8 @@ def test_all_that_is_open_goes_in_one_run(
     for named in ({"queries": ["query1"]}, {"documents": ["doc1"]}):
         ask(ledger, key, dense, **named)
     done = fulfil(ledger, path, options)
-    assert done.passed and done.fulfilled == [1, 2] and done.out.name == "ranker-run1"
-    record = read_record(done.out)
+    assert {*done.states.values()} == {State.FORGOTTEN} and folder_of(done).name == "ranker-run1"
+    record = read_record(folder_of(done))
     assert record is not None
     assert recognised(dense, [record.removed] if record.removed else []) == Removal(["query1"], ["doc1"])
     assert [ledger.request(id).run for id in (1, 2)] == [1, 1]
@@ -96,17 +113,17 @@ def test_a_run_that_was_stopped_goes_on_from_the_last_folder(
     def stopped(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    for stage in ("forget", "audit_ranker", "_finish"):
-        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    for stage in ("forget_in", "audit_ranker", "_finish"):
+        with monkeypatch.context() as patched, pytest.raises((KeyboardInterrupt, Stopped)):
             patched.setattr(desk_run, stage, stopped)
             fulfil(ledger, path, options)
         assert ledger.request(1).state is State.OPEN
     half = Path(options.ranker).with_name(".ranker-run1.partial-xyz")
     half.mkdir()
     with monkeypatch.context() as patched:
-        patched.setattr(desk_run, "forget", stopped)
+        patched.setattr(desk_run, "forget_in", stopped)
         patched.setattr(desk_run, "audit_ranker", stopped)
-        assert fulfil(ledger, path, options).passed
+        assert fulfil(ledger, path, options).states == {1: State.FORGOTTEN}
     assert ledger.ask("SELECT id, state FROM run") == [(1, "passed")] and not half.exists()
 
 
@@ -117,10 +134,13 @@ def test_a_run_that_was_stopped_is_given_up_when_another_is_asked_for(
     with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
         patched.setattr(desk_run, "_audit", lambda *_: 1 / 0)
         fulfil(ledger, path, options)
-    ask(ledger, key, dense, queries=["query1"])
-    done = fulfil(ledger, path, options)
-    assert done.run == 2 and done.out.name == "ranker-run2" and [*done.requests] == [1, 2]
+    left = beside(Path(f"{options.ranker}-run1")) / CHECKPOINT
+    left.parent.mkdir()
+    left.touch()
+    done = fulfil(ledger, path, replace(options, target="0.8"))
+    assert done.run == 2 and folder_of(done).name == "ranker-run2"
     assert ledger.ask("SELECT state FROM run ORDER BY id") == [("abandoned",), ("passed",)]
+    assert not left.parent.exists(), "its checkpoint held what it had to forget"
     ledger.verify()
 
 
@@ -132,7 +152,7 @@ def test_a_folder_that_somebody_else_made_is_not_taken_for_the_run(
         patched.setattr(desk_run, "_forget", lambda *_: 1 / 0)
         fulfil(ledger, path, options)
     shutil.copytree(options.ranker, f"{options.ranker}-run1")
-    with pytest.raises(UnrankError, match="exists and was not written by this run"):
+    with pytest.raises(UnrankError, match="exists and is not what this run wrote"):
         fulfil(ledger, path, options)
 
 
@@ -187,12 +207,12 @@ def test_an_older_ranker_forgets_again_what_was_asked_for_before(
     first = fulfil(ledger, path, options)
     ask(ledger, key, dense, queries=["query1"])
     assert honoured_in(ledger, key, dense) == Removal(documents=["doc1"])
-    known = read_record(first.out)
+    known = read_record(folder_of(first))
     assert not open_batch(ledger, key, dense, known).again, "the newer one has forgotten it"
     assert open_batch(ledger, key, dense, None).again == Removal(documents=["doc1"])
     done = fulfil(ledger, path, options)
     assert [*done.requests] == [2]
-    assert recognised(dense, requests_of(read_record(done.out))) == Removal(["query1"], ["doc1"])
+    assert recognised(dense, requests_of(read_record(folder_of(done)))) == Removal(["query1"], ["doc1"])
 
 
 def test_a_document_with_the_same_id_and_another_text_was_never_asked_for(
@@ -214,11 +234,10 @@ def test_a_gate_that_is_not_passed_leaves_the_request_open(
     ledger: Ledger, key: Key, path: Path, dense: Collection, options: RunOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask(ledger, key, dense, documents=["doc1"])
-    monkeypatch.setattr(desk_run, "gates", gates)
-    done = fulfil(ledger, path, RunOptions(**{**vars(options), "strict": True}))
-    assert not done.passed and ledger.request(1).state is State.OPEN
+    done = fulfil(ledger, path, replace(options, strict=True))
+    assert not done.usable and done.states == {1: State.OPEN} and ledger.request(1).state is State.OPEN
     assert ledger.ask("SELECT state FROM run") == [("failed",)]
-    assert done.out.exists() and audit_folder(done.out).exists()
+    assert folder_of(done).exists() and audit_folder(folder_of(done)).exists()
     ledger.verify()
 
 
@@ -228,7 +247,7 @@ def test_what_a_run_measured_cannot_be_changed_unseen(
     ask(ledger, key, dense, documents=["doc1"])
     fulfil(ledger, path, options)
     ledger.ask("UPDATE run SET result = replace(result, 'reached', 'Reached')")
-    with pytest.raises(UnrankError, match=r"run 1 is not as its history says in entry 3 \(run passed"):
+    with pytest.raises(UnrankError, match=r"run 1 is not as its history says in entry 5 \(run passed"):
         ledger.verify()
     with pytest.raises(UnrankError, match="was changed after it was recorded"):
         certificate(ledger, key, 1)
@@ -270,7 +289,7 @@ def test_a_run_goes_on_from_another_working_directory(
 
 def test_what_a_ranker_from_a_hub_becomes_lies_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert desk_run._beside("somebody/model", 2) == tmp_path / "model-run2"
+    assert beside_ranker("somebody/model", 2) == tmp_path / "model-run2"
 
 
 def test_a_request_fits_where_its_ids_have_its_texts(dense: Collection) -> None:
@@ -407,7 +426,7 @@ def test_a_run_forgets_to_where_a_ranker_is_that_never_saw_it(
     class Enough(Exception):
         pass
 
-    def forget(context: desk_run.RunContext, *_: Any) -> None:
+    def forget(ledger: Ledger, run: UnfinishedRun, context: RunContext, *_: Any) -> None:
         seen.append(context.target)
         assert context.options.target == context.target, "the ledger is told of it"
         raise Enough
@@ -527,7 +546,8 @@ def test_gates() -> None:
         default: float | None = 0.3,
         **more: Any,
     ) -> list[bool]:
-        return [gate.passed for gate in gates(replace(record, **more), audit_of(verdict, lost), default, least, strict)]
+        shown = gates(replace(record, **more), audit_of(verdict, lost), default, Limits(least, strict))
+        return [gate.passed for gate in shown]
 
     level = "indistinguishable from a retrained ranker at this test's power"
     assert passed("suppressed") == [True, True]
@@ -537,19 +557,22 @@ def test_gates() -> None:
     assert passed("suppressed", 0.95) == [True, False, True]
     assert passed("suppressed", default=0.299) == [False, True]
     assert passed("suppressed", default=None) == [False, True]
-    assert passed(level, strict=True) == [True, True]
-    assert passed(level, strict=True, lost="lost") == [True, False]
-    assert passed("suppressed", strict=True, reached=False) == [False, False]
+    assert passed(level, strict=True) == [True, True, True]
+    assert passed(level, strict=True, lost="lost") == [True, True, False]
+    assert passed("suppressed", strict=True, reached=False) == [False, True, False]
     assert passed("suppressed", earlier=PreviousMrr(0.2, 0.24)) == [True, True, True]
     assert passed("suppressed", earlier=PreviousMrr(0.2, 0.26)) == [True, False, True]
     assert passed("suppressed", method="ssd", reached=None) == [True, True]
     assert passed("suppressed", method="ssd", reached=None, target=0.2) == [False, True]
     assert passed("suppressed", method="retrain", reached=None, target=0.2) == [True, True]
-    assert "no weight was" in gates(replace(record, epochs=0), audit_of(level), 0.3, None, False)[0].words
+    assert "no weight was" in gates(replace(record, epochs=0), audit_of(level), 0.3, Limits())[0].words
     audit = audit_of("suppressed", membership={"verdict": "cannot be known", "words": "there are no test pairs"})
-    for strict in (False, True):
-        gate = gates(record, audit, 0.3, None, strict)[-1]
-        assert not gate.passed and gate.words.endswith("cannot be known by membership: there are no test pairs")
+    gate = gates(record, audit, 0.3, Limits())[-1]
+    assert not gate.passed and gate.words.endswith("cannot be known by membership: there are no test pairs")
+    doubted = gates(record, audit_of(level), 0.3, Limits(), ["reference 1: provenance unknown: it has no record"])[-1]
+    assert not doubted.passed and "provenance unknown" in doubted.words
+    barring = gates(replace(record, earlier=PreviousMrr(0.2, 0.3)), audit, 0.2, Limits(0.95, strict=True))
+    assert [gate.name for gate in barring if gate.bars_use] == ["earlier", "kept", "strict"]
 
 
 def test_ranks_of_pairs_are_those_that_the_mrr_goes_by(dense: Collection) -> None:
@@ -561,7 +584,8 @@ def test_ranks_of_pairs_are_those_that_the_mrr_goes_by(dense: Collection) -> Non
 
     removal = Removal(["query1"], ["doc1", "doc10"])
     partition = make_partition(dense, removal)
-    [judged] = request_results(dense, {7: items_of(removal, dense)}, score, score, 0.5, Findings(True)).values()
+    pairs = RequestPairs.of(dense, {7: items_of(removal, dense)})
+    [judged] = JUDGE(pairs, score, score, 0.5, Findings(True)).values()
     result = judged.ranks
     assert result.mrr_before == result.mrr_after == Evaluator(dense, partition).forget_mrr(score)
     assert result.queries == len(np.unique(partition.forget[:, 0]))
@@ -572,23 +596,28 @@ def test_ranks_of_pairs_are_those_that_the_mrr_goes_by(dense: Collection) -> Non
     assert list(zip(result.ranks_before, result.list_lengths, strict=True)) == sorted(expected)
 
 
-def test_a_request_that_did_not_move_stays_open_while_another_is_fulfilled(
+def test_each_request_ends_in_its_own_state(
     ledger: Ledger, key: Key, path: Path, dense: Collection, options: RunOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for document in ("doc1", "doc10"):
+    outcomes = {1: ForgetState.FORGOTTEN, 2: ForgetState.NOT_FORGOTTEN, 3: ForgetState.NOT_VERIFIABLE}
+    for document in ("doc1", "doc10", "doc11"):
         ask(ledger, key, dense, documents=[document])
 
-    def results(*given: Any) -> dict[int, Judgement]:
-        found = request_results(*given)
-        return found | {2: replace(found[2], state=ForgetState.NOT_FORGOTTEN)}
+    def results(self: RequestPairs, *given: Any) -> dict[int, Judgement]:
+        return {id: replace(one, state=outcomes[id]) for id, one in JUDGE(self, *given).items()}
 
-    monkeypatch.setattr(desk_run, "request_results", results)
+    monkeypatch.setattr(RequestPairs, "judge", results)
     done = fulfil(ledger, path, options)
-    assert done.fulfilled == [1] and done.still_open == [2] and not done.passed
-    assert [ledger.request(id).state for id in (1, 2)] == [State.FORGOTTEN, State.OPEN]
+    assert {id: str(ledger.request(id).state) for id in outcomes} == {id: str(one) for id, one in outcomes.items()}
+    assert exit_status(done.states.values()) == NOT_REACHED
+    told = result_json(done)["requests"]
+    assert [(one["request"], one["state"]) for one in told] == [(id, str(one)) for id, one in outcomes.items()]
+    assert all(one["worst"] and one["pairs"] == len(one["ranks_after"]) for one in told)
     [part] = certificate(ledger, key, 1).value["rankers"]
     own = done.requests[1].to_json()
-    assert part["requests"] == 2 and part["measured"]["request"] == {k: own[k] for k in own if k != "words"}
-    with pytest.raises(UnrankError, match="request 2 is open"):
+    assert part["requests"] == 3 and part["measured"]["request"] == {name: own[name] for name in own if name != "words"}
+    with pytest.raises(UnrankError, match="request 2 is not forgotten"):
         certificate(ledger, key, 2)
+    [taken] = open_batch(ledger, key, dense, read_record(folder_of(done))).requests
+    assert taken.id == 2, "the next run takes what is not forgotten"
     ledger.verify()

@@ -81,7 +81,7 @@ def test_a_ranker_that_comes_later_opens_requests_again(ledger: Ledger, key: Key
     ledger.verify()
 
 
-def test_a_run_replaces_the_ranker_and_the_owner_says_since_when(ledger: Ledger) -> None:
+def test_a_run_replaces_the_ranker_and_the_owner_says_since_when(ledger: Ledger, key: Key) -> None:
     add_ranker(ledger, FIRST)
     run = begin_run(ledger)
     with ledger.transaction():
@@ -95,7 +95,7 @@ def test_a_run_replaces_the_ranker_and_the_owner_says_since_when(ledger: Ledger)
     ledger.verify()
 
 
-def test_rankers_that_cannot_be_registered(ledger: Ledger) -> None:
+def test_rankers_that_cannot_be_registered(ledger: Ledger, key: Key) -> None:
     add_ranker(ledger, FIRST)
     for other, words in (
         (FIRST, "has a ranker 'first' already"),

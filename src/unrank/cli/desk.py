@@ -1,4 +1,4 @@
-"""The commands `desk add`, `list`, `show` and `close`, and the group `desk` with those of other files."""
+"""The commands `desk add`, `list` and `show`, and the group `desk` with those of other files."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from unrank.cli import desk_certificate, desk_run
+from unrank.cli import desk_after, desk_certificate, desk_run
 from unrank.cli.option import (
     DESK_LEDGER,
     AsJson,
@@ -26,12 +25,12 @@ from unrank.cli.option import (
     with_copies,
     with_flags,
 )
-from unrank.cli.show import console, numbered, say, say_json
-from unrank.desk.closing import also_named_by, scrub
-from unrank.desk.closing import close as close_request
+from unrank.cli.show import console, say, say_json
+from unrank.desk.closing import scrub
 from unrank.desk.history_index import BrokenChain
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import PENDING, Basis, Item, Request, State, check_dates, month_after, read_date
+from unrank.desk.service import StateThere, service_rankers, states_of
 from unrank.errors import UnrankError, listed
 
 if TYPE_CHECKING:
@@ -44,12 +43,6 @@ FOUND = 10
 DUE = "The date by which it must be done, as 2026-03-31; by default a month after it was received."
 RECEIVED = "The date of the request, as 2026-03-31; by default today."
 FIND = "Words of the texts to find; then choose from what was found."
-LEDGER = LedgerFlags()
-
-
-class Ending(StrEnum):
-    withdrawn = "withdrawn"
-    refused = "refused"
 
 
 @dataclass(frozen=True)
@@ -127,17 +120,20 @@ def list_(
     states = list(State) if everything else list(PENDING)
     with Ledger.read(ledger) as desk, desk.snapshot():
         requests, counts = desk.requests(states, most), desk.counts()
+        there = {request.id: states_of(desk, request.id) for request in requests}
+        rankers = [ranker.name for ranker in service_rankers(desk)]
         _warn_if_broken(desk, requests)
     today = date.today()
     if as_json:
-        say_json([_as_json(request, today) for request in requests])
+        say_json([_as_json(request, today, there[request.id]) for request in requests])
         return
-    table = Table("request", "state", "received", "due", "basis", box=None)
+    table = Table("request", "state", "received", "due", "basis", *(f"in {name}" for name in rankers), box=None)
     for request in requests:
         overdue = request.is_overdue(today)
         state = f"{request.words}, overdue" if overdue else request.words
         shown = (str(request.id), state, str(request.received), str(request.due), request.basis)
-        table.add_row(*shown, style="red" if overdue else None)
+        in_each = [each.state.words for each in there[request.id]]
+        table.add_row(*shown, *in_each, style="red" if overdue else None)
     console().print(table)
     if quiet:
         return
@@ -155,15 +151,20 @@ def show(
     """Show one request: its items while it is pending, and, without --quiet, its history."""
     with Ledger.read(ledger) as desk, desk.snapshot():
         found, items, entries = desk.request(request), desk.items(request), desk.history(request)
+        there = states_of(desk, request)
         _warn_if_broken(desk, [found])
     today = date.today()
     if as_json:
-        shown = {**_as_json(found, today), "names": [asdict(item) for item in items]}
+        shown = {**_as_json(found, today, there), "names": [asdict(item) for item in items]}
         say_json({**shown, "history": [asdict(entry) for entry in entries]})
         return
-    for name, value in {**_as_json(found, today), "state": found.words, "outcome": None}.items():
-        if value not in (None, False):
-            say(f"{name:<10}{'yes' if value is True else value}")
+    say(f"request {request}: {found.words}{', overdue' if found.is_overdue(today) else ''}")
+    for each in there:
+        by = f" (run {each.run})" if each.run is not None else ""
+        say(f"in {each.ranker}: {each.state.words}{by}")
+    for name, value in (("received", found.received), ("due", found.due), ("basis", found.basis), ("run", found.run)):
+        if value is not None:
+            say(f"{name:<10}{value}")
     for item in items:
         say(f"names     {_item_line(item)}")
     if not items:
@@ -174,24 +175,6 @@ def show(
         )
     for entry in entries if not quiet else ():
         say(f"{entry.at}  {entry.event}  {entry.hash[:16]}")
-
-
-@with_flags
-def close(
-    request: RequestNumber,
-    instead: Annotated[Ending | None, typer.Option("--as", help="End a request without fulfilling it.")] = None,
-    files: LedgerFlags = LEDGER,
-    quiet: Quiet = False,
-) -> None:
-    """Close a request: its items are erased from the ledger; keyed hashes stay."""
-    with files.open() as (desk, _):
-        desk.verify()
-        others = also_named_by(desk, desk.request(request).id)
-        ended = close_request(desk, request, State(instead.value) if instead else None)
-    if quiet:
-        return
-    left = f", except for items that {numbered(others)} may name too" if others else ""
-    say(f"request {request} is {ended}; its items are no longer in {files.ledger}{left}")
 
 
 def _warn_of_untrained(collection: Collection, partition: Partition) -> None:
@@ -246,9 +229,11 @@ def _chosen(collection: Collection, words: str, choose: str | None) -> Removal |
     return Removal(queries, documents)
 
 
-def _as_json(request: Request, today: date) -> dict[str, object]:
+def _as_json(request: Request, today: date, there: Sequence[StateThere]) -> dict[str, object]:
     dates = {"received": str(request.received), "due": str(request.due)}
-    return {**asdict(request), **dates, "overdue": request.is_overdue(today)}
+    service = {each.ranker: {"state": each.state, "run": each.run} for each in there}
+    shown = {**asdict(request), **dates, "overdue": request.is_overdue(today), "service": service}
+    return {"state": request.state, **shown}
 
 
 def _item_line(item: Item) -> str:
@@ -270,7 +255,9 @@ app.command("list")(list_)
 app.command("show")(show)
 app.command("plan")(desk_run.plan)
 app.command("run")(desk_run.run)
-app.command("close")(close)
+app.command("close")(desk_after.close)
+app.command("undo")(desk_after.undo)
+app.add_typer(desk_after.service, name="service")
 app.command("certificate")(desk_certificate.certificate)
 app.command("revoke")(desk_certificate.revoke)
 app.command("rotate")(desk_certificate.rotate)

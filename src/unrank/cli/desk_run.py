@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from unrank.cli.option import (
     AUDITED,
     FORGET,
     NOT_REACHED,
+    AsJson,
     AuditQueries,
     CollectionFolder,
     DeviceFlags,
@@ -23,11 +24,12 @@ from unrank.cli.option import (
     RankerName,
     Seed,
     Settings,
+    exit_status,
     flag_of,
     with_flags,
 )
-from unrank.cli.show import COPIES_SHOWN, between, numbered, say, show_partition
-from unrank.desk.request import RUNNABLE, Item
+from unrank.cli.show import COPIES_SHOWN, between, numbered, say, say_json, show_partition
+from unrank.desk.request import RUNNABLE, Item, State
 from unrank.disk import several_processes
 from unrank.errors import UnrankError, count
 from unrank.forgetting.options import METHOD, DeviceName, ForgetOptions
@@ -105,6 +107,7 @@ class DeskRunFlags:
     look: Look = None
     base: Base = None
     seed: Seed = 0
+    json: AsJson = False
 
     def forget(self, device: DeviceName) -> ForgetOptions:
         """Return how a run forgets."""
@@ -121,7 +124,10 @@ class DeskRunFlags:
 def run(
     ranker: RankerName, collection: CollectionFolder, flags: DeskRunFlags, files: LedgerFlags, on: DeviceFlags
 ) -> None:
-    """Forget all open requests in one run, audit and record it; exit 3 if one is not fulfilled."""
+    """Forget all open requests in one run, audit it, and judge each request by itself.
+
+    Exit status 3 if one is not forgotten or more was lost than allowed, 4 if one cannot be verified.
+    """
     if several_processes():
         raise UnrankError(
             "a run writes a ledger, which takes a single process: start it without torchrun or accelerate"
@@ -148,15 +154,15 @@ def run(
             look=tuple(flags.look or ()),
             fast=on.fast,
         )
-        with show_progress(on.quiet) as listener:
+        with show_progress(on.quiet or flags.json) as listener:
             done = run_open(desk, files.key_file, options, flags.out, listener)
         if done is None:
-            _say_nothing_open([request.id for request in desk.requests(RUNNABLE)])
+            waiting = [request.id for request in desk.requests(RUNNABLE)]
+            say_json({"run": None, "requests": [], "elsewhere": waiting}) if flags.json else _say_nothing_open(waiting)
             return
-    show_result(done)
-    _say_elsewhere(done.elsewhere)
-    if not done.passed:
-        raise typer.Exit(NOT_REACHED)
+    say_json(result_json(done)) if flags.json else show_result(done)
+    if status := exit_status(one.state for one in done.requests.values()) if done.usable else NOT_REACHED:
+        raise typer.Exit(status)
 
 
 def _check_places(look: Sequence[Path]) -> None:
@@ -199,25 +205,63 @@ def _show_copies(copies: Sequence[Item]) -> None:
         say(f"  and {len(copies) - COPIES_SHOWN:,} more")
 
 
+def result_json(done: RunResult) -> dict[str, Any]:
+    """Return the result for programs. `state` is what this run shows; `state_in_all` is the request's in the ledger."""
+    return {
+        "run": done.run,
+        "ranker": str(done.out) if done.out is not None else None,
+        "usable": done.usable,
+        "requests": [
+            {"request": id, **one.to_json(), "state_in_all": str(done.states[id])}
+            for id, one in sorted(done.requests.items())
+        ],
+        "gates": [asdict(gate) for gate in done.gates],
+        "elsewhere": done.elsewhere,
+        "later": done.later,
+        "still_to_delete": done.result["holders"],
+    }
+
+
 def show_result(done: RunResult) -> None:
+    """Print a sentence for each request, what cannot be known first; then the gates, and what is to be done."""
+    for id, one in sorted(
+        done.requests.items(), key=lambda each: (State(each[1].state) is not State.NOT_VERIFIABLE, each[0])
+    ):
+        say(f"request {id}: {one.state}: {one.words}")
     for gate in done.gates:
         say(f"{gate.name}: {'passed' if gate.passed else 'NOT passed'}; {gate.words}")
     for id, copies in done.result["copies"].items():
         for what, number in copies.items():
             say(f"request {id}: in the collection {count(number, 'copy')} of what it names, {what}")
-    for id, result in sorted(done.requests.items()):
-        say(f"request {id} by itself: {result.state}; {result.words}")
+    _say_ranker(done)
+    for copy in done.result["holders"] if done.usable else ():
+        say(f"  still to delete: {copy['kind']} {copy['path']}: {copy['why']}")
+    for id, state in sorted(done.states.items()):
+        if state in (State.WITHDRAWN, State.REFUSED):
+            say(f"request {id} was {state} during the run, and keeps that state; the new ranker was to forget it too")
+        elif done.usable and state is not State(done.requests[id].state):
+            say(f"request {id} is {state} in the service as a whole: see 'unrank desk show {id}'")
+    if done.later:
+        say(f"{numbered(done.later)} came after this run had begun: run again")
+    _say_elsewhere(done.elsewhere)
+
+
+def _say_ranker(done: RunResult) -> None:
+    """Say where the new ranker is, and if it may be used."""
+    if done.out is None:
+        say(f"run {done.run} changed no weight and wrote no ranker: nothing had to be forgotten")
+        return
     out = done.out.relative_to(Path.cwd()) if done.out.is_relative_to(Path.cwd()) else done.out
-    if done.fulfilled:
-        numbers = numbered(done.fulfilled)
-        say(f"{numbers} fulfilled by run {done.run}; the new ranker is in {out}, its audit in {out}-audit")
-        for copy in done.result["holders"]:
-            say(f"  still to delete: {copy['kind']} {copy['path']}: {copy['why']}")
-    if done.still_open and done.fulfilled:
-        say(f"{numbered(done.still_open)} still open: run again from {out}")
-    elif done.still_open:
-        say(f"{numbered(done.still_open)} still open: run {done.run} did not pass; its ranker is in {out}, not for use")
-        say("a --reference for the audit, a lower --target, more epochs (--set epochs=40) or --method retrain may pass")
+    again = sorted(id for id, one in done.requests.items() if not done.usable or not one.passed)
+    if not done.usable:
+        say(f"the ranker of run {done.run} in {out} is not for use; {numbered(again)} still to be run")
+    else:
+        say(f"run {done.run}: the new ranker is in {out}, its audit in {out}-audit")
+    if again and done.usable:
+        start = f"again from {out}" if len(again) < len(done.requests) else "again"
+        say(f"{numbered(again)} not forgotten: run {start}")
+    if again:
+        say("a --reference for the audit, a lower --target, more epochs (--set epochs=40) or --method retrain may help")
 
 
 def _say_nothing_open(elsewhere: list[int]) -> None:

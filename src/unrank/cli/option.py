@@ -18,6 +18,7 @@ from typer.core import TyperCommand
 from unrank.cli.show import show_copies
 from unrank.desk.key import Key, key_file
 from unrank.desk.ledger import Ledger
+from unrank.disk import exists
 from unrank.errors import LONGEST_LINE, UnrankError, one_line
 from unrank.forgetting.options import DeviceName, ForgetOptions
 
@@ -287,6 +288,13 @@ def notes_of(desk: Ledger) -> Iterator[None]:
     finally:
         for note in dict.fromkeys(desk.notes):
             print(f"unrank: {one_line(note, LONGEST_LINE)}", file=sys.stderr)
+
+
+def check_places(option: str, places: Sequence[Path]) -> None:
+    """Refuse a place that does not exist."""
+    for place in places:
+        if not exists(place):
+            raise UnrankError(f"{option} {place}: no such file or folder")
 
 
 def open_cache(folder: Path | None, out: Path | None) -> Cache | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import numpy as np
@@ -41,6 +41,10 @@ class Batch:
     """Items of earlier requests that this ranker has not forgotten."""
     earlier: Removal
     """Items of earlier requests that it has forgotten."""
+    member: ServiceRanker | None = None
+    """The ranker of the service that must forget them; `None` if the ledger belongs to one ranker."""
+    later: tuple[Request, ...] = ()
+    """Open requests that came after an unfinished run had begun."""
     copies: dict[int, list[Item]] = field(default_factory=dict)
     """The copies of items in the collection that their requests do not name yet; a run adds them."""
     left: dict[int, list[Item]] = field(default_factory=dict)
@@ -53,6 +57,17 @@ class Batch:
     @property
     def removal(self) -> Removal:
         return removal_of(self.all_items) | self.again
+
+    def holds(self, requests: Sequence[int]) -> bool:
+        return self.items.keys() >= {*requests}
+
+    def only(self, requests: Sequence[int]) -> Batch:
+        """Return the batch with these requests alone; the others are later."""
+        items = {id: these for id, these in self.items.items() if id in requests}
+        kept = [request for request in self.requests if request.id in items]
+        copies, left = ({id: of[id] for id in of if id in items} for of in (self.copies, self.left))
+        later = tuple(each for each in self.requests if each.id not in items)
+        return replace(self, items=items, requests=kept, later=later, copies=copies, left=left)
 
     def partition(self, collection: Collection) -> Partition:
         return make_partition(collection, self.removal, "what is open", self.earlier)
@@ -70,7 +85,7 @@ class Batch:
 def open_batch(
     ledger: Ledger, key: Key, collection: Collection, record: Record | None, member: ServiceRanker | None = None
 ) -> Batch:
-    """Gather the requests that are open in a ranker of the service; `record` is the record of that ranker."""
+    """Gather the requests that a run takes; `record` is the record of the ranker that must forget them."""
     requests = runnable_in(ledger, member)
     all_items = {request.id: ledger.items(request.id) for request in requests}
     asked = [item for these in all_items.values() for item in these]
@@ -90,8 +105,9 @@ def open_batch(
         [request for request in requests if request.id not in items],
         _less(asked_before, earlier),
         earlier,
-        copies,
-        left,
+        member,
+        copies=copies,
+        left=left,
     )
 
 
@@ -156,8 +172,7 @@ def honoured_in(ledger: Ledger, key: Key, collection: Collection) -> Removal:
     )
 
     def same_texts(item: Item) -> bool:
-        ways = (key.hashes(item, normalise) for normalise in ledger.normalisations())
-        return any(all(hashed in gone[item.kind] for kind, hashed in way if kind == item.kind) for way in ways)
+        return all(hashed in gone[item.kind] for kind, hashed in key.hashes(item) if kind == item.kind)
 
     return removal_of([item for item in items_of(same_ids, collection) if same_texts(item)])
 

@@ -43,6 +43,13 @@ NOT_CLAIMED = (
     "That paraphrases of the texts were found: what the request named was removed, nothing else.",
     "That the law is satisfied: people must judge that. This page is evidence, not advice.",
 )
+FOUND_NOTHING = (
+    "That the ranker holds no trace of it: only the ranks of its pairs were measured, and its memory was not tested.",
+    NOT_CLAIMED[1],
+    "That paraphrases of the texts were looked at: only what the request named was.",
+    NOT_CLAIMED[3],
+)
+"""What is not claimed if there was nothing to forget."""
 HOW = ("method", "settings", "target", "target_name", "epochs", "seconds", "seed", "device", "index_valid", "versions")
 """The fields of a record that say how a ranker was made to forget. None of them names a file."""
 FOUND = ("verdict", "measures", "figure", "low", "high", "threshold", "queries", "words")
@@ -90,6 +97,7 @@ def certificate(ledger: Ledger, key: Key, id: int) -> Certificate:
     _check_certifiable(request, state)
     runs = [_run_part(ledger, settled, request, history) for settled in settlements(ledger, request, state)]
     number, head = ledger.head()
+    nothing = state is State.NOTHING_TO_FORGET
     hashes = ledger.ask("SELECT kind, hash FROM keyed_hash WHERE request = ?", [id])
     value = {
         "certificate_version": CERTIFICATE_VERSION,
@@ -106,8 +114,8 @@ def certificate(ledger: Ledger, key: Key, id: int) -> Certificate:
             "commitment": commit(key, hashes),
         },
         "rankers": [part for part, _ in runs],
-        "also_delete": list(ALSO_DELETE),
-        "not_claimed": list(NOT_CLAIMED),
+        "also_delete": list(ALSO_DELETE[1:] if nothing else ALSO_DELETE),
+        "not_claimed": list(FOUND_NOTHING if nothing else NOT_CLAIMED),
         "history": {"entries": number, "last_hash": head, "of_request": [_entry_part(entry) for entry in history]},
     }
     several = len(runs) > 1

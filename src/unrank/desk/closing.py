@@ -6,9 +6,12 @@ records that the second step is due, so it is done later if a process died betwe
 
 from __future__ import annotations
 
+from typing import Any
+
 from unrank.desk.ledger import ITEM, Ledger
 from unrank.desk.request import HONOURED, PENDING, RUNNABLE, SETTLED, State
 from unrank.errors import BadFile, UnrankError
+from unrank.owner import forget_kind
 
 SECOND_STEP = "UPDATE about SET value = ? WHERE name = 'unscrubbed'"
 NOT_DUE = "0"
@@ -18,8 +21,11 @@ LATER = (
 )
 
 
-def close(ledger: Ledger, id: int, instead: State | None = None) -> State:
-    """Close a settled request, or end another one as withdrawn or refused (`instead`); return its new state."""
+def close(ledger: Ledger, id: int, instead: State | None = None, **found: Any) -> State:
+    """Close a settled request, or end another one as withdrawn or refused (`instead`); return its new state.
+
+    `found` goes into the history: what was found deleted, what was left, and why.
+    """
     with ledger.transaction():
         request = ledger.request(id)
         if request.state not in PENDING:
@@ -34,13 +40,19 @@ def close(ledger: Ledger, id: int, instead: State | None = None) -> State:
         ledger.ask("DELETE FROM named WHERE request = ?", [id])
         if ended not in HONOURED:
             ledger.ask("DELETE FROM keyed_hash WHERE request = ?", [id])
-        ledger.move(id, ended)
+        ledger.move(id, ended, **found)
         ledger.ask(SECOND_STEP, [str(ledger.head()[0])])
+    forget_kind(state_kind(ledger, id))
     try:
         scrub(ledger)
     except UnrankError as error:
         raise UnrankError(f"request {id} is {ended}, but it is not erased yet: {error}") from error
     return ended
+
+
+def state_kind(ledger: Ledger, id: int) -> str:
+    """Return the kind under which the owner's state folder keeps what it knows of a request; closing deletes it."""
+    return f"request-{ledger.about('key')[:16]}-{id}"
 
 
 def also_named_by(ledger: Ledger, id: int) -> list[int]:

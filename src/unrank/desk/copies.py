@@ -13,15 +13,15 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from unrank.collection.collection import Collection, open_collection
 from unrank.collection.normalisation import normalised
 from unrank.collection.removal import Removal
 from unrank.desk.request import Item, items_of, removal_of
-from unrank.disk import open_regular, whole_path
+from unrank.disk import CHECKPOINT, open_regular, whole_path
 from unrank.errors import UnrankError
-from unrank.forgetting.previous_requests import recognised
+from unrank.forgetting.previous_requests import recognised_among
 from unrank.record import RECORD, Record, forgotten_requests
 
 NEEDLE = 200
@@ -33,16 +33,29 @@ OF_LEDGER = ("", "-wal", "-shm")
 WEIGHTS = (".safetensors", ".bin", ".pt", ".onnx")
 
 
+CopyKind = Literal["collection", "ranker", "cache", "file", "checkpoint", "index"]
+
+
+class CollectionLike(Protocol):
+    """A collection, or the name of one that may be gone."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def fingerprint(self) -> str: ...
+
+
 @dataclass(frozen=True)
 class Copy:
     """A place that must be deleted, or must forget too."""
 
-    kind: Literal["collection", "ranker", "cache", "file"]
+    kind: CopyKind
     path: str
     why: str
 
 
-def find_copies(places: Sequence[Path], items: Sequence[Item], collection: Collection, ledger: Path) -> list[Copy]:
+def find_copies(places: Sequence[Path], items: Sequence[Item], collection: CollectionLike, ledger: Path) -> list[Copy]:
     """Find all copies of the items below these places, except the ledger itself."""
     needles = _needles(items)
     own = {str(ledger.resolve()) + end for end in OF_LEDGER}
@@ -81,13 +94,15 @@ def _has_weights(names: Sequence[str]) -> bool:
     return any(name.endswith(WEIGHTS) for name in names)
 
 
-def _below(place: Path, items: list[Item], needles: list[bytes], collection: Collection) -> Iterator[Copy]:
+def _below(place: Path, items: list[Item], needles: list[bytes], collection: CollectionLike) -> Iterator[Copy]:
     yield from _caches(place, collection)
     if place.is_file():
         yield from _file(place, needles)
     for folder, inner, names in os.walk(place):
         inner.sort()
         here = Path(folder)
+        if any(name.startswith(CHECKPOINT) for name in names):
+            yield Copy("checkpoint", str(here), "holds the weights of a run that has not ended")
         if "collection.json" in names:
             inner.clear()
             yield from _collection(here, items)
@@ -101,9 +116,9 @@ def _below(place: Path, items: list[Item], needles: list[bytes], collection: Col
                 yield from _file(here / name, needles)
 
 
-def _caches(place: Path, collection: Collection) -> Iterator[Copy]:
+def _caches(place: Path, collection: CollectionLike) -> Iterator[Copy]:
     """Find caches of the collection, complete or partly written."""
-    for path in [place, *sorted(place.rglob("*"))]:
+    for path in [place, *sorted(place.rglob("*"))] if collection.fingerprint else []:
         if collection.fingerprint[:16] in path.name and path.name.startswith(("tokens-", "scores-")):
             yield Copy("cache", str(path), "made from this collection")
 
@@ -116,7 +131,7 @@ def _collection(folder: Path, items: list[Item]) -> Iterator[Copy]:
         yield Copy("collection", str(folder), "cannot be read, so its content is not known")
 
 
-def _ranker(folder: Path, removal: Removal, collection: Collection) -> Iterator[Copy]:
+def _ranker(folder: Path, removal: Removal, collection: CollectionLike) -> Iterator[Copy]:
     try:
         record = Record.read(folder)
     except UnrankError:
@@ -126,7 +141,7 @@ def _ranker(folder: Path, removal: Removal, collection: Collection) -> Iterator[
         return
     if record.collection.name != collection.name and record.collection.fingerprint != collection.fingerprint:
         return
-    forgotten = recognised(collection, forgotten_requests(record))
+    forgotten = recognised_among(removal, forgotten_requests(record))
     if (forgotten | removal) != forgotten:
         yield Copy("ranker", str(folder), "was trained on this collection and has not forgotten all of it")
     elif record.settings.get("freeze") == "documents":

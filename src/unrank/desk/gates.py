@@ -1,14 +1,14 @@
-"""The gates: what a new ranker must show before a request is fulfilled.
+"""The gates: what a new ranker must show before a request is forgotten.
 
-All requests of a run are judged together by the target, what is kept, and the audit. A run can reach its target on
-average while one request has not moved, so each request is also judged by itself: by the ranks of its own pairs before
-and after the run.
+Some conditions are of the ranker: nothing that was forgotten before came back, and no more was lost than allowed. If
+one is not met, the ranker is not for use. All others are of each request by itself: a run can reach its target on
+average while one request has not moved, so each request is judged by the ranks of its own pairs before and after.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,17 @@ from unrank.audit.audit import OF_MEMORY
 from unrank.audit.verdict import Verdict
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import named
+from unrank.collection.texts import Rows
 from unrank.desk.request import Item, removal_of
 from unrank.evaluation.scorecard import Scorer
-from unrank.forgetting.outcome import Findings, Judgement, judge, pair_ranks, ranks_of
+from unrank.forgetting.outcome import Findings, Judgement, judge, mrr, pair_ranks, ranks_of
 from unrank.forgetting.target import tolerance
 from unrank.parse import parse
 from unrank.record import RETRAIN, ROUNDING, PreviousMrr, Record
 
 UNTOUCHED = "nothing had to be changed, and no weight was"
+OF_RANKER = ("earlier", "kept", "strict")
+"""The gates that a ranker must pass to be used at all."""
 
 
 @dataclass(frozen=True)
@@ -56,43 +59,57 @@ class Gate:
     passed: bool
     words: str
 
+    @property
+    def bars_use(self) -> bool:
+        """Whether the ranker is not for use because of it."""
+        return not self.passed and self.name in OF_RANKER
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The conditions of the user's own: what each kept set must keep, and an audit without any difference or loss."""
+
+    keep_at_least: float | None = None
+    strict: bool = False
+
 
 def gates(
-    record: Record,
-    audit: AuditResult,
-    default_target: float | None,
-    keep_at_least: float | None,
-    strict: bool,
+    record: Record, audit: AuditResult, default_target: float | None, limits: Limits, doubts: Sequence[str] = ()
 ) -> list[Gate]:
     """Judge the target, what is kept, and the audit, by the files of a run.
 
     `default_target` is the forget MRR that the default target means for this run; `None` if it cannot be measured.
+    `doubts` say why the provenance of a reference is unknown.
     """
+    least = limits.keep_at_least
     return [
         _target(record, default_target),
         *([_earlier(record.earlier)] if record.earlier else []),
-        *([] if keep_at_least is None else [_kept(record, keep_at_least)]),
-        _audited(audit, strict),
+        *([] if least is None else [_kept(record, least)]),
+        _audited(audit, doubts),
+        *([_strict(audit)] if limits.strict else []),
     ]
 
 
 def _target(record: Record, default: float | None) -> Gate:
-    """Judge the target. A target above the default asks for less than forgetting, so reaching it shows nothing.
-
-    A retrained ranker never saw what is removed, so it has no target to reach.
-    """
+    """Judge the target. A target above the default asks for less than forgetting, so reaching it shows nothing."""
     now, target = record.after["forget"], record.target
     assert target is not None
     goal = f"the forget MRR is {now.mrr:.3f}, the target was {target:.3f}"
     if default is None:
-        return Gate("target", False, f"{goal}; the default target cannot be measured here, so it shows nothing")
-    if target > default + ROUNDING:
+        return Gate("target", False, f"{goal}; what is unseen cannot be measured here, so reaching it shows nothing")
+    if asks_for_less(target, default):
         return Gate("target", False, f"{goal}, above the default of {default:.3f}: reaching it shows no forgetting")
     if record.method == RETRAIN:
-        return Gate("target", True, f"retrained without it, to no target: {goal}")
+        return Gate("target", True, f"retrained, so there is no target to reach: {goal}")
     if record.reached is False or now.mrr > target + tolerance(now.queries):
         return Gate("target", False, f"not reached: {goal}")
     return Gate("target", True, f"{goal}; {UNTOUCHED}" if not record.epochs else goal)
+
+
+def asks_for_less(target: float, default: float | None) -> bool:
+    """Return whether a target is above the default one."""
+    return default is not None and target > default + ROUNDING
 
 
 def _earlier(mrr: PreviousMrr) -> Gate:
@@ -105,38 +122,82 @@ def _kept(record: Record, least: float) -> Gate:
     return Gate("kept", all(share >= least for share in shares.values()), f"{words}; at least {least:g} was asked for")
 
 
-def _audited(audit: AuditResult, strict: bool) -> Gate:
-    """Judge the audit. If a test of memory cannot tell, nothing is shown."""
-    unknown = [name for name in OF_MEMORY if audit.tests[name].verdict == Verdict.UNKNOWN]
-    lost = audit.tests["retention"].verdict == Verdict.LOST
-    if unknown:
-        why = audit.tests[unknown[0]].words
-        return Gate("audit", False, f"in all: {audit.verdict}; cannot be known by {', '.join(unknown)}: {why}")
-    if strict:
-        words = (
-            f"{audit.verdict}{'; something else was lost' if lost else ''}; --strict allows no difference and no loss"
-        )
-        return Gate("audit", audit.verdict == Verdict.INDISTINGUISHABLE and not lost, words)
+def _audited(audit: AuditResult, doubts: Sequence[str]) -> Gate:
+    """Judge the audit. If a test of memory cannot tell, or nobody knows what a reference saw, nothing is shown."""
+    if untold := untold_by(audit, doubts):
+        return Gate("audit", False, f"in all: {audit.verdict}; {untold}")
     return Gate("audit", audit.verdict != Verdict.REMEMBERED, f"in all: {audit.verdict}")
 
 
-def request_results(
-    collection: Collection,
-    items: Mapping[int, Sequence[Item]],
-    before: Scorer,
-    after: Scorer,
-    target: float,
-    findings: Findings,
-) -> dict[int, Judgement]:
-    """Rank the training pairs of every request by the scores before and after, and judge each by itself."""
-    pairs_of = {id: collection.pairs[named(collection, removal_of(these))[0]] for id, these in items.items()}
-    pairs = np.unique(np.concatenate(list(pairs_of.values())), axis=0)
-    ranks = np.stack([pair_ranks(collection, pairs, score) for score in (before, after)])
-    keys = collection.pair_keys(pairs)
-    order = np.argsort(keys)
+def untold_by(audit: AuditResult, doubts: Sequence[str]) -> str:
+    """Return why an audit cannot tell; empty if it can."""
+    unknown = [name for name in OF_MEMORY if audit.tests[name].verdict == Verdict.UNKNOWN]
+    tests = [f"cannot be known by {', '.join(unknown)}: {audit.tests[unknown[0]].words}"] if unknown else []
+    return "; ".join([*doubts, *tests])
 
-    def result(own: Pairs) -> Judgement:
-        place = order[np.searchsorted(keys, collection.pair_keys(own), sorter=order)]
-        return judge(ranks_of(collection, own, ranks[:, place], target), findings)
 
-    return {id: result(own) for id, own in pairs_of.items()}
+def _strict(audit: AuditResult) -> Gate:
+    lost = audit.tests["retention"].verdict == Verdict.LOST
+    words = f"{audit.verdict}{'; something else was lost' if lost else ''}; --strict allows no difference and no loss"
+    return Gate("strict", audit.verdict == Verdict.INDISTINGUISHABLE and not lost, words)
+
+
+def findings(
+    record: Record, audit: AuditResult, default_target: float | None, doubts: Sequence[str], has_reference: bool
+) -> Findings:
+    """Return the facts that hold for every request of a run."""
+    assert record.target is not None
+    remembered = f"the audit says: {audit.verdict}" if audit.verdict == Verdict.REMEMBERED else ""
+    if asks_for_less(record.target, default_target):
+        above = f"the target of {record.target:.3f} is above the default of {default_target:.3f}"
+        remembered = f"{above}, so it asks for less than forgetting"
+    return Findings(
+        weights_changed=bool(record.epochs),
+        for_others=True,
+        has_reference=has_reference,
+        default_known=default_target is not None,
+        remembered=remembered,
+        untold=untold_by(audit, doubts),
+    )
+
+
+@dataclass(frozen=True)
+class RequestPairs:
+    """The training pairs of each request of a run."""
+
+    collection: Collection
+    of_request: Mapping[int, Pairs]
+
+    @classmethod
+    def of(cls, collection: Collection, items: Mapping[int, Sequence[Item]]) -> RequestPairs:
+        rows = {id: named(collection, removal_of(these))[0] for id, these in items.items()}
+        return cls(collection, {id: collection.pairs[own] for id, own in rows.items()})
+
+    def ranks(self, score: Scorer) -> dict[int, Rows]:
+        """Rank the pairs of every request, scoring each list once."""
+        pairs = np.unique(np.concatenate(list(self.of_request.values())), axis=0)
+        ranks, keys = pair_ranks(self.collection, pairs, score), self.collection.pair_keys(pairs)
+        order = np.argsort(keys)
+        return {
+            id: ranks[order[np.searchsorted(keys, self.collection.pair_keys(own), sorter=order)]]
+            for id, own in self.of_request.items()
+        }
+
+    def judge(
+        self, before: Scorer, after: Scorer, target: float, found: Findings, references: Sequence[Scorer] = ()
+    ) -> dict[int, Judgement]:
+        """Judge every request by itself.
+
+        `target` is the lower of the run's target and the default one. References are given if the ranker was retrained:
+        a request that it ranks no higher than one of them does counts as retrained, wherever its pairs are.
+        """
+        then, now = self.ranks(before), self.ranks(after)
+        others = [self.ranks(score) for score in references]
+
+        def result(id: int, own: Pairs) -> Judgement:
+            ranks = ranks_of(self.collection, own, np.stack([then[id], now[id]]), target)
+            unseen = max((mrr(own, other[id]) for other in others), default=0.0)
+            retrained = bool(others) and ranks.mrr_after <= unseen + tolerance(ranks.queries)
+            return judge(ranks, replace(found, retrained=retrained))
+
+        return {id: result(id, own) for id, own in self.of_request.items()}

@@ -21,8 +21,15 @@ from unrank.report.page import Card, Markup, Page, Section, element, paragraph
 from unrank.report.wording import listing
 
 PAIRS_SHOWN = 12
+FIRST = 10
+"""The places of a list that a reader looks at."""
 CHECK = "'unrank desk verify' on the folder of this page finds any change of its two files; with --ranker FOLDER it \
 compares every file of a ranker with this certificate. Compare the public key with the one that its owner published."
+
+TARGETS = {
+    "unseen": "to rank it as the ranker ranks what it never saw",
+    "destination-1": "to rank it as a ranker that was trained without it does",
+}
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,7 @@ WORDING = {
     State.NOT_VERIFIABLE: Wording(
         "Certificate of forgetting that cannot be verified",
         "Request {} is forgotten, not verifiable.",
-        "there was too little to test with, so nobody can say whether a trace is left",
+        "nobody can say whether a trace is left",
     ),
     State.NOT_CLEARED: Wording(
         "Certificate of forgetting with weights that were not cleared",
@@ -109,10 +116,10 @@ def _asked(value: Json) -> str:
     late = (date.fromisoformat(settled) - date.fromisoformat(request["due"])).days
     when = f"it was settled on {settled}" + (f", {count(late, 'day')} late" if late > 0 else "")
     return (
-        f"On {request['received']} somebody asked that {_named(value)} be forgotten (ground: "
-        f"{request['basis'].replace('-', ' ')}). The answer was due on {request['due']}; {when}. Neither the person "
-        "nor the texts are named here: a keyed commitment in the signed file lets the owner of the key show that it is "
-        "about a given text ('unrank desk match')."
+        f"On {request['received']} somebody asked that the ranker, the model that orders the results of a search, "
+        f"forget {_named(value)} (ground: {request['basis'].replace('-', ' ')}). The answer was due on "
+        f"{request['due']}; {when}. Neither the person nor the texts are named here: a keyed commitment in the signed "
+        "file lets the owner of the key show that it is about a given text ('unrank desk match')."
     )
 
 
@@ -123,23 +130,47 @@ def _whose(ranker: Json) -> str:
 
 def _achieved(ranker: Json) -> str:
     """Say in one sentence what was achieved and what was not."""
-    state, own = State(ranker["state"]), ranker["measured"]["request"]
-    few = own["queries"] < MIN_QUERIES
+    state, done = State(ranker["state"]), ranker["done"]
+    limits = [*_left_high(ranker["measured"]["request"]), *_untested(ranker), WORDING[state].limit]
     if state is State.NOTHING_TO_FORGET:
-        done = "the ranker places nothing that the request names better than what it never saw"
-    elif ranker["done"]["method"] == RETRAIN:
-        done = "the ranker was trained again without what the request names"
-    elif not ranker["done"]["epochs"]:
-        done = "an earlier run had forgotten all of it"
-    elif own.get("least_ranks"):
-        done = f"every pair is as low in its list as the target ({ranker['done']['target_name']}) asks"
-    elif few:
-        done = "every pair that was ranked above the target is ranked lower now"
-    else:
-        done = "on average its pairs are ranked as low as the target asks, though single ones may be ranked high"
-    joined = "and" if state is State.NOTHING_TO_FORGET else "but"
-    sentence = f"{done}, {joined} {WORDING[state].limit}."
-    return f"{_whose(ranker)}{sentence}" if ranker["name"] else f"{sentence[:1].upper()}{sentence[1:]}"
+        return f"{_whose(ranker)}{_reached(ranker)}, and {WORDING[state].limit}."
+    if done["method"] != RETRAIN and not done["epochs"]:
+        limits.insert(0, "no weight was changed now")
+    return f"{_whose(ranker)}{_reached(ranker)}, but {listing(limits)}."
+
+
+def _reached(ranker: Json) -> str:
+    own, done = ranker["measured"]["request"], ranker["done"]
+    if State(ranker["state"]) is State.NOTHING_TO_FORGET:
+        return "The ranker places nothing that the request names better than what it never saw"
+    if done["method"] == RETRAIN:
+        return "The ranker was trained again without what the request names"
+    if not done["epochs"]:
+        return "An earlier run had forgotten all of it"
+    if own.get("least_ranks"):
+        return f"Every pair is as low in its list as the target ({done['target_name']}) asks"
+    if own["queries"] < MIN_QUERIES:
+        return "Every pair that was ranked above the target is ranked lower now"
+    return "On average its pairs are ranked as low as the target asks"
+
+
+def _untested(ranker: Json) -> list[str]:
+    """Say why a request is not verifiable."""
+    if State(ranker["state"]) is not State.NOT_VERIFIABLE:
+        return []
+    queries = ranker["measured"]["request"]["queries"]
+    few = f"{count(queries, 'query')} {'is' if queries == 1 else 'are'} too few to test its memory with"
+    return [few if queries < MIN_QUERIES else "the audit could not tell"]
+
+
+def _left_high(own: Json) -> list[str]:
+    """Name the pairs that are still among the first of their lists."""
+    pairs = zip(own["ranks_after"], own["list_lengths"], strict=True)
+    high = sum(after <= FIRST < entries for after, entries in pairs)
+    where = f"is still among the first {FIRST} of its list"
+    if high > 1:
+        where = f"are still among the first {FIRST} of their lists"
+    return [f"{high:,} of {count(own['pairs'], 'pair')} {where}"] if high else []
 
 
 def _done(ranker: Json) -> str:
@@ -148,13 +179,21 @@ def _done(ranker: Json) -> str:
     since = f" It is in service since {ranker['in_service_since']}." if ranker["in_service_since"] else ""
     if "method" not in done:
         said = f"Run {ranker['run']} measured the ranker{together}. It changed no weight, so there is no new ranker."
+    elif done["method"] == RETRAIN:
+        said = f"Run {ranker['run']} trained a new ranker without what the request names{together}, to no target."
     else:
-        said = (
-            f"Run {ranker['run']} took the ranker and made a new one with the method {done['method']}{together}. "
-            f"The target was {done['target_name']}: a mean reciprocal rank of {done['target']:.3f}, where 1 is the top "
-            f"of every list. {_references(done['references'])}"
-        )
+        same = "" if done["epochs"] else " Its weights are those of the old one."
+        said = f"Run {ranker['run']} made a new ranker from the old one with the method {done['method']}{together}."
+        said += f"{same} {_target(done)} {_references(done['references'])}"
     return f"{_whose(ranker)}{said}{since}"
+
+
+def _target(done: Json) -> str:
+    meaning = TARGETS.get(done["target_name"])
+    return (
+        f"The target was {done['target_name']}{f' ({meaning})' if meaning else ''}: a mean reciprocal rank of "
+        f"{done['target']:.3f}, where 1 is the top of every list."
+    )
 
 
 def _references(number: int) -> str:
@@ -166,7 +205,9 @@ def _references(number: int) -> str:
 def _measured(ranker: Json) -> str:
     own, audit = ranker["measured"]["request"], ranker["audited"]
     ranks = sorted(zip(own["ranks_before"], own["ranks_after"], own["list_lengths"], strict=True), key=itemgetter(1))
-    shown = "; ".join(f"{before:,} → {after:,} of {entries:,}" for before, after, entries in ranks[:PAIRS_SHOWN])
+    shown = "; ".join(
+        f"{before:,}\xa0→\xa0{after:,}\xa0of\xa0{entries:,}" for before, after, entries in ranks[:PAIRS_SHOWN]
+    )
     some = f" (the {PAIRS_SHOWN} that are ranked highest now; the signed file has all)" * (len(ranks) > PAIRS_SHOWN)
     worst = own["worst"]
     said = (

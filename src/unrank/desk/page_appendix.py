@@ -27,7 +27,8 @@ def _ranker_sections(ranker: Json, several: bool) -> list[Section]:
         "strict": "yes" if done["strict"] else "no",
     }
     if "method" in done:
-        how |= {name: done[name] for name in ("method", "target_name", "target", "seed", "epochs", "device")}
+        how |= {"target": f"{done['target_name']} ({done['target']:.4f})"}
+        how |= {name: done[name] for name in ("method", "seed", "epochs", "device")}
         stored = {None: "none", True: "still valid", False: "stale"}[done["index_valid"]]
         how |= {"took": duration(done["seconds"]), "stored document vectors": stored}
     content = [facts("How", how), facts("Settings", done["settings"]) if "settings" in done else None, _gates(ranker)]

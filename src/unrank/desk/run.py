@@ -1,43 +1,42 @@
-"""The run: forgets all open requests together, audits the new ranker, applies the gates, and records the result.
+"""The run: forgets all open requests together, audits the new ranker, and judges each request by itself.
 
-Each stage writes a folder that appears complete or not at all. The ledger is written at the end, in one transaction. A
-run that was interrupted continues from the last folder. A fulfilled request is not open, so it is never done twice.
+Each step writes a folder that appears complete or not at all, and is bound to its inputs. The ledger gets the result at
+the end, in one transaction. A run that was interrupted goes on from the last checkpoint or the last folder.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
-import shutil
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from unrank.audit.audit import AUDIT, audit_ranker
 from unrank.audit.context import Thoroughness
-from unrank.collection.collection import Collection, open_collection
-from unrank.desk.batch import Batch, count_copies, open_batch
+from unrank.collection.collection import open_collection
+from unrank.desk.batch import count_copies, open_batch
 from unrank.desk.closing import scrub
 from unrank.desk.copies import Copy, find_copies, without_names
-from unrank.desk.gates import AuditResult, Gate, gates, request_results
+from unrank.desk.gates import AuditResult, Gate, Limits, RequestPairs, findings, gates
 from unrank.desk.history_index import Json
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import RUNNABLE, State
+from unrank.desk.run_context import RunContext
+from unrank.desk.run_ledger import UnfinishedRun, begin_run, check_step, do_step, is_done, unfinished_run
 from unrank.desk.run_options import RunOptions, file_hashes, folder_hash
-from unrank.desk.service import ServiceRanker, ranker_at, replace_ranker, settle
-from unrank.disk import check_free, half_written, read_json, sha256, sole_user, whole_path
-from unrank.engine.runtime import Progress, Runtime
+from unrank.desk.service import ranker_at, replace_ranker, settle
+from unrank.disk import clear_unfinished, read_json, sha256, sole_user, whole_path
+from unrank.engine.checkpoint import digest
+from unrank.engine.resume import OtherRun, resumable
+from unrank.engine.runtime import Progress, deterministic
 from unrank.errors import BadFile, UnrankError
-from unrank.forgetting.forget import forget
-from unrank.forgetting.options import ForgetOptions
-from unrank.forgetting.outcome import Findings, Judgement
-from unrank.forgetting.previous_requests import check_references, recognised, was_trained_on
-from unrank.forgetting.validation import check_base, check_request, find_base
-from unrank.forgetting.workspace import Workspace, usual_measure
-from unrank.methods.base import Method
+from unrank.forgetting.forget import forget_in
+from unrank.forgetting.outcome import Findings, ForgetState, Judgement
+from unrank.forgetting.progress import listening
+from unrank.forgetting.workspace import Workspace
 from unrank.rankers import load_ranker
-from unrank.rankers.base import Ranker
 from unrank.record import RECORD, RETRAIN, Record
 
 SECRET_PARTS = ("removed", "removed_before", "history")
@@ -49,64 +48,34 @@ class RunResult:
     """The result of a run."""
 
     run: int
-    out: Path
+    out: Path | None
+    """The folder of the new ranker; `None` if there was nothing to forget."""
     gates: list[Gate]
     """The conditions for all requests together."""
     requests: dict[int, Judgement]
-    """The result of each request by itself."""
+    """The judgement of each request by itself."""
     result: Json
     """The result as the ledger stores it."""
+    states: Mapping[int, State]
+    """The state of each request after the run."""
     elsewhere: list[int]
-    """Open requests that do not fit this collection."""
+    """Requests that do not fit this collection."""
+    later: list[int]
+    """Requests that came after the run had begun."""
 
     @property
-    def fulfilled(self) -> list[int]:
-        """The requests that are fulfilled: all gates passed, and each passed by itself."""
-        if not all(gate.passed for gate in self.gates):
-            return []
-        return [id for id, result in self.requests.items() if result.passed]
-
-    @property
-    def still_open(self) -> list[int]:
-        return [id for id in self.requests if id not in self.fulfilled]
-
-    @property
-    def passed(self) -> bool:
-        return not self.still_open
-
-
-@dataclass(frozen=True)
-class RunContext:
-    """Everything that a run uses."""
-
-    options: RunOptions
-    target: str
-    default_target: str
-    """The target of a run without `--target`."""
-    collection: Collection
-    batch: Batch
-    original: Ranker
-    record: Record | None
-    """The original's record."""
-    references: list[Ranker]
-    member: ServiceRanker | None = None
-    """The ranker of the service that the run replaces; `None` if none is registered."""
-
-    @property
-    def forget_options(self) -> ForgetOptions:
-        """How the original is made to forget."""
-        given = self.options.forget
-        return replace(given, target=self.target, measure=usual_measure(self.original, given.device))
-
-    @property
-    def method(self) -> Method:
-        return self.forget_options.method_for(self.original.kind)
+    def usable(self) -> bool:
+        """Whether the new ranker may be used: nothing came back, and no more was lost than allowed."""
+        return not any(gate.bars_use for gate in self.gates)
 
 
 def run_open(
     ledger: Ledger, key_place: Path, options: RunOptions, out: Path | None = None, progress: Progress | None = None
 ) -> RunResult | None:
-    """Run all open requests that fit a collection; return `None` if there are none."""
+    """Run all requests that a run takes and that fit a collection; return `None` if there are none.
+
+    An unfinished run goes on with the requests that it began with; later ones wait for the next run.
+    """
     key = ledger.key(key_place)
     options, out = options.absolute(), out and whole_path(out)
     with only_run(ledger.path):
@@ -114,45 +83,24 @@ def run_open(
         scrub(ledger)
         collection = open_collection(options.collection)
         record = Record.read(Path(options.ranker))
-        member = ranker_at(ledger, options.ranker)
-        batch = open_batch(ledger, key, collection, record, member)
+        batch = open_batch(ledger, key, collection, record, ranker_at(ledger, options.ranker))
         if not batch.requests:
             return None
-        check_references(options.references, collection, batch.removal)
-        default = _default_target(options, batch, collection)
-        target = options.target or default
-        original = load_ranker(options.ranker, options.fast)
-        references = [load_ranker(name, options.fast) for name in options.references]
-        context = RunContext(
-            replace(options, target=target), target, default, collection, batch, original, record, references, member
-        )
-        _check(context)
-        for id, copies in batch.copies.items():
+        run, context = unfinished_run(ledger), None
+        if run is not None and batch.holds(run.requests):
+            context = RunContext.of(options, batch.only(run.requests), collection, record)
+        if context is None or run is None or not run.is_asked_again(context.asked, out):
+            run, context = None, RunContext.of(options, batch, collection, record)
+        context.check()
+        for id, copies in context.batch.copies.items():
             ledger.add_copies(id, copies, key)
-        run, place = _begin(ledger, context.options.asked(batch, collection), out)
-        for folder in (place, audit_folder(place)):
-            for left in half_written(folder):
-                shutil.rmtree(left)
-        _forget(context, place, progress)
-        _audit(context, place, progress)
-        return _finish(ledger, run, place, context)
-
-
-def _check(context: RunContext) -> None:
-    """Refuse a run that cannot work before anything is written to the ledger."""
-    partition, options = context.batch.partition(context.collection), context.forget_options
-    Runtime.on(options.device)
-    workspace = Workspace.open(context.original, context.collection, partition, options.device)
-    compared: list[Ranker | None] = [*context.references]
-    for reference in compared or [None]:
-        check_request(workspace, context.original, context.method, options, reference)
-    check_base(context.original.kind, options.base)
-    find_base(context.original, context.method, options.base, context.record)
-
-
-def _default_target(options: RunOptions, batch: Batch, collection: Collection) -> str:
-    record = Record.read(Path(options.references[0])) if options.references else None
-    return "destination-1" if was_trained_on(collection, record, batch.removal) is False else "unseen"
+        run = run or begin_run(ledger, context.asked, out)
+        with listening(progress) as listener:
+            found = _forget(ledger, run, context, listener)
+            if found is not None:
+                return _finish_unchanged(ledger, run, context, found)
+            _audit(ledger, run, context, listener)
+        return _finish(ledger, run, context)
 
 
 def only_run(ledger: Path) -> AbstractContextManager[None]:
@@ -164,72 +112,142 @@ def only_run(ledger: Path) -> AbstractContextManager[None]:
     )
 
 
-def audit_folder(out: Path) -> Path:
-    return out.with_name(f"{out.name}-audit")
+def _forget(ledger: Ledger, run: UnfinishedRun, context: RunContext, progress: Progress) -> dict[int, Judgement] | None:
+    """Write the new ranker. If no request has anything to forget, write nothing and return that finding."""
+    if is_done(ledger, run, "ranker", run.out, context.inputs):
+        clear_unfinished(run.out)
+        return None
+    try:
+        return _forget_from(ledger, run, context, progress, resume=True)
+    except OtherRun:
+        progress.say("the checkpoint is of another version or of other files: beginning again")
+        return _forget_from(ledger, run, context, progress, resume=False)
 
 
-def _begin(ledger: Ledger, asked: Json, out: Path | None) -> tuple[int, Path]:
-    """Return the interrupted run if its options are the same; otherwise begin a new one."""
-    with ledger.transaction():
-        written = json.dumps(asked, sort_keys=True)
-        for id, place, before in ledger.ask("SELECT id, out, asked FROM run WHERE state = 'begun'"):
-            if before == written and out in (None, Path(place)):
-                return id, Path(place)
-            ledger.ask("UPDATE run SET state = 'abandoned' WHERE id = ?", [id])
-            ledger.write_of_run("abandoned", id)
-        [[id]] = ledger.ask("SELECT coalesce(max(id), 0) + 1 FROM run")
-        place = out or _beside(asked["ranker"], id)
-        for folder in (place, audit_folder(place)):
-            check_free(folder)
-        ledger.ask("INSERT INTO run (id, state, out, asked) VALUES (?, 'begun', ?, ?)", [id, str(place), written])
-        ledger.write_of_run("begun", id, requests=asked["requests"])
-        return id, place
+def _forget_from(
+    ledger: Ledger, run: UnfinishedRun, context: RunContext, progress: Progress, resume: bool
+) -> dict[int, Judgement] | None:
+    original, options = context.original, context.forget_options
+    with (
+        deterministic(options.deterministic),
+        resumable(run.out, every=options.checkpoint_every, resume=resume) as checkpoints,
+    ):
+        workspace = Workspace.for_removal(
+            *(original, context.collection, context.batch.removal, context.record),
+            device=options.device,
+            progress=progress,
+            measure=options.measure,
+        )
+        before = workspace.scorecard(original)
+        if found := _nothing_to_forget(context, workspace, *context.targets(workspace, before)):
+            return found
+        forgotten = forget_in(
+            *(workspace, original, options),
+            reference=next(iter(context.references), None),
+            record=context.record,
+            run=checkpoints,
+            before=before,
+        )
+        do_step(ledger, run, "ranker", run.out, context.inputs, forgotten.save)
+    return None
 
 
-def _beside(ranker: str, run: int) -> Path:
-    old = Path(ranker)
-    folder = old.parent if old.is_dir() else Path()
-    return whole_path(folder / f"{re.sub(r'-run[0-9]+$', '', old.name)}-run{run}")
+def _nothing_to_forget(
+    context: RunContext, workspace: Workspace, target: float, default: float | None
+) -> dict[int, Judgement] | None:
+    """Return the finding that no request is ranked above unseen; `None` if one is, or if that cannot be measured."""
+    if context.batch.again or default is None:
+        return None
+    score = workspace.scorer(context.original)
+    pairs = RequestPairs.of(context.collection, context.batch.items)
+    found = pairs.judge(score, score, min(target, default), Findings(weights_changed=False))
+    return found if all(one.state is ForgetState.NOTHING for one in found.values()) else None
 
 
-def _forget(context: RunContext, out: Path, progress: Progress | None) -> None:
-    if out.exists():
-        record = Record.read(out)
-        if (
-            record is None
-            or not record.removed
-            or recognised(context.collection, [record.removed]) != context.batch.removal
-        ):
-            raise UnrankError(f"{out} exists and was not written by this run: remove it, or name another --out")
-        return
-    result = forget(
-        context.original,
-        context.collection,
-        context.batch.removal,
-        context.forget_options,
-        reference=next(iter(context.references), None),
-        record=context.record,
-        progress=progress,
-    )
-    result.save(out)
-
-
-def _audit(context: RunContext, out: Path, progress: Progress | None) -> None:
-    if audit_folder(out).exists():
+def _audit(ledger: Ledger, run: UnfinishedRun, context: RunContext, progress: Progress) -> None:
+    """Audit the new ranker, unless this very ranker was audited before."""
+    inputs = _audit_inputs(run, context)
+    if is_done(ledger, run, "audit", run.audit_out, inputs):
         return
     found = audit_ranker(
-        load_ranker(out, context.options.fast),
+        load_ranker(run.out, context.options.fast),
         context.collection,
         context.batch.removal,
         original=context.original,
         references=context.references,
-        record=Record.read(out),
+        record=Record.read(run.out),
         thoroughness=Thoroughness(queries=context.options.audit_queries),
         seed=context.options.forget.seed,
         device=context.options.forget.device,
         progress=progress,
     )
-    found.save(audit_folder(out))
+    do_step(ledger, run, "audit", run.audit_out, inputs, found.save)
+
+
+def _audit_inputs(run: UnfinishedRun, context: RunContext) -> Json:
+    return {"audited ranker": folder_hash(run.out), **context.inputs}
+
+
+def _finish_unchanged(
+    ledger: Ledger, run: UnfinishedRun, context: RunContext, found: dict[int, Judgement]
+) -> RunResult:
+    """Record that no request has anything to forget: no weight was changed, and there is no new ranker."""
+    result: Json = {
+        "record": None,
+        "kept": {},
+        "audit": None,
+        "gates": [],
+        "files": {"old ranker": folder_hash(Path(context.options.ranker))},
+    }
+    return _record(ledger, run, context, [], found, result)
+
+
+def _finish(ledger: Ledger, run: UnfinishedRun, context: RunContext) -> RunResult:
+    """Compare the digests of all steps, judge the new ranker and each request, and record the result."""
+    options = context.options
+    ranker_digest = check_step(ledger, run, "ranker", run.out, _inputs_now(context))
+    check_step(ledger, run, "audit", run.audit_out, _audit_inputs(run, context))
+    record, audit_file = Record.read(run.out), run.audit_out / AUDIT
+    if record is None or record.target is None:
+        raise BadFile(run.out / RECORD, "missing, or without a target, though this run wrote it")
+    partition = context.batch.partition(context.collection)
+    workspace = Workspace.open(context.original, context.collection, partition, options.forget.device)
+    new = load_ranker(run.out, options.fast)
+    audit = read_json(audit_file)
+    if audit["rankers"]["ranker"]["weights"] != digest(new.state_dict()):
+        raise UnrankError(f"{run.audit_out} is the audit of other weights than {run.out} has: remove it, and run again")
+    default = _default_mrr(context, record, workspace)
+    facts = findings(record, AuditResult.of(audit), default, context.doubts, context.has_known_references)
+    judged = RequestPairs.of(context.collection, context.batch.items).judge(
+        workspace.scorer(context.original),
+        workspace.scorer(new.to(workspace.runtime.device)),
+        record.target if default is None else min(record.target, default),
+        facts,
+        [workspace.scorer(each.to(workspace.runtime.device)) for each in context.references]
+        if record.method == RETRAIN and context.has_known_references
+        else [],
+    )
+    limits = Limits(options.keep_at_least, options.strict)
+    shown = gates(record, AuditResult.of(audit), default, limits, context.doubts)
+    result = {
+        "record": {name: value for name, value in record.to_json().items() if name not in SECRET_PARTS},
+        "kept": record.kept,
+        "audit": audit,
+        "gates": [asdict(gate) for gate in shown],
+        "files": {
+            "ranker": ranker_digest,
+            "old ranker": folder_hash(Path(options.ranker)),
+            AUDIT: sha256(audit_file),
+        },
+        "ranker_files": file_hashes(run.out),
+    }
+    return _record(ledger, run, context, shown, judged, result)
+
+
+def _inputs_now(context: RunContext) -> Json:
+    """Return digests of the files as they are now: somebody may have changed them since they were loaded."""
+    now = open_collection(context.options.collection).fingerprint
+    return {**context.inputs, "ranker": folder_hash(Path(context.options.ranker)), "collection": now}
 
 
 def _default_mrr(context: RunContext, record: Record, workspace: Workspace) -> float | None:
@@ -242,66 +260,47 @@ def _default_mrr(context: RunContext, record: Record, workspace: Workspace) -> f
     return record.before["test"].mrr if "test" in record.before else None
 
 
-def _finish(ledger: Ledger, run: int, out: Path, context: RunContext) -> RunResult:
-    """Judge the new ranker, and record the result in the ledger."""
-    options, batch = context.options, context.batch
-    record, audit_file = Record.read(out), audit_folder(out) / AUDIT
-    if record is None or record.target is None:
-        raise BadFile(out / RECORD, "missing, or without a target, though this run wrote it")
-    audit = read_json(audit_file)
-    partition = batch.partition(context.collection)
-    workspace = Workspace.open(context.original, context.collection, partition, options.forget.device)
-    new = load_ranker(out, options.fast).to(workspace.runtime.device)
-    scorers = (workspace.scorer(context.original), workspace.scorer(new))
-    default = _default_mrr(context, record, workspace)
-    findings = Findings(
-        weights_changed=bool(record.epochs),
-        retrained=record.method == RETRAIN,
-        has_reference=bool(context.references),
-    )
-    each = request_results(context.collection, batch.items, *scorers, record.target, findings)
-    passed = gates(record, AuditResult.of(audit), default, options.keep_at_least, options.strict)
-    result = {
-        "record": {name: value for name, value in record.to_json().items() if name not in SECRET_PARTS},
-        "kept": record.kept,
-        "audit": audit,
-        "gates": [asdict(gate) for gate in passed],
-        "requests": {str(id): one.to_json() for id, one in each.items()},
-        "copies": {str(id): copies for id in batch.items if (copies := count_copies(ledger, batch, id))},
-        "holders": [asdict(copy) for copy in _copies(ledger, run, context)],
-        "files": {
-            "ranker": folder_hash(out),
-            "old ranker": folder_hash(Path(options.ranker)),
-            AUDIT: sha256(audit_file),
-        },
-        "ranker_files": file_hashes(out),
-    }
-    done = RunResult(run, out, passed, each, result, [request.id for request in batch.elsewhere])
-    _record(ledger, done, context.member)
-    return done
-
-
-def _copies(ledger: Ledger, run: int, context: RunContext) -> list[Copy]:
+def _copies(ledger: Ledger, run: UnfinishedRun, context: RunContext) -> list[Copy]:
     """Find copies beside the ranker and the collection, in the folders of earlier runs, and where the user looks."""
-    old = [Path(place) for (place,) in ledger.ask("SELECT out FROM run WHERE id < ?", [run])]
+    old = [Path(place) for (place,) in ledger.ask("SELECT out FROM run WHERE id < ?", [run.id])]
     places = [Path(context.options.ranker), context.options.collection, *old, *context.options.look]
     items = context.batch.all_items
     found = find_copies([place for place in places if place.exists()], items, context.collection, ledger.path)
     return without_names(found, items)
 
 
-def _record(ledger: Ledger, done: RunResult, member: ServiceRanker | None) -> None:
-    """Write the result and the new states of the requests in one transaction."""
-    written = json.dumps(done.result, ensure_ascii=False)
+def _record(
+    ledger: Ledger,
+    run: UnfinishedRun,
+    context: RunContext,
+    shown: list[Gate],
+    judged: dict[int, Judgement],
+    result: Json,
+) -> RunResult:
+    """Write the result and the new states of the requests in one transaction.
+
+    If the ranker is not for use, all requests keep their states. A request that was ended during the run keeps its too.
+    """
+    batch = context.batch
+    result |= {
+        "requests": {str(id): one.to_json() for id, one in judged.items()},
+        "copies": {str(id): copies for id in batch.items if (copies := count_copies(ledger, batch, id))},
+        "holders": [asdict(copy) for copy in _copies(ledger, run, context)],
+    }
+    written = json.dumps(result, ensure_ascii=False)
     proof = {"result": hashlib.sha256(written.encode()).hexdigest()}
+    usable = not any(gate.bars_use for gate in shown)
+    out = run.out if result["record"] is not None else None
     with ledger.transaction():
-        state = "passed" if done.fulfilled else "failed"
-        ledger.ask("UPDATE run SET state = ?, result = ? WHERE id = ?", [state, written, done.run])
-        failed = [gate.name for gate in done.gates if not gate.passed]
-        ledger.write_of_run(state, done.run, **proof, requests=list(done.requests), gates=failed, open=done.still_open)
-        for id in done.fulfilled:
-            if ledger.request(id).state not in RUNNABLE:
-                raise UnrankError(f"request {id} was ended during the run: run again for the others")
-            settle(ledger, id, State.FORGOTTEN, done.run, member, **proof)
-        if member is not None and done.fulfilled:
-            replace_ranker(ledger, member, done.run, done.out)
+        state = "passed" if usable and any(one.passed for one in judged.values()) else "failed"
+        ledger.ask("UPDATE run SET state = ?, result = ? WHERE id = ?", [state, written, run.id])
+        failed = [gate.name for gate in shown if not gate.passed]
+        ledger.write_of_run(state, run.id, **proof, requests=[*judged], gates=failed)
+        for id, one in judged.items():
+            if usable and ledger.request(id).state in RUNNABLE:
+                settle(ledger, id, State(one.state), run.id, context.batch.member, **proof)
+        if state == "passed" and out is not None and context.batch.member is not None:
+            replace_ranker(ledger, context.batch.member, run.id, out)
+        states = {id: ledger.request(id).state for id in judged}
+    waiting = [[request.id for request in some] for some in (context.batch.elsewhere, context.batch.later)]
+    return RunResult(run.id, out, shown, judged, result, states, *waiting)

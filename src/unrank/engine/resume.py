@@ -39,6 +39,10 @@ LARGEST_SHARE = 0.05
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
+class OtherRun(UnrankError):
+    """A checkpoint that belongs to another run."""
+
+
 class ResumableRun:
     """A run that can be resumed. Without a folder, or with `writes=False`, it writes no checkpoint."""
 
@@ -58,7 +62,7 @@ class ResumableRun:
         self._job = dict(job())
         self._last = Checkpoint.load(self.folder / CHECKPOINT)
         if self._last is not None and (other := differences(_renamed(self._last.facts["job"]), self._job)):
-            raise UnrankError(
+            raise OtherRun(
                 f"{self.folder} holds an unfinished run that is not this one: {other}; "
                 "use the same options and files, start again with --no-resume, or choose another --out"
             )

@@ -7,7 +7,7 @@ certificates take their words from it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -40,6 +40,8 @@ class Findings:
 
     weights_changed: bool
     """Whether the run changed any weight."""
+    for_others: bool = False
+    """Whether the run had other requests too, for which it may have changed weights."""
     retrained: bool = False
     """Whether the ranker was trained again without the request: then its pairs have no target to reach."""
     forgotten_before: bool = False
@@ -49,7 +51,7 @@ class Findings:
     default_known: bool = True
     """Whether the default target can be measured. If not, a target of the user's own shows nothing."""
     remembered: str = ""
-    """Why the audit says that the request is still remembered; empty if it does not."""
+    """Why it is not forgotten, wherever its pairs are: by the audit, or by its target; empty if neither says so."""
     untold: str = ""
     """Why the audit cannot tell; empty if it can, or if there was none."""
     rows_left: int = 0
@@ -84,6 +86,10 @@ def judge(ranks: PairRanks, found: Findings) -> Judgement:
     def said(state: ForgetState, why: str) -> Judgement:
         return Judgement(state, why, ranks)
 
+    if found.for_others and found.default_known and not had_to_move(ranks):
+        if rose(ranks):
+            return said(ForgetState.NOT_FORGOTTEN, "it was not ranked above the target before the run, and is now")
+        return said(ForgetState.NOTHING, "it was not ranked above the target before the run, and is not now")
     if found.remembered:
         return said(ForgetState.NOT_FORGOTTEN, found.remembered)
     if not (found.weights_changed or found.forgotten_before or found.retrained):
@@ -108,6 +114,13 @@ def had_to_move(ranks: PairRanks) -> bool:
     if ranks.least_ranks or ranks.queries < MIN_QUERIES:
         return any(ranks.had_to_fall)
     return ranks.mrr_before > ranks.target
+
+
+def rose(ranks: PairRanks) -> bool:
+    """Return whether the request is ranked above the target now."""
+    if ranks.least_ranks or ranks.queries < MIN_QUERIES:
+        return any(replace(ranks, ranks_before=ranks.ranks_after).had_to_fall)
+    return ranks.mrr_after > ranks.target + tolerance(ranks.queries)
 
 
 def _missing(ranks: PairRanks) -> str:

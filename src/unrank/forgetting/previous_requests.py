@@ -71,6 +71,18 @@ def recognised_of_each(collection: Collection, removed: Sequence[RemovedHashes])
     return [Removal(*kinds) for kinds in zip(*found, strict=True)]
 
 
+def recognised_among(removal: Removal, removed: Sequence[RemovedHashes]) -> Removal:
+    """Return what a removal names and these records hold hashes of. This needs no collection."""
+
+    def found(kind: Kind) -> list[Any]:
+        items: Sequence[Any] = getattr(removal, kind)
+        return [
+            item for run in _found(removed, kind, lambda rows: [items[row] for row in rows], len(items)) for item in run
+        ]
+
+    return Removal(*map(found, KINDS))
+
+
 def not_recognised(record: Record | None) -> str | None:
     """Say in one line that earlier requests of a ranker cannot be recognised here; `None` if all can be."""
     owner = owner_key()

@@ -124,7 +124,7 @@ def paragraph(*children: Child) -> Markup:
 def page_html(page: Page) -> str:
     """Return the whole page."""
     style = Markup(
-        f":root{{{stylesheet()}}}@media (prefers-color-scheme: dark){{:root{{{stylesheet(dark=True)}}}}}"
+        f":root{{{stylesheet()}}}@media screen and (prefers-color-scheme: dark){{:root{{{stylesheet(dark=True)}}}}}"
         f"{_file('page.css')}"
     )
     script = _file("page.js")

@@ -1,0 +1,233 @@
+"""The commands of the desk before and after a run: `service`, `close` and `undo`."""
+
+from __future__ import annotations
+
+from datetime import date
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from unrank.cli.desk_run import Look
+from unrank.cli.option import (
+    DESK_LEDGER,
+    NOT_REACHED,
+    AsJson,
+    CollectionFolder,
+    LedgerFile,
+    LedgerFlags,
+    Quiet,
+    RankerName,
+    RequestNumber,
+    check_places,
+    with_flags,
+)
+from unrank.cli.show import console, numbered, say, say_json
+from unrank.desk.closing import also_named_by
+from unrank.desk.closing import close as close_request
+from unrank.desk.ledger import Ledger
+from unrank.desk.request import SETTLED, State, read_date
+from unrank.desk.service import (
+    Role,
+    ServiceRanker,
+    absolute,
+    add_ranker,
+    remove_ranker,
+    service_rankers,
+)
+from unrank.desk.service import (
+    deploy as deploy_ranker,
+)
+from unrank.disk import whole_path
+from unrank.errors import UnrankError, count
+
+if TYPE_CHECKING:
+    from unrank.desk.remains import Remains
+
+SERVICE = "Register the rankers of a service: a request is forgotten when it is in all of them."
+SINCE = "The day since when it answers searches, as 2026-03-31."
+LEAVE = "Close though something still remembers it, for this reason, which is written into the history."
+LEDGER = LedgerFlags()
+RankerOfService = Annotated[str, typer.Argument(metavar="NAME", help="The name of a ranker of the service.")]
+
+
+class Ending(StrEnum):
+    withdrawn = "withdrawn"
+    refused = "refused"
+
+
+class Leave(StrEnum):
+    """The reason to leave something that remembers a request. It is one of these words: a text could name it."""
+
+    duty = "legal-duty"
+    claims = "legal-claims"
+    purpose = "other-purpose"
+    backup = "backup-that-expires"
+    others = "not-in-our-hands"
+    other = "other"
+
+
+@with_flags
+def add(
+    name: RankerOfService,
+    ranker: RankerName,
+    collection: CollectionFolder,
+    index: Annotated[list[Path] | None, typer.Option("--index", help="An index built with it. Repeatable.")] = None,
+    role: Annotated[Role, typer.Option("--role", help="Its part in the service.")] = Role.retriever,
+    since: Annotated[str | None, typer.Option("--since", help=SINCE)] = None,
+    files: LedgerFlags = LEDGER,
+) -> None:
+    """Register a ranker of the service, with its collection and its indexes."""
+    from unrank.collection.collection import open_collection
+
+    open_collection(collection)
+    check_places("--index", index or ())
+    places = tuple(str(whole_path(path)) for path in index or ())
+    new = ServiceRanker(name, role, absolute(ranker), str(whole_path(collection)), places, _day(since))
+    with files.open(make=True) as (desk, _):
+        desk.verify()
+        opened = add_ranker(desk, new)
+    say(f"{name} is in the service: {new.ranker}")
+    if opened:
+        say(f"{numbered(opened)} open again: no run has shown that {name} has forgotten it")
+
+
+def list_(as_json: AsJson = False, ledger: LedgerFile = DESK_LEDGER) -> None:
+    """List the rankers of the service."""
+    with Ledger.read(ledger) as desk:
+        found = service_rankers(desk)
+    if as_json:
+        say_json([ranker.to_json() for ranker in found])
+        return
+    table = Table("name", "role", "in service since", "ranker", "collection", "indexes", box=None)
+    for each in found:
+        since = str(each.since) if each.since else "not said"
+        table.add_row(each.name, each.role, since, each.ranker, each.collection, ", ".join(each.indexes))
+    if found:
+        console().print(table)
+    else:
+        say("no ranker is registered: the ledger belongs to one ranker; 'unrank desk service add' registers some")
+
+
+@with_flags
+def remove(name: RankerOfService, files: LedgerFlags) -> None:
+    """Take a ranker out of the service; requests no longer wait for it."""
+    with files.open() as (desk, _):
+        desk.verify()
+        changed = remove_ranker(desk, name)
+        states = {id: desk.request(id).state for id in changed}
+    say(f"{name} is no longer in the service")
+    for id, state in states.items():
+        say(f"request {id} is now {state.words}: {name} no longer counts")
+
+
+@with_flags
+def deploy(
+    name: RankerOfService,
+    since: Annotated[str | None, typer.Option("--since", help=f"{SINCE} By default today.")] = None,
+    files: LedgerFlags = LEDGER,
+) -> None:
+    """Record since when the present ranker of this name answers searches."""
+    with files.open() as (desk, _):
+        desk.verify()
+        now = deploy_ranker(desk, name, _day(since) or date.today())
+    say(f"{name} is in service since {now.since}: {now.ranker}")
+
+
+@with_flags
+def close(
+    request: RequestNumber,
+    instead: Annotated[Ending | None, typer.Option("--as", help="End a request that is not forgotten.")] = None,
+    look: Look = None,
+    leave: Annotated[Leave | None, typer.Option("--leave", help=LEAVE)] = None,
+    as_json: AsJson = False,
+    files: LedgerFlags = LEDGER,
+    quiet: Quiet = False,
+) -> None:
+    """Close a request: check what still remembers it, then erase its items from the ledger; keyed hashes stay."""
+    check_places("--look", look or ())
+    with files.open() as (desk, _):  # without the key the remaining hashes would be useless
+        desk.verify()
+        state = desk.request(request).state
+        remains = _remains(desk, request, look or []) if state in SETTLED and instead is None else None
+        others = also_named_by(desk, request)
+        if remains and remains.there and leave is None:
+            _show_remains(request, state, remains, as_json)
+            raise typer.Exit(NOT_REACHED)
+        ended = close_request(desk, request, State(instead.value) if instead else None, **_found(remains, leave))
+    if as_json:
+        found = remains.to_json() if remains else {}
+        say_json({"request": request, "state": ended, "outcome": state, "leave": leave, **found})
+        return
+    for copy in remains.gone if remains and not quiet else ():
+        say(f"  {copy.kind} {copy.path} {copy.why}")
+    for copy in remains.there if remains else ():
+        say(f"  left for {leave}: {copy.kind} {copy.path}: {copy.why}")
+    left = f", except for items that {numbered(others)} may name too" if others else ""
+    was = "" if instead else f" ({state.words})"
+    say(f"request {request} is {ended}{was}; its items are no longer in {files.ledger}{left}")
+
+
+@with_flags
+def undo(
+    run: Annotated[int, typer.Argument(metavar="RUN", help="The number of a run.")],
+    files: LedgerFlags,
+    as_json: AsJson = False,
+) -> None:
+    """Undo a run while the ranker that it began from is kept: its requests are open again."""
+    with files.open() as (desk, _):
+        from unrank.desk.undo import undo_run
+
+        desk.verify()
+        undone = undo_run(desk, run)
+    if as_json:
+        states = {str(id): state for id, state in undone.requests.items()}
+        say_json({"run": run, "requests": states, "ranker": undone.original, "not_for_use": str(undone.out)})
+        return
+    say(f"run {run} is undone: {numbered(list(undone.requests))} open again")
+    say(f"use {undone.original} again; {undone.out} is not in service any more: delete it")
+
+
+def _day(since: str | None) -> date | None:
+    """Return the day of `--since`."""
+    day = None if since is None else read_date(since, "--since")
+    if day is not None and day > date.today():
+        raise UnrankError(f"--since {day} is in the future: give a day on which it was in service")
+    return day
+
+
+def _remains(desk: Ledger, request: int, look: list[Path]) -> Remains:
+    from unrank.desk.remains import find_remains
+
+    return find_remains(desk, request, look)
+
+
+def _found(remains: Remains | None, leave: Leave | None) -> dict[str, object]:
+    """Return what the history records of a closing, without paths."""
+    if remains is None:
+        return {}
+    from unrank.desk.remains import counted
+
+    left = {"left": counted(remains.there), "reason": leave} if remains.there else {}
+    return {"deleted": counted(remains.gone), "not_checked": counted(remains.unchecked), **left}
+
+
+def _show_remains(request: int, state: State, remains: Remains, as_json: bool) -> None:
+    if as_json:
+        say_json({"request": request, "state": state, **remains.to_json()})
+        return
+    places = count(len(remains.there), "place")
+    say(f"request {request} is not closed: {places} may still remember it; delete them, or give --leave REASON")
+    for copy in remains.there:
+        say(f"  {copy.kind} {copy.path}: {copy.why}")
+    for copy in remains.unchecked:
+        say(f"  not checked: {copy.kind} {copy.path} {copy.why}")
+
+
+service = typer.Typer(help=SERVICE, rich_markup_mode=None, no_args_is_help=True)
+service.command("add")(add)
+service.command("list")(list_)
+service.command("remove")(remove)
+service.command("deploy")(deploy)

@@ -1,0 +1,121 @@
+"""The context of a run: its rankers, collection and batch, its target, and what is known of its references."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from unrank.collection.collection import Collection
+from unrank.desk.batch import Batch
+from unrank.desk.history_index import Json
+from unrank.desk.run_options import RunOptions, folder_hash
+from unrank.engine.checkpoint import digest
+from unrank.engine.runtime import Runtime
+from unrank.errors import UnrankError
+from unrank.evaluation.scorecard import Scorecard
+from unrank.forgetting.options import ForgetOptions
+from unrank.forgetting.provenance import check_retrain_base, unknown_provenance
+from unrank.forgetting.target import OF_REFERENCE, resolve_target
+from unrank.forgetting.validation import check_base, check_request, find_base
+from unrank.forgetting.workspace import Workspace, usual_measure
+from unrank.methods.base import Method
+from unrank.rankers import base_hash, load_ranker
+from unrank.rankers.base import Ranker
+from unrank.record import RETRAIN, Record
+
+DESTINATION = OF_REFERENCE[0]
+UNSEEN = "unseen"
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """Everything that a run uses. Rankers are loaded when they are first needed."""
+
+    options: RunOptions
+    target: str
+    default_target: str
+    """The target of a run without `--target`."""
+    collection: Collection
+    batch: Batch
+    record: Record | None
+    """The original's record."""
+    doubts: tuple[str, ...]
+    """For each reference whose provenance is unknown: why. The words name no path, which may tell what is removed."""
+
+    @classmethod
+    def of(cls, options: RunOptions, batch: Batch, collection: Collection, record: Record | None) -> RunContext:
+        """Choose the target by what is known of the references; refuse one that saw what is removed."""
+        reasons = [unknown_provenance(name, collection, batch.removal, record) for name in options.references]
+        doubts = tuple(f"reference {number}: provenance unknown: {why}" for number, why in enumerate(reasons, 1) if why)
+        default = DESTINATION if options.references and not doubts else UNSEEN
+        target = options.target or default
+        return cls(replace(options, target=target), target, default, collection, batch, record, doubts)
+
+    @cached_property
+    def original(self) -> Ranker:
+        return load_ranker(self.options.ranker, self.options.fast)
+
+    @cached_property
+    def references(self) -> list[Ranker]:
+        return [load_ranker(name, self.options.fast) for name in self.options.references]
+
+    @property
+    def has_known_references(self) -> bool:
+        """Whether there are references, and the records of all show that they never saw what is removed."""
+        return bool(self.options.references) and not self.doubts
+
+    @cached_property
+    def forget_options(self) -> ForgetOptions:
+        """How the original is made to forget."""
+        given = self.options.forget
+        return replace(given, target=self.target, measure=usual_measure(self.original, given.device))
+
+    @property
+    def method(self) -> Method:
+        return self.forget_options.method_for(self.original.kind)
+
+    @property
+    def asked(self) -> Json:
+        """Everything that the result depends on; an interrupted run is recognised by it."""
+        return self.options.asked(self.batch, self.collection)
+
+    @cached_property
+    def inputs(self) -> Json:
+        """Digests of everything that the new ranker is made from."""
+        base = find_base(self.original, self.method, self.options.forget.base, self.record)
+        return {
+            "ranker": folder_hash(Path(self.options.ranker)),
+            "weights": digest(self.original.state_dict()),
+            "collection": self.collection.fingerprint,
+            "references": [digest(reference.state_dict()) for reference in self.references],
+            "base": base_hash(self.original.kind, base) if self.method.needs_base else None,
+        }
+
+    def check(self) -> None:
+        """Refuse a run that cannot work before anything is written to the ledger."""
+        if self.doubts and (self.options.strict or self.target in OF_REFERENCE):
+            asks = "--strict" if self.options.strict else f"--target {self.target}"
+            raise UnrankError(f"{asks} needs references that never saw what is removed; {self.doubts[0]}")
+        partition, options = self.batch.partition(self.collection), self.forget_options
+        Runtime.on(options.device)
+        workspace = Workspace.open(self.original, self.collection, partition, options.device)
+        compared: list[Ranker | None] = [*self.references]
+        for reference in compared or [None]:
+            check_request(workspace, self.original, self.method, options, reference)
+        check_base(self.original.kind, options.base)
+        base = find_base(self.original, self.method, options.base, self.record)
+        if self.method.name == RETRAIN:
+            check_retrain_base(self.original.kind, base, self.options.ranker, self.collection, self.batch.removal)
+
+    def targets(self, workspace: Workspace, before: Scorecard) -> tuple[float, float | None]:
+        """Return the forget MRR that the target means, and that of the default; `None` if that cannot be measured."""
+        default = None if self.default_target == UNSEEN and before.test is None else self.default_target
+        both = [self._number(name, workspace, before) for name in (self.target, default) if name is not None]
+        return both[0], both[1] if default is not None else None
+
+    def _number(self, target: str, workspace: Workspace, before: Scorecard) -> float:
+        if target == DESTINATION:
+            return workspace.evaluator.forget_mrr(workspace.scorer(self.references[0].to(workspace.runtime.device)))
+        compared = workspace.scorecard(self.references[0]) if target in OF_REFERENCE else None
+        return resolve_target(target, before, compared)

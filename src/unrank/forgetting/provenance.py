@@ -1,0 +1,58 @@
+"""Provenance: what shows that a ranker never saw what is removed.
+
+A record of `unrank train --removal` or of the method `retrain` shows it, if it is of the same collection, if this owner
+sealed it, and if every file is as it was then. A name or a claim shows nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unrank.collection.collection import Collection
+from unrank.collection.removal import Removal
+from unrank.disk import sha256
+from unrank.errors import UnrankError
+from unrank.forgetting.previous_requests import was_trained_on
+from unrank.rankers import ranker_class
+from unrank.rankers.encoder import find_model
+from unrank.record import RETRAIN, Record, sealed_by_owner
+
+WEIGHTS = ".safetensors"
+
+
+def unknown_provenance(name: str, collection: Collection, removal: Removal, original: Record | None = None) -> str:
+    """Return why nobody knows what a reference was trained on; empty if its record shows that it never saw a removal.
+
+    Refuse a reference whose record shows that it saw it. `original` is the record of the ranker that has to forget: a
+    reference from another base may have begun with anything.
+    """
+    record = Record.read(Path(name))
+    if record is None:
+        return "it has no record"
+    if was_trained_on(collection, record, removal):
+        raise UnrankError(f"{name} was trained on what is removed, as its record says: it cannot be a reference")
+    if record.method != RETRAIN:
+        return f"it was made with {record.method}, not trained without what is removed"
+    if record.collection.fingerprint != collection.fingerprint:
+        return "its record is of another collection"
+    if original is not None and original.base and _last(record.base) != _last(original.base):
+        return "it was not trained from the same base as the ranker"
+    if not sealed_by_owner(name):
+        return "its record does not have this owner's seal, or a file was changed since"
+    return ""
+
+
+def _last(base: str | None) -> str:
+    """Return the last part of a name: a hub id, or the folder that it was loaded to."""
+    return (base or "").rpartition("/")[2]
+
+
+def check_retrain_base(kind: str, base: str | None, ranker: str, collection: Collection, removal: Removal) -> None:
+    """Refuse to retrain from the ranker itself, or from a model whose record shows that it saw what is removed."""
+    again = "name with --base the model that the ranker was trained from"
+    if base is not None and was_trained_on(collection, Record.read(Path(base)), removal):
+        raise UnrankError(f"--base {base} was trained on what is removed, as its record says: {again}")
+    theirs = {sha256(path) for path in ranker_class(kind).base_files(base) if path.suffix == WEIGHTS}
+    own = {sha256(path) for path in find_model(ranker).rglob(f"*{WEIGHTS}")}
+    if theirs & own:
+        raise UnrankError(f"--base {base} holds the weights of {ranker} itself, which it has to forget: {again}")
