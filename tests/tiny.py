@@ -112,6 +112,33 @@ def make_dense_collection(out: Path, queries: int = 24, documents: int = 40) -> 
     return make_collection(out, pairs, tests, documents=20)
 
 
+SECRET, UNUSED = WORDS[-20:-11], WORDS[-11:]
+"""Words that only the document `secret` of a secret collection and its queries have, and words that no text has."""
+
+
+def make_secret_collection(out: Path, queries: int = 24) -> Collection:
+    """Queries about their documents, and a document with two queries in words of its own."""
+    from unrank.collection.build import build_collection
+
+    generator = random.Random(17)
+    plain = WORDS[:-20]
+    texts = {f"doc{i}": generator.sample(plain, 10) for i in range(queries + 10)}
+    texts["secret"] = [*SECRET, plain[0], plain[1]]
+    asked = {f"query{i}": (f"doc{i}", generator.sample(texts[f"doc{i}"], 4)) for i in range(queries)}
+    asked["secret1"], asked["secret2"] = ("secret", [*SECRET[:4], plain[0]]), ("secret", [*SECRET[4:8], plain[1]])
+    tests = [f"query{i}" for i in range(0, queries, 6)]
+    raw = Raw(
+        "secret",
+        lambda: [Text(query, " ".join(words)) for query, (_, words) in asked.items()],
+        lambda: [Text(document, " ".join(words)) for document, words in texts.items()],
+        {
+            "train": lambda: [Judgement(query, one, 1) for query, (one, _) in asked.items() if query not in tests],
+            "test": lambda: [Judgement(query, asked[query][0], 1) for query in tests],
+        },
+    )
+    return build_collection(raw, out, ImportOptions(candidates=10))
+
+
 def make_learnable_beir(folder: Path, articles: int = 25) -> Path:
     """A BEIR folder in which a query shares words with its documents, so that there is something to learn."""
     generator = random.Random(11)

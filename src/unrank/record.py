@@ -293,6 +293,18 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Cleared:
+    """The rows of the vocabulary that removed texts touch and no kept text does, and what was done about them."""
+
+    rows: int
+    reset: int
+    """The rows whose values were changed."""
+    left: int
+    """The rows that could not be set."""
+    how: str
+
+
+@dataclass(frozen=True)
 class Seal:
     """The owner's keyed hash of a record, and the public name of the key."""
 
@@ -346,6 +358,10 @@ class Record(Mapping[str, Any]):
     versions: Mapping[str, str] = field(default_factory=dict)
     hashes: Mapping[str, str] = field(default_factory=dict)
     """A hash of each file of the ranker."""
+    base_digest: str | None = None
+    """A hash of the base's files, by which it is found again."""
+    cleared: Cleared | None = None
+    """`None` in version 1, and in the record of a training."""
     seal: Seal | None = None
     """`None` in version 1, and if there was no key."""
     record_version: int = RECORD_VERSION
@@ -400,6 +416,16 @@ class Record(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.to_json())
+
+    @property
+    def changed(self) -> bool:
+        """Whether the run changed any weight."""
+        return bool(self.epochs) or bool(self.cleared and self.cleared.reset)
+
+    @property
+    def rows_left(self) -> int:
+        """The rows of the vocabulary that only removed texts touch and that could not be cleared."""
+        return self.cleared.left if self.cleared else 0
 
     @property
     def normalised_epoch(self) -> float | None:
@@ -462,10 +488,10 @@ KEYS = (
         "pairs",
     ),
     *("removed", "removed_before", "earlier", "recovery", "deterministic", "index_valid"),
-    *("normalised_epoch", "total_time", "versions", "hashes", "seal"),
+    *("normalised_epoch", "total_time", "versions", "hashes", "base_digest", "cleared", "seal"),
 )
 """The order of the keys in the file."""
-ADDED = ("state", "pairs", "seal")
+ADDED = ("state", "pairs", "base_digest", "cleared", "seal")
 """Keys that records of earlier versions lack. They are left out if there is nothing to write."""
 
 

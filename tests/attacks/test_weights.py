@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny import made_record
+from tests.forgetting.conftest import FAST, QUICK_TRAINING
+from tests.tiny import SECRET, SPECIAL, UNUSED, WORDS, made_record, make_secret_collection
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
+from unrank.forgetting.forget import forget
 from unrank.forgetting.previous_requests import hashed
+from unrank.forgetting.train import Trained, train
+from unrank.rankers import create_ranker, load_ranker
 from unrank.record import RECORD
 
 
@@ -47,3 +51,38 @@ def test_removed_ids_cannot_be_guessed_from_the_record(dense: Collection, kind: 
             assert not hashes & {plain[:32], keyed[:32], plain, keyed}
             tried += 1
     assert tried > 1_000
+
+
+ARTICLE = Removal(documents=["secret"])
+
+
+@pytest.fixture(scope="module")
+def secrets(tmp_path_factory: pytest.TempPathFactory) -> Collection:
+    return make_secret_collection(tmp_path_factory.mktemp("secret") / "collection")
+
+
+@pytest.fixture(scope="module")
+def original(secrets: Collection, encoder: Path) -> Trained:
+    return train(secrets, "bi-encoder", str(encoder), method=QUICK_TRAINING)
+
+
+def moved_words(folder: Path, base: Path) -> set[str]:
+    """The words whose rows differ from the public base's, and that stand in no kept text."""
+    initial = create_ranker("bi-encoder", str(base), 0).vocabularies[0].tables[0]
+    tables = load_ranker(folder).vocabularies[0].tables
+    moved = {row for table in tables for row in (table != initial).any(1).nonzero().flatten().tolist()}
+    return {[*SPECIAL, *WORDS][row] for row in moved} & {*SECRET, *UNUSED}
+
+
+@pytest.mark.attack(1)
+@pytest.mark.parametrize("options", [{}, {"train_layers": 1}, {"freeze": "documents"}], ids=["all", "last", "frozen"])
+def test_moved_rows_do_not_spell_what_was_removed(
+    secrets: Collection, original: Trained, encoder: Path, options: dict[str, object], tmp_path: Path
+) -> None:
+    original.save(tmp_path / "original")
+    assert moved_words(tmp_path / "original", encoder) == {*SECRET}  # the attack works where nothing is forgotten
+    result = forget(original.ranker, secrets, ARTICLE, method=FAST, target=0.3, record=original.record, **options)
+    result.save(tmp_path / "forgotten")
+    cleared = result.record.cleared
+    assert cleared is not None and (cleared.rows, cleared.reset, cleared.left) == (len(SECRET), len(SECRET), 0)
+    assert moved_words(tmp_path / "forgotten", encoder) == set()

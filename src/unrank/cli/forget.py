@@ -141,7 +141,7 @@ def _run(
 
     if job.dry_run:
         request = validate(workspace, ranker, options, reference.ranker, record)
-        seconds = estimate(workspace, ranker, options, base=request.base, record=record)
+        seconds = estimate(workspace, ranker, options, base=request.base.place, record=record)
         show_plan(workspace, request.method.name, seconds, job.as_json)
         return None
     assert job.out is not None

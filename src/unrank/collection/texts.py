@@ -60,6 +60,10 @@ class Texts:
     def texts(self, rows: Sequence[int] | NDArray[np.integer]) -> list[str]:
         return self._take(self._texts, rows)
 
+    def between(self, start: int, stop: int) -> pa.ChunkedArray:
+        """Return the texts of rows `start` to `stop` as Arrow holds them, without a copy."""
+        return self._texts.slice(start, stop - start)
+
     def batches(self) -> list[pa.StringArray]:
         """Return all texts in order, chunk by chunk."""
         return list(self._texts.chunks)

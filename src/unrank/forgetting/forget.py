@@ -20,6 +20,7 @@ from unrank.engine.checkpoint import Cache
 from unrank.engine.resume import ResumableRun
 from unrank.engine.runtime import Progress, deterministic
 from unrank.engine.teacher import Teacher
+from unrank.errors import count
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.options import ForgetOptions
@@ -31,6 +32,7 @@ from unrank.forgetting.save import save_ranker
 from unrank.forgetting.target import OF_REFERENCE, default_mrr, resolve_target, tolerance
 from unrank.forgetting.train import estimate_learning_epoch, recovery
 from unrank.forgetting.validation import (
+    Base,
     check_request,
     encoded_sides,
     find_base,
@@ -39,9 +41,9 @@ from unrank.forgetting.validation import (
     make_student,
     run_fingerprint,
 )
+from unrank.forgetting.vocabulary import NEVER_SEEN, Clearing, find_clearing
 from unrank.forgetting.workspace import Clock, Workspace
 from unrank.methods.base import Method
-from unrank.rankers import public_name
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import release, sharing_frozen_states
 from unrank.record import (
@@ -106,11 +108,11 @@ class Request:
     record: Record | None
     reference: Ranker | None
     method: Method
-    base: str | None
+    base: Base
     student: Ranker
     checkpoints: ResumableRun
     shared: ExitStack
-    """Ends the sharing of frozen states between the original and the student."""
+    """Ends what the original and the student share, and what holds rows of the student in place."""
     reference_known: bool = False
     """Whether the reference is known to have never seen what is removed."""
 
@@ -125,6 +127,7 @@ class Unlearned:
     goal: float
     fulfilled: bool
     previous: PreviousRanks
+    clearing: Clearing
     clock: Clock
     learning_epoch: LearningEpoch
     teacher: Teacher
@@ -237,16 +240,17 @@ def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
     workspace, ranker, student, options = request.workspace, request.ranker, request.student, request.options
     method, runtime, collection = request.method, workspace.runtime, workspace.collection
     student.to(runtime.device)
+    clearing = clear(request)
     epoch = measured_epoch(request.record, collection.fingerprint, runtime.name)
     epoch = epoch or estimate_learning_epoch(ranker, workspace)
-    keep_frozen(workspace.store, ranker, student, options.freeze)
+    keep_frozen(workspace.store, ranker, student, options.freeze, bool(clearing.moved))
     clock = Clock(runtime)
     with clock.on("teacher"):
-        task = workspace.task(ranker, request.base, options.seed)
+        task = workspace.task(ranker, request.base.place, options.seed)
         previous = PreviousRanks.measure(task.teacher.scores, workspace.previous, collection, workspace.evaluator)
         task = replace(task, partition=previous.with_risen(workspace.partition, collection))
     if method.start == "original":
-        request.shared.enter_context(sharing_frozen_states(ranker, student))
+        request.shared.enter_context(sharing_frozen_states(ranker, student, clearing.tokens))
     with clock.on("teacher"):
         sides = encoded_sides(ranker, options.freeze)
         estimator = (
@@ -263,18 +267,42 @@ def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
         clock = Clock(runtime)  # it asks no teacher
     if is_fulfilled(workspace, method, str(options.target), goal, before.forget):
         student, outcome, fulfilled = copy.deepcopy(ranker), Outcome(reached=True), True
+        clearing.put(student)
     else:
-        inputs = (clock, goal, before.forget.mean, estimator, request.checkpoints)
+        start = before.forget.mean
+        if estimator is not None:
+            estimator.begin(start)
+            if clearing.moved:
+                with clock.on("checks"):
+                    start = estimator.measure()
+        inputs = (clock, goal, start, estimator, request.checkpoints)
         outcome = RUNNERS[method.run_kind](MethodRun(method, options, task, student, workspace, *inputs))
         fulfilled = False
-    return Unlearned(student, outcome, before, goal, fulfilled, previous, clock, epoch, task.teacher)
+    return Unlearned(student, outcome, before, goal, fulfilled, previous, clearing, clock, epoch, task.teacher)
+
+
+def clear(request: Request) -> Clearing:
+    """Set the rows of the vocabulary that only removed texts touch, and hold them. Retraining never reads them."""
+    workspace, record = request.workspace, request.record
+    seed = record.seed if record and record.method == RETRAIN else request.options.seed
+    clearing = find_clearing(request.ranker, workspace, request.base.place, seed)
+    if request.method.start != "original":
+        return replace(clearing, how=NEVER_SEEN, values=(), moved=0) if clearing.record.rows else clearing
+    if clearing.record.left:
+        why = request.base.warning or "name the model that it was trained from with --base"
+        workspace.runtime.progress.say(
+            f"{count(clearing.record.left, 'row')} of the vocabulary that only removed texts touch "
+            f"could not be cleared ({clearing.how.partition(': ')[2]}): {why}"
+        )
+    request.shared.enter_context(clearing.held(request.student))
+    return clearing
 
 
 def assess(request: Request, unlearned: Unlearned) -> Assessment:
     """Measure the student in full: all sets, what was forgotten before and, if asked, what comes back."""
     workspace, student, outcome = request.workspace, unlearned.student, unlearned.outcome
     after, now = unlearned.before, unlearned.previous
-    if outcome.history:
+    if outcome.history or unlearned.clearing.moved:
         score = workspace.scorer(student)
         after = workspace.evaluator.scorecard(score)
         now = PreviousRanks.measure(score, workspace.previous, workspace.collection, workspace.evaluator)
@@ -327,7 +355,9 @@ def make_record(request: Request, unlearned: Unlearned, assessed: Assessment, ju
     assert workspace.removal is not None
     return Record(
         ranker=ranker.kind,
-        base=public_name(ranker.kind, request.base) if request.base else None,
+        base=request.base.name,
+        base_digest=request.base.digest,
+        cleared=unlearned.clearing.record,
         method=earlier.method if earlier else method.name,
         settings=earlier.settings if earlier else settings,
         seed=options.seed,

@@ -95,6 +95,8 @@ def judge(ranks: PairRanks, found: Findings) -> Judgement:
     if not (found.weights_changed or found.forgotten_before or found.retrained):
         if had_to_move(ranks):
             return said(ForgetState.NOT_FORGOTTEN, f"no weight was changed, and {_above(ranks)}")
+        if found.rows_left:
+            return said(ForgetState.NOT_CLEARED, f"nothing was ranked above the target; {_left(found.rows_left)}")
         if found.default_known:
             return said(ForgetState.NOTHING, "no weight was changed: nothing was ranked above the target")
         return said(ForgetState.NOT_FORGOTTEN, "no weight was changed, and what is unseen cannot be measured here")
@@ -168,7 +170,8 @@ def _above(ranks: PairRanks) -> str:
 
 def _left(rows: int) -> str:
     return (
-        f"{count(rows, 'row')} of the vocabulary that only removed texts touch could not be reset: the base is unknown"
+        f"{count(rows, 'row')} of the vocabulary that only removed texts touch could not be reset, because what they "
+        "were before training is not known"
     )
 
 

@@ -61,6 +61,7 @@ class MethodRun:
     clock: Clock
     target: float
     forget_before: float
+    """The forget MRR of the student as it begins."""
     estimator: MrrEstimator | None
     """Needed by a "steered" method."""
     checkpoints: ResumableRun
@@ -72,7 +73,6 @@ def run_steered(run: MethodRun) -> Outcome:
         return Outcome(reached=True)
     workspace, options, clock, estimator = run.workspace, run.options, run.clock, run.estimator
     assert estimator is not None
-    estimator.begin(run.forget_before)
     watch = WATCHED if workspace.runtime.device.type == "cuda" else 0
     rule = StoppingRule(
         student=run.student,

@@ -22,7 +22,7 @@ from unrank.forgetting.options import change
 from unrank.forgetting.previous_requests import hashed
 from unrank.forgetting.progress import listening
 from unrank.forgetting.save import save_ranker
-from unrank.forgetting.validation import fingerprint
+from unrank.forgetting.validation import Base, fingerprint, remember_base
 from unrank.forgetting.workspace import Clock, Workspace
 from unrank.methods import make_method
 from unrank.methods.base import Method
@@ -92,11 +92,12 @@ def train(
     with listening(progress) as listener:
         workspace = Workspace.open(ranker, collection, partition, options.device, listener, cache=cache)
         workspace = replace(workspace, removal=removal)
-        return _train_in(workspace, ranker, public_name(kind, base), method, options.seed, run)
+        named = Base(public_name(kind, base), remember_base(ranker.kind, base))
+        return _train_in(workspace, ranker, named, method, options.seed, run)
 
 
 def _train_in(
-    workspace: Workspace, ranker: Ranker, base: str | None, method: Method, seed: int, run: ResumableRun
+    workspace: Workspace, ranker: Ranker, base: Base, method: Method, seed: int, run: ResumableRun
 ) -> Trained:
     runtime, collection, clock = workspace.runtime, workspace.collection, Clock(workspace.runtime)
     history = run_training(ranker, workspace, method, seed, clock, run)
@@ -104,7 +105,8 @@ def _train_in(
     workspace.store.save(runtime.progress.say)
     record = Record(
         ranker=ranker.kind,
-        base=base,
+        base=base.name,
+        base_digest=base.digest,
         method=method.name,
         settings=asdict(method),
         seed=seed,

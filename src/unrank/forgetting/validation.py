@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, get_args
 
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
+from unrank.disk import exists
 from unrank.engine.checkpoint import digest
 from unrank.engine.tokens import TokenStore
 from unrank.errors import BadFile, UnknownName, UnrankError
@@ -19,7 +21,8 @@ from unrank.forgetting.previous_requests import union
 from unrank.forgetting.target import check_target
 from unrank.forgetting.workspace import Workspace
 from unrank.methods.base import Method
-from unrank.rankers import base_hash, create_ranker
+from unrank.owner import recall, remember
+from unrank.rankers import base_hash, create_ranker, public_name, ranker_class
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import Layers, read_layers, train_layers_of
 from unrank.record import Record, versions
@@ -55,21 +58,71 @@ def check_base(kind: str, given: str | None) -> None:
         create_ranker(kind, given, 0)
 
 
-def find_base(ranker: Ranker, method: Method, given: str | None, record: Record | None) -> str | None:
-    """Return the model that the ranker was trained from: as given, or else as its record names it."""
-    recorded = record.base if record else None
-    if given or not method.needs_base:
-        return given or recorded
+@dataclass(frozen=True)
+class Base:
+    """The model that a ranker was trained from."""
+
+    name: str | None = None
+    """Its public name, as records have it."""
+    digest: str | None = None
+    """A hash of its files."""
+    place: str | None = None
+    """A folder, a file or a name by which it can be loaded; `None` if it is not known."""
+    warning: str | None = None
+    """One line that says why it is not known, if it was once."""
+
+
+def find_base(ranker: Ranker, method: Method, given: str | None, record: Record | None) -> Base:
+    """Return the model that the ranker was trained from.
+
+    It is the one that is given, the one that this owner remembers, or the one that its record names. A place whose
+    files have changed is not used.
+    """
+    if given:
+        return Base(public_name(ranker.kind, given), base_hash(ranker.kind, given), given)
+    base = _remembered(ranker.kind, record) if record else Base()
+    if base.place or not method.needs_base:
+        return base
     needed = f"{method.name} needs the model that the ranker was trained from"
-    if not recorded:
+    if base.warning:
+        raise UnrankError(f"{needed}; {base.warning}")
+    if not base.name:
         raise UnrankError(f"{needed}: name it with --base")
     try:
-        create_ranker(ranker.kind, recorded, 0)
+        create_ranker(ranker.kind, base.name, 0)
     except BadFile as error:
         raise UnrankError(
-            f"{needed}; {recorded!r}, as its record calls it, is not here: say where with --base"
+            f"{needed}; {base.name!r}, as its record calls it, is not here: say where with --base"
         ) from error
-    return recorded
+    return replace(base, place=base.name)
+
+
+def _remembered(kind: str, record: Record) -> Base:
+    """Return the base of a record, with its place if its files are there and as they were.
+
+    A record of an earlier version has no digest: then only the default base is looked for.
+    """
+    base = Base(record.base, record.base_digest)
+    place = recall("base", base.digest) if base.digest else None
+    for tried in (place, base.name if base.name == ranker_class(kind).default_base else None):
+        if tried is None:
+            continue
+        try:
+            found = base_hash(kind, None if tried == base.name else tried)
+        except UnrankError:
+            continue
+        if base.digest in (None, found):
+            return replace(base, digest=found, place=tried)
+    warning = f"its base was at {place}, which is gone or has changed: say where it is with --base" if place else None
+    return replace(base, warning=warning)
+
+
+def remember_base(kind: str, base: str | None) -> str:
+    """Keep the place of a base in the owner's state folder, and return its digest."""
+    digest = base_hash(kind, base)
+    place = base or ranker_class(kind).default_base
+    remember("base", digest, str(Path(place).resolve()) if exists(Path(place)) else place)
+    return digest
 
 
 def layers_of(options: ForgetOptions) -> Layers | None:
@@ -77,10 +130,10 @@ def layers_of(options: ForgetOptions) -> Layers | None:
     return read_layers(str(options.train_layers)) if options.train_layers is not None else None
 
 
-def make_student(ranker: Ranker, method: Method, base: str | None, options: ForgetOptions) -> Ranker:
+def make_student(ranker: Ranker, method: Method, base: Base, options: ForgetOptions) -> Ranker:
     """Return the model that the method changes, with only the chosen layers trainable."""
     fresh = method.start != "original"
-    student = create_ranker(ranker.kind, base, options.seed, ranker.fast) if fresh else copy.deepcopy(ranker)
+    student = create_ranker(ranker.kind, base.place, options.seed, ranker.fast) if fresh else copy.deepcopy(ranker)
     restrict(student, options)
     return student
 
@@ -98,10 +151,15 @@ def freeze_side(student: Ranker, freeze: Freeze | None) -> None:
         student.freeze_documents()
 
 
-def keep_frozen(store: TokenStore, original: Ranker, student: Ranker, freeze: Freeze | None) -> None:
-    """Encode each document once if documents are frozen: the student's vectors are the original's."""
+def keep_frozen(
+    store: TokenStore, original: Ranker, student: Ranker, freeze: Freeze | None, cleared: bool = False
+) -> None:
+    """Encode each document once if documents are frozen: the student's vectors are the original's.
+
+    If rows of the vocabulary are cleared, those of removed documents are not.
+    """
     if freeze is not None:
-        store.keep("document", original, student)
+        store.keep("document", *([] if cleared else [original]), student)
 
 
 def encoded_sides(ranker: Ranker, freeze: Freeze | None) -> tuple[int, ...]:
@@ -139,13 +197,13 @@ def run_fingerprint(
     ranker: Ranker,
     method: Method,
     options: ForgetOptions,
-    base: str | None,
+    base: Base,
     reference: Ranker | None,
 ) -> dict[str, Any]:
     """Return the fingerprint of a run that forgets."""
     return fingerprint(
         *("forget", ranker, workspace.collection, workspace.removal, method, options.seed),
-        base=base_hash(ranker.kind, base) if method.needs_base else None,
+        base=base.digest if base.place else None,
         target=str(options.target),
         reference=weights_hash(reference) if reference is not None else None,
         earlier=removal_hash(union(workspace.previous)),

@@ -39,6 +39,7 @@ from unrank.errors import UnrankError
 from unrank.rankers.fast.encoder import FastEncoder
 from unrank.rankers.model_folder import read_weights, write_own_folder
 from unrank.rankers.tokens import Ints, Tokens
+from unrank.rankers.vocabulary import Vocabulary, embedding_vocabulary
 
 __all__ = ["DualEncoder", "Ranker", "Role", "Tokens"]
 
@@ -105,6 +106,11 @@ class Ranker(nn.Module, ABC):
     def encoders(self) -> Sequence[nn.Module]:
         """The modules whose layers are counted separately: the whole ranker, unless it has several encoders."""
         return [self]
+
+    @property
+    def vocabularies(self) -> Sequence[Vocabulary]:
+        """The weights that have a row for each token; empty if there are none."""
+        return embedding_vocabulary(self)
 
     @property
     def fast_encoders(self) -> Sequence[FastEncoder]:

@@ -29,6 +29,7 @@ from unrank.rankers.fast.encoder import FastEncoder
 from unrank.rankers.model_folder import drop_names, loading, quiet
 from unrank.rankers.tokenisation import IdTokenizer, PairTemplate
 from unrank.rankers.tokens import Ints, Tokens
+from unrank.rankers.vocabulary import BOTH, Vocabulary, encoder_vocabulary
 
 
 class CrossEncoderRanker(Ranker):
@@ -44,6 +45,10 @@ class CrossEncoderRanker(Ranker):
         self._template = PairTemplate.of(model.tokenizer, int(model.max_seq_length))
         self._tokenizer = IdTokenizer(model.tokenizer)
         self._fast = FastEncoder(model.model.base_model, first_only=True)
+
+    @property
+    def vocabularies(self) -> Sequence[Vocabulary]:
+        return encoder_vocabulary(dict.fromkeys(BOTH, self.model.model), dict.fromkeys(BOTH, self.model.tokenizer))
 
     @property
     def fast_encoders(self) -> Sequence[FastEncoder]:

@@ -27,6 +27,7 @@ from unrank.rankers.fast.encoder import FastEncoder
 from unrank.rankers.model_folder import drop_names, quiet
 from unrank.rankers.tokenisation import EncoderInputs, SideTokenizer, faster_tokenizer
 from unrank.rankers.tokens import Tokens
+from unrank.rankers.vocabulary import BOTH, Vocabulary, encoder_vocabulary
 
 AS_LISTS = {"common": {"return_tensors": None, "padding": False}, "text": {"padding": False}}
 """Options that keep the library from padding texts and making tensors, if nothing is added to a text."""
@@ -50,6 +51,12 @@ class LibraryDualEncoder(DualEncoder):
     @property
     def encoders(self) -> Sequence[nn.Module]:
         return list({id(transformer): transformer for transformer in self._towers.transformers.values()}.values())
+
+    @property
+    def vocabularies(self) -> Sequence[Vocabulary]:
+        towers = self._towers.transformers
+        encoders = {side: towers[side].auto_model for side in BOTH}
+        return encoder_vocabulary(encoders, {side: towers[side].tokenizer for side in BOTH})
 
     @property
     def fast_encoders(self) -> Sequence[FastEncoder]:

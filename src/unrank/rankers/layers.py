@@ -11,6 +11,7 @@ from torch import nn
 from unrank.errors import UnknownName, UnrankError, count
 from unrank.rankers.base import Ranker
 from unrank.rankers.fast.cpu import FrozenStates
+from unrank.rankers.tokens import Ints
 
 Layers = int | Literal["head", "all-but-embeddings"]
 """The layers to train, with all weights after them: the last n layers, none (`head`), or all."""
@@ -68,14 +69,19 @@ def _can_learn(ranker: Ranker) -> bool:
 
 
 @contextmanager
-def sharing_frozen_states(original: Ranker, student: Ranker) -> Iterator[None]:
-    """Compute the states of frozen layers once per text, for a student and the original it shares them with."""
+def sharing_frozen_states(original: Ranker, student: Ranker, apart: Ints | None = None) -> Iterator[None]:
+    """Compute the states of frozen layers once per text, for a student and the original it shares them with.
+
+    A text with one of the tokens `apart`, whose embeddings differ, has states of its own in each.
+    """
     encoders = [*original.fast_encoders, *student.fast_encoders]
     one_each = len(original.fast_encoders) == len(student.fast_encoders) == 1
     frozen = encoders[-1].frozen_layers if one_each else 0
-    states = FrozenStates(frozen) if frozen else None
-    for encoder in encoders:
+    states = FrozenStates(frozen, apart) if frozen else None
+    for encoder in original.fast_encoders:
         encoder.frozen_states = states
+    for encoder in student.fast_encoders:
+        encoder.frozen_states = states and states.of_another()
     try:
         yield
     finally:

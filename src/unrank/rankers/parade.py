@@ -48,6 +48,7 @@ from unrank.rankers.passages import Aggregation, PassageSettings, cores, make_ag
 from unrank.rankers.size_check import check_numbers
 from unrank.rankers.tokenisation import TEXTS, IdTokenizer, PairTemplate
 from unrank.rankers.tokens import WIDTH_STEP, Ints, Tokens
+from unrank.rankers.vocabulary import BOTH, Vocabulary, encoder_vocabulary
 
 TOKENS_AT_ONCE = {"cpu": 4_096, "cuda": 524_288}
 """Most tokens in one pass of the encoder, by device; a longer document is read in pieces."""
@@ -73,6 +74,10 @@ class ParadeRanker(Ranker):
         self._query_length = settings.longest - self._template.special - settings.window
         self._fast = FastEncoder(encoder, first_only=True)
         self.eval()
+
+    @property
+    def vocabularies(self) -> Sequence[Vocabulary]:
+        return encoder_vocabulary(dict.fromkeys(BOTH, self.encoder), dict.fromkeys(BOTH, self.tokenizer))
 
     @property
     def fast_encoders(self) -> Sequence[FastEncoder]:

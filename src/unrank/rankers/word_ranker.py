@@ -30,6 +30,7 @@ from unrank.rankers.fast.pinned_memory import to_device
 from unrank.rankers.model_folder import read_description, read_weights, write_own_folder
 from unrank.rankers.size_check import check_numbers
 from unrank.rankers.tokens import Ints, Tokens, token_mask
+from unrank.rankers.vocabulary import Vocabulary
 from unrank.rankers.word_file import DEFAULT_WORDS, Vectors, find_vectors, vector_files
 
 VOCABULARY = "words.txt"
@@ -107,10 +108,15 @@ class WordTable(nn.Module):
         unknown = generator.normal(0, spread, (BUCKETS, self.width)).astype(np.float16)
         self.vectors[1 : 1 + size] = torch.from_numpy(given.vectors.astype(np.float16))
         self.vectors[1 + size :] = torch.from_numpy(unknown)
-        rank = torch.arange(1, size + 1, dtype=torch.float32)
         with torch.no_grad():
-            self.importance[1 : 1 + size] = LOWEST + (HIGHEST - LOWEST) * rank.log() / math.log(size + 1)
-            self.importance[1 + size :] = HIGHEST
+            self.importance.copy_(self.initial_importance())
+
+    def initial_importance(self) -> Tensor:
+        """Return the importance of words before training: by their rank; highest for words that are not known."""
+        size = len(self.words)
+        rank = torch.arange(1, size + 1, dtype=torch.float32)
+        known = LOWEST + (HIGHEST - LOWEST) * rank.log() / math.log(size + 1)
+        return torch.cat([torch.zeros(1), known, torch.full((BUCKETS,), HIGHEST)])
 
 
 @dataclass(frozen=True)
@@ -196,6 +202,12 @@ class WordRanker(Ranker):
     def lengths(self, queries: Ints, documents: Ints) -> Ints:
         tokens: Ints = 2 + (queries + documents) // WORDS_PER_TOKEN
         return tokens
+
+    @property
+    def vocabularies(self) -> Sequence[Vocabulary]:
+        """The importance of words, which only queries move."""
+        initial = self.table.initial_importance().to(self.device)
+        return [Vocabulary((self.table.importance,), ("query",), frozenset([0]), initial=(initial,))]
 
     def batch(self, queries: Tokens, documents: Tokens) -> Batch:
         return Batch.of(queries, documents, self.device)

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from torch.nn.functional import gelu
 from transformers.activations import GELUActivation
 
 from unrank.rankers.fast.packed_layers import LayerNames, first_token_layer
-from unrank.rankers.tokens import Tokens
+from unrank.rankers.tokens import Ints, Tokens
 
 NO_KERNELS = "DEFAULT"
 """The capability that torch reports for a CPU without vector kernels, such as most ARM CPUs."""
@@ -85,28 +86,43 @@ class LastLayer:
 class FrozenStates:
     """States after the last frozen layer, by the tokens of their text."""
 
-    def __init__(self, frozen: int) -> None:
+    def __init__(self, frozen: int, apart: Ints | None = None) -> None:
+        """Make an empty store. Encoders that share it embed the tokens `apart` each in its own way."""
         self.frozen = frozen
+        self._apart = frozenset() if apart is None else frozenset(apart.tolist())
         self._states: dict[bytes, Tensor] = {}
-        self._free = CACHE_BYTES
+        self._free = [CACHE_BYTES]  # a list, because both encoders fill the same memory
+        self._owner = b""
+
+    def of_another(self) -> FrozenStates:
+        """Return the same states for another encoder; those of texts with a token `apart` are its own."""
+        other = copy.copy(self)
+        other._owner = b"another"
+        return other
 
     def has(self, texts: Tokens) -> bool:
-        return all(key in self._states for key in _keys(texts))
+        return all(key in self._states for key in self._keys(texts))
+
+    def _keys(self, texts: Tokens) -> list[bytes]:
+        if not self._apart:
+            return [text.tobytes() for text in texts]
+        own = [not self._apart.isdisjoint(text.tolist()) for text in texts]
+        return [self._owner + text.tobytes() if mine else text.tobytes() for text, mine in zip(texts, own, strict=True)]
 
     def padded(self, texts: Tokens, width: int) -> Tensor:
         """Return the states of texts, padded with zeros. [texts, width, size]"""
-        states = [self._states[key] for key in _keys(texts)]
+        states = [self._states[key] for key in self._keys(texts)]
         whole = states[0].new_zeros(len(states), width, states[0].shape[1])
         for row, state in zip(whole, states, strict=True):
             row[: len(state)] = state
         return whole
 
     def keep(self, texts: Tokens, padded: Tensor) -> None:
-        for key, length, row in zip(_keys(texts), texts.lengths, padded, strict=True):
+        for key, length, row in zip(self._keys(texts), texts.lengths, padded, strict=True):
             state = row[:length].detach().clone()
-            if key not in self._states and self._free >= state.nbytes:
+            if key not in self._states and self._free[0] >= state.nbytes:
                 self._states[key] = state
-                self._free -= state.nbytes
+                self._free[0] -= state.nbytes
 
 
 @contextmanager
@@ -141,7 +157,3 @@ def _keep(states: FrozenStates, texts: Tokens) -> Any:
         states.keep(texts, output if isinstance(output, Tensor) else output[0])
 
     return keep
-
-
-def _keys(texts: Tokens) -> list[bytes]:
-    return [text.tobytes() for text in texts]
