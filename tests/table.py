@@ -21,6 +21,7 @@ from unrank.engine.tokens import TokenStore
 from unrank.methods.task import Negatives, Task
 from unrank.rankers.base import Ranker, Role
 from unrank.rankers.tokens import Tokens
+from unrank.rankers.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,10 @@ class TableRanker(Ranker):
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
         return Tokens.of([[int(text)] for text in texts])
+
+    @property
+    def vocabularies(self) -> Sequence[Vocabulary]:
+        return []
 
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
         query, document = (side.padded(0, 1, self.device)[:, 0] for side in (queries, documents))

@@ -547,7 +547,7 @@ def requests_of(record: Record | None) -> tuple[PreviousRequest, ...]:
         return ()
     runs = record.removed_before
     if record.removed is not None:
-        target, name = (record.target, record.target_name) if record.epochs else (None, None)
+        target, name = (record.target, record.target_name) if record.changed else (None, None)
         parts = {each.name: getattr(record.removed, each.name) for each in fields(RemovedHashes)}
         last = PreviousRequest(**parts, by=record.method, reached=record.reached, target=target, target_name=name)
         runs = (*runs, last)

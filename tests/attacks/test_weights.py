@@ -7,6 +7,7 @@ import hmac
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,7 +78,7 @@ def moved_words(folder: Path, base: Path) -> set[str]:
 @pytest.mark.attack(1)
 @pytest.mark.parametrize("options", [{}, {"train_layers": 1}, {"freeze": "documents"}], ids=["all", "last", "frozen"])
 def test_moved_rows_do_not_spell_what_was_removed(
-    secrets: Collection, original: Trained, encoder: Path, options: dict[str, object], tmp_path: Path
+    secrets: Collection, original: Trained, encoder: Path, options: dict[str, Any], tmp_path: Path
 ) -> None:
     original.save(tmp_path / "original")
     assert moved_words(tmp_path / "original", encoder) == {*SECRET}  # the attack works where nothing is forgotten

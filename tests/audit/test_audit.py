@@ -42,6 +42,7 @@ class Encoded:
     removal: Removal
     original: Ranker
     retrained: list[Ranker]
+    base: Path
 
     def audit(self, ranker: Ranker) -> Audit:
         return audit_ranker(
@@ -51,6 +52,7 @@ class Encoded:
             original=self.original,
             references=self.retrained[1:],
             thoroughness=BRIEF,
+            base=str(self.base),
         )
 
 
@@ -66,13 +68,14 @@ def encoded(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Encoded:
     def trained(removed: Removal | None, seed: int) -> Ranker:
         return train(collection, "bi-encoder", str(encoder), removed, method=BY_HEART, seed=seed).ranker
 
-    return Encoded(collection, removal, trained(None, 0), [trained(removal, seed) for seed in (1, 2)])
+    return Encoded(collection, removal, trained(None, 0), [trained(removal, seed) for seed in (1, 2)], encoder)
 
 
 def test_what_was_learned_by_heart_is_still_remembered(encoded: Encoded) -> None:
     found = encoded.audit(encoded.original)
     assert found.verdict is Verdict.REMEMBERED
-    assert {name: found.findings[name].verdict for name in OF_MEMORY} == dict.fromkeys(OF_MEMORY, Verdict.REMEMBERED)
+    seen = [name for name in OF_MEMORY if name != "weights"]  # its texts leave no word unused to compare with
+    assert {name: found.findings[name].verdict for name in seen} == dict.fromkeys(seen, Verdict.REMEMBERED)
 
 
 def test_a_retrained_ranker_passes(encoded: Encoded) -> None:
@@ -148,8 +151,8 @@ def test_its_file_names_nothing_that_was_removed(encoded: Encoded, tmp_path: Pat
 def test_alone_it_says_what_cannot_be_known(world: Collection, removal: Removal, retrained: TableRanker) -> None:
     alone = table_audit(world, removal, retrained, None, [])
     assert alone.verdict is Verdict.UNKNOWN
-    assert all(found.verdict is Verdict.UNKNOWN for found in alone.findings.values())
-    assert all(found.figure is not None for name, found in alone.findings.items() if name in OF_MEMORY)
+    assert all(found.verdict is Verdict.UNKNOWN for name, found in alone.findings.items() if name != "weights")
+    assert all(found.figure is not None for name, found in alone.findings.items() if name in OF_MEMORY[:-1])
 
 
 def test_what_is_kept_does_not_decide_what_is_remembered(

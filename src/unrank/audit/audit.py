@@ -8,7 +8,7 @@ nothing that was removed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -23,6 +23,7 @@ from unrank.audit.rank_agreement import displacement
 from unrank.audit.recovery_test import recovery, relearning
 from unrank.audit.rewording import rewording
 from unrank.audit.verdict import Finding, Verdict, worst
+from unrank.audit.weights import weights
 from unrank.collection.collection import Collection
 from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
@@ -33,6 +34,7 @@ from unrank.errors import UnrankError
 from unrank.forgetting.options import change
 from unrank.forgetting.previous_requests import not_recognised, recognised
 from unrank.forgetting.target import check_measurable
+from unrank.forgetting.validation import remembered_base
 from unrank.rankers.base import Ranker
 from unrank.record import Record, requests_of, versions
 
@@ -47,6 +49,7 @@ TESTS: dict[str, Callable[[AuditContext], Finding]] = {
     "relearning": relearning,
     "displacement": displacement,
     "rewording": rewording,
+    "weights": weights,
 }
 OF_MEMORY = tuple(name for name in TESTS if name != "retention")
 """The tests of memory, which decide the verdict."""
@@ -89,10 +92,12 @@ def audit_ranker(
 
     `original` is the ranker before it forgot. `references` are rankers that were retrained without what is removed,
     each with another seed. `record` is the ranker's record, if unrank made it: earlier requests in it do not count as
-    kept. `changes` are fields of `AuditOptions`: `thoroughness`, `seed` and `device`.
+    kept. `changes` are fields of `AuditOptions`: `thoroughness`, `seed`, `device` and `base`.
     """
     record = Record.of(changes.pop("known", record))  # its old name
     options = change(options or AuditOptions(), changes, "audit_ranker")
+    if options.base is None and record is not None:
+        options = replace(options, base=remembered_base(ranker.kind, record).place)
     rankers = PerRanker(ranker, original, tuple(references))
     _check_kinds(rankers)
     described = rankers.map(_described)

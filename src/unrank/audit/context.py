@@ -61,6 +61,8 @@ class AuditOptions:
     """`None` for the usual effort."""
     seed: int = 0
     device: Device = "auto"
+    base: str | None = None
+    """The model that the rankers were trained from; `None` to find it by the record."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ class AuditContext:
     """The pairs that are tested: all of a set, or those of a sample of its queries."""
     thoroughness: Thoroughness
     seed: int
+    base: str | None = None
+    """The model that the rankers were trained from; `None` if it is not known."""
 
     def each(self, measure: Callable[[AuditedRanker], T]) -> PerRanker[T]:
         return self.rankers.map(measure)
@@ -128,7 +132,7 @@ def open_context(
     opened = rankers.map(lambda ranker: AuditedRanker.open(ranker, collection, partition, options.device, progress))
     whole = whole_sets(opened.ranker.workspace)
     sets = sampled_sets(collection, whole, thoroughness.queries, options.seed)
-    return AuditContext(opened, collection, partition, whole, sets, thoroughness, options.seed)
+    return AuditContext(opened, collection, partition, whole, sets, thoroughness, options.seed, options.base)
 
 
 def whole_sets(workspace: Workspace) -> dict[str, Pairs]:

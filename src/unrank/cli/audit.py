@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 REFERENCE = "A ranker retrained without what is removed; give two to measure their difference."
+BASE = "The model that the ranker was trained from, if its record does not lead to it."
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class AuditFlags:
 
     original: Annotated[str | None, typer.Option("--original", help="The ranker before it forgot.")] = None
     reference: Annotated[list[str] | None, typer.Option("--reference", help=REFERENCE)] = None
+    base: Annotated[str | None, typer.Option("--base", help=BASE)] = None
     queries: AuditQueries = AUDITED
     copies: Copies = True
     as_json: AsJson = False
@@ -84,7 +86,7 @@ def audit(
             original=load_ranker(flags.original, on.fast) if flags.original else None,
             references=[load_ranker(name, on.fast) for name in references],
             record=Record.read(Path(ranker)),
-            options=AuditOptions(Thoroughness(queries=flags.queries), flags.seed, on.device),
+            options=AuditOptions(Thoroughness(queries=flags.queries), flags.seed, on.device, flags.base),
             progress=listener,
         )
     result.save(out)

@@ -40,7 +40,7 @@ def demo(
     from unrank.forgetting.progress import show_progress
     from unrank.forgetting.workspace import Workspace
     from unrank.rankers import load_ranker
-    from unrank.rankers.encoder import default_encoder
+    from unrank.rankers.encoder import DEFAULT_ENCODER, default_encoder
 
     original = load_ranker(default_encoder())
     folder = out or Path(tempfile.mkdtemp(prefix="unrank-demo-"))
@@ -53,7 +53,9 @@ def demo(
         introduce(collection, removal)
     with show_progress(quiet) as listener:
         workspace = Workspace.for_removal(original, collection, removal, device=device, progress=listener)
-        options = ForgetOptions(method=METHOD, target=TARGET, train_layers=TRAIN_LAYERS, device=device)
+        options = ForgetOptions(
+            method=METHOD, target=TARGET, train_layers=TRAIN_LAYERS, device=device, base=DEFAULT_ENCODER
+        )
         result = forget_in(workspace, original, options)
     result.save(folder / "ranker")
     say("")

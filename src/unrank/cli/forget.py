@@ -32,6 +32,7 @@ from unrank.cli.show import (
     say,
     say_json,
     show_change,
+    show_cleared,
     show_earlier,
     show_partition,
     show_recovery,
@@ -211,6 +212,7 @@ def _tell(result: Forgotten, workspace: Workspace, job: JobOptions, lost: Sequen
     show_change(result)
     show_sampled(result)
     show_recovery(result.record)
+    show_cleared(result.record)
     show_earlier(result.record)
     show_worst_pair(result, workspace.collection, workspace.partition.forget)
     say(_outcome(result, job.out))
@@ -256,12 +258,16 @@ def _outcome(result: Forgotten, out: Path | None) -> str:
     took = f"{epochs_of(record.epochs)}, {duration(record.seconds)}"
     assert result.after.forget is not None
     mrr, queries, left = result.after.forget.mean, len(result.after.forget.queries), _left_high(result.judgement.ranks)
+    done, saved = "nothing was done", "saved unchanged to"
+    if record.changed:
+        done, saved = "only rows of the vocabulary were set back", "written to"
     if result.fulfilled:
-        return f"nothing was done: this ranker has forgotten all of it before{left}; saved unchanged to {out}"
+        return f"{done}: this ranker has forgotten all of it before{left}; {saved} {out}"
     if record.reached is None:
         return f"{record.method} has no target; {took}{left}; written to {out}"
     if not record.epochs:
-        return f"nothing was done: the forget MRR is at or below {goal} already{left}; saved unchanged to {out}"
+        when = "with that" if record.changed else "already"
+        return f"{done}: the forget MRR is at or below {goal} {when}{left}; {saved} {out}"
     if not result.reached:
         return f"{goal} was not reached in {took}{left}; the best model was written to {out}"
     if mrr > result.target:

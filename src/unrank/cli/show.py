@@ -147,6 +147,13 @@ def show_recovery(record: Record) -> None:
         say(line)
 
 
+def show_cleared(record: Record) -> None:
+    """Print how many rows of the vocabulary were set back, because only removed texts touch them."""
+    if record.cleared is not None and record.cleared.reset:
+        rows = count(record.cleared.reset, "row")
+        say(f"{rows} of the vocabulary that only removed texts touch are now as if training had not read these texts")
+
+
 def show_earlier(record: Record) -> None:
     """Print the MRR of previous requests before and after."""
     if record.earlier is not None:

@@ -104,7 +104,7 @@ def _target(record: Record, default: float | None) -> Gate:
         return Gate("target", True, f"retrained, so there is no target to reach: {goal}")
     if record.reached is False or now.mrr > target + tolerance(now.queries):
         return Gate("target", False, f"not reached: {goal}")
-    return Gate("target", True, f"{goal}; {UNTOUCHED}" if not record.epochs else goal)
+    return Gate("target", True, f"{goal}; {UNTOUCHED}" if not record.changed else goal)
 
 
 def asks_for_less(target: float, default: float | None) -> bool:

@@ -179,6 +179,7 @@ def _audit(ledger: Ledger, run: UnfinishedRun, context: RunContext, progress: Pr
         thoroughness=Thoroughness(queries=context.options.audit_queries),
         seed=context.options.forget.seed,
         device=context.options.forget.device,
+        base=context.options.forget.base,
         progress=progress,
     )
     do_step(ledger, run, "audit", run.audit_out, inputs, found.save)

@@ -336,7 +336,8 @@ def judge_run(request: Request, unlearned: Unlearned, assessed: Assessment) -> J
     before = unlearned.fulfilled
     never_seen = before and was_trained_on(workspace.collection, request.record, workspace.removal) is False
     found = Findings(
-        weights_changed=moved,
+        weights_changed=moved or bool(unlearned.clearing.moved),
+        rows_left=unlearned.clearing.record.left,
         retrained=never_seen or (moved and request.method.name == RETRAIN),
         forgotten_before=before,
         has_reference=request.reference_known,

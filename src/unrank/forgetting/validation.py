@@ -80,7 +80,7 @@ def find_base(ranker: Ranker, method: Method, given: str | None, record: Record 
     """
     if given:
         return Base(public_name(ranker.kind, given), base_hash(ranker.kind, given), given)
-    base = _remembered(ranker.kind, record) if record else Base()
+    base = remembered_base(ranker.kind, record) if record else Base()
     if base.place or not method.needs_base:
         return base
     needed = f"{method.name} needs the model that the ranker was trained from"
@@ -97,22 +97,22 @@ def find_base(ranker: Ranker, method: Method, given: str | None, record: Record 
     return replace(base, place=base.name)
 
 
-def _remembered(kind: str, record: Record) -> Base:
+def remembered_base(kind: str, record: Record) -> Base:
     """Return the base of a record, with its place if its files are there and as they were.
 
     A record of an earlier version has no digest: then only the default base is looked for.
     """
     base = Base(record.base, record.base_digest)
     place = recall("base", base.digest) if base.digest else None
-    for tried in (place, base.name if base.name == ranker_class(kind).default_base else None):
-        if tried is None:
-            continue
+    for tried in filter(None, (place, base.name)):
         try:
-            found = base_hash(kind, None if tried == base.name else tried)
+            is_default = tried == ranker_class(kind).default_base
+            if tried == place or is_default:
+                found = base_hash(kind, None if is_default else tried)
+                if base.digest in (None, found):
+                    return replace(base, digest=found, place=tried)
         except UnrankError:
             continue
-        if base.digest in (None, found):
-            return replace(base, digest=found, place=tried)
     warning = f"its base was at {place}, which is gone or has changed: say where it is with --base" if place else None
     return replace(base, warning=warning)
 

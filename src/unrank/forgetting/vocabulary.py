@@ -149,23 +149,47 @@ def removed_texts(partition: Partition) -> dict[Side, Rows]:
 
 def only_removed(ranker: Ranker, vocabulary: Vocabulary, workspace: Workspace, removed: Mapping[Side, Rows]) -> Rows:
     """Return the tokens of removed texts that no kept text has within what the ranker reads of it."""
-    collection, store = workspace.collection, workspace.store
-    texts: dict[Side, Texts] = {"query": collection.queries, "document": collection.documents}
-    small = sum(map(len, texts.values())) <= SMALL
-    found = [token_ids(store.get(removed[side], side)) for side in vocabulary.sides if len(removed[side])]
-    tokens = np.setdiff1d(np.concatenate([np.empty(0, np.int64), *found]), [*vocabulary.special])
+    tokens = tokens_of(vocabulary, workspace, removed)
+    return in_no_kept_text(tokens, ranker, vocabulary, workspace, removed)
+
+
+def unused(ranker: Ranker, vocabulary: Vocabulary, workspace: Workspace, most: int, seed: int) -> Rows:
+    """Return tokens that no text has, from a sample of at most this many."""
+    removed = removed_texts(workspace.partition)
+    most = most if is_small(workspace) else min(most, MOST_LETTERS)
+    drawn = np.random.default_rng(seed).permutation(len(vocabulary.tables[0]))[:most]
+    drawn = np.setdiff1d(drawn, [*vocabulary.special, *tokens_of(vocabulary, workspace, removed).tolist()])
+    return in_no_kept_text(drawn, ranker, vocabulary, workspace, removed)
+
+
+def tokens_of(vocabulary: Vocabulary, workspace: Workspace, texts: Mapping[Side, Rows]) -> Rows:
+    """Return the tokens of texts, without special ones."""
+    found = [token_ids(workspace.store.get(texts[side], side)) for side in vocabulary.sides if len(texts[side])]
+    return np.setdiff1d(np.concatenate([np.empty(0, np.int64), *found]), [*vocabulary.special])
+
+
+def is_small(workspace: Workspace) -> bool:
+    return len(workspace.collection.queries) + len(workspace.collection.documents) <= SMALL
+
+
+def in_no_kept_text(
+    tokens: Rows, ranker: Ranker, vocabulary: Vocabulary, workspace: Workspace, removed: Mapping[Side, Rows]
+) -> Rows:
+    """Return those of some tokens that no kept text has. Texts are read until none of the tokens is left."""
+    sources: dict[Side, Texts] = {"query": workspace.collection.queries, "document": workspace.collection.documents}
+    small = is_small(workspace)
     for side in reversed(vocabulary.sides):
-        by_letters = False
-        for start, stop in _spans(len(texts[side])):
+        texts, by_letters = sources[side], False
+        for start, stop in _spans(len(texts)):
             if not len(tokens):
                 return tokens
             rows = np.setdiff1d(np.arange(start, stop), removed[side], assume_unique=True)
             if by_letters:
-                rows = rows[may_have(texts[side].between(start, stop), tokens, vocabulary)[rows - start]]
-            read = store.get(rows, side) if small else ranker.tokenize(texts[side].texts(rows), side)
+                rows = rows[may_have(texts.between(start, stop), tokens, vocabulary)[rows - start]]
+            read = workspace.store.get(rows, side) if small else ranker.tokenize(texts.texts(rows), side)
             tokens = np.setdiff1d(tokens, token_ids(read))
             if start == 0 and not small:
-                by_letters = letters_are_known(vocabulary, ranker, side, texts[side].texts(rows[:PROBED]))
+                by_letters = letters_are_known(vocabulary, ranker, side, texts.texts(rows[:PROBED]))
     return tokens
 
 

@@ -28,9 +28,9 @@ class Vocabulary:
 
 
 def embedding_vocabulary(ranker: nn.Module) -> list[Vocabulary]:
-    """Return the vocabulary of a ranker of unknown make: its embedding, if it has exactly one."""
+    """Return the vocabulary of a ranker of unknown make: its embedding if it has exactly one, else unknown tables."""
     tables = [module.weight for module in ranker.modules() if isinstance(module, nn.Embedding | nn.EmbeddingBag)]
-    return [Vocabulary(tuple(tables) if len(tables) == 1 else ())] if tables else []
+    return [Vocabulary(tuple(tables) if len(tables) == 1 else ())]
 
 
 def encoder_vocabulary(encoders: Mapping[Side, Any], tokenizers: Mapping[Side, Any]) -> list[Vocabulary]:
