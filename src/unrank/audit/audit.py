@@ -23,7 +23,7 @@ from unrank.audit.rank_agreement import displacement
 from unrank.audit.recovery_test import recovery, relearning
 from unrank.audit.rewording import rewording
 from unrank.audit.verdict import Finding, Verdict, worst
-from unrank.audit.weights import weights
+from unrank.audit.weights import WEIGHTS, weights
 from unrank.collection.collection import Collection
 from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
@@ -49,7 +49,7 @@ TESTS: dict[str, Callable[[AuditContext], Finding]] = {
     "relearning": relearning,
     "displacement": displacement,
     "rewording": rewording,
-    "weights": weights,
+    WEIGHTS: weights,
 }
 OF_MEMORY = tuple(name for name in TESTS if name != "retention")
 """The tests of memory, which decide the verdict."""

@@ -22,9 +22,10 @@ from unrank.audit.verdict import Finding, Verdict, unknown
 from unrank.errors import count
 from unrank.evaluation.bootstrap import BootstrapEstimate, resamples
 from unrank.evaluation.measure import Floats, area_under_curve
-from unrank.forgetting.vocabulary import Values, initial_tables, only_removed, removed_texts, unused
+from unrank.forgetting.vocabulary import Values, initial_tables, is_same, only_removed, removed_texts, unused
 from unrank.rankers.base import Ranker
 
+WEIGHTS = "weights"
 MEASURES = "the AUC of removed words against unused ones, by how their rows moved"
 STRANGERS = 2_000
 """The most unused words that are compared with."""
@@ -89,6 +90,8 @@ def weights(context: AuditContext) -> Finding:
     initial = initial_tables(one.ranker, context.base) if all(each.tables for each in one.ranker.vocabularies) else None
     if initial is None:
         return unknown(MEASURES, "the model that the ranker was trained from is not known, so no move can be seen")
+    if context.base != one.ranker.default_base and is_same(one.ranker, initial):
+        return unknown(MEASURES, "no row differs from the base, which may be the ranker itself")
     if not _alike(one.ranker, initial):
         return unknown(MEASURES, "the base is not the model that the ranker was trained from")
     strangers = [unused(one.ranker, each, one.workspace, STRANGERS, context.seed) for each in one.ranker.vocabularies]

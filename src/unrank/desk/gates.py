@@ -15,6 +15,7 @@ import numpy as np
 
 from unrank.audit.audit import OF_MEMORY
 from unrank.audit.verdict import Verdict
+from unrank.audit.weights import WEIGHTS
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import named
 from unrank.collection.texts import Rows
@@ -86,7 +87,7 @@ def gates(
         _target(record, default_target),
         *([_earlier(record.earlier)] if record.earlier else []),
         *([] if least is None else [_kept(record, least)]),
-        _audited(audit, doubts),
+        _audited(audit, doubts, bool(record.rows_left)),
         *([_strict(audit)] if limits.strict else []),
     ]
 
@@ -122,16 +123,17 @@ def _kept(record: Record, least: float) -> Gate:
     return Gate("kept", all(share >= least for share in shares.values()), f"{words}; at least {least:g} was asked for")
 
 
-def _audited(audit: AuditResult, doubts: Sequence[str]) -> Gate:
+def _audited(audit: AuditResult, doubts: Sequence[str], rows_left: bool) -> Gate:
     """Judge the audit. If a test of memory cannot tell, or nobody knows what a reference saw, nothing is shown."""
-    if untold := untold_by(audit, doubts):
+    if untold := untold_by(audit, doubts, rows_left):
         return Gate("audit", False, f"in all: {audit.verdict}; {untold}")
     return Gate("audit", audit.verdict != Verdict.REMEMBERED, f"in all: {audit.verdict}")
 
 
-def untold_by(audit: AuditResult, doubts: Sequence[str]) -> str:
-    """Return why an audit cannot tell; empty if it can."""
-    unknown = [name for name in OF_MEMORY if audit.tests[name].verdict == Verdict.UNKNOWN]
+def untold_by(audit: AuditResult, doubts: Sequence[str], rows_left: bool = False) -> str:
+    """Return why an audit cannot tell; empty if it can. The state itself says that rows were left."""
+    unknown = [name for name in OF_MEMORY if name in audit.tests and audit.tests[name].verdict == Verdict.UNKNOWN]
+    unknown = [name for name in unknown if name != WEIGHTS or not rows_left]
     tests = [f"cannot be known by {', '.join(unknown)}: {audit.tests[unknown[0]].words}"] if unknown else []
     return "; ".join([*doubts, *tests])
 
@@ -152,12 +154,13 @@ def findings(
         above = f"the target of {record.target:.3f} is above the default of {default_target:.3f}"
         remembered = f"{above}, so it asks for less than forgetting"
     return Findings(
-        weights_changed=bool(record.epochs),
+        weights_changed=record.changed,
+        rows_left=record.rows_left,
         for_others=True,
         has_reference=has_reference,
         default_known=default_target is not None,
         remembered=remembered,
-        untold=untold_by(audit, doubts),
+        untold=untold_by(audit, doubts, rows_left=bool(record.rows_left)),
     )
 
 

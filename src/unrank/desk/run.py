@@ -35,6 +35,8 @@ from unrank.errors import BadFile, UnrankError
 from unrank.forgetting.forget import forget_in
 from unrank.forgetting.outcome import Findings, ForgetState, Judgement
 from unrank.forgetting.progress import listening
+from unrank.forgetting.validation import find_base
+from unrank.forgetting.vocabulary import find_clearing
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers import load_ranker
 from unrank.record import RECORD, RETRAIN, Record
@@ -160,7 +162,12 @@ def _nothing_to_forget(
         return None
     score = workspace.scorer(context.original)
     pairs = RequestPairs.of(context.collection, context.batch.items)
-    found = pairs.judge(score, score, min(target, default), Findings(weights_changed=False))
+    base = find_base(context.original, context.method, context.options.forget.base, context.record)
+    clearing = find_clearing(context.original, workspace, base.place, context.forget_options.seed)
+    if clearing.moved:
+        return None
+    rows_left = clearing.record.left
+    found = pairs.judge(score, score, min(target, default), Findings(weights_changed=False, rows_left=rows_left))
     return found if all(one.state is ForgetState.NOTHING for one in found.values()) else None
 
 

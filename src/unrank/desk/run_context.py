@@ -20,7 +20,7 @@ from unrank.forgetting.target import OF_REFERENCE, resolve_target
 from unrank.forgetting.validation import check_base, check_request, find_base
 from unrank.forgetting.workspace import Workspace, usual_measure
 from unrank.methods.base import Method
-from unrank.rankers import base_hash, load_ranker
+from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
 from unrank.record import RETRAIN, Record
 
@@ -89,7 +89,7 @@ class RunContext:
             "weights": digest(self.original.state_dict()),
             "collection": self.collection.fingerprint,
             "references": [digest(reference.state_dict()) for reference in self.references],
-            "base": base_hash(self.original.kind, base) if self.method.needs_base else None,
+            "base": base.digest if base.place else None,
         }
 
     def check(self) -> None:
@@ -106,7 +106,7 @@ class RunContext:
         check_base(self.original.kind, options.base)
         base = find_base(self.original, self.method, options.base, self.record)
         if self.method.name == RETRAIN:
-            check_retrain_base(self.original.kind, base, self.options.ranker, self.collection, self.batch.removal)
+            check_retrain_base(self.original.kind, base.place, self.options.ranker, self.collection, self.batch.removal)
 
     def targets(self, workspace: Workspace, before: Scorecard) -> tuple[float, float | None]:
         """Return the forget MRR that the target means, and that of the default; `None` if that cannot be measured."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
+from unrank.disk import exists
 from unrank.engine.checkpoint import Cache
 from unrank.engine.resume import ResumableRun
 from unrank.engine.runtime import Progress, deterministic
@@ -285,7 +286,7 @@ def clear(request: Request) -> Clearing:
     """Set the rows of the vocabulary that only removed texts touch, and hold them. Retraining never reads them."""
     workspace, record = request.workspace, request.record
     seed = record.seed if record and record.method == RETRAIN else request.options.seed
-    clearing = find_clearing(request.ranker, workspace, request.base.place, seed)
+    clearing = find_clearing(request.ranker, workspace, _untrained(request), seed)
     if request.method.start != "original":
         return replace(clearing, how=NEVER_SEEN, values=(), moved=0) if clearing.record.rows else clearing
     if clearing.record.left:
@@ -296,6 +297,14 @@ def clear(request: Request) -> Clearing:
         )
     request.shared.enter_context(clearing.held(request.student))
     return clearing
+
+
+def _untrained(request: Request) -> str | None:
+    """Return the place of the base; `None` if its own record says that it was trained on what is removed."""
+    place, workspace = request.base.place, request.workspace
+    assert workspace.removal is not None
+    known = Record.read(place) if place and exists(Path(place)) else None
+    return None if was_trained_on(workspace.collection, known, workspace.removal) else place
 
 
 def assess(request: Request, unlearned: Unlearned) -> Assessment:

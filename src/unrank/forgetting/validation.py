@@ -79,7 +79,13 @@ def find_base(ranker: Ranker, method: Method, given: str | None, record: Record 
     files have changed is not used.
     """
     if given:
-        return Base(public_name(ranker.kind, given), base_hash(ranker.kind, given), given)
+        digest = base_hash(ranker.kind, given)
+        if record and record.base_digest not in (None, digest):
+            raise UnrankError(
+                f"--base {given} is not the model that the ranker was trained from: its files are not those of "
+                f"{record.base}, as the record has them; name that model, or leave --base out"
+            )
+        return Base(public_name(ranker.kind, given), digest, given)
     base = remembered_base(ranker.kind, record) if record else Base()
     if base.place or not method.needs_base:
         return base

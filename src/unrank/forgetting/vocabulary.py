@@ -51,6 +51,7 @@ CLEARED = "set as training without them leaves them"
 NEVER_SEEN = "never read: the ranker was trained without them"
 UNKNOWN_BASE = "left: the base is not known"
 WRONG_BASE = "left: the base is not the one that the ranker was trained from"
+OWN_WEIGHTS = "left: no row differs from the base, which may be the ranker itself"
 UNKNOWN_TABLE = "left: it is not known which weights belong to a token"
 
 Values = tuple[Tensor, ...]
@@ -125,6 +126,8 @@ def find_clearing(ranker: Ranker, workspace: Workspace, base: str | None, seed: 
     initial = initial_tables(ranker, base, seed)
     if initial is None:
         return Clearing(rows, UNKNOWN_BASE)
+    if base != ranker.default_base and is_same(ranker, initial):
+        return Clearing(rows, OWN_WEIGHTS)
     values, moved = [], 0
     for vocabulary, here, tables in zip(ranker.vocabularies, rows, initial, strict=True):
         found = [as_untouched(table, _at(tables, place), here) for place, table in enumerate(vocabulary.tables)]
@@ -138,6 +141,15 @@ def find_clearing(ranker: Ranker, workspace: Workspace, base: str | None, seed: 
         ]
         moved += int(torch.stack(changed).any(0).sum())
     return Clearing(rows, CLEARED, tuple(values), moved)
+
+
+def is_same(ranker: Ranker, initial: Sequence[Values]) -> bool:
+    """Return whether no row has moved: the base may be the ranker itself, given by mistake."""
+    return all(
+        table.shape == start.shape and torch.equal(table, start)
+        for vocabulary, tables in zip(ranker.vocabularies, initial, strict=True)
+        for table, start in zip(vocabulary.tables, tables, strict=False)
+    )
 
 
 def removed_texts(partition: Partition) -> dict[Side, Rows]:
