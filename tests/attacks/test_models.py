@@ -29,7 +29,7 @@ from unrank.collection.collection import Collection, open_collection
 from unrank.errors import BadFile
 from unrank.forgetting.save import save_ranker
 from unrank.rankers import create_ranker, load_ranker
-from unrank.rankers.trial import Attempt, Limits, in_limits
+from unrank.rankers.trial import STATM, Attempt, Limits, in_limits
 
 LARGEST = 2**30
 
@@ -43,8 +43,9 @@ def ranker(encoder: Path, tmp_path: Path) -> Path:
 def in_little_room() -> Iterator[None]:
     """Only that much more memory than now, for this process and those that it starts; and only seconds."""
     limits = resource.getrlimit(resource.RLIMIT_DATA)
-    taken = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_DATA, (taken + LARGEST, limits[1]))
+    if STATM.exists():  # on Linux
+        taken = int(STATM.read_text().split()[5]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_DATA, (taken + LARGEST, limits[1]))
     started = time.monotonic()
     try:
         yield
@@ -102,6 +103,13 @@ def test_nothing_of_other_code_is_in_a_saved_ranker(ranker: Path, tmp_path: Path
     save_ranker(load_ranker(ranker), made_record(), tmp_path / "saved")
     text = "".join(path.read_text() for path in (tmp_path / "saved").rglob("*.json"))
     assert not [name for name in ("someone", "auto_map", "custom_pipelines", "fast_tokenizer_files") if name in text]
+
+
+@pytest.mark.attack(11)
+def test_a_module_behind_a_link(ranker: Path) -> None:
+    (ranker / "1_Pooling").rename(ranker / "hidden")
+    (ranker / "1_Pooling").symlink_to("hidden")
+    assert "a link to a folder" in refused(ranker)
 
 
 @pytest.mark.attack(11)
@@ -237,6 +245,7 @@ def test_a_tokenizer_that_writes_a_long_text_for_a_letter(ranker: Path) -> None:
     [
         ("config.json", {"num_labels": 400_000_000}),
         ("sentence_bert_config.json", {"max_seq_length": 2**40}),
+        ("config_sentence_transformers.json", {"prompts": {"query": "a " * 10**6}}),
         ("tokenizer.json", {"padding": {"strategy": {"Fixed": 2**40}, "pad_id": 0, "pad_token": "[PAD]"}}),
     ],
 )
@@ -266,9 +275,9 @@ class Deadly(Attempt):
 
 @pytest.mark.attack(13)
 def test_whatever_a_model_does_is_done_in_a_process_with_limits() -> None:
-    limits = Limits(LARGEST, 2)
+    limits = Limits(LARGEST, 1)
     assert "MemoryError" in str(in_limits(limits, Greedy("somewhere")))
-    assert in_limits(limits, Endless("somewhere")) == "somewhere: was not loaded within 2 s, and is refused"
+    assert in_limits(limits, Endless("somewhere")) == "somewhere: was not loaded within 1 s, and is refused"
     assert "ended the process" in str(in_limits(limits, Deadly("somewhere")))
 
 

@@ -16,8 +16,9 @@ TOKENS = [
     b"\xe2\x80\xae", b"</script>", b"=1+1",
 ]  # fmt: skip
 ODD: list[Any] = [
-    None, True, -1, 0, 2**31, 2**63, 10**18, 1.5, 1e308, float("nan"), float("inf"), "", "x", "../x", "/etc/passwd",
-    "\x1b[2J", [], {}, [[]], [None], {"": None}, ["a", "b", "c"], "9" * 300, "torch.hub.load", "os.system",
+    None, True, -1, 0, 2**31, 2**63, 10**18, 900_000_000, 1.5, 1e308, float("nan"), float("inf"), "", "x", "../x",
+    "~/x", "/etc/passwd", "weights.dat", "\x1b[2J", [], {}, [[]], [None], {"": None}, ["a", "b", "c"], "9" * 300,
+    "torch.hub.load", "os.system",
 ]  # fmt: skip
 NUMBERS = [0, 1, -1, 2**15, 2**31 - 1, -(2**31), 2**40, 2**63 - 1]
 
@@ -89,6 +90,20 @@ def reshape(data: bytes, random: random.Random) -> bytes:
     return text if whole or not lines else b"".join([*lines[:number], text + b"\n", *lines[number + 1 :]])
 
 
+def multiply(data: bytes, random: random.Random) -> bytes:
+    """One item of a list in a JSON file comes many times: steps of a tokenizer, modules, tokens."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return repeat(data, random)
+    places = [(owner, key) for owner, key in _places(value) if isinstance(owner, list)]
+    if not places:
+        return reshape(data, random)
+    owner, key = random.choice(places)
+    owner[key:key] = [owner[key]] * random.choice([1, 31, 1000])
+    return json.dumps(value).encode("utf-8", "surrogatepass")
+
+
 def _places(value: Any) -> list[tuple[Any, Any]]:
     """Every list or object in a value, with each of its keys."""
     keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else []
@@ -97,7 +112,7 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
 
 DAMAGE: list[Mutation] = [flip, cut, leave_out, repeat, overwrite_number]
 """What disks, networks and broken-off copies do."""
-MUTATIONS: list[Mutation] = [*DAMAGE, put_in, put_in, swap_lines, noise, reshape, reshape, reshape]
+MUTATIONS: list[Mutation] = [*DAMAGE, put_in, put_in, swap_lines, noise, reshape, reshape, reshape, multiply]
 
 
 def mutate(data: bytes, random: random.Random, among: list[Mutation] = MUTATIONS) -> bytes:

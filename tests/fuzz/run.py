@@ -30,7 +30,8 @@ def main() -> int:
     torch.set_num_threads(1)
     faulthandler.enable()
     with tempfile.TemporaryDirectory() as folder:
-        specimens = [each for each in make_specimens(Path(folder)) if each.name.startswith(given.only)]
+        os.environ["XDG_STATE_HOME"] = f"{folder}/state"
+        specimens = [each for each in make_specimens(Path(folder) / "specimens") if each.name.startswith(given.only)]
         outcomes = fuzz(specimens, given.cases, given.seed) + damage(specimens, given.damaged, given.seed)
     faults = [outcome.fault for outcome in outcomes if outcome.fault]
     print(*faults[:50], sep="\n")

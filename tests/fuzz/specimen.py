@@ -13,6 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
+from sentence_transformers.sentence_transformer.modules import Dropout, LayerNorm, Pooling, WeightedLayerPooling
 
 from tests.report.made import write_bench, write_details, write_run
 from tests.tiny import WORDS, made_record, make_dense_collection, make_encoder, make_learnable_beir, make_word_vectors
@@ -261,8 +265,56 @@ def _rankers(folder: Path) -> list[Specimen]:
         foreign = Path(shutil.copytree(out, folder / f"{kind}-of-others"))
         for name in ("unrank.json", "history.jsonl", "README.md"):
             (foreign / name).unlink()
-        made.append(Specimen(f"{kind} without a record", foreign, read_ranker, cost=20))
-    return made
+        made.append(Specimen(f"{kind} without a record", foreign, read_ranker, cost=30))
+    base = Path(shutil.copytree(encoder, folder / "base"))
+    return [*made, _of_many_parts(folder / "parts", encoder), Specimen("base", base, _read_base, cost=30)]
+
+
+def _of_many_parts(folder: Path, encoder: Path) -> Specimen:
+    """A model of sentence-transformers with every module that a bi-encoder may have, and weights in two files."""
+    transformer = Transformer(str(encoder))
+    routes = Router.for_query_document([Dense(32, 8), Normalize()], [Dense(32, 8), LayerNorm(8), Dropout(0.1)])
+    layers = WeightedLayerPooling(32, num_hidden_layers=2, layer_start=1)
+    modules = [transformer, layers, Pooling(32, "mean"), routes]
+    model = SentenceTransformer(modules=modules, prompts={"query": "ba "}, device="cpu")
+    model.save_pretrained(str(folder), create_model_card=False)
+    weights = load_file(folder / "model.safetensors")
+    names = {name: f"model-0000{number % 2 + 1}-of-00002.safetensors" for number, name in enumerate(weights)}
+    for file in set(names.values()):
+        save_file({name: weights[name] for name in weights if names[name] == file}, folder / file, {"format": "pt"})
+    (folder / "model.safetensors").unlink()
+    index = {"metadata": {"total_size": 1}, "weight_map": names}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer | RICH))
+    return Specimen("bi-encoder of many parts", folder, read_ranker, cost=30)
+
+
+RICH = {
+    "normalizer": {
+        "type": "Sequence",
+        "normalizers": [
+            {"type": "NFKC"},
+            {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},
+            {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
+            {"type": "Prepend", "prepend": " "},
+            {"type": "Lowercase"},
+        ],
+    },
+    "pre_tokenizer": {
+        "type": "Sequence",
+        "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": "[0-9]+"}, "behavior": "Isolated", "invert": False},
+            {"type": "Whitespace"},
+        ],
+    },
+}
+"""Steps of a tokenizer, as those of large vocabularies have them."""
+
+
+def _read_base(folder: Path) -> Any:
+    """The scores of a new ranker on an encoder."""
+    return create_ranker("cross-encoder", str(folder), 0).score_texts(["ba be"], ["di fo"])
 
 
 def _record(kind: str) -> Record:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from unrank.disk import exists, read_json, sha256
+from unrank.disk import exists, sha256
 from unrank.errors import BadFile, UnrankError
 from unrank.plugins import Catalogue, summary_of
 
@@ -223,7 +223,9 @@ def detect_kind(folder: Path) -> str:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    value = read_json(path)
+    from unrank.rankers.allow_list import read_config
+
+    value = read_config(path)
     if not isinstance(value, dict):
         raise BadFile(path, "not a model's description: expected a JSON object")
     return value

@@ -69,6 +69,8 @@ MODULES: dict[str, set[str]] = {
 """The modules of sentence-transformers and PyLate that are built, and the keys of their settings."""
 LARGEST_NUMBER = 2**20
 """The largest number in a module's settings: a size, a length or the id of a token."""
+LONGEST_TEXT = 10_000
+"""The longest text in a module's settings, such as a prompt that is put before every text."""
 MODULE = re.compile(r"(sentence_transformers|pylate)\.[\w.]*?(\w+)")
 SENTENCE_CONFIG = re.compile(r"sentence_(bert|roberta|distilbert|camembert|albert|xlm-roberta|xlnet)_config\.json")
 ACTIVATION = re.compile(r"torch\.nn\.(modules\.\w+\.)?[A-Z]\w*")
@@ -86,6 +88,8 @@ CONFIGS = {
     "video_preprocessor_config.json", "audio_tokenizer_config.json", "chat_template.json", "artifact.metadata",
 }  # fmt: skip
 """The files whose keys are checked, besides the settings of modules."""
+PROMPTED = {"config_sentence_transformers.json", "artifact.metadata"}
+"""The files with prompts and lengths of a whole model."""
 TOKENIZER = re.compile(r"tokenizer(\.[\d.]+)?\.json")
 SHARDS = ".safetensors.index.json"
 LARGEST_CONFIG = 2**24
@@ -97,10 +101,8 @@ DESCRIPTION = "ranker.json"
 
 
 def model_files(folder: Path) -> list[Path]:
-    """Return the files of a folder that may be opened; refuse links that lead elsewhere, and what is not a file.
-
-    The hub's cache stores files in a folder of its own, `blobs`, and links to them.
-    """
+    """Return the files of a folder that may be opened; refuse links that lead elsewhere or to folders, and what is
+    neither a file nor a folder. The hub's cache stores files in a folder of its own, `blobs`, and links to them."""
     home = folder.resolve()
     blobs = home.parent.parent / "blobs" if home.parent.name == "snapshots" else None
     found = []
@@ -108,11 +110,13 @@ def model_files(folder: Path) -> list[Path]:
         inside(folder, str(path.relative_to(folder)), besides=blobs)
         if path.is_file():
             found.append(path)
+        elif path.is_dir() and path.is_symlink():
+            raise BadFile(path, "a link to a folder, which is not followed; put the folder itself there")
         elif not path.is_dir():
             what = "a named pipe, a socket or a device, which is not read" if exists(path) else "a link to nothing"
             raise BadFile(path, f"{what}; remove it")
     own = (folder / DESCRIPTION).is_file()  # the class of another package may open any file of its own
-    return [path for path in found if own or path.suffix in SUFFIXES]
+    return [path for path in found if own or path.suffix.lower() in SUFFIXES]
 
 
 def check_folder(folder: Path) -> None:
@@ -128,23 +132,34 @@ def check_folder(folder: Path) -> None:
 
 
 def _check_file(folder: Path, path: Path) -> None:
-    if path.name == "adapter_config.json":
+    name = path.name.lower()  # some disks do not tell capitals apart
+    if name == "adapter_config.json":
         raise BadFile(path, ADAPTER)
-    if TOKENIZER.fullmatch(path.name):
-        check_tokenizer(path, _read(path, LARGEST_TOKENIZER))
-    elif path.name.endswith(SHARDS):
+    if name.endswith(SHARDS):
         _check_shards(folder, path)
-    elif path.name in CONFIGS or SENTENCE_CONFIG.fullmatch(path.name):
-        value = _read(path, LARGEST_CONFIG)
-        if path.name == "config.json" and isinstance(value, dict) and "model_type" in value:
+    elif name in CONFIGS or SENTENCE_CONFIG.fullmatch(name):
+        value = read_config(path)
+        if name == "config.json" and isinstance(value, dict) and "model_type" in value:
             _check_model_type(path, value["model_type"])
         for key, item in _items(value):
             _check_item(folder, path, key, item)
+            if name in PROMPTED:
+                _check_extent(path, "the model", key, item)
+    elif name.endswith(".json") and path.stat().st_size > LARGEST_TOKENIZER:
+        raise BadFile(path, f"cannot be loaded: {path.stat().st_size:,} bytes; at most {LARGEST_TOKENIZER:,} are read")
 
 
-def _read(path: Path, most: int) -> Any:
-    if path.stat().st_size > most:
-        raise BadFile(path, f"cannot be loaded: {path.stat().st_size:,} bytes; unrank reads at most {most:,} of it")
+def check_tokenizers(folder: Path) -> None:
+    """Refuse a folder with a tokenizer that makes too much of a text. Its file may be large, and takes time to read."""
+    for path in model_files(folder):
+        if TOKENIZER.fullmatch(path.name.lower()):
+            check_tokenizer(path, read_config(path, LARGEST_TOKENIZER))
+
+
+def read_config(path: Path, most: int = LARGEST_CONFIG) -> Any:
+    """Return the value of a JSON file; refuse one that is longer than any description of a model."""
+    if path.is_file() and path.stat().st_size > most:
+        raise BadFile(path, f"cannot be loaded: {path.stat().st_size:,} bytes; at most {most:,} are read")
     return read_json(path)
 
 
@@ -154,7 +169,7 @@ def _check_model_type(path: Path, name: object) -> None:
 
 
 def _check_shards(folder: Path, path: Path) -> None:
-    value = _read(path, LARGEST_CONFIG)
+    value = read_config(path)
     if not fits(value, {"weight_map": dict}) or not all(fits(name, str) for name in value["weight_map"].values()):
         raise BadFile(path, "cannot be loaded: expected a weight_map with the name of a file for each weight")
     for name in sorted(set(value["weight_map"].values())):
@@ -206,7 +221,7 @@ def module_settings(folder: Path) -> Iterator[tuple[Path, str]]:
     described = folder / "modules.json"
     if not described.is_file():
         return
-    modules = _read(described, LARGEST_CONFIG)
+    modules = read_config(described)
     if not fits(modules, [{"type": str, "path": str}]):
         raise BadFile(described, "cannot be loaded: expected a list of modules, each with its type and path")
     for module in modules:
@@ -222,7 +237,7 @@ def _settings(folder: Path, place: Path, kind: str) -> Iterator[tuple[Path, str]
         found = [path for path in (place / "router_config.json", place / "config.json") if path.is_file()][:1]
     for path in found:
         yield path, kind
-        types = _read(path, LARGEST_CONFIG).get("types") if kind in ("Router", "Asym") else None
+        types = read_config(path).get("types") if kind in ("Router", "Asym") else None
         for name, each in types.items() if isinstance(types, dict) else ():
             inner = _module(path, str(each))
             if inner in ("Router", "Asym"):
@@ -238,14 +253,21 @@ def _module(path: Path, name: str) -> str:
 
 
 def _check_settings(folder: Path, path: Path, module: str) -> None:
-    value = _read(path, LARGEST_CONFIG)
+    value = read_config(path)
     if not isinstance(value, dict):
         raise BadFile(path, f"cannot be loaded: not the settings of {module}, which are a JSON object")
     if odd := sorted(set(value) - MODULES[module]):
         raise BadFile(path, f"{module} with {listed(odd)}; unrank knows {', '.join(sorted(MODULES[module]))}")
     for key, item in _items(value):
-        if isinstance(item, int | float) and not abs(item) <= LARGEST_NUMBER:
-            raise BadFile(path, f"{module} with {key} {item}; unrank reads numbers up to {LARGEST_NUMBER:,}")
+        _check_extent(path, module, key, item)
+
+
+def _check_extent(path: Path, module: str, key: str, item: Any) -> None:
+    """Refuse a number or a text that is far larger than any that a module is given."""
+    if isinstance(item, int | float) and not abs(item) <= LARGEST_NUMBER:
+        raise BadFile(path, f"{module} with {key} {item}; unrank reads numbers up to {LARGEST_NUMBER:,}")
+    if isinstance(item, str) and len(item) > LONGEST_TEXT:
+        raise BadFile(path, f"{module} with {key} of {len(item):,} characters; unrank reads up to {LONGEST_TEXT:,}")
 
 
 def _items(value: Any) -> Iterator[tuple[str, Any]]:

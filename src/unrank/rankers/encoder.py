@@ -10,7 +10,7 @@ import torch
 
 from unrank.disk import exists, sha256
 from unrank.errors import BadFile, UnrankError
-from unrank.rankers.allow_list import CONVERT, PICKLED, check_folder
+from unrank.rankers.allow_list import CONVERT, PICKLED, check_folder, check_tokenizers
 from unrank.rankers.size_check import check_size
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
@@ -58,6 +58,7 @@ def encoder_files(base: str | None) -> list[Path]:
 def checked_encoder(base: str | None) -> Path:
     """Return the folder of a named encoder; refuse it if its weights are pickled or a part is missing."""
     folder = find_encoder(base)
+    check_folder(folder)
     check_weights(folder)
     return folder
 
@@ -83,13 +84,13 @@ def find_model(name: str) -> Path:
 
 
 def check_weights(folder: Path, with_vocabulary: bool = True) -> None:
-    """Refuse a folder without weights or a vocabulary, or with files that no library should open."""
-    check_folder(folder)
+    """Refuse a folder without weights or a vocabulary, and one whose tokenizer or weights take too much."""
     if not list(folder.rglob("*.safetensors")):
         raise BadFile(folder, "holds no weights (*.safetensors)")
     found = any(list(folder.rglob(pattern)) for pattern in VOCABULARIES)
     if with_vocabulary and not found:  # without one, every word would be unknown
         raise BadFile(folder, f"holds no tokenizer ({', '.join(VOCABULARIES)})")
+    check_tokenizers(folder)
     check_size(folder)
 
 

@@ -19,7 +19,7 @@ from transformers.utils import logging as transformers_logging
 
 from unrank.disk import exists, inside, read_json, sha256, write_json
 from unrank.errors import BadFile, UnrankError
-from unrank.rankers.allow_list import DESCRIPTION
+from unrank.rankers.allow_list import DESCRIPTION, read_config
 from unrank.record import RECORD
 
 WEIGHTS = "model.safetensors"
@@ -89,7 +89,7 @@ def is_own_folder(folder: Path) -> bool:
 def read_description(folder: Path) -> tuple[str, dict[str, Any]]:
     """Return the ranker's kind and its settings."""
     path = folder / DESCRIPTION
-    value = read_json(path)
+    value = read_config(path)
     if not isinstance(value, dict) or not isinstance(value.get("settings"), dict):
         raise BadFile(path, "not a ranker's description: expected a JSON object with settings")
     if value.get("format_version") != FORMAT_VERSION:

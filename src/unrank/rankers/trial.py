@@ -33,7 +33,7 @@ import unrank
 from unrank.disk import sha256
 from unrank.errors import BadFile, UnrankError
 from unrank.owner import recall, remember
-from unrank.rankers.allow_list import DESCRIPTION, model_files
+from unrank.rankers.allow_list import DESCRIPTION, check_folder, model_files
 from unrank.rankers.model_folder import check_unchanged, loading
 
 PASSED, WRITTEN = "loaded-safely", "written-here"
@@ -58,10 +58,12 @@ class Limits:
     def of(cls, files: Sequence[Path]) -> Limits:
         """Return the limits for a model with these files: 2 GiB and 8 times their size, 2 minutes and 2 for each GiB.
 
-        Weights of half precision double when they are loaded, and a library may hold them twice.
+        Weights of half precision double when they are loaded, and a library may hold them twice. A file may claim any
+        size, so the memory is never more than three quarters of the machine's.
         """
         size = sum(path.stat().st_size for path in files)
-        return cls(2 * GIB + 8 * size, 120 + 120 * size // GIB)
+        most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 3 // 4
+        return cls(min(2 * GIB + 8 * size, most), 120 + 120 * size // GIB)
 
     def impose(self) -> None:
         """Limit this process. It ends when its time is over, whatever it does then."""
@@ -94,7 +96,7 @@ class Attempt:
     """The kind of the ranker to make; empty if one is to be loaded."""
 
     def make(self) -> None:
-        """Check the folder, load it and score a few pairs."""
+        """Check what is in the folder, load it and score a few pairs."""
         from unrank.rankers import CATALOGUE, detect_kind, ranker_class, read_ranker
         from unrank.rankers.encoder import check_weights
         from unrank.rankers.library_check import PAIRS, check_library_scores
@@ -120,6 +122,8 @@ class Refused(BadFile):
 
 def try_out(attempt: Attempt) -> None:
     """Refuse a model that cannot be loaded within limits, unless unrank wrote it or it has passed before."""
+    from unrank.rankers import detect_kind
+
     folder = Path(attempt.folder)
     files = model_files(folder)
     digest = files_digest(file_hashes(folder, files))
@@ -129,6 +133,9 @@ def try_out(attempt: Attempt) -> None:
     trial = " ".join([digest, *versions, f"fast {attempt.fast}", f"new {attempt.new}"])
     if recall(PASSED, trial) is not None:
         return
+    if not attempt.new:
+        detect_kind(folder)
+    check_folder(folder)
     refused = in_limits(Limits.of(files), attempt)
     if refused:
         raise Refused(refused)
