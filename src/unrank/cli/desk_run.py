@@ -15,21 +15,20 @@ from unrank.cli.option import (
     NOT_REACHED,
     AsJson,
     AuditQueries,
-    CollectionFolder,
     DeviceFlags,
     DeviceOption,
     KeepAtLeast,
     LedgerFlags,
     Quiet,
-    RankerName,
     Seed,
     Settings,
+    check_places,
     exit_status,
     flag_of,
     with_flags,
 )
 from unrank.cli.show import COPIES_SHOWN, between, numbered, say, say_json, show_partition
-from unrank.desk.request import RUNNABLE, Item, State
+from unrank.desk.request import Item, State
 from unrank.disk import several_processes
 from unrank.errors import UnrankError, count
 from unrank.forgetting.options import METHOD, DeviceName, ForgetOptions
@@ -51,10 +50,19 @@ REFERENCE = "A ranker retrained without what is removed, for the audit; give two
 LEDGER = LedgerFlags()
 
 
+RankerOfRun = Annotated[
+    str | None,
+    typer.Argument(metavar="RANKER", help="A model folder or a hub id; by default each ranker of the service."),
+]
+CollectionOfRun = Annotated[
+    Path | None, typer.Argument(metavar="COLLECTION", help="Its collection; by default as the service has it.")
+]
+
+
 @with_flags
 def plan(
-    ranker: RankerName,
-    collection: CollectionFolder,
+    ranker: RankerOfRun = None,
+    collection: CollectionOfRun = None,
     look: Look = None,
     base: Base = None,
     files: LedgerFlags = LEDGER,
@@ -62,8 +70,11 @@ def plan(
     quiet: Quiet = False,
 ) -> None:
     """Show what a run would change and how long it would take; nothing is done."""
-    _check_places(look or ())
-    _plan(ranker, collection, DeskRunFlags(look=look, base=base), files, DeviceFlags(device, quiet=quiet))
+    check_places("--look", look or ())
+    flags = DeskRunFlags(look=look, base=base)
+    for name, at, data in _rankers(ranker, collection, flags, files):
+        _say_name(name)
+        _plan(at, data, flags, files, DeviceFlags(device, quiet=quiet))
 
 
 def _plan(ranker: str, collection: Path, flags: DeskRunFlags, files: LedgerFlags, on: DeviceFlags) -> None:
@@ -120,11 +131,41 @@ class DeskRunFlags:
         )
 
 
+def _rankers(
+    ranker: str | None, collection: Path | None, flags: DeskRunFlags, files: LedgerFlags
+) -> list[tuple[str | None, str, Path]]:
+    """Return the rankers to run, each with its name in the service and its collection; an unfinished run goes first."""
+    from unrank.desk.run_ledger import unfinished_run
+    from unrank.desk.service import ranker_at, service_rankers
+
+    if ranker is not None and collection is not None:
+        return [(None, ranker, collection)]
+    with files.read() as (desk, _):
+        members = service_rankers(desk)
+        if ranker is not None:
+            if (member := ranker_at(desk, ranker)) is None:
+                raise UnrankError(f"give the collection of {ranker} too: no ranker is registered with one")
+            return [(member.name, ranker, Path(member.collection))]
+        if not members:
+            raise UnrankError("give RANKER and COLLECTION, or register rankers with 'unrank desk service add'")
+        if len(members) > 1 and (flags.out or flags.reference):
+            option = "--out" if flags.out else "--reference"
+            raise UnrankError(f"{option} is for one ranker, and the service has {len(members)}: give RANKER too")
+        begun = unfinished_run(desk)
+        members.sort(key=lambda member: begun is None or member.ranker != begun.asked.get("ranker"))
+        return [(member.name, member.ranker, Path(member.collection)) for member in members]
+
+
 @with_flags
 def run(
-    ranker: RankerName, collection: CollectionFolder, flags: DeskRunFlags, files: LedgerFlags, on: DeviceFlags
+    *,
+    ranker: RankerOfRun = None,
+    collection: CollectionOfRun = None,
+    flags: DeskRunFlags,
+    files: LedgerFlags,
+    on: DeviceFlags,
 ) -> None:
-    """Forget all open requests in one run, audit it, and judge each request by itself.
+    """Forget all open requests in one run of each ranker, audit it, and judge each request by itself.
 
     Exit status 3 if one is not forgotten or more was lost than allowed, 4 if one cannot be verified.
     """
@@ -132,14 +173,30 @@ def run(
         raise UnrankError(
             "a run writes a ledger, which takes a single process: start it without torchrun or accelerate"
         )
-    _check_places(flags.look or ())
+    check_places("--look", flags.look or ())
+    rankers = _rankers(ranker, collection, flags, files)
+    statuses = []
+    for name, at, data in rankers:
+        if not flags.json:
+            _say_name(name)
+        if flags.yes:
+            statuses.append(_run(name, at, data, flags, files, on))
+        else:
+            _plan(at, data, flags, files, on)
     if not flags.yes:
-        _plan(ranker, collection, flags, files, on)
         say("nothing was done: --yes runs it")
-        return
+    elif status := NOT_REACHED if NOT_REACHED in statuses else max(statuses):
+        raise typer.Exit(status)
+
+
+def _run(
+    name: str | None, ranker: str, collection: Path, flags: DeskRunFlags, files: LedgerFlags, on: DeviceFlags
+) -> int:
+    """Run one ranker, and print what came of it; return the exit status."""
     with files.open() as (desk, _):
         from unrank.desk.run import run_open
         from unrank.desk.run_options import RunOptions
+        from unrank.desk.service import ranker_at, runnable_in
         from unrank.forgetting.progress import show_progress
 
         options = RunOptions(
@@ -157,18 +214,17 @@ def run(
         with show_progress(on.quiet or flags.json) as listener:
             done = run_open(desk, files.key_file, options, flags.out, listener)
         if done is None:
-            waiting = [request.id for request in desk.requests(RUNNABLE)]
-            say_json({"run": None, "requests": [], "elsewhere": waiting}) if flags.json else _say_nothing_open(waiting)
-            return
-    say_json(result_json(done)) if flags.json else show_result(done)
-    if status := exit_status(one.state for one in done.requests.values()) if done.usable else NOT_REACHED:
-        raise typer.Exit(status)
+            waiting = [request.id for request in runnable_in(desk, ranker_at(desk, ranker))]
+            nothing = {"service_ranker": name, "run": None, "requests": [], "elsewhere": waiting}
+            say_json(nothing) if flags.json else _say_nothing_open(waiting)
+            return 0
+    say_json({"service_ranker": name, **result_json(done)}) if flags.json else show_result(done)
+    return exit_status(one.state for one in done.requests.values()) if done.usable else NOT_REACHED
 
 
-def _check_places(look: Sequence[Path]) -> None:
-    for place in look:
-        if not place.exists():
-            raise UnrankError(f"--look {place}: no such file or folder")
+def _say_name(name: str | None) -> None:
+    if name is not None:
+        say(f"{name}:")
 
 
 def show_plan(made: Plan, quiet: bool = False) -> None:

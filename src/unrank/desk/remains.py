@@ -41,6 +41,11 @@ class PastRun:
         return str(self.asked.get("ranker", ""))
 
     @property
+    def record(self) -> Json:
+        """The record of its ranker; empty if it wrote none."""
+        return self.result.get("record") or {}
+
+    @property
     def is_unchanged(self) -> bool:
         """Whether its ranker is as the run wrote it."""
         return bool(folder_hash(self.out) == self.result.get("files", {}).get("ranker", ""))
@@ -48,8 +53,9 @@ class PastRun:
     @property
     def collection(self) -> CollectionName:
         """The name of its collection, which may be gone."""
-        found = self.result.get("record", {}).get("collection", {})
-        return CollectionName(found.get("name", ""), self.asked.get("collection_fingerprint", ""))
+        return CollectionName(
+            self.record.get("collection", {}).get("name", ""), self.asked.get("collection_fingerprint", "")
+        )
 
     @property
     def places(self) -> list[str]:
@@ -147,7 +153,7 @@ def _unsettled(runs: Sequence[PastRun], request: int, settled: dict[int, State])
 def _indexes(ledger: Ledger, request: int, items: Sequence[Item], runs: Sequence[PastRun]) -> Iterator[Copy]:
     """Yield the indexes of the service that were not written since the request was settled."""
     settled = [entry.at for entry in ledger.history(request) if entry.event in SETTLED]
-    valid = all(run.result.get("record", {}).get("index_valid") for run in runs if run.result)
+    valid = all(run.record.get("index_valid") for run in runs if run.record)
     if not settled or (valid and all(item.kind == "query" for item in items)):
         return
     last = datetime.fromisoformat(settled[-1]).astimezone(UTC).timestamp()
