@@ -434,7 +434,8 @@ def test_a_run_forgets_to_where_a_ranker_is_that_never_saw_it(
     monkeypatch.setattr(desk_run, "_forget", forget)
     references = (str(tmp_path / reference),) if reference else ()
     with pytest.raises(Enough):
-        run_open(ledger, key_file(path), replace(options, target=given, references=references))
+        forget_options = replace(options.forget, base=str(encoder))
+        run_open(ledger, key_file(path), replace(options, target=given, references=references, forget=forget_options))
     assert seen == [target]
 
 

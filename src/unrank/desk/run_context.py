@@ -46,7 +46,8 @@ class RunContext:
     @classmethod
     def of(cls, options: RunOptions, batch: Batch, collection: Collection, record: Record | None) -> RunContext:
         """Choose the target by what is known of the references; refuse one that saw what is removed."""
-        reasons = [unknown_provenance(name, collection, batch.removal, record) for name in options.references]
+        facts = (collection, batch.removal, record, options.forget.base)
+        reasons = [unknown_provenance(name, *facts) for name in options.references]
         doubts = tuple(f"reference {number}: provenance unknown: {why}" for number, why in enumerate(reasons, 1) if why)
         default = DESTINATION if options.references and not doubts else UNSEEN
         target = options.target or default

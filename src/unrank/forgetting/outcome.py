@@ -89,7 +89,10 @@ def judge(ranks: PairRanks, found: Findings) -> Judgement:
     if found.for_others and found.default_known and not had_to_move(ranks):
         if rose(ranks):
             return said(ForgetState.NOT_FORGOTTEN, "it was not ranked above the target before the run, and is now")
-        return said(ForgetState.NOTHING, "it was not ranked above the target before the run, and is not now")
+        never = "it was not ranked above the target before the run, and is not now"
+        if found.rows_left:
+            return said(ForgetState.NOT_CLEARED, f"{never}; {_left(found.rows_left)}")
+        return said(ForgetState.NOTHING, never)
     if found.remembered:
         return said(ForgetState.NOT_FORGOTTEN, found.remembered)
     if not (found.weights_changed or found.forgotten_before or found.retrained):

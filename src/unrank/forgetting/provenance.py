@@ -13,18 +13,20 @@ from unrank.collection.removal import Removal
 from unrank.disk import sha256
 from unrank.errors import UnrankError
 from unrank.forgetting.previous_requests import was_trained_on
-from unrank.rankers import ranker_class
+from unrank.rankers import base_hash, ranker_class
 from unrank.rankers.encoder import find_model
 from unrank.record import RETRAIN, Record, sealed_by_owner
 
 WEIGHTS = ".safetensors"
 
 
-def unknown_provenance(name: str, collection: Collection, removal: Removal, original: Record | None = None) -> str:
+def unknown_provenance(
+    name: str, collection: Collection, removal: Removal, original: Record | None, base: str | None
+) -> str:
     """Return why nobody knows what a reference was trained on; empty if its record shows that it never saw a removal.
 
-    Refuse a reference whose record shows that it saw it. `original` is the record of the ranker that has to forget: a
-    reference from another base may have begun with anything.
+    Refuse a reference whose record shows that it saw it. It must have the base of the ranker that has to forget, by
+    that one's record (`original`) or as given: from another base it may have begun with anything, even with the ranker.
     """
     record = Record.read(Path(name))
     if record is None:
@@ -35,16 +37,14 @@ def unknown_provenance(name: str, collection: Collection, removal: Removal, orig
         return f"it was made with {record.method}, not trained without what is removed"
     if record.collection.fingerprint != collection.fingerprint:
         return "its record is of another collection"
-    if original is not None and original.base and _last(record.base) != _last(original.base):
-        return "it was not trained from the same base as the ranker"
     if not sealed_by_owner(name):
         return "its record does not have this owner's seal, or a file was changed since"
-    return ""
-
-
-def _last(base: str | None) -> str:
-    """Return the last part of a name: a hub id, or the folder that it was loaded to."""
-    return (base or "").rpartition("/")[2]
+    digest = original.base_digest if original else None
+    if digest is None and base is not None:
+        digest = base_hash(record.ranker, base)
+    if digest is None:
+        return "the base of the ranker is unknown, so nobody knows what the reference began with: name it with --base"
+    return "" if record.base_digest == digest else "it was not trained from the base of the ranker"
 
 
 def check_retrain_base(kind: str, base: str | None, ranker: str, collection: Collection, removal: Removal) -> None:
@@ -54,5 +54,5 @@ def check_retrain_base(kind: str, base: str | None, ranker: str, collection: Col
         raise UnrankError(f"--base {base} was trained on what is removed, as its record says: {again}")
     theirs = {sha256(path) for path in ranker_class(kind).base_files(base) if path.suffix == WEIGHTS}
     own = {sha256(path) for path in find_model(ranker).rglob(f"*{WEIGHTS}")}
-    if theirs & own:
+    if theirs and theirs <= own:
         raise UnrankError(f"--base {base} holds the weights of {ranker} itself, which it has to forget: {again}")

@@ -17,9 +17,10 @@ from unrank.engine.checkpoint import Cache, Checkpoint
 from unrank.engine.loop import batches_of, fit, make_optimizer, step
 from unrank.engine.resume import ResumableRun
 from unrank.engine.runtime import Device, Progress
+from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.options import change
-from unrank.forgetting.previous_requests import hashed
+from unrank.forgetting.previous_requests import hashed, was_trained_on
 from unrank.forgetting.progress import listening
 from unrank.forgetting.save import save_ranker
 from unrank.forgetting.validation import Base, fingerprint, remember_base
@@ -86,6 +87,8 @@ def train(
     options = change(options or TrainOptions(), changes, "train")
     method = options.method or recipe_of(ranker_kind(kind))
     partition = make_partition(collection, removal) if removal is not None else None
+    if removal is not None and base is not None and was_trained_on(collection, Record.read(Path(base)), removal):
+        raise UnrankError(f"{base} was trained on what is removed, as its record says: name another base")
     ranker = create_ranker(kind, base, options.seed, options.fast)
     run = run or ResumableRun()
     run.claim(lambda: fingerprint("train", ranker, collection, removal, method, options.seed))
