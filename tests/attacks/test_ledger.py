@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 from dataclasses import astuple
@@ -11,17 +12,21 @@ from time import monotonic
 
 import pytest
 
+from tests.attacks.test_certificate import make_desk
 from tests.desk.conftest import DOCUMENT, PAIR, QUERY, take_in
+from tests.desk.made import made_result, made_run, ranks
 from unrank.cli.main import run
 from unrank.desk import ledger as ledger_module
 from unrank.desk import ledger_file
+from unrank.desk.certificate import write_certificate
 from unrank.desk.closing import close
 from unrank.desk.counter import Counter
 from unrank.desk.history_index import START, BrokenChain, Entry
 from unrank.desk.key import Key, key_file
 from unrank.desk.ledger import Ledger
-from unrank.desk.request import State
+from unrank.desk.request import Item, State
 from unrank.errors import BadFile
+from unrank.forgetting.outcome import ForgetState, Judgement
 
 Said = pytest.CaptureFixture[str]
 
@@ -287,3 +292,54 @@ def test_a_close_whose_rewriting_fails_says_that_it_closed(
         assert ledger.request(1).state is State.REFUSED
     assert run(["desk", "close", "2", *words]) == 0
     assert b"zanzibar" not in path.read_bytes() and b"Quixote" not in path.read_bytes()
+
+
+@pytest.mark.attack(9)
+def test_a_ledger_with_its_key_beside_a_certificate_is_not_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Said
+) -> None:
+    """The attacker gives away the secrets of a ledger of his own. The receiver's machine has never used it."""
+    (tmp_path / "ranker").mkdir()
+    (tmp_path / "ranker" / "model.safetensors").write_text("weights")
+    make_desk(tmp_path / "bundle", tmp_path / "ranker")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "receiver"))
+    monkeypatch.chdir(tmp_path / "bundle")
+    for _ in range(2):
+        assert run(["desk", "verify", "certificate", "--ranker", str(tmp_path / "ranker")]) == 4
+        said = capsys.readouterr()
+        assert said.out.startswith("the signer is unknown") and "unknown to this machine" in said.err
+
+
+@pytest.mark.attack(6)
+@pytest.mark.parametrize("id", ["d5", "qx-7", "zz"])
+def test_no_byte_names_a_closed_request(path: Path, key: Key, id: str, tmp_path: Path) -> None:
+    """Neither a short id, nor a file that is named by the text, in the options and results of any run."""
+    text = "the bassoon of umberto was stolen in perugia"
+    places = [f"/srv/{id}.txt", f"/srv/{id}/notes", "/srv/Bassoon-of_umberto was.txt", "/srv/other.txt"]
+    with Ledger.open(path) as ledger:
+        ledger.key(key_file(path))
+        closed = take_in(ledger, key, Item(document=id, document_text=text)).id
+        other = take_in(ledger, key, Item(document="another", document_text="about something else")).id
+        for request in (other, closed):  # the first run did not know of the request
+            judged = {request: Judgement(ForgetState.FORGOTTEN, f"{id} of 2", ranks([1, 1], [4, 5]))}
+            result = made_result(judged, copies=places) | {"notes": [id, text]}
+            made_run(ledger, judged, result)
+            ledger.ask("UPDATE run SET out = ? WHERE id = 1", [f"/srv/without {id}"])
+            with ledger.transaction():
+                ledger.write_of_run("moved", 1)
+        ledger.verify()
+        close(ledger, closed, left=["/srv/other.txt", f"/srv/{id}/index"], reason=f"{id} is elsewhere")
+        ledger.verify()
+        named = re.compile(rf"(?<![0-9a-z])({id}|bassoon|umberto)(?![0-9a-z])", re.IGNORECASE)
+        for table in ("run", "named", "history", "request", "keyed_hash", "about"):
+            for row in ledger.ask(f"SELECT * FROM {table}"):
+                values = " ".join(value for value in row if isinstance(value, str))
+                assert not named.search(values)
+        [[out, kept]] = ledger.ask("SELECT out, result FROM run WHERE id = 1")
+        assert out == "/srv/…" and "/srv/other.txt" in kept and "4321 queries" in kept
+        write_certificate(ledger, key, closed, tmp_path / "certificate")
+        write_certificate(ledger, key, other, tmp_path / "other")
+    bytes_left = b"".join(file.read_bytes() for file in sorted(path.parent.glob("desk.ledger*")))
+    for word in (f"/{id}", f'"{id}"', f" {id}", "bassoon", "umberto", "perugia"):
+        assert word.encode() not in bytes_left.lower()
+    assert run(["desk", "verify", str(tmp_path / "certificate"), "--ledger", str(path)]) == 0

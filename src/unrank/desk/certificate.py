@@ -16,6 +16,7 @@ from pathlib import Path
 
 import unrank
 from unrank.desk.commitment import commit
+from unrank.desk.erasing import result_hash
 from unrank.desk.history_index import Entry, Json
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
@@ -157,7 +158,7 @@ def _run_part(ledger: Ledger, settled: Settlement, request: Request, history: li
     """Return the part of a certificate about one ranker, and the hashes of its files."""
     entry = next(e for e in reversed(history) if e.values.get("run") == settled.run and "result" in e.values)
     [[asked, written]] = ledger.ask("SELECT asked, result FROM run WHERE id = ?", [settled.run])
-    if hashlib.sha256(written.encode()).hexdigest() != entry.values["result"]:
+    if hashlib.sha256(written.encode()).hexdigest() != result_hash(ledger, settled.run):
         raise UnrankError(f"{ledger.path}: the result of run {settled.run} was changed after it was recorded")
     options, result = json.loads(asked), json.loads(written)
     named = {f"{kind[:-1]}ies" if kind == "query" else f"{kind}s": n for kind, n in history[0].values["names"].items()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from unrank.desk.erasing import Names, erase_from_runs
 from unrank.desk.ledger import ITEM, Ledger
 from unrank.desk.request import HONOURED, PENDING, RUNNABLE, SETTLED, State
 from unrank.errors import BadFile, UnrankError
@@ -24,7 +25,7 @@ LATER = (
 def close(ledger: Ledger, id: int, instead: State | None = None, **found: Any) -> State:
     """Close a settled request, or end another one as withdrawn or refused (`instead`); return its new state.
 
-    `found` goes into the history: what was found deleted, what was left, and why.
+    `found` goes into the history, without the names: what was found deleted, what was left, and why.
     """
     with ledger.transaction():
         request = ledger.request(id)
@@ -37,10 +38,12 @@ def close(ledger: Ledger, id: int, instead: State | None = None, **found: Any) -
         if request.state in SETTLED and instead is not None:
             raise UnrankError(f"request {id} is {request.state.words}: close it without --as {instead}")
         ended = instead or State.CLOSED
+        names = Names(ledger.items(id))
+        erase_from_runs(ledger, names)
         ledger.ask("DELETE FROM named WHERE request = ?", [id])
         if ended not in HONOURED:
             ledger.ask("DELETE FROM keyed_hash WHERE request = ?", [id])
-        ledger.move(id, ended, **found)
+        ledger.move(id, ended, **names.erased_json(found))
         ledger.ask(SECOND_STEP, [str(ledger.head()[0])])
     forget_kind(state_kind(ledger, id))
     try:
