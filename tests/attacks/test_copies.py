@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 from pathlib import Path
+from zipfile import ZipFile
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.conftest import write_beir
+from tests.tiny import make_bi_encoder
 from unrank.cli.main import run
-from unrank.collection.collection import open_collection
+from unrank.collection.collection import Collection, open_collection
 from unrank.desk.batch import count_copies, open_batch
+from unrank.desk.copies import find_copies, not_searched
 from unrank.desk.key import key_file
 from unrank.desk.ledger import Ledger
+from unrank.desk.request import Item
 from unrank.forgetting.previous_requests import recognised
 from unrank.record import Record, forgotten_requests
 
@@ -110,3 +119,49 @@ def removal(folder: Path) -> Path:
     place = folder / "removal.json"
     place.write_text(json.dumps({"documents": ["d0"]}))
     return place
+
+
+@pytest.mark.attack(6)
+def test_a_run_keeps_no_path_that_names_an_item(
+    tmp_path: Path, encoder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    collection = make_desk(tmp_path, {"d0": TEXT})
+    make_bi_encoder(encoder, tmp_path / "ranker")
+    command = ["desk", "run", str(tmp_path / "ranker"), str(collection), "--yes", "--ledger", str(tmp_path / "ledger")]
+    for out in ("without-d0", "MrQuixoteOfDulcineaStreet", "mr%20quixote%20of%20dulcinea"):
+        before = (tmp_path / "ledger").read_bytes()
+        assert run([*command, "--out", str(tmp_path / out)]) == 2
+        assert "the ledger keeps this path" in capsys.readouterr().err
+        assert (tmp_path / "ledger").read_bytes() == before
+
+
+@pytest.mark.attack(0)
+@pytest.mark.parametrize("name", ["a.gz", "a.zip", "renamed.txt", "a.parquet", "a.xz", "a.bz2", "a.br"])
+def test_a_compressed_file_is_not_passed_over_silently(tmp_path: Path, name: str) -> None:
+    written = {
+        "a.gz": gzip.compress(TEXT.encode()),
+        "renamed.txt": gzip.compress(TEXT.encode()),
+        "a.xz": lzma.compress(TEXT.encode()),
+        "a.bz2": bz2.compress(TEXT.encode()),
+        "a.br": b"no magic bytes",
+    }
+    look = tmp_path / "look"
+    look.mkdir()
+    if name == "a.zip":
+        with ZipFile(look / name, "w") as archive:
+            archive.writestr("text", TEXT)
+    elif name == "a.parquet":
+        pq.write_table(pa.table({"text": [TEXT]}), look / name)
+    else:
+        (look / name).write_bytes(written[name])
+    (look / "plain.txt").write_text("nothing")
+    assert [Path(copy.path).name for copy in not_searched([look])] == [name]
+
+
+@pytest.mark.attack(0)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "latin-1", "utf-8-sig"])
+def test_a_text_is_found_in_other_encodings(tmp_path: Path, golden: Collection, encoding: str) -> None:
+    (tmp_path / "export.txt").write_bytes("… Älter ist Herr Quijote nicht …".replace("…", "-").encode(encoding))
+    item = Item(document="d1", document_text="Älter ist Herr Quijote nicht.")
+    [found] = find_copies([tmp_path], [item], golden, tmp_path / "desk.ledger")
+    assert Path(found.path).name == "export.txt"

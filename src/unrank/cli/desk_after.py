@@ -165,6 +165,8 @@ def close(
         say(f"  {copy.kind} {copy.path} {copy.why}")
     for copy in remains.there if remains else ():
         say(f"  left for {leave}: {copy.kind} {copy.path}: {copy.why}")
+    for copy in remains.unchecked if remains else ():
+        say(f"  not checked: {copy.kind} {copy.path} {copy.why}")
     left = f", except for items that {numbered(others)} may name too" if others else ""
     was = "" if instead else f" ({state.words})"
     say(f"request {request} is {ended}{was}; its items are no longer in {files.ledger}{left}")

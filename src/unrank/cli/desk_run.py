@@ -246,9 +246,11 @@ def show_plan(made: Plan, quiet: bool = False) -> None:
     say(f"{count(made.noticing, 'kept query')} affected: a forgotten document is in the list")
     for text in made.examples if not quiet else ():
         say(f"  {text[:160]}")
-    say("copies on disk" if made.copies else "no copies were found on disk")
+    say("copies on disk" if made.copies else "no copies were found where the desk looked")
     for copy in made.copies:
         say(f"  {copy.kind:<11}{copy.path}: {copy.why}")
+    for copy in made.not_searched:
+        say(f"  not searched {copy.path}: {copy.why}")
     for method, seconds in made.seconds.items():
         audited = seconds + made.audit
         say(f"with {method} it takes {between(*audited)} here, of which the audit takes {between(*made.audit)}")
@@ -275,6 +277,7 @@ def result_json(done: RunResult) -> dict[str, Any]:
         "elsewhere": done.elsewhere,
         "later": done.later,
         "still_to_delete": done.result["holders"],
+        "not_searched": done.result["not_searched"],
     }
 
 
@@ -292,6 +295,8 @@ def show_result(done: RunResult) -> None:
     _say_ranker(done)
     for copy in done.result["holders"] if done.usable else ():
         say(f"  still to delete: {copy['kind']} {copy['path']}: {copy['why']}")
+    for copy in done.result["not_searched"]:
+        say(f"  look at it yourself: {copy['path']} {copy['why']}")
     for id, state in sorted(done.states.items()):
         if state in (State.WITHDRAWN, State.REFUSED):
             say(f"request {id} was {state} during the run, and keeps that state; the new ranker was to forget it too")

@@ -77,20 +77,36 @@ class Duplicates:
 
 def find_duplicates(collection: Collection, removal: Removal, where: str = "the removal") -> Duplicates:
     """Find the copies of all texts that a removal names, its pairs included; `where` is named in errors."""
-    asked = [*removal.queries, *(query for query, _ in removal.pairs)]
-    answers = [*removal.documents, *(document for _, document in removal.pairs)]
-    queries = _copies(collection.queries, asked, "query", where)
-    documents = _copies(collection.documents, answers, "document", where)
-    rows = collection.queries.rows([copy.id for copy in queries])
-    is_test = {copy.id: bool(test) for copy, test in zip(queries, collection.is_test[rows], strict=True)}
-    trained = [copy for copy in queries if not is_test[copy.id]]
-    more_pairs = _pairs_of_copies(collection, removal, [*trained, *documents])
+    [found] = duplicates_of_each(collection, [removal], where)
+    return found
+
+
+def duplicates_of_each(
+    collection: Collection, removals: Sequence[Removal], where: str = "the removal"
+) -> list[Duplicates]:
+    """Find the copies of what each of several removals names, in one search."""
+    queries = _copies(collection.queries, [_ids(removal, 0) for removal in removals], "query", where)
+    documents = _copies(collection.documents, [_ids(removal, 1) for removal in removals], "document", where)
+    return [_duplicates(collection, *each) for each in zip(removals, queries, documents, strict=True)]
+
+
+def _ids(removal: Removal, side: int) -> list[str]:
+    named = (removal.queries, removal.documents)[side]
+    return [*dict.fromkeys([*named, *(pair[side] for pair in removal.pairs)])]
+
+
+def _duplicates(
+    collection: Collection, removal: Removal, queries: list[TextCopy], documents: list[TextCopy]
+) -> Duplicates:
+    is_test = collection.is_test[collection.queries.rows([copy.id for copy in queries])].tolist()
+    trained = [copy for copy, test in zip(queries, is_test, strict=True) if not test]
     found = Removal(
         [copy.id for copy in trained if copy.of in {*removal.queries}],
         [copy.id for copy in documents if copy.of in {*removal.documents}],
-        more_pairs,
+        _pairs_of_copies(collection, removal, [*trained, *documents]),
     )
-    return Duplicates([*trained, *documents], found, [copy for copy in queries if is_test[copy.id]])
+    tests = [copy for copy, test in zip(queries, is_test, strict=True) if test]
+    return Duplicates([*trained, *documents], found, tests)
 
 
 def _pairs_of_copies(collection: Collection, removal: Removal, copies: Sequence[TextCopy]) -> list[tuple[str, str]]:
@@ -110,16 +126,21 @@ def _pairs_of_copies(collection: Collection, removal: Removal, copies: Sequence[
     return sorted((alike & trained) - {*removal.pairs})
 
 
-def _copies(texts: Texts, ids: Sequence[str], kind: Literal["query", "document"], where: str) -> list[TextCopy]:
-    ids = [*dict.fromkeys(ids)]
-    rows = texts.rows(ids, where)
-    own = {*rows.tolist()}
-    found = copies_of(texts, texts.texts(rows))
-    return [
-        TextCopy(kind, texts.id(row), ids[match.place], match.likeness, match.exact)
-        for row, match in sorted(found.items())
-        if row not in own
+def _copies(
+    texts: Texts, named: Sequence[Sequence[str]], kind: Literal["query", "document"], where: str
+) -> list[list[TextCopy]]:
+    """Return the copies of each list of ids; a text that a list names is no copy for that list."""
+    ids = [*dict.fromkeys(id for these in named for id in these)]
+    found = [
+        (texts.id(row), [(ids[match.place], match) for match in matches])
+        for row, matches in sorted(copies_of(texts, texts.texts(texts.rows(ids, where))).items())
     ]
+    copies: list[list[TextCopy]] = []
+    for these in map(set, named):
+        own = [(id, [match for match in matches if match[0] in these]) for id, matches in found if id not in these]
+        best = [(id, *max(matches, key=lambda match: match[1].likeness)) for id, matches in own if matches]
+        copies.append([TextCopy(kind, id, of, match.likeness, match.exact) for id, of, match in best])
+    return copies
 
 
 class Match(NamedTuple):
@@ -130,24 +151,21 @@ class Match(NamedTuple):
     exact: bool
 
 
-def copies_of(texts: Texts, wanted: Sequence[str]) -> dict[int, Match]:
-    """Return each row that is a copy, with the wanted text that it is most like; the wanted rows are among them."""
+def copies_of(texts: Texts, wanted: Sequence[str]) -> dict[int, list[Match]]:
+    """Return each row that is a copy, with the wanted texts that it is a copy of; the wanted rows are among them."""
     if not wanted:
         return {}
     index = WantedTexts(wanted)
     rare = index.rare_words(texts)
-    found: dict[int, Match] = {}
-    for row, text in _all_rows(texts) if rare is None else _rows_with(texts, rare):
-        if (like := index.most_like(text)) is not None:
-            found[row] = like
-    return found
+    rows = _all_rows(texts) if rare is None else _rows_with(texts, rare)
+    return {row: matches for row, text in rows if (matches := index.matches(text))}
 
 
 class WantedTexts:
     """Removed texts, indexed by their normalised forms and by their runs of words."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        self.exact: dict[str, int] = {}
+        self.exact: dict[str, list[int]] = {}
         self.words: list[list[str]] = []
         self.sizes: dict[int, int] = {}
         """The number of runs of each text that can have near copies."""
@@ -155,25 +173,26 @@ class WantedTexts:
         """The texts that hold each run."""
         for place, text in enumerate(texts):
             whole = normalised(text)
+            self.exact.setdefault(whole, []).append(place)
             self.words.append(WORD.findall(whole))
-            if self.exact.setdefault(whole, place) == place and len(self.words[-1]) >= LEAST_WORDS:
+            if len(self.words[-1]) >= LEAST_WORDS:
                 runs = runs_of(self.words[-1])
                 self.sizes[place] = len(runs)
                 for run in runs:
                     self.holders.setdefault(run, []).append(place)
 
-    def most_like(self, text: str) -> Match | None:
-        """Return the wanted text that this one is a copy of; `None` if there is none."""
+    def matches(self, text: str) -> list[Match]:
+        """Return the wanted texts that a text is a copy of."""
         whole = normalised(text)
-        if (place := self.exact.get(whole)) is not None:
-            return Match(place, 1.0, True)
-        if not self.sizes:
-            return None
+        same = self.exact.get(whole, [])
+        found = [Match(place, 1.0, True) for place in same]
+        if len(self.sizes) <= len(same):
+            return found
         runs = runs_of(WORD.findall(whole))
         common = Counter(place for run in self.holders.keys() & runs for place in self.holders[run])
-        alike = [(likeness(self.sizes[place], len(runs), both), -place) for place, both in common.items()]
-        most, place = max(alike, default=(0.0, 0))
-        return Match(-place, most, False) if most else None
+        alike = {place: likeness(self.sizes[place], len(runs), both) for place, both in common.items()}
+        near = [Match(place, share, False) for place, share in sorted(alike.items()) if share and place not in same]
+        return [*found, *near]
 
     def rare_words(self, texts: Texts) -> list[str] | None:
         """Return words of which every copy has at least one; `None` if they are too many, or a text has no word.

@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 
 from unrank.collection.collection import Collection
-from unrank.collection.duplicates import WantedTexts, find_duplicates
+from unrank.collection.duplicates import WantedTexts, duplicates_of_each
 from unrank.collection.partition import Partition, make_partition, named
 from unrank.collection.removal import Removal
 from unrank.desk.copies import in_collection
@@ -92,7 +92,7 @@ def open_batch(
     held = [item for item, here in zip(asked, in_collection(collection, asked), strict=True) if here]
     fit = set(held) - _no_training(collection, held)
     items = {id: here for id, these in all_items.items() if (here := _fitting(these, fit))}
-    found = {id: more for id, here in items.items() if (more := _copies(here, collection))}
+    found = _copies(items, collection)
     left = {id: more for id, more in found.items() if ledger.leaves_copies(id)}
     copies = {id: more for id, more in found.items() if id not in left}
     items = {id: [*here, *copies.get(id, ())] for id, here in items.items()}
@@ -127,15 +127,16 @@ def _fitting(items: Sequence[Item], fit: set[Item]) -> list[Item]:
     queries, documents = map(WantedTexts, sides)
 
     def is_copy(item: Item) -> bool:
-        same_query = item.query is None or queries.most_like(item.query_text or "") is not None
-        return same_query and (item.document is None or documents.most_like(item.document_text or "") is not None)
+        same_query = item.query is None or bool(queries.matches(item.query_text or ""))
+        return same_query and (item.document is None or bool(documents.matches(item.document_text or "")))
 
     return here if all(is_copy(item) for item in items if item not in fit) else []
 
 
-def _copies(items: Sequence[Item], collection: Collection) -> list[Item]:
-    """Return the copies of a request's items in a collection that it does not name."""
-    return items_of(find_duplicates(collection, removal_of(items)).removal, collection)
+def _copies(items: dict[int, list[Item]], collection: Collection) -> dict[int, list[Item]]:
+    """Return, of each request that has some, the copies of its items in a collection that it does not name."""
+    found = duplicates_of_each(collection, [removal_of(these) for these in items.values()])
+    return {id: items_of(each.removal, collection) for id, each in zip(items, found, strict=True) if each.removal}
 
 
 def _no_training(collection: Collection, items: Sequence[Item]) -> set[Item]:

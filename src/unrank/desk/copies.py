@@ -2,7 +2,7 @@
 
 A ranker is a copy if its record says that it was trained on the collection and has not forgotten the items since. A
 ranker whose document side was frozen holds the original's encoder of documents. Files are searched for the plain texts,
-and for the texts as JSON or CSV writes them; compressed files are not searched.
+and for the texts as JSON or CSV writes them, in UTF-8, UTF-16 and Latin-1. Compressed files are listed, not searched.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import json
 import mmap
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
 from unrank.collection.collection import Collection, open_collection
-from unrank.collection.normalisation import normalised
+from unrank.collection.normalisation import EDGES, normalised
 from unrank.collection.removal import Removal
+from unrank.desk.paths import safe_path
 from unrank.desk.request import Item, items_of, removal_of
 from unrank.disk import CHECKPOINT, open_regular, whole_path
 from unrank.errors import UnrankError
@@ -44,6 +46,18 @@ class CollectionLike(Protocol):
 
     @property
     def fingerprint(self) -> str: ...
+
+
+COMPRESSED = {
+    b"\x1f\x8b": "a gzip file", b"PK\x03\x04": "a zip file", b"\x28\xb5\x2f\xfd": "a zstd file",
+    b"BZh": "a bzip2 file", b"\xfd7zXZ\x00": "an xz file", b"7z\xbc\xaf\x27\x1c": "a 7z file",
+    b"\x04\x22\x4d\x18": "an lz4 file", b"Rar!": "a rar file", b"PAR1": "a Parquet file", b"ARROW1": "an Arrow file",
+    b"ORC": "an ORC file", b"%PDF": "a PDF file",
+}  # fmt: skip
+"""The first bytes of files whose texts are compressed, or may be."""
+COMPRESSED_NAMES = (".br", ".lzma", ".sz", ".snappy", ".z")
+UTF_16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+"""The encodings of files that begin with these bytes."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +89,35 @@ def in_collection(collection: Collection, items: Sequence[Item]) -> list[bool]:
 
 def without_names(found: Sequence[Copy], items: Sequence[Item]) -> list[Copy]:
     """Replace each path that names an item by a parent folder that does not."""
-    names = [name for item in items for name in (item.query, item.document) if name is not None and len(name) > 3]
+    return [Copy(copy.kind, safe_path(copy.path, items), copy.why) for copy in found]
 
-    def safe(path: Path) -> Path:
-        while any(name in str(path) for name in names):
-            path = path.parent
-        return path
 
-    return [Copy(copy.kind, str(safe(Path(copy.path))), copy.why) for copy in found]
+def not_searched(places: Sequence[Path]) -> list[Copy]:
+    """Return the files below these places whose content is compressed, so that a search for a text finds nothing."""
+    found = {str(path): kind for place in places for path in _files(whole_path(place)) if (kind := _compressed(path))}
+    return [Copy("file", path, f"is {found[path]}, so it was not searched") for path in sorted(found)]
+
+
+def _files(place: Path) -> Iterator[Path]:
+    """Yield the files that are searched for texts: not those of collections and rankers."""
+    if place.is_file():
+        yield place
+    for folder, inner, names in os.walk(place):
+        if "collection.json" in names or _is_ranker(names):
+            inner.clear()
+        else:
+            yield from (Path(folder) / name for name in names)
+
+
+def _compressed(path: Path) -> str | None:
+    """Return how a file is compressed, by its first bytes or its name; `None` if it is not, as far as can be seen."""
+    try:
+        with open_regular(path) as file:
+            start = file.read(8)
+    except OSError:
+        return None
+    by_start = next((kind for magic, kind in COMPRESSED.items() if start.startswith(magic)), None)
+    return by_start or (f"a {path.suffix} file" if path.suffix.lower() in COMPRESSED_NAMES else None)
 
 
 def _is_ranker(names: Sequence[str]) -> bool:
@@ -94,7 +129,7 @@ def _has_weights(names: Sequence[str]) -> bool:
     return any(name.endswith(WEIGHTS) for name in names)
 
 
-def _below(place: Path, items: list[Item], needles: list[bytes], collection: CollectionLike) -> Iterator[Copy]:
+def _below(place: Path, items: list[Item], needles: list[str], collection: CollectionLike) -> Iterator[Copy]:
     yield from _caches(place, collection)
     if place.is_file():
         yield from _file(place, needles)
@@ -150,24 +185,32 @@ def _ranker(folder: Path, removal: Removal, collection: CollectionLike) -> Itera
         )
 
 
-def _file(path: Path, needles: list[bytes]) -> Iterator[Copy]:
+def _file(path: Path, needles: list[str]) -> Iterator[Copy]:
     try:
         with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            if any(content.find(needle) >= 0 for needle in needles):
+            encodings = [UTF_16[content[:2]]] if content[:2] in UTF_16 else ["utf-8", "latin-1"]
+            forms = {form for needle in needles for form in _encoded(needle, encodings)}
+            if any(content.find(form) >= 0 for form in forms):
                 yield Copy("file", str(path), "holds a text, or half of one")
     except (OSError, ValueError):  # gone, unreadable, empty, or a pipe
         return
 
 
-def _needles(items: Sequence[Item]) -> list[bytes]:
+def _encoded(needle: str, encodings: Sequence[str]) -> Iterator[bytes]:
+    for encoding in encodings:
+        with suppress(UnicodeEncodeError):  # Latin-1 has few letters
+            yield needle.encode(encoding)
+
+
+def _needles(items: Sequence[Item]) -> list[str]:
     texts = {text for item in items for text in (item.query_text, item.document_text) if text and text.strip()}
-    parts = {part for text in texts for part in _parts(text)}
+    parts = {part for text in texts for part in _parts(text.strip(EDGES) or text)}
     written = {
         form
         for part in parts
         for form in (part, json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1], part.replace('"', '""'))
     }
-    return sorted(form.encode() for form in written)
+    return sorted(written)
 
 
 def _parts(text: str) -> tuple[str, ...]:

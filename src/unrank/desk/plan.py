@@ -14,7 +14,7 @@ from unrank.collection.partition import Partition
 from unrank.collection.removal import Removal
 from unrank.collection.texts import Rows
 from unrank.desk.batch import Batch
-from unrank.desk.copies import Copy, find_copies
+from unrank.desk.copies import Copy, find_copies, not_searched
 from unrank.forgetting.estimate import Seconds, estimate
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.train import recipe_of
@@ -37,6 +37,8 @@ class Plan:
     """The number of kept queries, of training and of test, with a removed document in their lists."""
     examples: list[str]
     copies: list[Copy]
+    not_searched: list[Copy]
+    """Files in which a search for texts finds nothing."""
     seconds: dict[str, Seconds]
     """The time with each method, without the audit."""
     audit: Seconds
@@ -70,6 +72,7 @@ def make_plan(
         len(noticing),
         collection.queries.texts(noticing[:SHOWN]),
         find_copies(look, batch.all_items, collection, ledger),
+        not_searched(look),
         seconds,
         audit_time(workspace, ranker, 2 + references),
     )

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from unrank.desk.copies import Copy, find_copies
+from unrank.desk.copies import Copy, find_copies, not_searched
 from unrank.desk.history_index import Json
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import SETTLED, Item, State
@@ -124,7 +124,8 @@ def find_remains(ledger: Ledger, request: int, look: Sequence[Path] = ()) -> Rem
     never = {run.ranker for run in runs if settled.get(run.id) is State.NOTHING_TO_FORGET}
     never |= {str(run.out) for run in runs if run.id in settled and run.is_unchanged}
     there = [found[path] for path in sorted(found) if path not in never]
-    return Remains(there, *_checked(known, {copy.path for copy in there}, never))
+    gone, unchecked = _checked(known, {copy.path for copy in there}, never)
+    return Remains(there, gone, [*unchecked, *not_searched(look)])
 
 
 def _checked(known: Sequence[Copy], there: set[str], never: set[str]) -> tuple[list[Copy], list[Copy]]:

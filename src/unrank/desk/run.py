@@ -18,11 +18,12 @@ from unrank.audit.context import Thoroughness
 from unrank.collection.collection import open_collection
 from unrank.desk.batch import count_copies, open_batch
 from unrank.desk.closing import scrub
-from unrank.desk.copies import Copy, find_copies, without_names
+from unrank.desk.copies import Copy, find_copies, not_searched, without_names
 from unrank.desk.gates import AuditResult, Gate, Limits, RequestPairs, findings, gates
 from unrank.desk.history_index import Json
 from unrank.desk.ledger import Ledger
-from unrank.desk.request import RUNNABLE, State
+from unrank.desk.paths import refuse_names
+from unrank.desk.request import PENDING, RUNNABLE, State
 from unrank.desk.run_context import RunContext
 from unrank.desk.run_ledger import UnfinishedRun, begin_run, check_step, do_step, is_done, unfinished_run
 from unrank.desk.run_options import RunOptions, file_hashes, folder_hash
@@ -93,6 +94,8 @@ def run_open(
             context = RunContext.of(options, batch.only(run.requests), collection, record)
         if context is None or run is None or not run.is_asked_again(context.asked, out):
             run, context = None, RunContext.of(options, batch, collection, record)
+        pending = [item for request in ledger.requests(PENDING) for item in ledger.items(request.id)]
+        refuse_names([*options.paths, *([out] if out else [])], pending)
         context.check()
         for id, copies in context.batch.copies.items():
             ledger.add_copies(id, copies, key)
@@ -294,6 +297,7 @@ def _record(
         "requests": {str(id): one.to_json() for id, one in judged.items()},
         "copies": {str(id): copies for id in batch.items if (copies := count_copies(ledger, batch, id))},
         "holders": [asdict(copy) for copy in _copies(ledger, run, context)],
+        "not_searched": [asdict(copy) for copy in without_names(not_searched(context.options.look), batch.all_items)],
     }
     written = json.dumps(result, ensure_ascii=False)
     proof = {"result": hashlib.sha256(written.encode()).hexdigest()}

@@ -48,6 +48,12 @@ class RunOptions:
             look=tuple(map(whole_path, self.look)),
         )
 
+    @property
+    def paths(self) -> list[str]:
+        """The paths that the ledger keeps."""
+        base = [self.forget.base] if self.forget.base else []
+        return [self.ranker, str(self.collection), *self.references, *base]
+
     def asked(self, batch: Batch, collection: Collection) -> Json:
         """Return everything that the result depends on; an interrupted run is recognised by it.
 

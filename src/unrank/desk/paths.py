@@ -1,0 +1,86 @@
+"""Paths that name what is removed: files called by an id or by a text, in any of the ways in which names are written.
+
+The ledger keeps paths for good, so it must keep none of these. Two names are compared as letters and digits alone:
+percent-encoding, letter case, accents written apart, and what stands between words make no difference.
+
+>>> names_item("/srv/d5.json", [Item(document="d5")]), names_item("/srv/d55.json", [Item(document="d5")])
+(True, False)
+>>> names_item("/srv/the%20clerk_of_the_TOWN-hall.txt", [Item("q1", query_text="Ask the clerk of the town hall!")])
+True
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from urllib.parse import unquote_plus
+
+from unrank.collection.normalisation import normalised
+from unrank.desk.request import Item
+from unrank.errors import UnrankError
+
+WORD = re.compile(r"[^\W_]+")
+LEAST_ID = 4
+"""The fewest letters of an id that is looked for inside longer words too."""
+LEAST_TEXT = 16
+"""The fewest letters in a row that a path and a text have in common if it names the text."""
+
+
+def names_item(path: str | Path, items: Iterable[Item]) -> bool:
+    """Tell whether a path has the id or a part of the text of an item in it.
+
+    Numbers of one to three digits are not looked for: they are in paths for many reasons.
+    """
+    words = _words(str(path))
+    parts = ["".join(_words(part)) for part in Path(path).parts]
+    for item in items:
+        if any(_has_id(words, parts, id) for id in (item.query, item.document) if id is not None):
+            return True
+        if any(_has_text(words, parts, text) for text in (item.query_text, item.document_text) if text):
+            return True
+    return False
+
+
+def safe_path(path: str | Path, items: Sequence[Item]) -> str:
+    """Return the path, or its nearest parent that names no item."""
+    here = Path(path)
+    while here != here.parent and names_item(here, items):
+        here = here.parent
+    return str(here)
+
+
+def refuse_names(paths: Iterable[str | Path], items: Sequence[Item]) -> None:
+    """Refuse paths that the ledger would keep and that name an item."""
+    for path in paths:
+        if names_item(path, items):
+            raise UnrankError(
+                f"{path} holds an id or words of what is to be forgotten, and the ledger keeps this path: "
+                "rename the folder, or choose another --out"
+            )
+
+
+def _has_id(words: list[str], parts: list[str], id: str) -> bool:
+    wanted = _words(id)
+    joined = "".join(wanted)
+    if not wanted or (joined.isdigit() and len(joined) < LEAST_ID):
+        return False
+    return _in_row(wanted, words) or (len(joined) >= LEAST_ID and any(joined in part for part in parts))
+
+
+def _has_text(words: list[str], parts: list[str], text: str) -> bool:
+    wanted = _words(text)
+    joined = "".join(wanted)
+    if len(joined) < LEAST_TEXT:
+        return bool(wanted) and _in_row(wanted, words)
+    return any(
+        part[start : start + LEAST_TEXT] in joined for part in parts for start in range(len(part) - LEAST_TEXT + 1)
+    )
+
+
+def _in_row(wanted: list[str], words: list[str]) -> bool:
+    return any(words[start : start + len(wanted)] == wanted for start in range(len(words) - len(wanted) + 1))
+
+
+def _words(name: str) -> list[str]:
+    return WORD.findall(normalised(unquote_plus(unquote_plus(name))))
