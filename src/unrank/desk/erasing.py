@@ -16,25 +16,22 @@ from collections.abc import Iterable
 from typing import Any
 
 from unrank.desk.ledger import Ledger
+from unrank.desk.paths import names_item
 from unrank.desk.request import Item
 
 ERASED = "…"
-FEWEST_WORDS = 3
-"""The fewest words of a text that identify it in the name of a file."""
-WORDS = re.compile(r"[^\W_]+")
 
 
 class Names:
     """The ids and texts of items, in the forms that a path or a line may hold."""
 
     def __init__(self, items: Iterable[Item]) -> None:
-        items = list(items)
+        self._items = items = list(items)
         ids = {id for item in items for id in (item.query, item.document) if id}
         texts = {text for item in items for text in (item.query_text, item.document_text) if text and text.strip()}
         self._ids = _any_of(ids)
         self._ids_in_lines = _any_of({id for id in ids if not id.isdecimal()})
         self._whole_texts = _any_of(texts)
-        self._texts = [_words(text) for text in texts]
 
     def erased(self, line: str) -> str:
         """Return a line without the names. A number that is an id is erased from paths only: lines hold figures."""
@@ -54,12 +51,8 @@ class Names:
         return value
 
     def _is_named(self, part: str) -> bool:
-        """Tell if a part of a path holds an id, or some words of a text in their order."""
-        if self._ids.search(part):
-            return True
-        words = _words(part.rsplit(".", 1)[0])
-        several = words.count(" ") + 1 >= FEWEST_WORDS
-        return any(several and f" {words} " in f" {text} " for text in self._texts)
+        """Tell if a part of a path holds an id, even a short number, or words of a text."""
+        return bool(self._ids.search(part)) or names_item(part, self._items)
 
 
 def erase_from_runs(ledger: Ledger, names: Names) -> None:
@@ -90,7 +83,3 @@ def _any_of(names: Iterable[str]) -> re.Pattern[str]:
     longest_first = sorted(names, key=lambda name: (-len(name), name))
     either = "|".join(map(re.escape, longest_first))
     return re.compile(rf"(?<![^\W_])(?:{either})(?![^\W_])", re.IGNORECASE) if longest_first else re.compile(r"(?!)")
-
-
-def _words(text: str) -> str:
-    return " ".join(WORDS.findall(text.casefold()))

@@ -12,8 +12,9 @@ True
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import unquote_plus
 
 from unrank.collection.normalisation import normalised
@@ -24,7 +25,11 @@ WORD = re.compile(r"[^\W_]+")
 LEAST_ID = 4
 """The fewest letters of an id that is looked for inside longer words too."""
 LEAST_TEXT = 16
-"""The fewest letters in a row that a path and a text have in common if it names the text."""
+"""The fewest letters in a row that a part of a path and a text have in common if it names the text."""
+LEAST_WORDS = 3
+"""The fewest words in a row that they have in common if it names the text."""
+
+Sliced = TypeVar("Sliced", str, list[str])
 
 
 def names_item(path: str | Path, items: Iterable[Item]) -> bool:
@@ -33,7 +38,7 @@ def names_item(path: str | Path, items: Iterable[Item]) -> bool:
     Numbers of one to three digits are not looked for: they are in paths for many reasons.
     """
     words = _words(str(path))
-    parts = ["".join(_words(part)) for part in Path(path).parts]
+    parts = [_words(part) for part in Path(path).parts]
     for item in items:
         if any(_has_id(words, parts, id) for id in (item.query, item.document) if id is not None):
             return True
@@ -60,22 +65,29 @@ def refuse_names(paths: Iterable[str | Path], items: Sequence[Item]) -> None:
             )
 
 
-def _has_id(words: list[str], parts: list[str], id: str) -> bool:
+def _has_id(words: list[str], parts: list[list[str]], id: str) -> bool:
     wanted = _words(id)
     joined = "".join(wanted)
     if not wanted or (joined.isdigit() and len(joined) < LEAST_ID):
         return False
-    return _in_row(wanted, words) or (len(joined) >= LEAST_ID and any(joined in part for part in parts))
+    return _in_row(wanted, words) or (len(joined) >= LEAST_ID and any(joined in "".join(part) for part in parts))
 
 
-def _has_text(words: list[str], parts: list[str], text: str) -> bool:
+def _has_text(words: list[str], parts: list[list[str]], text: str) -> bool:
     wanted = _words(text)
-    joined = "".join(wanted)
-    if len(joined) < LEAST_TEXT:
-        return bool(wanted) and _in_row(wanted, words)
+    if len(wanted) < LEAST_WORDS and wanted and _in_row(wanted, words):
+        return True
+    spaced, joined = f" {' '.join(wanted)} ", "".join(wanted)
     return any(
-        part[start : start + LEAST_TEXT] in joined for part in parts for start in range(len(part) - LEAST_TEXT + 1)
+        any(f" {' '.join(row)} " in spaced for row in _windows(part, LEAST_WORDS))
+        or any(row in joined for row in _windows("".join(part), LEAST_TEXT))
+        for part in parts
     )
+
+
+def _windows(whole: Sliced, size: int) -> Iterator[Sliced]:
+    """Yield all parts of a size."""
+    return (whole[start : start + size] for start in range(len(whole) - size + 1))
 
 
 def _in_row(wanted: list[str], words: list[str]) -> bool:
