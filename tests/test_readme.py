@@ -74,7 +74,7 @@ def test_the_shell_commands(empty_home: Path) -> None:
     assert run(imports[1:]) == 0
     for command in [*trains, *others]:
         assert run([*command[1:], *quick.get(command[1], [])]) in (
-            (0, 3) if command[1] in ("forget", "audit") else (0,)
+            (0, 3, 4) if command[1] in ("forget", "audit") else (0,)
         ), command
     assert (empty_home / "clean-ranker" / "unrank.json").is_file()
     assert len([*(empty_home / "bench" / "cells").iterdir()]) == 3

@@ -241,6 +241,11 @@ def test_two_spellings_of_a_cell_are_one_cell(grid: Grid, more: str) -> None:
         cells_of(grid(more))
 
 
+def test_a_place_for_each_pair_is_no_destination_of_a_bench(grid: Grid) -> None:
+    with pytest.raises(UnrankError, match="a bench compares forget MRRs, and beyond:10 is none: use it with"):
+        cells_of(grid('methods = ["cocol"]\ndestinations = ["beyond:10"]'))
+
+
 def test_two_spellings_of_a_method_are_one_row_of_a_table(grid: Grid) -> None:
     parts = '[a]\nshares = [0.1]\nmethods = ["{}"]\n[b]\nshares = [0.2]\nmethods = ["{}"]'
     spelled = cells_of(

@@ -16,7 +16,7 @@ from unrank.collection.removal import Kind
 from unrank.disk import fits
 from unrank.errors import BadFile, UnknownName, UnrankError
 from unrank.forgetting.options import Pace
-from unrank.forgetting.target import check_target_name
+from unrank.forgetting.target import beyond_of, check_target_name
 from unrank.methods import METHODS
 from unrank.rankers import ranker_kind
 
@@ -62,6 +62,8 @@ class Section:
                 raise UnrankError(f"a share of {share:g} cannot be removed: give one between 0 and 1, such as 0.05")
         for target in self.destinations:
             check_target_name(target)
+            if beyond_of(target) is not None:
+                raise UnrankError(f"a bench compares forget MRRs, and {target} is none: use it with 'unrank forget'")
         object.__setattr__(self, "destinations", tuple(map(_canonical, self.destinations)))
         for number in (*self.seeds, self.removal_seed, self.watch):
             if number < 0:

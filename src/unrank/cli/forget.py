@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from unrank.cli.closing import closing, index_state
 from unrank.cli.option import (
     NOT_REACHED,
     OUT,
@@ -16,7 +16,6 @@ from unrank.cli.option import (
     CacheFolder,
     CollectionFolder,
     Fast,
-    KeepAtLeast,
     Quiet,
     RankerName,
     RemovalOptions,
@@ -27,8 +26,6 @@ from unrank.cli.option import (
 )
 from unrank.cli.show import (
     between,
-    duration,
-    epochs_of,
     say,
     say_json,
     show_change,
@@ -40,7 +37,7 @@ from unrank.cli.show import (
     show_worst_pair,
 )
 from unrank.disk import check_free, check_result
-from unrank.errors import UnrankError, count
+from unrank.errors import UnrankError
 from unrank.forgetting.options import ForgetOptions
 
 if TYPE_CHECKING:
@@ -48,10 +45,8 @@ if TYPE_CHECKING:
     from unrank.forgetting.forget import Forgotten
     from unrank.forgetting.workspace import Workspace
     from unrank.rankers.base import Ranker
-    from unrank.record import PairRanks, Record
+    from unrank.record import Record
 
-FIRST = 10
-"""The places of a list that a reader looks at."""
 DETAILS = "Also write every query's list before and after, to this folder; it still holds what was removed."
 REFERENCE = "A ranker that was retrained without what is removed, to compare with."
 
@@ -62,7 +57,6 @@ class JobOptions:
 
     out: Annotated[Path | None, OUT] = None
     reference: Annotated[str | None, typer.Option("--reference", help=REFERENCE)] = None
-    keep_at_least: KeepAtLeast = None
     details: Annotated[Path | None, typer.Option("--details", help=DETAILS)] = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False
     cache: CacheFolder = None
@@ -123,7 +117,7 @@ def forget(
         result = _run(workspace, loaded, options, job, Reference(compared, known), record)
     if result is None:
         return
-    report(result, workspace, job)
+    report(result, workspace, job, options.keep_at_least)
 
 
 def _run(
@@ -193,19 +187,22 @@ def check_folders(job: JobOptions) -> None:
         raise UnrankError(f"--details {details} is inside --out, and holds what was removed: choose a folder outside")
 
 
-def report(result: Forgotten, workspace: Workspace, job: JobOptions) -> None:
+def report(result: Forgotten, workspace: Workspace, job: JobOptions, least: float | None) -> None:
     """Print the result; exit with 3 if it is not forgotten or too much was lost, with 4 if it cannot be verified."""
-    lost = [name for name, share in result.kept.items() if job.keep_at_least is not None and share < job.keep_at_least]
+    lost = [name for name, share in result.kept.items() if least is not None and share < least]
     status = NOT_REACHED if lost or result.came_back else exit_status([result.state])
     if job.as_json:
         say_json({**_as_json(result, job), "lost": lost, "exit_status": status})
     else:
-        _tell(result, workspace, job, lost)
+        _tell(result, workspace, job)
+        for name in lost:
+            kept = f"{name} kept {result.kept[name]:.3f} of its MRR"
+            say(f"{kept}, less than --keep-at-least {least:g}; the model is in {job.out}")
     if status:
         raise typer.Exit(status)
 
 
-def _tell(result: Forgotten, workspace: Workspace, job: JobOptions, lost: Sequence[str]) -> None:
+def _tell(result: Forgotten, workspace: Workspace, job: JobOptions) -> None:
     """Print the state first, then the figures, the worst pair, and what was and was not achieved."""
     tell_what_remembers(job)
     say(f"{result.state}: {result.judgement.why}")
@@ -215,12 +212,9 @@ def _tell(result: Forgotten, workspace: Workspace, job: JobOptions, lost: Sequen
     show_cleared(result.record)
     show_earlier(result.record)
     show_worst_pair(result, workspace.collection, workspace.partition.forget)
-    say(_outcome(result, job.out))
+    say(closing(result, job.out))
     if result.record.epochs and result.ranker.separable:
-        say(_index_state(result))
-    for name in lost:
-        kept = f"{name} kept {result.kept[name]:.3f} of its MRR"
-        say(f"{kept}, less than --keep-at-least {job.keep_at_least:g}; the model is in {job.out}")
+        say(index_state(result.record))
     if result.came_back:
         say(
             f"what was forgotten before has come back: use cocol, which holds it, or retrain; the model is in {job.out}"
@@ -238,48 +232,7 @@ def _as_json(result: Forgotten, job: JobOptions) -> dict[str, Any]:
         "before": result.before.to_json(),
         "after": result.after.to_json(),
         "kept": result.kept,
+        "limited": result.limited or None,
         "came_back": result.came_back,
         "still_holds": [str(place) for place in (job.details, job.cache) if place is not None],
     }
-
-
-def _index_state(result: Forgotten) -> str:
-    if not result.record.index_valid:
-        return "document vectors that were stored with the old ranker are stale: encode the collection again"
-    return (
-        "document vectors that were stored with the old ranker stay valid: only the query side has moved; "
-        "use encode_query() for queries and encode_document() for documents, never plain encode()"
-    )
-
-
-def _outcome(result: Forgotten, out: Path | None) -> str:
-    """Return in one sentence what was and what was not achieved."""
-    record, goal = result.record, f"the target of {result.target:.3f}"
-    took = f"{epochs_of(record.epochs)}, {duration(record.seconds)}"
-    assert result.after.forget is not None
-    mrr, queries, left = result.after.forget.mean, len(result.after.forget.queries), _left_high(result.judgement.ranks)
-    done, saved = "nothing was done", "saved unchanged to"
-    if record.changed:
-        done, saved = "only rows of the vocabulary were set back", "written to"
-    if result.fulfilled:
-        return f"{done}: this ranker has forgotten all of it before{left}; {saved} {out}"
-    if record.reached is None:
-        return f"{record.method} has no target; {took}{left}; written to {out}"
-    if not record.epochs:
-        when = "with that" if record.changed else "already"
-        return f"{done}: the forget MRR is at or below {goal} {when}{left}; {saved} {out}"
-    if not result.reached:
-        return f"{goal} was not reached in {took}{left}; the best model was written to {out}"
-    if mrr > result.target:
-        allowed = f"for {count(queries, 'forget query')} the tolerance is {result.tolerance:.3f}"
-        goal = f"{mrr:.3f}, which counts as {goal} ({allowed}),"
-    return f"the forget MRR was brought to {goal} in {took}{left}; written to {out}"
-
-
-def _left_high(ranks: PairRanks) -> str:
-    """Name the pairs that are still among the first of their lists, which a mean allows."""
-    high = sum(pair.after <= FIRST < pair.entries for pair in ranks.each)
-    if not high:
-        return ""
-    are = "is" if high == 1 else "are"
-    return f", but {high:,} of {count(ranks.pairs, 'pair')} {are} still among the first {FIRST} of the list"

@@ -49,12 +49,6 @@ class Side(StrEnum):
     documents = "documents"
 
 
-def _check_share(share: float | None) -> float | None:
-    if share is not None and not 0 < share <= 1:
-        raise UnrankError(f"--keep-at-least {share:g} is outside (0, 1]")
-    return share
-
-
 def flag_of(field: Field[Any], **changed: Any) -> Any:
     """Return the flag of a field of options, with some of its metadata changed."""
     known = {**field.metadata, **changed}
@@ -79,12 +73,7 @@ Seed = Annotated[int, flag_of(FORGET["seed"])]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print results and errors only.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Settings = Annotated[list[str] | None, flag_of(FORGET["settings"])]
-KeepAtLeast = Annotated[
-    float | None,
-    typer.Option(
-        help="The share of its MRR that each kept set must keep; exit status 3 if one does not.", callback=_check_share
-    ),
-]
+KeepAtLeast = Annotated[float | None, flag_of(FORGET["keep_at_least"])]
 AuditQueries = Annotated[int, typer.Option("--queries", help="Maximal number of queries of each set.", min=1)]
 AUDITED = 1_000
 MEASURE = "Maximal number of queries of each kept set to measure, sampled; 0 for all."

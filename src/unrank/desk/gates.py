@@ -20,9 +20,10 @@ from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import named
 from unrank.collection.texts import Rows
 from unrank.desk.request import Item, removal_of
+from unrank.errors import count
 from unrank.evaluation.scorecard import Scorer
-from unrank.forgetting.outcome import Findings, Judgement, judge, mrr, pair_ranks, ranks_of
-from unrank.forgetting.target import tolerance
+from unrank.forgetting.outcome import Findings, Judgement, judge, list_lengths, mrr, pair_ranks, ranks_of
+from unrank.forgetting.target import beyond_of, least_ranks, tolerance
 from unrank.parse import parse
 from unrank.record import RETRAIN, ROUNDING, PreviousMrr, Record
 
@@ -96,6 +97,9 @@ def _target(record: Record, default: float | None) -> Gate:
     """Judge the target. A target above the default asks for less than forgetting, so reaching it shows nothing."""
     now, target = record.after["forget"], record.target
     assert target is not None
+    if beyond_of(record.target_name) is not None and record.pairs is not None:
+        high = f"{record.pairs.too_high:,} of {count(record.pairs.pairs, 'pair')}"
+        return Gate("target", not record.pairs.too_high, f"{high} ranked better than {record.target_name} allows")
     goal = f"the forget MRR is {now.mrr:.3f}, the target was {target:.3f}"
     if default is None:
         return Gate("target", False, f"{goal}; what is unseen cannot be measured here, so reaching it shows nothing")
@@ -150,7 +154,7 @@ def findings(
     """Return the facts that hold for every request of a run."""
     assert record.target is not None
     remembered = f"the audit says: {audit.verdict}" if audit.verdict == Verdict.REMEMBERED else ""
-    if asks_for_less(record.target, default_target):
+    if beyond_of(record.target_name) is None and asks_for_less(record.target, default_target):
         above = f"the target of {record.target:.3f} is above the default of {default_target:.3f}"
         remembered = f"{above}, so it asks for less than forgetting"
     return Findings(
@@ -170,11 +174,13 @@ class RequestPairs:
 
     collection: Collection
     of_request: Mapping[int, Pairs]
+    beyond: int | None = None
+    """The number of first places that no pair may have; `None` if the target is a mean."""
 
     @classmethod
-    def of(cls, collection: Collection, items: Mapping[int, Sequence[Item]]) -> RequestPairs:
+    def of(cls, collection: Collection, items: Mapping[int, Sequence[Item]], target: str | None = None) -> RequestPairs:
         rows = {id: named(collection, removal_of(these))[0] for id, these in items.items()}
-        return cls(collection, {id: collection.pairs[own] for id, own in rows.items()})
+        return cls(collection, {id: collection.pairs[own] for id, own in rows.items()}, beyond_of(target))
 
     def ranks(self, score: Scorer) -> dict[int, Rows]:
         """Rank the pairs of every request, scoring each list once."""
@@ -198,7 +204,9 @@ class RequestPairs:
         others = [self.ranks(score) for score in references]
 
         def result(id: int, own: Pairs) -> Judgement:
-            ranks = ranks_of(self.collection, own, np.stack([then[id], now[id]]), target)
+            lengths = list_lengths(self.collection, own)
+            least = None if self.beyond is None else least_ranks(self.beyond, lengths)
+            ranks = ranks_of(self.collection, own, np.stack([then[id], now[id]]), target, least)
             unseen = max((mrr(own, other[id]) for other in others), default=0.0)
             retrained = bool(others) and ranks.mrr_after <= unseen + tolerance(ranks.queries)
             return judge(ranks, replace(found, retrained=retrained))

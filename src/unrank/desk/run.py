@@ -164,7 +164,7 @@ def _nothing_to_forget(
     if context.batch.again or default is None:
         return None
     score = workspace.scorer(context.original)
-    pairs = RequestPairs.of(context.collection, context.batch.items)
+    pairs = RequestPairs.of(context.collection, context.batch.items, context.target)
     base = find_base(context.original, context.method, context.options.forget.base, context.record)
     clearing = find_clearing(context.original, workspace, base.place, context.forget_options.seed)
     if clearing.moved:
@@ -229,7 +229,7 @@ def _finish(ledger: Ledger, run: UnfinishedRun, context: RunContext) -> RunResul
         raise UnrankError(f"{run.audit_out} is the audit of other weights than {run.out} has: remove it, and run again")
     default = _default_mrr(context, record, workspace)
     facts = findings(record, AuditResult.of(audit), default, context.doubts, context.has_known_references)
-    judged = RequestPairs.of(context.collection, context.batch.items).judge(
+    judged = RequestPairs.of(context.collection, context.batch.items, record.target_name).judge(
         workspace.scorer(context.original),
         workspace.scorer(new.to(workspace.runtime.device)),
         record.target if default is None else min(record.target, default),

@@ -70,7 +70,8 @@ class RunContext:
     def forget_options(self) -> ForgetOptions:
         """How the original is made to forget."""
         given = self.options.forget
-        return replace(given, target=self.target, measure=usual_measure(self.original, given.device))
+        measure, least = usual_measure(self.original, given.device), self.options.keep_at_least
+        return replace(given, target=self.target, measure=measure, keep_at_least=least)
 
     @property
     def method(self) -> Method:

@@ -62,8 +62,15 @@ class Samples:
     def lowered(self, role: str, rows: NDArray[np.bool_]) -> Samples:
         """Return these samples with the list's lowest score as the teacher's score of a role, in some rows."""
         assert self.teacher is not None
-        column, score = _column(self.roles, role), self.teacher.score.copy()
-        score[rows, column] = self.teacher.list_min[rows, column]
+        column = _column(self.roles, role)
+        wanted = np.where(rows, self.teacher.list_min[:, column], self.teacher.score[:, column])
+        return self.wanting(role, wanted)
+
+    def wanting(self, role: str, wanted: NDArray[np.float32]) -> Samples:
+        """Return these samples with other scores as the teacher's scores of a role."""
+        assert self.teacher is not None
+        score = self.teacher.score.copy()
+        score[:, _column(self.roles, role)] = wanted
         return replace(self, teacher=self.teacher._replace(score=score))
 
     def take(self, rows: NDArray[np.int64]) -> Samples:

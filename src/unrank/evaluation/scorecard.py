@@ -170,11 +170,18 @@ class Evaluator:
 
     def watch(self, score: Scorer, queries: int) -> dict[str, float]:
         """Return the MRR of each kept set on a few of its queries: enough to see it move."""
-        samples = {
+        return {name: self.mrr(score, pairs) for name, pairs in self._watched(queries).items() if len(pairs)}
+
+    def watched_pairs(self, queries: int) -> Pairs:
+        """Return the pairs that `watch` scores."""
+        rows = np.unique(np.concatenate([pairs[:, 0] for pairs in self._watched(queries).values()]))
+        return self._collection.list_pairs(rows)
+
+    def _watched(self, queries: int) -> dict[str, Pairs]:
+        return {
             name: pairs[np.isin(pairs[:, 0], np.unique(pairs[:, 0])[:queries])]
             for name, pairs in self._measured.items()
         }
-        return {name: self.mrr(score, pairs) for name, pairs in samples.items() if len(pairs)}
 
     def _score(self, score: Scorer, queries: Rows, only: Pairs | None = None) -> ListScores:
         """Score the lists of queries. With `only`, these are the only relevant pairs in the lists."""

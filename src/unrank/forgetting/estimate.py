@@ -22,6 +22,8 @@ from unrank.engine.scoring import scores_of
 from unrank.engine.teacher import Scores, Teacher
 from unrank.forgetting.mrr_estimator import Effort, to_read
 from unrank.forgetting.options import ForgetOptions
+from unrank.forgetting.pair_stopping import LIMIT_QUERIES
+from unrank.forgetting.target import beyond_of
 from unrank.forgetting.train import estimate_learning_epoch
 from unrank.forgetting.validation import check_freeze, encoded_sides, keep_frozen, restrict
 from unrank.forgetting.workspace import Clock, Workspace
@@ -148,10 +150,12 @@ def time_parts(
     effort = Effort.of(workspace.evaluator.forget_lists(), workspace.partition.forget, sides)
     with sharing_frozen_states(ranker, student) if method.start == "original" else nullcontext():
         epoch = seconds_per_epoch(ranker, student, workspace, method, base)
+    by_pair = beyond_of(options.target) is not None  # near its goals every list is measured, and nothing is landed
+    watched = workspace.evaluator.watched_pairs(LIMIT_QUERIES) if by_pair and options.keep_at_least else lists[:0]
     return Costs(
         epoch=epoch,
-        check=text.times(effort.estimate),
-        landing=text.times(effort.whole + TYPICAL_LANDING * effort.again),
+        check=text.times(effort.whole + to_read(watched, sides) if by_pair else effort.estimate),
+        landing=NONE if by_pair else text.times(effort.whole + TYPICAL_LANDING * effort.again),
         scorecard=text.times(to_read(lists, sides)),
         teacher=text.times(to_read(asked, whole)),
         setup=setup,

@@ -23,6 +23,7 @@ from unrank.engine.runtime import Progress, deterministic
 from unrank.engine.teacher import Teacher
 from unrank.errors import count
 from unrank.evaluation.scorecard import Scorecard
+from unrank.forgetting.goals import PairGoals, pair_goals
 from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.outcome import Findings, ForgetState, Judgement, judge, ranks_of
@@ -73,6 +74,8 @@ class Forgotten:
     judgement: Judgement
     fulfilled: bool = False
     """Whether an earlier run had forgotten all of it, so that nothing was done."""
+    limited: str = ""
+    """Why the run ended before its target, if more would have been lost than allowed."""
 
     @property
     def kept(self) -> dict[str, float]:
@@ -132,6 +135,8 @@ class Unlearned:
     clock: Clock
     learning_epoch: LearningEpoch
     teacher: Teacher
+    goals: PairGoals | None = None
+    """The goals of single pairs; `None` if the target is a mean."""
 
 
 @dataclass(frozen=True)
@@ -215,6 +220,7 @@ def forget_in(
         record=make_record(request, unlearned, assessed, judged),
         judgement=judged,
         fulfilled=unlearned.fulfilled,
+        limited=assessed.outcome.limited,
     )
 
 
@@ -263,23 +269,28 @@ def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
     before = before or workspace.evaluator.scorecard(task.teacher.scores)
     assert before.forget is not None
     compared = workspace.scorecard(request.reference) if request.reference and options.target in OF_REFERENCE else None
-    goal = resolve_target(options.target, before, compared)
+    with clock.on("teacher"):
+        goals = pair_goals(options.target, collection, workspace.partition.forget, task.teacher.scores, before)
+    goal = goals.mrr if goals else resolve_target(options.target, before, compared)
+    task = replace(task, wanted=goals.wanted if goals else None)
     if method.run_kind == "training":
         clock = Clock(runtime)  # it asks no teacher
-    if is_fulfilled(workspace, method, str(options.target), goal, before.forget):
+    assert before.pair_ranks is not None
+    missed = None if goals is None else goals.missed(before.pair_ranks)
+    if is_fulfilled(workspace, method, str(options.target), goal, before.forget, missed):
         student, outcome, fulfilled = copy.deepcopy(ranker), Outcome(reached=True), True
         clearing.put(student)
     else:
-        start = before.forget.mean
+        start, ranks = before.forget.mean, before.pair_ranks
         if estimator is not None:
             estimator.begin(start)
             if clearing.moved:
                 with clock.on("checks"):
-                    start = estimator.measure()
-        inputs = (clock, goal, start, estimator, request.checkpoints)
+                    start, ranks = estimator.measure(), estimator.pair_ranks()
+        inputs = (clock, goal, start, estimator, request.checkpoints, ranks, goals)
         outcome = RUNNERS[method.run_kind](MethodRun(method, options, task, student, workspace, *inputs))
         fulfilled = False
-    return Unlearned(student, outcome, before, goal, fulfilled, previous, clearing, clock, epoch, task.teacher)
+    return Unlearned(student, outcome, before, goal, fulfilled, previous, clearing, clock, epoch, task.teacher, goals)
 
 
 def clear(request: Request) -> Clearing:
@@ -315,7 +326,7 @@ def assess(request: Request, unlearned: Unlearned) -> Assessment:
         score = workspace.scorer(student)
         after = workspace.evaluator.scorecard(score)
         now = PreviousRanks.measure(score, workspace.previous, workspace.collection, workspace.evaluator)
-    outcome = outcome.confirmed(unlearned.goal, after)
+    outcome = outcome.confirmed(unlearned.goal, after, unlearned.goals)
     request.shared.close()
     release(student, request.ranker)
     unlearned.teacher.save()
@@ -340,6 +351,7 @@ def judge_run(request: Request, unlearned: Unlearned, assessed: Assessment) -> J
         workspace.partition.forget,
         np.stack([then, now]),
         goal if default is None else min(goal, default),
+        unlearned.goals.least if unlearned.goals else None,
     )
     moved = bool(assessed.outcome.history)
     before = unlearned.fulfilled

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
-from unrank.evaluation.scorecard import Evaluator, Scorer
+from unrank.evaluation.scorecard import Evaluator, Scorer, ranks_among
 
 Scores = NDArray[np.float32]
 QUERIES = 256
@@ -97,6 +97,11 @@ class MrrEstimator:
             return self.measure()
         return self._mean_of_all(self._measured.now(self._student))
 
+    def pair_ranks(self) -> Rows:
+        """Return the rank of each forget pair at the last measurement."""
+        assert self._measured is not None
+        return self._measured.pair_ranks
+
     def go_far(self) -> None:
         """Drop the last measurement: the next weights are far from it."""
         self._measured = None
@@ -162,6 +167,12 @@ class LastMeasurement:
     pairs: Pairs
     forget: int
     scores: Scores
+
+    @property
+    def pair_ranks(self) -> Rows:
+        """The rank of each forget pair among the negatives of its query."""
+        own, others = slice(self.forget), slice(self.forget, None)
+        return ranks_among(self.pairs[own], self.scores[own], self.pairs[others], self.scores[others])
 
     def now(self, score: Scorer) -> Scores:
         """Return the scores now, scoring only the pairs that are likely to matter."""

@@ -26,7 +26,7 @@ RENAMED = {"check_recovery": "recovery"}
 
 TARGET = (
     "The forget MRR to reach: unseen, half-unseen, a share such as 50%, or a number; with --reference also "
-    "destination-1, -2 or -3."
+    "destination-1, -2 or -3. Or beyond:10, so that no forget pair is among the first 10 of its list."
 )
 BASE = "The encoder, or the word vectors, that the ranker was trained from."
 LAYERS = "The layers that are trained: a number of last layers, 'head', or 'all-but-embeddings'."
@@ -36,6 +36,10 @@ MEASURE = (
     "Maximal number of queries of each kept set to measure, sampled; 0 for all. By default 3,000, and 100 if a CPU "
     "must read every pair with an encoder."
 )
+KEEP_AT_LEAST = (
+    "The share of its MRR that each kept set must keep; exit status 3 if one does not. A run to beyond:K stops before "
+    "it is passed."
+)
 CHECKPOINTS = "Seconds between checkpoints; a stopped run resumes from the last one."
 SETTINGS = {
     "help": "A setting of the method; see 'unrank list methods'. Repeatable.",
@@ -44,6 +48,13 @@ SETTINGS = {
     "type": list[str] | None,
     "read": lambda given: read_settings(given or ()),
 }
+
+
+def check_share(share: float | None) -> float | None:
+    """Return the share that must be kept; refuse one that is none."""
+    if share is not None and not 0 < share <= 1:
+        raise UnrankError(f"--keep-at-least {share:g} is outside (0, 1]")
+    return share
 
 
 def change(options: Options, changes: Mapping[str, Any], function: str) -> Options:
@@ -84,6 +95,7 @@ class ForgetOptions:
     minutes: float | None = flag(None, "The longest time that the run may take.")
     watch: int | None = flag(None, WATCH, min=0)
     measure: int | None = flag(None, MEASURE, min=0)
+    keep_at_least: float | None = flag(None, KEEP_AT_LEAST, callback=check_share)
     recovery: bool = flag(False, "Measure what comes back after one epoch on the kept data.")
     checkpoint_every: float = flag(60.0, CHECKPOINTS, min=0)
     resume: bool = flag(True, "Resume an unfinished run, or start again.", flag="--resume/--no-resume")
@@ -94,6 +106,7 @@ class ForgetOptions:
     def __post_init__(self) -> None:
         Pace(self.check_every, self.minutes, self.watch)  # refuses what is not above 0
         check_seed(self.seed)
+        check_share(self.keep_at_least)
 
     def changed(self, **changes: Any) -> ForgetOptions:
         """Return these options with some changed; `pace` replaces its three fields."""

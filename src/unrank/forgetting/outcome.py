@@ -6,7 +6,6 @@ certificates take their words from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -186,15 +185,13 @@ def shown(ranks: PairRanks) -> str:
     return f"{worst}; {changed}; MRR {ranks.mrr_before:.3f} before, {ranks.mrr_after:.3f} after{goal}"
 
 
-def ranks_of(
-    collection: Collection, pairs: Pairs, ranks: Rows, target: float, least: Callable[[Rows], Rows] | None = None
-) -> PairRanks:
+def ranks_of(collection: Collection, pairs: Pairs, ranks: Rows, target: float, least: Rows | None = None) -> PairRanks:
     """Return the ranks of a request's pairs, sorted. `ranks` are those before and after. [2, pairs]
 
-    `least` gives the best rank that each pair may have, from the length of its list.
+    `least` is the best rank that each pair may have; `None` if the target is a mean.
     """
     lengths = list_lengths(collection, pairs)
-    columns = [*ranks, lengths, *([] if least is None else [least(lengths)])]
+    columns = [*ranks, lengths, *([] if least is None else [least])]
     order = np.lexsort(columns[::-1])
     then, now, entries, *goal = (tuple(column[order].tolist()) for column in columns)
     return PairRanks(

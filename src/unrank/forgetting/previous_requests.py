@@ -181,12 +181,14 @@ def check_references(names: Iterable[str], collection: Collection, removal: Remo
             raise UnrankError(f"{name} was trained on what is removed, as its record says: it cannot be a reference")
 
 
-def is_fulfilled(workspace: Workspace, method: Method, target: str, goal: float, now: SetMetrics) -> bool:
+def is_fulfilled(
+    workspace: Workspace, method: Method, target: str, goal: float, now: SetMetrics, missed: int | None = None
+) -> bool:
     """Return whether every pair to forget was forgotten before, to the degree that is asked for now.
 
     `goal` is the target as a number, `now` the metrics of the forget set. A target that depends on the ranker's own MRR
     counts as the number that the earlier run was brought to. A "training" method asks for a ranker that never saw the
-    pairs.
+    pairs. `missed` is the number of pairs that miss a goal of their own; `None` if the target is a mean.
     """
     collection, previous = workspace.collection, workspace.previous
 
@@ -194,6 +196,8 @@ def is_fulfilled(workspace: Workspace, method: Method, target: str, goal: float,
         gone = collection.pairs[named(collection, union(some))[0]]
         return bool(np.isin(collection.pair_keys(workspace.partition.forget), collection.pair_keys(gone)).all())
 
+    if missed is not None:
+        return not missed and removed_by(previous)
     never_seen = removed_by(each for each in previous if each.request.never_seen)
     if never_seen or method.run_kind == "training":
         return never_seen

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 
+from unrank.collection.texts import Rows
 from unrank.engine.checkpoint import Stateful
 from unrank.engine.loop import fit, squared_gradients
 from unrank.engine.resume import ResumableRun
 from unrank.evaluation.scorecard import Scorecard
+from unrank.forgetting.goals import PairGoals
 from unrank.forgetting.landing import weights_of
 from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.options import ForgetOptions
+from unrank.forgetting.pair_stopping import LIMIT_QUERIES, PairStoppingRule
 from unrank.forgetting.stopping import StoppingRule
 from unrank.forgetting.target import tolerance
 from unrank.forgetting.train import run_training
@@ -37,16 +40,21 @@ class Outcome:
     landing: Landing | None = None
     reached: bool | None = None
     """`None` if the method has no target."""
+    limited: str = ""
+    """Why the run ended early, if more would have been lost than allowed."""
 
     @property
     def epochs(self) -> float:
         return float(self.history[-1].epoch) if self.history else 0
 
-    def confirmed(self, target: float, after: Scorecard) -> Outcome:
+    def confirmed(self, target: float, after: Scorecard, goals: PairGoals | None = None) -> Outcome:
         """Return the outcome with `reached` decided by the full measurement at the end."""
-        assert after.forget is not None
-        most = target + tolerance(len(after.forget.queries))
-        return replace(self, reached=after.forget.mean <= most) if self.history and self.reached is not None else self
+        assert after.forget is not None and after.pair_ranks is not None
+        if not self.history or self.reached is None:
+            return self
+        if goals is not None:
+            return replace(self, reached=not goals.missed(after.pair_ranks))
+        return replace(self, reached=after.forget.mean <= target + tolerance(len(after.forget.queries)))
 
 
 @dataclass(frozen=True)
@@ -65,27 +73,25 @@ class MethodRun:
     estimator: MrrEstimator | None
     """Needed by a "steered" method."""
     checkpoints: ResumableRun
+    ranks_before: Rows
+    goals: PairGoals | None = None
+    """The goals of single pairs; `None` if the target is a mean."""
+
+    @property
+    def met(self) -> bool:
+        """Whether the original is at the target."""
+        if self.goals is not None:
+            return not self.goals.missed(self.ranks_before)
+        return self.forget_before <= self.target
 
 
 def run_steered(run: MethodRun) -> Outcome:
-    """Take steps until the forget MRR is at the target, and land on it."""
-    if run.forget_before <= run.target:
+    """Take steps until the forget MRR is at the target, and land on it; or until every pair has met its goal."""
+    if run.met:
         return Outcome(reached=True)
     workspace, options, clock, estimator = run.workspace, run.options, run.clock, run.estimator
     assert estimator is not None
-    watch = WATCHED if workspace.runtime.device.type == "cuda" else 0
-    rule = StoppingRule(
-        student=run.student,
-        workspace=workspace,
-        estimator=estimator,
-        target=run.target,
-        near=tolerance(len(np.unique(workspace.partition.forget[:, 0]))),
-        clock=clock,
-        watched=watch if options.watch is None else options.watch,
-        minutes=options.minutes,
-        begin=(run.forget_before, weights_of(run.student)),
-        forget=run.forget_before,
-    )
+    rule = make_rule(run, estimator)
     schedule = run.method.schedule(options.seed, options.check_every)
     schedule = replace(schedule, over=rule.out_of_time if options.minutes is not None else None)
     with clock.on("teacher"):  # a plan may make a teacher of its own
@@ -94,7 +100,34 @@ def run_steered(run: MethodRun) -> Outcome:
     landing = rule.follow(
         fit(run.student, plan, schedule, workspace.store, workspace.runtime, run.checkpoints, **parts)
     )
-    return Outcome(rule.history, landing, rule.on_target)
+    limited = rule.limited if isinstance(rule, PairStoppingRule) else ""
+    return Outcome(rule.history, landing, rule.on_target, limited)
+
+
+def make_rule(run: MethodRun, estimator: MrrEstimator) -> StoppingRule:
+    """Return the rule that stops a run: by the mean, or by the worst pair if there are goals."""
+    workspace, options = run.workspace, run.options
+    watch = WATCHED if workspace.runtime.device.type == "cuda" else 0
+    known: dict[str, Any] = {
+        "student": run.student,
+        "workspace": workspace,
+        "estimator": estimator,
+        "target": run.target,
+        "near": tolerance(len(np.unique(workspace.partition.forget[:, 0]))),
+        "clock": run.clock,
+        "watched": watch if options.watch is None else options.watch,
+        "minutes": options.minutes,
+        "begin": (run.forget_before, weights_of(run.student)),
+        "forget": run.forget_before,
+    }
+    if run.goals is None:
+        return StoppingRule(**known)
+    if options.keep_at_least is None:
+        return PairStoppingRule(**known, goals=run.goals)
+    known["watched"] = max(known["watched"], LIMIT_QUERIES)
+    with run.clock.on("checks"):
+        kept = workspace.evaluator.watch(run.task.teacher.scores, known["watched"])
+    return PairStoppingRule(**known, goals=run.goals, keep_at_least=options.keep_at_least, kept_before=kept)
 
 
 def run_as_training(run: MethodRun) -> Outcome:

@@ -1,9 +1,10 @@
-"""The target: the forget MRR at which a run stops.
+"""The target: what a run stops at. It is a forget MRR, or a place for each forget pair.
 
 `unseen` is the original ranker's MRR on the test queries: how well it ranks what it was never shown. It needs no
 retraining. `half-unseen` is half of that. `50%` is half of the forget MRR before. A number in (0, 1] is itself. With a
 retrained ranker there are the paper's three: `destination-1` is its forget MRR, `destination-2` its MRR on the test
-queries, and `destination-3` half of that.
+queries, and `destination-3` half of that. `beyond:10` is no mean: no forget pair may be among the first ten of its
+list.
 """
 
 from __future__ import annotations
@@ -15,17 +16,19 @@ import numpy as np
 
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition
+from unrank.collection.texts import Rows
 from unrank.errors import UnknownName, UnrankError
 from unrank.evaluation.scorecard import Scorecard
 from unrank.record import SetSummary
 
 OF_TEST = {"unseen": 1.0, "half-unseen": 0.5, "destination-2": 1.0, "destination-3": 0.5}
 OF_REFERENCE = ("destination-1", "destination-2", "destination-3")
+BEYOND = "beyond:"
 
 
 def check_target_name(target: str | float) -> None:
     """Refuse a target that no ranker can have."""
-    if target in OF_TEST or target in OF_REFERENCE:
+    if target in OF_TEST or target in OF_REFERENCE or beyond_of(target) is not None:
         return
     value = _number(target)
     if not (math.isfinite(value) and 0 < value <= 1):
@@ -51,8 +54,35 @@ def check_measurable(collection: Collection, partition: Partition) -> None:
         raise UnrankError("no forget query has a candidate beside its relevant documents, so forgetting has no measure")
 
 
+def beyond_of(target: str | float | None) -> int | None:
+    """Return the K of a target `beyond:K`; `None` for any other target.
+
+    >>> beyond_of("beyond:10"), beyond_of("unseen"), beyond_of(0.5)
+    (10, None, None)
+    """
+    if not isinstance(target, str) or not target.startswith(BEYOND):
+        return None
+    number = target.removeprefix(BEYOND)
+    if not (number.isascii() and number.isdigit() and int(number[:10]) > 0 and len(number) < 10):
+        raise UnrankError(f"the target {target!r} needs a whole number of 1 or more, such as beyond:10")
+    return int(number)
+
+
+def least_ranks(most: int, lengths: Rows) -> Rows:
+    """Return the best rank that each pair may have under `beyond:K`, from the length of its list.
+
+    A list of K or fewer entries has no place beyond K, so its pair goes to the end.
+
+    >>> least_ranks(10, np.array([101, 11, 8])).tolist()
+    [11, 11, 8]
+    """
+    return np.minimum(most + 1, lengths)
+
+
 def resolve_target(target: str | float, before: Scorecard, reference: Scorecard | None = None) -> float:
     """Return the number that a target means, from the scorecards of the ranker and of a retrained one."""
+    if (most := beyond_of(target)) is not None:
+        return 1 / (most + 1)
     measured = reference if target in OF_REFERENCE else before
     assert measured is not None
     if target in OF_TEST:
@@ -71,6 +101,8 @@ def default_mrr(target: str | float, goal: float, before: Scorecard, reference_k
     """
     if target in ("unseen", "half-unseen") or (target in OF_REFERENCE and reference_known):
         return goal
+    if beyond_of(target) is not None:  # less than forgetting was refused
+        return goal if before.test is not None else None
     return before.test.mean if before.test is not None else None
 
 
@@ -116,5 +148,5 @@ def _number(target: str | float) -> float:
         raise UnknownName(
             "target",
             str(target),
-            [*dict.fromkeys([*OF_TEST, *OF_REFERENCE]), "a number in (0, 1]", "a share such as 50%"],
+            [*dict.fromkeys([*OF_TEST, *OF_REFERENCE]), "a number in (0, 1]", "a share such as 50%", "beyond:10"],
         ) from error

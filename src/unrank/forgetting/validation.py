@@ -18,7 +18,7 @@ from unrank.errors import BadFile, UnknownName, UnrankError
 from unrank.evaluation.scorecard import MOST_QUERIES
 from unrank.forgetting.options import ForgetOptions, Freeze
 from unrank.forgetting.previous_requests import union
-from unrank.forgetting.target import check_target
+from unrank.forgetting.target import beyond_of, check_target
 from unrank.forgetting.workspace import Workspace
 from unrank.methods.base import Method
 from unrank.owner import recall, remember
@@ -36,6 +36,8 @@ def check_request(
     check_target(options.target, workspace.collection, workspace.partition, reference is not None)
     if reference is not None and reference.kind != ranker.kind:
         raise UnrankError(f"the reference is a {reference.kind}, the ranker a {ranker.kind}: they cannot be compared")
+    if method.run_kind != "steered" and beyond_of(options.target) is not None:
+        raise UnrankError(f"{method.name} has no target to stop at, so it takes no {options.target}: use cocol")
     if method.run_kind != "steered" and (options.check_every or options.minutes):
         raise UnrankError(f"{method.name} has no target to stop at: it takes no --check-every and no --minutes")
 
@@ -207,6 +209,7 @@ def run_fingerprint(
     reference: Ranker | None,
 ) -> dict[str, Any]:
     """Return the fingerprint of a run that forgets."""
+    limit: dict[str, Any] = {} if beyond_of(options.target) is None else {"keep_at_least": options.keep_at_least}
     return fingerprint(
         *("forget", ranker, workspace.collection, workspace.removal, method, options.seed),
         base=base.digest if base.place else None,
@@ -219,6 +222,7 @@ def run_fingerprint(
         minutes=options.minutes,
         watch=options.watch,
         measure=MOST_QUERIES if options.measure is None else options.measure,
+        **limit,
     )
 
 

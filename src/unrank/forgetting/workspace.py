@@ -22,7 +22,7 @@ from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import MOST_QUERIES, Evaluator, Scorecard, Scorer
 from unrank.forgetting.previous_requests import PreviousRemoval, not_recognised, previous_removals, union
-from unrank.methods.task import Negatives, Task, Untrained
+from unrank.methods.task import Negatives, Task, Untrained, no_base
 from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker
 from unrank.record import Record
@@ -152,8 +152,8 @@ class Workspace:
             fresh = create_ranker(original.kind, base, seed, original.fast)
             return self._teacher(randomised(fresh, seed) if which == "random" else fresh)
 
-        teachers = {"untrained": untrained} if base is not None else {}
-        return Task(self.partition, negatives, self._teacher(original, self.cache), **teachers)
+        known = untrained if base is not None else no_base
+        return Task(self.partition, negatives, self._teacher(original, self.cache), known)
 
     def _teacher(self, ranker: Ranker, cache: Cache | None = None) -> Teacher:
         return Teacher(ranker.to(self.runtime.device), self.collection, self.store, self.runtime, cache)

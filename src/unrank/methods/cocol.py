@@ -108,7 +108,8 @@ class Cocol(Method):
         draw_forget, draw_hold = partial(self._draw_forget, task), partial(self._draw_hold, task)
         rows, kept_moves = self._rows_per_pair(task), self._kept_moves(task)
         batch, size = rows * self._batch(task), rows * self._forget_size(task)
-        plan = [Phase("forget", size, draw_forget, partial(self._forget_loss, kept_moves), batch, together=rows)]
+        forget_loss = partial(self._forget_loss, kept_moves, task.wanted is None)
+        plan = [Phase("forget", size, draw_forget, forget_loss, batch, together=rows)]
         if self.phases == "two" and not self.without_disjoint and self._hold_size(task):
             hold_loss = partial(self._hold_loss, kept_moves)
             plan.append(Phase("hold", self._hold_size(task), draw_hold, hold_loss, self.hold_factor * batch))
@@ -128,7 +129,8 @@ class Cocol(Method):
         negative for each kept pair. If a forget pair has several rows, it is pushed in the first and its anchors are
         held in all of them."""
         rows = self._rows_per_pair(task)
-        forget = np.resize(task.partition.forget, (self._forget_size(task), 2)).repeat(rows, axis=0)
+        size = self._forget_size(task)
+        forget = np.resize(task.partition.forget, (size, 2)).repeat(rows, axis=0)
         partner, has_partner = task.partition.draw_partners(forget, generator)
         pushed = np.arange(len(forget)) % rows == 0
         roles = {"forget": (forget, pushed), "partner": (partner, has_partner & (not self.without_entangled))}
@@ -139,7 +141,8 @@ class Cocol(Method):
                 negative, has_negative = task.negatives.draw(kept[:, 0], generator)
                 roles[f"kept_{number}"] = kept, has_kept
                 roles[f"kept_{number}_negative"] = negative, has_kept & has_negative
-        return self._with_earlier(task, roles, generator, falls=True)
+        samples = self._with_earlier(task, roles, generator, falls=True)
+        return samples if task.wanted is None else samples.wanting("forget", np.resize(task.wanted, size).repeat(rows))
 
     def _draw_hold(self, task: Task, generator: np.random.Generator, epoch: int) -> Samples:
         """Draw disjoint pairs, each with a negative of its query."""
@@ -199,13 +202,15 @@ class Cocol(Method):
         may_part = self._forgot_before(task) and self.scale == "range"
         return ("may rise", "may fall") if may_part else ("stays", "stays")
 
-    def _forget_loss(self, kept_moves: tuple[Move, Move], scored: Scored) -> Tensor:
-        """Compare the forget pairs with the lowest score of their list, and the other roles with the teacher."""
+    def _forget_loss(self, kept_moves: tuple[Move, Move], to_lowest: bool, scored: Scored) -> Tensor:
+        """Compare the forget pairs with the lowest score of their list, or with the scores that the task wants, and the
+        other roles with the teacher."""
         kept, negative = kept_moves
         moves: dict[str, Move] = {"forget": "may fall", "partner": kept}
         for number in range(1, self.anchors_per_pair + 1):
             moves |= {f"kept_{number}": kept, f"kept_{number}_negative": negative}
-        return self._mean_gaps(scored.teacher_with_lowest("forget"), moves, scored)
+        wanted = scored.teacher_with_lowest("forget") if to_lowest else scored.teacher
+        return self._mean_gaps(wanted, moves, scored)
 
     def _hold_loss(self, kept_moves: tuple[Move, Move], scored: Scored) -> Tensor:
         kept, negative = kept_moves

@@ -104,6 +104,8 @@ class Task:
     """The original."""
     untrained: Callable[[Untrained], Teacher] = no_base
     """Makes an untrained teacher."""
+    wanted: NDArray[np.float32] | None = None
+    """The score that each forget pair is pulled to, in the order of the partition; `None`: the lowest of its list."""
 
     def draw_kept(self, size: int, generator: np.random.Generator, sets: Sequence[KeptSet] = KEPT_SETS) -> Drawn:
         """Draw kept pairs at random, from these sets. If the sets are empty, no sample has one."""

@@ -35,6 +35,7 @@ def run_page(run: Record, rankings: Rankings | None, texts: bool) -> tuple[Page,
 
 
 def verdict(run: Record) -> str:
+    """Say the state of the request first. Records of earlier versions, and of a bench, have none."""
     before, after = (f"{side['forget'].mrr:.3f}" for side in (run.before, run.after))
     if run.target is None or run.reached is None:
         return (
@@ -43,6 +44,10 @@ def verdict(run: Record) -> str:
             else f"The forget MRR went from {before} to {after}."
         )
     target = f"{run.target:.3f}"
+    if run.state is not None:
+        change = f"is {after}, as before the run" if before == after else f"went from {before} to {after}"
+        goal = f"{run.target_name} ({target})" if run.target_name else target
+        return f"{run.state.capitalize()}: the forget MRR {change}; the target was {goal}."
     if not run.reached:
         return f"Not forgotten enough: {after}, and the target was {target}."
     if before == after:
@@ -63,7 +68,12 @@ def _cards(run: Record) -> list[Card]:
     forget = f"{run.before['forget'].mrr:.3f} → {run.after['forget'].mrr:.3f}"
     goal = "no target" if run.target is None else f"target {run.target:.3f}"
     mood: Mood = "" if run.reached is None else "good" if run.reached else "bad"
+    mood = "bad" if run.state == "not forgotten" else "" if run.state not in (None, "forgotten") else mood
     cards = [Card("Forget MRR", forget, goal, mood)]
+    if run.pairs is not None and run.pairs.worst is not None:
+        worst = run.pairs.worst
+        moved = f"rank before → now; {run.pairs.changed:,} of {count(run.pairs.pairs, 'pair')} changed"
+        cards.append(Card("Worst pair", f"{worst.before} → {worst.after}", moved))
     if run.kept:
         least = min(run.kept, key=lambda name: run.kept[name])
         cards.append(Card("Kept, at least", f"{run.kept[least]:.1%}", f"of the MRR of {least}"))

@@ -1,0 +1,111 @@
+"""Stopping by single pairs: a run with a goal for each forget pair ends when the worst pair has met its goal.
+
+It is not landed back up. If a limit on what is kept is given, the run ends before the limit is passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from unrank.engine.checkpoint import Checkpoint
+from unrank.engine.training_state import Interval
+from unrank.forgetting.goals import PairGoals
+from unrank.forgetting.landing import Weights, put_weights, weights_of
+from unrank.forgetting.stopping import CLEARLY, StoppingRule
+from unrank.record import Check, Landing, shares_kept
+
+LIMIT_QUERIES = 100
+"""The least number of queries of each kept set that are measured at every check if there is a limit."""
+
+
+@dataclass(kw_only=True)
+class PairStoppingRule(StoppingRule):
+    """Watches the rank of every forget pair: when to stop, and which weights were best."""
+
+    goals: PairGoals
+    keep_at_least: float | None = None
+    kept_before: Mapping[str, float] = field(default_factory=dict)
+    """The original's MRR on the watched queries of each kept set."""
+    missed: int = 0
+    """The pairs that have not met their goal at the last check."""
+    limited: str = ""
+    """Why the run ended before its goals, if what is kept would have fallen below the limit."""
+
+    @property
+    def on_target(self) -> bool:
+        return not self.missed
+
+    def follow(self, run: Iterable[Interval]) -> Landing | None:
+        """Let a run go on until every pair has met its goal, too much is lost, or no epochs or no time are left."""
+        for interval in run:
+            self._check(interval)
+            if self.limited:
+                break
+            if self.on_target:
+                return None
+            if self.out_of_time():
+                break
+        self._return()
+        return None
+
+    def state(self) -> Checkpoint:
+        found = super().state()
+        return Checkpoint({**found.facts, "missed": self.missed}, found.tensors)
+
+    def restore(self, state: Checkpoint) -> None:
+        super().restore(state)
+        self.missed = state.facts["missed"]
+
+    def _check(self, interval: Interval) -> None:
+        """Record a check. Far from the goals an estimate of the MRR is enough to know that some pair misses its own."""
+        self.clock.add("steps", interval.seconds)
+        with self.clock.on("checks"):
+            self.forget, measured = self.estimator.estimate(), self.estimator.exact
+            if self.forget <= self.target + CLEARLY and not measured:
+                self.forget, measured = self.estimator.measure(), True
+            self.missed = self.goals.missed(self.estimator.pair_ranks()) if measured else len(self.goals.pairs)
+        seen = self._watched()
+        self.limited = self._lost(seen)
+        best = self.missed + self.forget  # fewest pairs first, then the lowest MRR
+        if not self.limited and (self.best is None or best < self.best[0]):
+            self.best = best, weights_of(self.student)
+        self._note(interval, measured, seen)
+
+    def _watched(self) -> dict[str, float]:
+        return self.workspace.evaluator.watch(self.workspace.scorer(self.student), self.watched) if self.watched else {}
+
+    def _lost(self, seen: Mapping[str, float]) -> str:
+        """Say which kept set has fallen below the limit; nothing if none has."""
+        if self.keep_at_least is None:
+            return ""
+        below = {
+            name: share for name, share in shares_kept(self.kept_before, seen).items() if share < self.keep_at_least
+        }
+        return ", ".join(f"{name} would have kept {share:.3f} of its MRR" for name, share in below.items())
+
+    def _note(self, interval: Interval, measured: bool, seen: Mapping[str, float]) -> None:
+        epoch = round(interval.epochs, 4)
+        self.history.append(
+            Check(
+                epoch=epoch,
+                seconds=interval.seconds,
+                forget=self.forget,
+                measured=measured,
+                losses=interval.losses,
+                **seen,
+            )
+        )
+        progress, pairs = self.workspace.runtime.progress, len(self.goals.pairs)
+        progress.done((pairs - self.missed) / pairs)
+        about = f"{self.missed:,} of {pairs:,} forget pairs above their goal" if measured else "far from the goals"
+        progress.say(
+            f"epoch {interval.epochs:.3g}: forget MRR {'' if measured else 'about '}{self.forget:.3f}, {about}"
+        )
+        if self.limited:
+            progress.say(f"stopped: {self.limited}, less than --keep-at-least {self.keep_at_least:g}")
+
+    def _return(self) -> None:
+        """Go back to the best weights: those of a check, or those that the run began with."""
+        weights: Weights = self.best[1] if self.best is not None else self.begin[1]
+        put_weights(self.student, weights)
