@@ -126,7 +126,7 @@ def test_a_page_says_what_came_of_a_run(forgot: Forgot, collection: Path, tmp_pa
     folder, details = forgot(removal_of("documents", open_collection(collection)))
     page = page_of(folder, details, tmp_path / "page.html").decode()
     told = json.loads((folder / "unrank.json").read_text())
-    assert f"Not forgotten enough: {told['after']['forget']['mrr']:.3f}" in page
+    assert "Not forgotten: the forget MRR went from " in page and f" to {told['after']['forget']['mrr']:.3f};" in page
     for name in ("forget", "entangled", "disjoint", "test"):
         assert f"{told['before'][name]['mrr']:.3f}" in page
     assert told["collection"]["fingerprint"] in page

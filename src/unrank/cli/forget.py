@@ -89,8 +89,9 @@ def forget(
     partition = make_partition(opened, removal, named.source)
 
     from unrank.engine.runtime import deterministic
-    from unrank.forgetting.previous_requests import check_references, is_known_reference
+    from unrank.forgetting.previous_requests import check_references
     from unrank.forgetting.progress import show_progress
+    from unrank.forgetting.provenance import unknown_provenance
     from unrank.forgetting.target import check_target
     from unrank.forgetting.validation import check_base, layers_of
     from unrank.forgetting.workspace import Workspace, usual_measure
@@ -113,7 +114,7 @@ def forget(
             measure=options.measure,
             cache=cache,
         )
-        known = job.reference is not None and is_known_reference(job.reference, opened, removal)
+        known = job.reference is not None and not unknown_provenance(job.reference, opened, removal, record)
         result = _run(workspace, loaded, options, job, Reference(compared, known), record)
     if result is None:
         return

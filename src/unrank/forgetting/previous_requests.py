@@ -27,7 +27,7 @@ from unrank.evaluation.scorecard import Evaluator, Scorer, SetMetrics
 from unrank.forgetting.target import tolerance
 from unrank.methods.base import Method
 from unrank.owner import OwnerKey, owner_key
-from unrank.record import HashedIds, PreviousMrr, PreviousRequest, Record, RemovedHashes, requests_of, sealed_by_owner
+from unrank.record import HashedIds, PreviousMrr, PreviousRequest, Record, RemovedHashes, requests_of
 
 if TYPE_CHECKING:
     from unrank.forgetting.workspace import Workspace
@@ -167,11 +167,6 @@ def was_trained_on(collection: Collection, record: Record | None, removal: Remov
         return None
     without = union(each for each in previous_removals(collection, record) if each.request.never_seen)
     return (without | removal) != without
-
-
-def is_known_reference(name: str, collection: Collection, removal: Removal) -> bool:
-    """Return whether a sealed record shows that a ranker was trained without what is removed."""
-    return sealed_by_owner(name) and was_trained_on(collection, Record.read(Path(name)), removal) is False
 
 
 def check_references(names: Iterable[str], collection: Collection, removal: Removal) -> None:
