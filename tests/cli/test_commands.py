@@ -107,9 +107,10 @@ def test_the_whole_walk(done: Callable[..., str], beir: Path, encoder: Path, tmp
     made = Record.read(clean)
     assert made is not None and made.target is not None
     (mrr, queries), target = (made.after["forget"].mrr, made.after["forget"].queries), made.target
-    assert target < mrr <= target + tolerance(queries), "few queries: above the target, and within its tolerance"
-    reached = f"brought to {mrr:.3f}, which counts as the target of {target:.3f} "
-    assert f"{reached}(for {queries} forget queries the tolerance is {tolerance(queries):.3f})" in said
+    assert mrr <= target + tolerance(queries)
+    within = f"{mrr:.3f}, which counts as the target of {target:.3f} (for {queries} forget queries the tolerance is "
+    goal = f"the target of {target:.3f}" if mrr <= target else within
+    assert f"the forget MRR was brought to {goal}" in said
     assert said.startswith("forgotten: ") and record_of(clean)["state"] == "forgotten"
     assert re.search(
         r"worst pair of \d+: query \w+, document \w+: rank \d+ of 11 before, rank \d+ now\n\d+ pairs had to fall, \d+",
