@@ -14,7 +14,7 @@ from tests.cli.conftest import Refused, some_pairs, write_beir
 from unrank.cli.main import run
 from unrank.desk.key import key_file
 from unrank.desk.ledger import Ledger
-from unrank.desk.ledger_file import VERSION
+from unrank.desk.schema import VERSION
 from unrank.desk.signature import read_signed
 
 Said = pytest.CaptureFixture[str]

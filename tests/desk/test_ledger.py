@@ -22,8 +22,9 @@ from unrank.desk.closing import close
 from unrank.desk.history_index import START, BrokenChain, Entry, check_chain, hash_of_rows
 from unrank.desk.key import Key, key_file, make_key, read_key
 from unrank.desk.ledger import Ledger
-from unrank.desk.ledger_file import APPLICATION, MIGRATIONS, VERSION
+from unrank.desk.ledger_file import APPLICATION
 from unrank.desk.request import SETTLED, Basis, Item, State, month_after
+from unrank.desk.schema import MIGRATIONS, VERSION
 from unrank.errors import BadFile, UnrankError
 
 ADDER = """

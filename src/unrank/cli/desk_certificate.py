@@ -42,9 +42,7 @@ CertificateFolder = Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="
 @with_flags
 def certificate(request: RequestNumber, out: Out, files: LedgerFlags, quiet: Quiet = False) -> None:
     """Write the certificate of a settled request: a page to print and a signed JSON file."""
-    with Ledger.open(files.ledger) as desk:
-        secret = desk.key(files.key_file)
-
+    with files.open() as (desk, secret):
         from unrank.desk.certificate import write_certificate
 
         made = write_certificate(desk, secret, request, out)
@@ -177,13 +175,15 @@ def match(
     """Show with the ledger's key that a certificate is about a text or an id; exit 3 if it is not."""
     if (text is None) == (id is None):
         raise UnrankError("give either --text FILE or --id ID")
-    with Ledger.open(files.ledger) as desk:
-        secret = desk.key(files.key_file)
+    with files.read() as (desk, secret):
+        from unrank.desk.trust import signers
+
+        trusted = [signer.public for signer in signers(desk)]
 
     from unrank.desk.commitment import matched
     from unrank.desk.signature import read_signed
 
-    signed = read_signed(place, [secret.public])
+    signed = read_signed(place, trusted)
     if signed.version == 1:
         raise UnrankError(f"{place}: a certificate of version 1 holds no commitment to single texts: it cannot tell")
     found = matched(secret, signed.value["request"]["commitment"], text=None if text is None else _text(text), id=id)

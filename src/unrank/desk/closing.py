@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from unrank.desk.covered_rows import ITEM
 from unrank.desk.erasing import Names, erase_from_runs
-from unrank.desk.ledger import ITEM, Ledger
+from unrank.desk.ledger import Ledger
 from unrank.desk.request import HONOURED, PENDING, RUNNABLE, SETTLED, State
 from unrank.errors import BadFile, UnrankError
 from unrank.owner import forget_kind

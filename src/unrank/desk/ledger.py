@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import astuple, replace
 from datetime import UTC, date, datetime
-from itertools import groupby, islice
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from time import monotonic, sleep
@@ -24,6 +24,7 @@ from typing import Any, Self
 
 from unrank.collection.normalisation import NORMALISATION, Normalise, normalised, normalised_before_version_4
 from unrank.desk.counter import Counter
+from unrank.desk.covered_rows import COLUMNS, ITEM, LARGEST, RUN, SERVICE, CoveredRows
 from unrank.desk.head import Head
 from unrank.desk.history_index import (
     COPIES,
@@ -33,40 +34,27 @@ from unrank.desk.history_index import (
     Entry,
     HistoryIndex,
     Json,
-    LastEntry,
     check_chain,
     check_entry,
     hash_of_rows,
 )
 from unrank.desk.key import Key, finish_rotation, make_key, read_key, signing_file
-from unrank.desk.ledger_file import make_file, open_file, read_file, roll_back, sqlite_errors, tidy
+from unrank.desk.ledger_file import make_file, open_file, read_file, sqlite_errors, tidy
 from unrank.desk.request import PENDING, RUNNABLE, SETTLED, HashKind, Item, Request, State, counts_of
+from unrank.desk.schema import roll_back
 from unrank.disk import check_writable
 from unrank.errors import BadFile, UnrankError
 
-COLUMNS = "id, received, due, basis, state, run"
 OUTCOME = f"""CASE state WHEN '{State.CLOSED}' THEN (
     SELECT event FROM history
     WHERE history.request = request.id AND event IN {tuple(map(str, SETTLED))} ORDER BY number DESC LIMIT 1
 ) END"""
 """The state that a closed request had when it was closed, by the history."""
-ITEM = "query, document, query_text, document_text"
-COVERED = (
-    f"SELECT {COLUMNS} FROM request WHERE id BETWEEN ? AND ? ORDER BY id",
-    f"SELECT request, {ITEM}, salt FROM named WHERE request BETWEEN ? AND ? ORDER BY request, rowid",
-    "SELECT request, hex(hash), kind FROM keyed_hash WHERE request BETWEEN ? AND ? ORDER BY request, hash",
-    "SELECT request, ranker, state, run FROM state_by_ranker WHERE request BETWEEN ? AND ? ORDER BY request, ranker",
-)
-"""The rows of requests that the history covers."""
-RUN = "SELECT id, state, out, asked, result FROM run"
-SERVICE = "SELECT name, role, ranker, collection, indexes, since, run, before FROM service_ranker"
 WRITE = "BEGIN IMMEDIATE"
 NO_COUNTER = "it has no state folder, so it cannot notice if an old copy is put back"
 SALT_BYTES = 16
 MAKING = 10.0
 """Seconds that another process may take to make a ledger after its key."""
-LARGEST = 2**63 - 1
-"""The largest integer in SQLite."""
 
 
 class Ledger:
@@ -79,6 +67,7 @@ class Ledger:
         self._connection = connection
         self._writable = writable
         self._head = Head(path, self.ask)
+        self._rows = CoveredRows(path, connection)
         self._key: Key | None = None
 
     @classmethod
@@ -244,14 +233,14 @@ class Ledger:
             details: Json = dict(zip(("received", "due", "basis"), values, strict=True))
             details |= {"key": key.fingerprint, "public_key": self.about("public_key"), "normalisation": NORMALISATION}
             details |= {"copies": "left"} if leave_copies else {}
-            self.write("added", id, **details, names=counts_of(items), covers=self._hash_of(id))
+            self.write("added", id, **details, names=counts_of(items), covers=self._rows.hash_of(id))
         return Request(id, received, due, basis, State.OPEN)
 
     def add_copies(self, id: int, items: Sequence[Item], key: Key) -> None:
         """Add copies of its items to an open request."""
         with self.transaction():
             self._name(id, items, key)
-            self.write(COPIES, id, names=counts_of(items), covers=self._hash_of(id))
+            self.write(COPIES, id, names=counts_of(items), covers=self._rows.hash_of(id))
 
     def _name(self, id: int, items: Sequence[Item], key: Key) -> None:
         """Store the items of a request, and their hashes."""
@@ -310,7 +299,7 @@ class Ledger:
     def move(self, id: int, state: State, **details: Any) -> None:
         """Change the state of a request, and record it in the history."""
         self.ask("UPDATE request SET state = ? WHERE id = ?", [state, id])
-        self.write(str(state), id, **details, covers=self._hash_of(id))
+        self.write(str(state), id, **details, covers=self._rows.hash_of(id))
 
     def write_of_run(self, event: str, run: int, **details: Any) -> None:
         """Record the new state of a run in the history, after its row was changed."""
@@ -337,20 +326,7 @@ class Ledger:
                 if value != self.about(name):
                     where = f"{self.path}: its {name} is not the one in entry {number} of the history"
                     raise BrokenChain(f"{where}: it was changed outside the history; {RESTORE}")
-            there = set()
-            for request, hashed in self._hashed_rows():
-                self._compare(f"request {request[0]}", index.requests.get(request[0]), hashed, request[1:5])
-                there.add(request[0])
-            for row in self._connection.execute(RUN):
-                self._compare(f"run {row[0]}", index.runs.get(row[0]), hash_of_rows([row]))
-                index.runs.pop(row[0], None)
-            for row in self._connection.execute(SERVICE):
-                self._compare(f"ranker {row[0]}", index.service.pop(row[0], None), hash_of_rows([row]))
-        lost = {"request": index.requests.keys() - there, "run": index.runs, "ranker": index.service}
-        for what, missing in lost.items():
-            if missing:
-                first = min(missing, key=str)
-                raise BrokenChain(f"{self.path}: {what} {first} is in the history and no longer in the ledger")
+            self._rows.compare(index)
         return head
 
     def check(self, requests: Iterable[int]) -> None:
@@ -360,31 +336,7 @@ class Ledger:
                 index = HistoryIndex()
                 for entry in index.follow(self.history(id)):
                     check_entry(entry, str(self.path))
-                [(request, hashed)] = self._hashed_rows(id, id)
-                self._compare(f"request {id}", index.requests.get(id), hashed, request[1:5])
-
-    def _hash_of(self, request: int) -> str:
-        [(_, hashed)] = self._hashed_rows(request, request)
-        return hashed
-
-    def _hashed_rows(self, first: int = -LARGEST, last: int = LARGEST) -> Iterator[tuple[tuple[Any, ...], str]]:
-        """Yield each request's row, and one hash of all its rows in the ledger."""
-        parts = [self._connection.execute(query, [first, last]) for query in COVERED]
-        for _, rows in groupby(heapq.merge(*parts, key=itemgetter(0)), itemgetter(0)):
-            whole = [*rows]
-            yield whole[0], hash_of_rows(whole)
-
-    def _compare(self, what: str, last: LastEntry | None, hashed: str, facts: tuple[Any, ...] = ()) -> None:
-        """Compare the tables with the history."""
-        if last is not None and last.facts == facts and last.covers in (None, hashed):
-            return
-        where = ""
-        if last is not None:
-            [row] = self.ask("SELECT * FROM history WHERE number = ?", [last.number])
-            where = f" in {Entry(*row)}"
-        raise BrokenChain(
-            f"{self.path}: {what} is not as its history says{where}: it was changed outside the history; {RESTORE}"
-        )
+                self._rows.compare_request(index, id)
 
 
 def _check_there(path: Path) -> None:

@@ -15,7 +15,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from unrank.desk.ledger import SERVICE, Ledger
+from unrank.desk.covered_rows import SERVICE
+from unrank.desk.ledger import Ledger
 from unrank.desk.request import PENDING, RUNNABLE, SETTLED, Request, State
 from unrank.disk import exists, whole_path
 from unrank.errors import UnrankError
