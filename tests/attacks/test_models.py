@@ -8,6 +8,7 @@ import os
 import resource
 import shutil
 import struct
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -105,6 +106,40 @@ def test_nothing_of_other_code_is_in_a_saved_ranker(ranker: Path, tmp_path: Path
     assert not [name for name in ("someone", "auto_map", "custom_pipelines", "fast_tokenizer_files") if name in text]
 
 
+class Watched(Attempt):
+    """An attempt that is refused if Python opens a file that belongs neither to the model nor to Python."""
+
+    def make(self) -> None:
+        opened: list[str] = []
+        sys.addaudithook(lambda event, given: opened.append(str(given[0])) if event == "open" else None)
+        super().make()
+        own = ("/proc/", "/sys/", "/dev/", str(Path(self.folder).resolve()), *map(str, map(Path.resolve, PYTHON)))
+        paths = [str(Path(path).resolve()) for path in opened if not path.isdecimal()]
+        if odd := sorted({path for path in paths if not path.startswith(own)}):
+            raise BadFile(self.folder, f"opens {odd}")
+        assert f"{Path(self.folder).resolve()}/config.json" in paths
+
+
+PYTHON = [Path(path or ".") for path in {*sys.path, sys.prefix, sys.base_prefix}]
+
+
+@pytest.mark.attack(11)
+def test_nothing_else_is_opened(ranker: Path, tmp_path: Path) -> None:
+    """Some keys say where a model once lay, and are common. Nobody looks there."""
+    elsewhere = str(secret(tmp_path / "secret", ranker))
+    change(ranker / "config.json", _name_or_path=elsewhere)
+    change(ranker / "tokenizer_config.json", name_or_path=elsewhere, special_tokens_map_file=f"{elsewhere}/a.json")
+    (tmp_path / "secret" / "a.json").write_text("{}")
+    assert in_limits(Limits(2 * LARGEST, 60), Watched(str(ranker))) is None
+
+
+@pytest.mark.attack(11)
+@pytest.mark.parametrize("name", ["RagTokenizer", "BertJapaneseTokenizer", "../mine.Tokenizer"])
+def test_tokenizers_that_read_more_than_the_folder(ranker: Path, name: str) -> None:
+    change(ranker / "tokenizer_config.json", tokenizer_class=name)
+    assert "as its tokenizer_class, which unrank does not know" in refused(ranker)
+
+
 @pytest.mark.attack(11)
 def test_a_module_behind_a_link(ranker: Path) -> None:
     (ranker / "1_Pooling").rename(ranker / "hidden")
@@ -148,6 +183,27 @@ def test_a_config_that_names_other_weights(ranker: Path, name: str) -> None:
     (ranker / name).write_bytes(b"anything")
     change(ranker / "config.json", transformers_weights=name)
     assert f"names {name!r} as weights" in refused(ranker)
+
+
+@pytest.mark.attack(12)
+def test_a_pickle_beside_an_index(ranker: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A module of sentence-transformers knows no index, and would open the pickle."""
+    opened = tmp_path / "opened"
+    monkeypatch.setattr("torch.load", lambda *_, **__: opened.touch())
+    dense = ranker / "2_Dense"
+    (dense / "model.safetensors").rename(dense / "one.safetensors")
+    (dense / "model.safetensors.index.json").write_text('{"weight_map": {"linear.weight": "one.safetensors"}}')
+    (dense / "pytorch_model.bin").write_bytes(b"anything")
+    assert "pickled weights" in refused(ranker)
+    assert not opened.exists()
+
+
+@pytest.mark.attack(11)
+def test_settings_of_a_model_without_modules(encoder: Path, tmp_path: Path) -> None:
+    create_ranker("cross-encoder", str(encoder), 0).save(tmp_path / "ranker")
+    (tmp_path / "ranker" / "modules.json").unlink()
+    change(tmp_path / "ranker" / "sentence_bert_config.json", backend="onnx")
+    assert "Transformer with 'backend'" in refused(tmp_path / "ranker")
 
 
 @pytest.mark.attack(12)

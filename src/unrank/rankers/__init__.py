@@ -223,7 +223,7 @@ def detect_kind(folder: Path) -> str:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    from unrank.rankers.allow_list import read_config
+    from unrank.rankers.folder_check import read_config
 
     value = read_config(path)
     if not isinstance(value, dict):

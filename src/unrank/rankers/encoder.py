@@ -10,7 +10,8 @@ import torch
 
 from unrank.disk import exists, sha256
 from unrank.errors import BadFile, UnrankError
-from unrank.rankers.allow_list import CONVERT, PICKLED, check_folder, check_tokenizers
+from unrank.rankers.allow_list import CONVERT, PICKLED
+from unrank.rankers.folder_check import check_folder, check_tokenizers
 from unrank.rankers.size_check import check_size
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"

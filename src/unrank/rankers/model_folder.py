@@ -19,7 +19,8 @@ from transformers.utils import logging as transformers_logging
 
 from unrank.disk import exists, inside, read_json, sha256, write_json
 from unrank.errors import BadFile, UnrankError
-from unrank.rankers.allow_list import DESCRIPTION, read_config
+from unrank.rankers.allow_list import DESCRIPTION
+from unrank.rankers.folder_check import read_config
 from unrank.record import RECORD
 
 WEIGHTS = "model.safetensors"

@@ -33,7 +33,8 @@ import unrank
 from unrank.disk import sha256
 from unrank.errors import BadFile, UnrankError
 from unrank.owner import recall, remember
-from unrank.rankers.allow_list import DESCRIPTION, check_folder, model_files
+from unrank.rankers.allow_list import DESCRIPTION
+from unrank.rankers.folder_check import check_folder, model_files
 from unrank.rankers.model_folder import check_unchanged, loading
 
 PASSED, WRITTEN = "loaded-safely", "written-here"
@@ -135,7 +136,8 @@ def try_out(attempt: Attempt) -> None:
         return
     if not attempt.new:
         detect_kind(folder)
-    check_folder(folder)
+    with loading(folder, "a ranker"):
+        check_folder(folder)
     refused = in_limits(Limits.of(files), attempt)
     if refused:
         raise Refused(refused)
