@@ -33,6 +33,7 @@ from unrank.desk.service import (
     settle,
     states_of,
 )
+from unrank.desk.trust import revocations
 from unrank.desk.undo import undo_run
 from unrank.errors import UnrankError
 from unrank.forgetting.previous_requests import hashed
@@ -191,7 +192,10 @@ def test_a_run_is_undone_while_its_original_is_kept(desk: Desk) -> None:
     add_ranker(desk.ledger, ServiceRanker("a", Role.retriever, str(desk.original), str(desk.data)))
     desk.run(member="a")
     assert desk.ledger.request(1).state is State.FORGOTTEN
+    with desk.ledger.transaction():
+        desk.ledger.write("certificate", 1, content="a hash")
     undone = undo_run(desk.ledger, 1)
+    assert undone.revoked == 1 and [each.certificate for each in revocations(desk.ledger)] == ["a hash"]
     assert undone.requests == {1: State.OPEN} and undone.original == str(desk.original)
     assert service_rankers(desk.ledger)[0].ranker == str(desk.original)
     assert states_of(desk.ledger, 1)[0].state is State.OPEN and desk.ledger.request(1).run is None

@@ -90,8 +90,8 @@ def test_a_run_replaces_the_ranker_and_the_owner_says_since_when(ledger: Ledger,
     assert (new.ranker, new.since, new.run, new.before) == ("/srv/out", None, run, ("/srv/first", "2026-01-02"))
     assert deploy(ledger, "first", date(2026, 3, 4)).since == date(2026, 3, 4)
     with ledger.transaction():
-        assert put_back(ledger, run) == FIRST
-        assert put_back(ledger, run) is None
+        assert put_back(ledger, run, "/srv/first") == FIRST
+        assert put_back(ledger, run, "/srv/first") is None
     ledger.verify()
 
 

@@ -186,10 +186,21 @@ def undo(
         undone = undo_run(desk, run)
     if as_json:
         states = {str(id): state for id, state in undone.requests.items()}
-        say_json({"run": run, "requests": states, "ranker": undone.original, "not_for_use": str(undone.out)})
+        say_json(
+            {
+                "run": run,
+                "requests": states,
+                "ranker": undone.original,
+                "not_for_use": str(undone.out),
+                "revoked": undone.revoked,
+            }
+        )
         return
     say(f"run {run} is undone: {numbered(list(undone.requests))} open again")
-    say(f"use {undone.original} again; {undone.out} is not in service any more: delete it")
+    if undone.revoked:
+        say(f"{count(undone.revoked, 'certificate')} revoked: tell whoever has it")
+    gone = f"; {undone.out} is not in service any more: delete it" if undone.out.exists() else ""
+    say(f"use {undone.original} again{gone}")
 
 
 def _day(since: str | None) -> date | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from enum import StrEnum
 from pathlib import Path
@@ -105,7 +105,8 @@ def add_ranker(ledger: Ledger, new: ServiceRanker) -> list[int]:
                 raise UnrankError(f"the service has a ranker {new.name!r} already: choose another name, or remove it")
             if new.ranker == each.ranker:
                 raise UnrankError(f"{new.ranker} is in the service already, as {each.name!r}")
-        ledger.ask("INSERT INTO service_ranker VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _row(new))
+        [[made_by]] = ledger.ask("SELECT max(id) FROM run WHERE out = ? AND state = 'passed'", [new.ranker])
+        ledger.ask("INSERT INTO service_ranker VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _row(replace(new, run=made_by)))
         ledger.write_of_service("added", new.name)
         if not before:
             _keep_states(ledger, new)
@@ -184,12 +185,12 @@ def replace_ranker(ledger: Ledger, old: ServiceRanker, run: int, out: Path) -> N
     ledger.write_of_service("changed", old.name, run=run)
 
 
-def put_back(ledger: Ledger, run: int) -> ServiceRanker | None:
-    """Put back the ranker that a run has replaced; return it, or `None` if no ranker of the service is of this run."""
+def put_back(ledger: Ledger, run: int, original: str) -> ServiceRanker | None:
+    """Put the original of a run back into the service; return it, or `None` if no ranker there is of this run."""
     for each in service_rankers(ledger):
-        if each.run == run and each.before is not None:
+        if each.run == run:
             change = "UPDATE service_ranker SET ranker = ?, since = ?, run = NULL, before = NULL WHERE name = ?"
-            ledger.ask(change, [*each.before, each.name])
+            ledger.ask(change, [*(each.before or (original, None)), each.name])
             ledger.write_of_service("put back", each.name, run=run)
             return service_ranker(ledger, each.name)
     return None
@@ -224,7 +225,16 @@ def _weigh(ledger: Ledger, name: str) -> list[int]:
 
 def _row(ranker: ServiceRanker) -> list[Any]:
     since = ranker.since.isoformat() if ranker.since else None
-    return [ranker.name, ranker.role, ranker.ranker, ranker.collection, json.dumps(ranker.indexes), since, None, None]
+    return [
+        ranker.name,
+        ranker.role,
+        ranker.ranker,
+        ranker.collection,
+        json.dumps(ranker.indexes),
+        since,
+        ranker.run,
+        None,
+    ]
 
 
 def _ranker(row: tuple[Any, ...]) -> ServiceRanker:

@@ -10,6 +10,7 @@ from unrank.desk.remains import PastRun, past_runs
 from unrank.desk.request import PENDING, State
 from unrank.desk.run_options import folder_hash
 from unrank.desk.service import ServiceRanker, put_back, states_of, worst
+from unrank.desk.trust import CERTIFIED, Reason, revocations, revoke
 from unrank.errors import UnrankError, count
 
 
@@ -22,6 +23,8 @@ class Undone:
     requests: dict[int, State]
     original: str
     member: ServiceRanker | None
+    revoked: int
+    """The number of certificates that were revoked."""
 
 
 def undo_run(ledger: Ledger, id: int) -> Undone:
@@ -38,8 +41,9 @@ def undo_run(ledger: Ledger, id: int) -> Undone:
         _check(ledger, run, requests, list(runs.values()))
         ledger.ask("UPDATE run SET state = 'abandoned' WHERE id = ?", [id])
         ledger.write_of_run("undone", id, requests=requests)
-        member = put_back(ledger, id)
-        return Undone(id, run.out, {each: _reopen(ledger, each, id) for each in requests}, run.ranker, member)
+        member = put_back(ledger, id, run.ranker)
+        revoked = _revoke(ledger, requests)
+        return Undone(id, run.out, {each: _reopen(ledger, each, id) for each in requests}, run.ranker, member, revoked)
 
 
 def _requests_of(ledger: Ledger, run: int) -> list[int]:
@@ -65,6 +69,16 @@ def _check(ledger: Ledger, run: PastRun, requests: list[int], runs: list[PastRun
         raise UnrankError(f"run {run.id} cannot be undone: the ranker that it began from, {run.ranker}, is not there")
     if digest != run.asked.get("ranker_files"):
         raise UnrankError(f"run {run.id} cannot be undone: {run.ranker} was changed since the run read it")
+
+
+def _revoke(ledger: Ledger, requests: list[int]) -> int:
+    """Revoke the certificates of these requests; return their number."""
+    before = {each.certificate for each in revocations(ledger)}
+    entries = [entry for request in requests for entry in ledger.history(request) if entry.event == CERTIFIED]
+    issued = [hashed for entry in entries if (hashed := entry.values["content"]) not in before]
+    for hashed in issued:
+        revoke(ledger, hashed, Reason.ranker)
+    return len(issued)
 
 
 def _reopen(ledger: Ledger, request: int, run: int) -> State:
