@@ -100,7 +100,7 @@ def test_a_cell_gives_what_train_and_forget_give(
     assert cells["retrain"]["unrank.json"]["after"] == retrained.after.to_json()
     result = unrank.forget(
         original, dense, removal, method=unrank.make_method("cocol", {"epochs": "2"}), target="destination-2",
-        reference=retrained.ranker, device="cpu",
+        reference=retrained.ranker, base=str(encoder), device="cpu",
     )  # fmt: skip
     assert cells["cocol"]["unrank.json"]["after"] == result.after.to_json()
     assert cells["cocol"]["unrank.json"]["target"] == result.target

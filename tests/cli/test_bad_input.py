@@ -14,7 +14,9 @@ from safetensors.numpy import load_file, save_file
 
 from tests.cli.conftest import Refused, write_beir
 from unrank.cli.main import run
+from unrank.owner import forget_fact, recall, remember
 from unrank.rankers import create_ranker
+from unrank.record import Record
 
 
 def write_removal(folder: Path, **removal: list[str] | list[list[str]]) -> Path:
@@ -310,7 +312,6 @@ def test_a_target_that_is_no_number(
         (("--method", "badt", "--set", "teacher=nobody"), "unknown value of teacher 'nobody'"),
         (("--method", "ssd", "--set", "alpha=-1"), "alpha must be"),
         (("--method", "ssd", "--minutes", "1"), "ssd has no target to stop at"),
-        (("--method", "bad-teacher"), "needs the model that the ranker was trained from; 'tiny', as its record"),
         (("--check-every", "0"), "check-every must be more than 0, not 0"),
         (("--check-every", "half"), "'--check-every'"),
         (("--minutes", "0"), "minutes must be more than 0, not 0"),
@@ -336,6 +337,22 @@ def test_options_of_forget_that_cannot_be(
 ) -> None:
     command = ("forget", ranker, collection, "--removal", removal, "--out", tmp_path / "out", "--quiet")
     assert problem in refused(*command, *given)
+
+
+def test_a_base_whose_place_is_not_known(
+    refused: Refused, ranker: Path, collection: Path, removal: Path, tmp_path: Path
+) -> None:
+    record = Record.read(ranker)
+    assert record is not None and record.base_digest is not None
+    place = recall("base", record.base_digest)
+    assert place is not None
+    forget_fact("base", record.base_digest)
+    try:
+        command = ("forget", ranker, collection, "--removal", removal, "--out", tmp_path / "out", "--quiet")
+        said = refused(*command, "--method", "bad-teacher")
+        assert "needs the model that the ranker was trained from; 'tiny', as its record" in said
+    finally:
+        remember("base", record.base_digest, place)
 
 
 def test_retrain_needs_a_base(

@@ -46,6 +46,7 @@ from unrank.forgetting.validation import (
 from unrank.forgetting.vocabulary import NEVER_SEEN, Clearing, find_clearing
 from unrank.forgetting.workspace import Clock, Workspace
 from unrank.methods.base import Method
+from unrank.methods.task import Task
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import release, sharing_frozen_states
 from unrank.record import (
@@ -259,14 +260,10 @@ def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
     if method.start == "original":
         request.shared.enter_context(sharing_frozen_states(ranker, student, clearing.tokens))
     with clock.on("teacher"):
-        sides = encoded_sides(ranker, options.freeze)
-        estimator = (
-            MrrEstimator(workspace.evaluator, task.teacher.scores, workspace.scorer(student), sides)
-            if method.run_kind == "steered"
-            else None
-        )
+        estimator = _estimator(request, task)
         method.prepare(task)
     before = before or workspace.evaluator.scorecard(task.teacher.scores)
+    _tell_of_rows_left(request, clearing)
     assert before.forget is not None
     compared = workspace.scorecard(request.reference) if request.reference and options.target in OF_REFERENCE else None
     with clock.on("teacher"):
@@ -293,6 +290,14 @@ def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
     return Unlearned(student, outcome, before, goal, fulfilled, previous, clearing, clock, epoch, task.teacher, goals)
 
 
+def _estimator(request: Request, task: Task) -> MrrEstimator | None:
+    """Return what estimates the forget MRR during a steered run; `None` for other runs."""
+    if request.method.run_kind != "steered":
+        return None
+    workspace, sides = request.workspace, encoded_sides(request.ranker, request.options.freeze)
+    return MrrEstimator(workspace.evaluator, task.teacher.scores, workspace.scorer(request.student), sides)
+
+
 def clear(request: Request) -> Clearing:
     """Set the rows of the vocabulary that only removed texts touch, and hold them. Retraining never reads them."""
     workspace, record = request.workspace, request.record
@@ -300,14 +305,18 @@ def clear(request: Request) -> Clearing:
     clearing = find_clearing(request.ranker, workspace, _untrained(request), seed)
     if request.method.start != "original":
         return replace(clearing, how=NEVER_SEEN, values=(), moved=0) if clearing.record.rows else clearing
-    if clearing.record.left:
+    request.shared.enter_context(clearing.held(request.student))
+    return clearing
+
+
+def _tell_of_rows_left(request: Request, clearing: Clearing) -> None:
+    """Say before the run that some rows stay as they are."""
+    if clearing.record.left and request.method.start == "original":
         why = request.base.warning or "name the model that it was trained from with --base"
-        workspace.runtime.progress.say(
+        request.workspace.runtime.progress.say(
             f"{count(clearing.record.left, 'row')} of the vocabulary that only removed texts touch "
             f"could not be cleared ({clearing.how.partition(': ')[2]}): {why}"
         )
-    request.shared.enter_context(clearing.held(request.student))
-    return clearing
 
 
 def _untrained(request: Request) -> str | None:

@@ -106,7 +106,9 @@ class Attempt:
         if self.new:
             with loading(folder, f"the base of a {self.new}"):
                 queries, documents = zip(*PAIRS, strict=True)
-                ranker_class(self.new).create(self.folder).eval().score_texts(queries, documents)
+                ranker = ranker_class(self.new).create(self.folder).eval()
+                ranker.fast = self.fast
+                ranker.score_texts(queries, documents)
             return
         kind = detect_kind(folder)
         check_weights(folder, with_vocabulary=CATALOGUE.find(kind)[1].own is None)
