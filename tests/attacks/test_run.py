@@ -56,7 +56,7 @@ class Desk:
         return self.ledger.path.parent
 
     def ask(self, **named: Sequence[Any]) -> int:
-        items = items_of(Removal(**named), self.collection)  # type: ignore[arg-type]
+        items = items_of(Removal(**named), self.collection)
         key = self.ledger.key(key_file(self.ledger.path))
         return self.ledger.add(items, date(2026, 1, 1), date(2026, 2, 1), "other", key).id
 
@@ -152,12 +152,12 @@ def test_the_original_hardly_changed_is_no_reference(desk: Desk, encoder: Path, 
     begun = train(desk.collection, "bi-encoder", fake, Removal(pairs=wanted), method=Retrain(epochs=1))
     begun.save(tmp_path / "begun")
     for reference, base, why in (
-        (fake, encoder, "it has no record"),
-        (str(forged), encoder, "a file was changed since"),
-        (str(tmp_path / "begun"), encoder, "not trained from the base of the ranker"),
+        (fake, str(encoder), "it has no record"),
+        (str(forged), str(encoder), "a file was changed since"),
+        (str(tmp_path / "begun"), str(encoder), "not trained from the base of the ranker"),
         (str(tmp_path / "real"), None, "the base of the ranker is unknown"),
     ):
-        forget = replace(desk.options.forget, base=base and str(base))
+        forget = replace(desk.options.forget, base=base)
         for strict, target in ((True, None), (False, "destination-1")):
             with pytest.raises(UnrankError, match=f"needs references .* provenance unknown: .*{why}"):
                 desk.run(references=(reference,), strict=strict, target=target, forget=forget)

@@ -22,8 +22,11 @@ from unrank.audit.context import Thoroughness
 from unrank.cli.main import run
 from unrank.desk import run as desk_run
 from unrank.desk.gates import RequestPairs
+from unrank.desk.ledger import Ledger
 from unrank.forgetting.outcome import ForgetState
 
+ADD = ("desk", "add", "--document", "doc2", "--quiet")
+"""A request that comes while a run is unfinished."""
 MODULES = ("unrank.rankers.bi_encoder", "sentence_transformers", "bm25s")
 
 
@@ -41,6 +44,8 @@ def command(folder: Path, ranker: Path) -> list[str]:
         "learning_rate=1e-3",
         "--queries",
         "10",
+        "--checkpoint-every",
+        "0",
     ]
 
 
@@ -53,6 +58,11 @@ def work(folder: Path, ranker: Path) -> None:
     desk_run.Thoroughness = partial(Thoroughness, relearning_steps=(1,))  # type: ignore[attr-defined, assignment]
     torch.set_num_threads(1)
     os._exit(run(command(folder, ranker)))
+
+
+def has_begun(ledger: Path) -> bool:
+    with Ledger.open(ledger) as opened:
+        return bool(opened.ask("SELECT 1 FROM run"))
 
 
 def started(folder: Path, ranker: Path) -> multiprocessing.process.BaseProcess:
@@ -69,12 +79,18 @@ def main(folder: Path, kills: int) -> None:
     first.join(120)
     assert first.exitcode == 0, "the run did not come to its end"
     whole, generator, killed = monotonic() - began, random.Random(3), 0
+    added = False
     for _ in range(kills):
         process = started(folder / "killed", folder / "killed" / "ranker")
         process.join(generator.uniform(0.05, 0.6 * whole))
         killed += process.is_alive()
         process.kill()
         process.join()
+        if not added and has_begun(folder / "killed" / "desk.ledger"):
+            added = (
+                run([*ADD, str(folder / "killed" / "collection"), "--ledger", str(folder / "killed" / "desk.ledger")])
+                == 0
+            )
     last = started(folder / "killed", folder / "killed" / "ranker")
     last.join(120)
     assert last.exitcode == 0, "the run did not come to its end"

@@ -15,6 +15,7 @@ from unrank.cli.option import (
     NOT_REACHED,
     AsJson,
     AuditQueries,
+    CheckpointEvery,
     DeviceFlags,
     DeviceOption,
     KeepAtLeast,
@@ -48,6 +49,7 @@ TARGET = (
 )
 REFERENCE = "A ranker retrained without what is removed, for the audit; give two to measure their difference."
 LEDGER = LedgerFlags()
+EVERY = ForgetOptions.checkpoint_every
 
 
 RankerOfRun = Annotated[
@@ -118,6 +120,7 @@ class DeskRunFlags:
     look: Look = None
     base: Base = None
     seed: Seed = 0
+    checkpoint_every: CheckpointEvery = EVERY
     json: AsJson = False
 
     def forget(self, device: DeviceName) -> ForgetOptions:
@@ -127,6 +130,7 @@ class DeskRunFlags:
             settings=read_settings(self.settings or ()),
             base=self.base,
             seed=self.seed,
+            checkpoint_every=self.checkpoint_every,
             device=device,
         )
 
