@@ -29,7 +29,7 @@ from unrank.desk.copies import Copy, find_copies, in_collection, without_names
 from unrank.desk.gates import AuditResult, Limits, RequestPairs, gates
 from unrank.desk.key import Key, key_file
 from unrank.desk.ledger import Ledger
-from unrank.desk.plan import queries_that_notice, training_epochs
+from unrank.desk.plan import Prospect, prospects, queries_that_notice, training_epochs
 from unrank.desk.request import Item, State, items_of, removal_of
 from unrank.desk.run import RunResult, only_run, run_open
 from unrank.desk.run_context import RunContext
@@ -520,6 +520,21 @@ def test_who_notices(golden: Collection) -> None:
     assert "q1" not in noticing and "q3" in noticing
     later = make_partition(golden, removal, previous=Removal(documents=["d3"]))
     assert golden.queries.ids(queries_that_notice(golden, later, removal)) == noticing, "d3 was missed before"
+
+
+def test_the_plan_says_what_a_run_can_show(ledger: Ledger, key: Key, dense: Collection) -> None:
+    ask(ledger, key, dense, documents=["doc1"])
+    [few] = prospects(dense, open_batch(ledger, key, dense, None), 1, [""]).values()
+    assert few.lacks[0].startswith(f"all requests have {few.queries} queries, an audit needs 10")
+    ask(ledger, key, dense, queries=[f"query{number}" for number in range(12)])
+    batch = open_batch(ledger, key, dense, None)
+    for references, doubts, lacks in ((0, [], "no --reference"), (1, ["it has no record"], "provenance unknown")):
+        found = prospects(dense, batch, references, doubts)
+        assert all(lacks in str(one) and "'forgotten, not verifiable' at best" in str(one) for one in found.values())
+    assert [one.queries for one in found.values()] == [few.queries, 12]
+    lacking = [one.lacks for one in prospects(dense, batch, 1, [""]).values()]
+    assert lacking == [("7 test queries left, an audit needs 10",)] * 2
+    assert str(Prospect(3, 1, ())) == "3 pairs of 1 query: the result can be verified"
 
 
 def test_gates() -> None:

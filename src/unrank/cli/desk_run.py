@@ -97,8 +97,8 @@ def _plan(ranker: str, collection: Path, flags: DeskRunFlags, files: LedgerFlags
         batch.partition(opened)  # refuse wrong requests before anything is loaded
         places = [place for place in (Path(ranker), collection) if place.exists()]
         look_at, loaded = [*places, *(flags.look or ())], load_ranker(ranker, on.fast)
-        references = len(flags.reference or ())
-        made = make_plan(loaded, opened, batch, record, look_at, files.ledger, flags.forget(on.device), references)
+        given = (flags.forget(on.device), flags.reference or ())
+        made = make_plan(loaded, opened, batch, record, look_at, files.ledger, *given)
         show_plan(made, on.quiet)
 
 
@@ -235,6 +235,8 @@ def show_plan(made: Plan, quiet: bool = False) -> None:
     batch = made.batch
     together = " together" if len(batch.requests) > 1 else ""
     say(f"{numbered([request.id for request in batch.requests])} can be run{together}")
+    for id, prospect in sorted(made.prospects.items()):
+        say(f"  request {id}: {prospect}")
     for one, other, pairs in made.overlaps:
         say(f"  {one} and {other} both name {count(pairs, 'pair')}")
     _say_elsewhere([request.id for request in batch.elsewhere])

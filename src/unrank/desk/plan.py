@@ -1,8 +1,8 @@
-"""The plan: what a run would change and how long it would take, before anything is done."""
+"""The plan: what a run would change, what it can show, and how long it would take, before anything is done."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,8 +15,13 @@ from unrank.collection.removal import Removal
 from unrank.collection.texts import Rows
 from unrank.desk.batch import Batch
 from unrank.desk.copies import Copy, find_copies, not_searched
+from unrank.desk.gates import RequestPairs
+from unrank.errors import count
+from unrank.evaluation.bootstrap import MIN_QUERIES
 from unrank.forgetting.estimate import Seconds, estimate
 from unrank.forgetting.options import ForgetOptions
+from unrank.forgetting.outcome import ForgetState
+from unrank.forgetting.provenance import unknown_provenance
 from unrank.forgetting.train import recipe_of
 from unrank.forgetting.workspace import Workspace, usual_measure
 from unrank.methods.retrain import Retrain
@@ -43,6 +48,24 @@ class Plan:
     """The time with each method, without the audit."""
     audit: Seconds
     """The time of the audit."""
+    prospects: Mapping[int, Prospect]
+    """What the run can show for each request."""
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What a run can show for one request: its pairs, its queries, and why the result cannot be verified."""
+
+    pairs: int
+    queries: int
+    lacks: tuple[str, ...]
+    """Empty if it can be verified."""
+
+    def __str__(self) -> str:
+        size = f"{count(self.pairs, 'pair')} of {count(self.queries, 'query')}"
+        if not self.lacks:
+            return f"{size}: the result can be verified"
+        return f"{size}: the result will be '{ForgetState.NOT_VERIFIABLE}' at best: {'; '.join(self.lacks)}"
 
 
 def make_plan(
@@ -53,9 +76,9 @@ def make_plan(
     look: Sequence[Path],
     ledger: Path,
     options: ForgetOptions,
-    references: int = 0,
+    references: Sequence[str] = (),
 ) -> Plan:
-    """Find what a run of a batch changes and how long it takes, with an audit against this many references."""
+    """Find what a run changes and can show, and how long it takes with an audit against these references."""
     partition = batch.partition(collection)
     noticing = queries_that_notice(collection, partition, batch.removal)
     measure = usual_measure(ranker, options.device)
@@ -74,8 +97,29 @@ def make_plan(
         find_copies(look, batch.all_items, collection, ledger),
         not_searched(look),
         seconds,
-        audit_time(workspace, ranker, 2 + references),
+        audit_time(workspace, ranker, 2 + len(references)),
+        prospects(
+            collection,
+            batch,
+            len(references),
+            [unknown_provenance(name, collection, batch.removal, record, options.base) for name in references],
+        ),
     )
+
+
+def prospects(collection: Collection, batch: Batch, references: int, doubts: Sequence[str]) -> dict[int, Prospect]:
+    """Say beforehand what a run can show for each request. `doubts` are empty for references of known provenance."""
+    partition = batch.partition(collection)
+    tests = collection.test_pairs[~np.isin(collection.test_pairs[:, 1], partition.documents)]
+    asked, left = (len(np.unique(pairs[:, 0])) for pairs in (partition.forget, tests))
+    lacks = [
+        *(["there is no --reference that never saw it"] if not references else []),
+        *(f"reference {number}: provenance unknown: {why}" for number, why in enumerate(doubts, 1) if why),
+        *([f"all requests have {count(asked, 'query')}, an audit needs {MIN_QUERIES}"] if asked < MIN_QUERIES else []),
+        *([f"{count(left, 'test query')} left, an audit needs {MIN_QUERIES}"] if left < MIN_QUERIES else []),
+    ]
+    of_request = RequestPairs.of(collection, batch.items).of_request
+    return {id: Prospect(len(own), len(np.unique(own[:, 0])), tuple(lacks)) for id, own in of_request.items()}
 
 
 def queries_that_notice(collection: Collection, partition: Partition, removal: Removal) -> Rows:
