@@ -36,7 +36,7 @@ def make_desk(folder: Path, ranker: Path) -> tuple[Path, str]:
         key = ledger.key(key_file(path))
         take_in(ledger, key)
         judged = {1: Judgement(ForgetState.FORGOTTEN, "why", ranks([1, 1], [4, 5]))}
-        made_run(ledger, judged, made_result(judged) | {"ranker_files": file_hashes(ranker)})
+        made_run(ledger, judged, made_result(judged) | {"ranker_files": file_hashes(ranker)}, ranker)
         write_certificate(ledger, key, 1, folder / "certificate")
     return folder / "certificate", key.public
 
@@ -86,6 +86,20 @@ def test_an_attackers_own_ledger_beside_his_certificate_is_not_trusted(
     assert "signed by another key" in capsys.readouterr().err
     assert run(["desk", "verify", "certificate", "--quiet"]) == 4
     assert capsys.readouterr().out.startswith("the signer is unknown"), "even then"
+
+
+@pytest.mark.attack(9)
+def test_not_even_if_he_gives_his_secret_away(
+    ranker: Path, verify: Verify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """His key lies beside his ledger, as an owner's would. This machine has never used that ledger."""
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("XDG_STATE_HOME", str(tmp_path / "his-state"))
+        forged, other = make_desk(tmp_path / "attacker", ranker)
+    monkeypatch.chdir(tmp_path / "attacker")
+    for words in ([], ["--ledger", "desk.ledger"], ["--ledger", "desk.ledger", "--key", "desk.ledger.key"]):
+        status, found = verify(forged, *words)
+        assert status == 4 and found["signer"] == {"key": other, "known_from": None}
 
 
 @pytest.mark.attack(9)
@@ -185,3 +199,15 @@ def test_a_certificate_that_the_ledger_never_recorded_is_refused(
     assert run(["desk", "verify", str(recorded), "--ledger", str(path)]) == 0
     assert run(["desk", "verify", str(tmp_path / "forged"), "--ledger", str(path)]) == 2
     assert "its history does not hold this certificate" in capsys.readouterr().err
+
+
+@pytest.mark.attack(0)
+def test_the_certificate_of_a_run_that_was_undone_is_revoked(
+    ranker: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The original is in service again, and the certificate is still on paper."""
+    place, public = make_desk(tmp_path / "owner", ranker)
+    ledger = ["--ledger", str(tmp_path / "owner" / "desk.ledger")]
+    assert run(["desk", "undo", "1", *ledger]) == 0
+    assert run(["desk", "verify", str(place), *ledger, "--public-key", public]) == 3
+    assert "REVOKED: on " in capsys.readouterr().out

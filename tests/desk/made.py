@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tests.tiny import made_record
@@ -12,6 +13,7 @@ from unrank.audit.audit import TESTS
 from unrank.audit.verdict import Verdict
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import State
+from unrank.desk.run_options import folder_hash
 from unrank.desk.service import settle
 from unrank.forgetting.outcome import ForgetState, Judgement, PairRanks
 
@@ -52,11 +54,19 @@ def made_result(
     }
 
 
-def made_run(ledger: Ledger, judged: Mapping[int, Judgement], result: dict[str, Any] | None = None) -> None:
+def made_run(
+    ledger: Ledger,
+    judged: Mapping[int, Judgement],
+    result: dict[str, Any] | None = None,
+    original: Path | None = None,
+    items: int | None = None,
+) -> None:
     """Write a run into a ledger, and settle its requests."""
-    named = {"queries": 0, "documents": len(judged), "pairs": 0}
+    named = {"queries": 0, "documents": items or len(judged), "pairs": 0}
     asked = {"requests": [*judged], "removed": named, "references": ["retrained"], "keep_at_least": 0.9}
     asked |= {"strict": False, "collection_fingerprint": "56" * 32}
+    if original is not None:
+        asked |= {"ranker": str(original), "ranker_files": folder_hash(original)}
     written = json.dumps(result or made_result(judged))
     proof = {"result": hashlib.sha256(written.encode()).hexdigest()}
     with ledger.transaction():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,11 +14,12 @@ from unrank.audit.verdict import Verdict
 from unrank.cli.main import run
 from unrank.desk.certificate import certificate, write_certificate
 from unrank.desk.closing import close
-from unrank.desk.key import Key
+from unrank.desk.key import Key, key_file
 from unrank.desk.ledger import Ledger
 from unrank.desk.page import certificate_page
-from unrank.desk.request import State
+from unrank.desk.request import Item, State
 from unrank.desk.signature import read_signed
+from unrank.desk.trust import rotate
 from unrank.errors import UnrankError
 from unrank.forgetting.outcome import ForgetState, Judgement
 from unrank.report.page import page_html
@@ -108,7 +110,42 @@ def test_a_closed_request_keeps_its_kind(ledger: Ledger, key: Key) -> None:
     made_run(ledger, {1: Judgement(ForgetState.NOTHING, "why", ranks([4], [4]))})
     close(ledger, 1)
     value = certificate(ledger, key, 1).value
-    assert value["state"] == "nothing to forget" and value["request"]["closed"]
+    assert value["state"] == "nothing to forget" and value["request"]["closing"]["at"]
+
+
+def test_what_was_found_at_closing_is_told(ledger: Ledger, key: Key) -> None:
+    take_in(ledger, key)
+    made_run(ledger, {1: Judgement(ForgetState.FORGOTTEN, "why", MOVED)})
+    found: dict[str, Any] = {
+        "deleted": {"ranker": 2},
+        "left": {"collection": 1},
+        "reason": "legal-duty",
+        "not_checked": {},
+    }
+    close(ledger, 1, **found)
+    html = page_html(certificate_page(certificate(ledger, key, 1).value, key.public))
+    assert "known to hold it: deleted: 2 rankers; left there (reason: legal duty): 1 collection." in html
+
+
+def test_copies_that_were_removed_with_it_are_told(ledger: Ledger, key: Key) -> None:
+    take_in(ledger, key)
+    ledger.add_copies(1, [Item(document="other", document_text="the same text")], key)
+    judged = {1: Judgement(ForgetState.FORGOTTEN, "why", MOVED)}
+    made_run(ledger, judged, made_result(judged) | {"copies": {"1": {"removed with it": 1}}}, items=2)
+    value = certificate(ledger, key, 1).value
+    assert value["rankers"][0]["alone"], "a copy belongs to its request"
+    assert "In the collection: 1 copy of what it names removed with it." in page_html(
+        certificate_page(value, key.public)
+    )
+
+
+def test_a_certificate_of_a_former_key_is_matched(ledger: Ledger, key: Key, path: Path, tmp_path: Path) -> None:
+    take_in(ledger, key)
+    made_run(ledger, {1: Judgement(ForgetState.FORGOTTEN, "why", MOVED)})
+    write_certificate(ledger, key, 1, tmp_path / "out")
+    rotate(ledger, key_file(path))
+    for command in (["match", "--id", str(DOCUMENT.document)], ["verify"]):
+        assert run(["desk", *command, str(tmp_path / "out"), "--ledger", str(path)]) == 0
 
 
 def test_a_certificate_is_in_the_history_before_it_is_on_disk(

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.desk.conftest import take_in
+from tests.desk.made import made_run, ranks
 from tests.tiny import made_record
+from unrank.cli.main import run
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.desk.closing import close, state_kind
@@ -36,6 +38,7 @@ from unrank.desk.service import (
 from unrank.desk.trust import revocations
 from unrank.desk.undo import undo_run
 from unrank.errors import UnrankError
+from unrank.forgetting.outcome import ForgetState, Judgement
 from unrank.forgetting.previous_requests import hashed
 from unrank.owner import recall, remember
 
@@ -223,3 +226,11 @@ def test_runs_that_cannot_be_undone(change: object, words: str, desk: Desk) -> N
     with pytest.raises(UnrankError, match="there is no run 7"):
         undo_run(desk.ledger, 7)
     assert desk.ledger.head() == before
+
+
+def test_a_request_with_nothing_to_forget_is_closed(ledger: Ledger, key: Key, path: Path) -> None:
+    """Its run wrote no ranker, so it has no record."""
+    take_in(ledger, key)
+    made_run(ledger, {1: Judgement(ForgetState.NOTHING, "why", ranks([4], [4]))})
+    assert run(["desk", "close", "1", "--ledger", str(path)]) == 0
+    assert ledger.request(1).outcome is State.NOTHING_TO_FORGET

@@ -17,7 +17,7 @@ from pathlib import Path
 import unrank
 from unrank.desk.commitment import commit
 from unrank.desk.erasing import result_hash
-from unrank.desk.history_index import Entry, Json
+from unrank.desk.history_index import COPIES, Entry, Json
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
 from unrank.desk.page import certificate_page
@@ -41,7 +41,7 @@ ALSO_DELETE = (
 NOT_CLAIMED = (
     "That every trace is gone from the weights: the tests can miss differences that are smaller than their power.",
     "That rankers, indexes, caches, logs or backups elsewhere were deleted: this machine cannot see them.",
-    "That paraphrases of the texts were found: what the request named was removed, nothing else.",
+    "That paraphrases of the texts were found: only what the request named, and copies of it, were looked for.",
     "That the law is satisfied: people must judge that. This page is evidence, not advice.",
 )
 FOUND_NOTHING = (
@@ -53,6 +53,7 @@ FOUND_NOTHING = (
 """What is not claimed if there was nothing to forget."""
 HOW = ("method", "settings", "target", "target_name", "epochs", "seconds", "seed", "device", "index_valid", "versions")
 """The fields of a record that say how a ranker was made to forget. None of them names a file."""
+CLOSING = ("deleted", "left", "reason", "not_checked")
 FOUND = ("verdict", "measures", "figure", "low", "high", "threshold", "queries", "words")
 
 
@@ -110,7 +111,7 @@ def certificate(ledger: Ledger, key: Key, id: int) -> Certificate:
             "received": request.received.isoformat(),
             "due": request.due.isoformat(),
             "basis": request.basis,
-            "closed": next((entry.at for entry in history if entry.event == State.CLOSED), None),
+            "closing": _closing_part(history),
             "named": history[0].values["names"],
             "commitment": commit(key, hashes),
         },
@@ -124,6 +125,15 @@ def certificate(ledger: Ledger, key: Key, id: int) -> Certificate:
         f"{part['name']}/{name}" if several else name: hashed for part, files in runs for name, hashed in files.items()
     }
     return Certificate(value, subjects)
+
+
+def _closing_part(history: list[Entry]) -> Json | None:
+    """Return when the request was closed, and how many places were then deleted, left or not checked."""
+    for entry in history:
+        if entry.event == State.CLOSED:
+            values = entry.values
+            return {"at": entry.at, **{name: values[name] for name in CLOSING if name in values}}
+    return None
 
 
 def settlements(ledger: Ledger, request: Request, state: State) -> list[Settlement]:
@@ -161,8 +171,7 @@ def _run_part(ledger: Ledger, settled: Settlement, request: Request, history: li
     if hashlib.sha256(written.encode()).hexdigest() != result_hash(ledger, settled.run):
         raise UnrankError(f"{ledger.path}: the result of run {settled.run} was changed after it was recorded")
     options, result = json.loads(asked), json.loads(written)
-    named = {f"{kind[:-1]}ies" if kind == "query" else f"{kind}s": n for kind, n in history[0].values["names"].items()}
-    alone = len(options["requests"]) == 1 and options["removed"] == named
+    alone = len(options["requests"]) == 1 and sum(options["removed"].values()) == _number_named(history)
     part = {
         "name": settled.ranker,
         "state": str(settled.state),
@@ -177,6 +186,7 @@ def _run_part(ledger: Ledger, settled: Settlement, request: Request, history: li
             "references": len(options["references"]),
             "keep_at_least": options["keep_at_least"],
             "strict": options["strict"],
+            "copies": result.get("copies", {}).get(str(request.id), {}),
         },
         "measured": _measured_part(result, request.id, alone),
         "audited": _audit_part(result["audit"], alone),
@@ -185,6 +195,11 @@ def _run_part(ledger: Ledger, settled: Settlement, request: Request, history: li
         "files": result["files"],
     }
     return part, result.get("ranker_files", {})
+
+
+def _number_named(history: list[Entry]) -> int:
+    """Return how many items a request names, with the copies that runs added to it."""
+    return sum(sum(entry.values["names"].values()) for entry in history if entry.event in ("added", COPIES))
 
 
 def _measured_part(result: Json, id: int, alone: bool) -> Json:

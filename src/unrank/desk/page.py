@@ -185,7 +185,9 @@ def _done(ranker: Json) -> str:
         same = "" if done["epochs"] else " Its weights are those of the old one."
         said = f"Run {ranker['run']} made a new ranker from the old one with the method {done['method']}{together}."
         said += f"{same} {_target(done)} {_references(done['references'])}"
-    return f"{_whose(ranker)}{said}{since}"
+    copies = [f"{count(number, 'copy')} of what it names {what}" for what, number in done["copies"].items()]
+    copied = f" In the collection: {listing(copies)}." if copies else ""
+    return f"{_whose(ranker)}{said}{copied}{since}"
 
 
 def _target(done: Json) -> str:
@@ -229,17 +231,39 @@ def _measured(ranker: Json) -> str:
 
 
 def _deleted(value: Json) -> Section:
+    closing = value["request"]["closing"]
+    text = _found(value["rankers"]) if closing is None else _closed(closing)
+    content = [paragraph(text) if text else None, _bullets(value["also_delete"])]
+    return Section("delete", "Also delete", "What else must be deleted", content)
+
+
+def _found(rankers: Sequence[Json]) -> str:
+    """Say which copies the runs found on disk."""
     kinds: dict[str, int | None] = {}
-    for ranker in value["rankers"]:
+    for ranker in rankers:
         for kind, number in ranker["copies"].items():
             kinds[kind] = None if number is None else (kinds.get(kind, 0) or 0) + number
     found = listing([kind if number is None else count(number, kind) for kind, number in kinds.items()])
-    text = f"The run found copies on its owner's disks ({found}); its ledger has their places." if found else None
-    return Section(
-        "delete",
-        "Also delete",
-        "What else must be deleted",
-        [paragraph(text) if text else None, _bullets(value["also_delete"])],
+    return f"The run found copies on its owner's disks ({found}); its ledger has their places." if found else ""
+
+
+def _closed(closing: Json) -> str:
+    """Say what was found when the request was closed."""
+    parts = {name: closing.get(name) for name in ("deleted", "left", "not_checked")}
+    said = {
+        name: listing([count(number, kind) for kind, number in kinds.items()]) for name, kinds in parts.items() if kinds
+    }
+    reason = str(closing.get("reason", "")).replace("-", " ")
+    sentences = {
+        "deleted": "deleted: {}",
+        "left": f"left there (reason: {reason}): {{}}",
+        "not_checked": "not checked: {}",
+    }
+    found = "; ".join(sentence.format(said[name]) for name, sentence in sentences.items() if name in said)
+    return (
+        f"The request was closed on {closing['at'][:10]}. Of the places that were known to hold it: {found}."
+        if found
+        else ""
     )
 
 

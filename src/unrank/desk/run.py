@@ -209,6 +209,7 @@ def _finish_unchanged(
         "audit": None,
         "gates": [],
         "files": {"old ranker": folder_hash(Path(context.options.ranker))},
+        "ranker_files": file_hashes(Path(context.options.ranker)),
     }
     return _record(ledger, run, context, [], found, result)
 
