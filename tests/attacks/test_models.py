@@ -8,6 +8,7 @@ import os
 import resource
 import shutil
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -309,6 +310,28 @@ def test_other_ways_to_ask_for_memory(ranker: Path, file: str, values: dict[str,
     change(ranker / file, **values)
     with in_little_room():
         assert str(ranker) in refused(ranker)
+
+
+@pytest.mark.attack(13)
+@pytest.mark.parametrize("name", ["config.json", "vocab.txt", "unrank.json"])
+def test_a_file_that_claims_a_terabyte(ranker: Path, name: str) -> None:
+    with (ranker / name).open("a") as file:
+        file.truncate(2**40)
+    with in_little_room():
+        assert "1,099,511,627,776 bytes" in refused(ranker)
+
+
+@pytest.mark.attack(13)
+def test_folders_within_folders_without_end(ranker: Path) -> None:
+    here = os.open(ranker, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("a", dir_fd=here)  # no path is that long
+        inner = os.open("a", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)
+    assert "recursion" in refused(ranker)
+    subprocess.run(["rm", "-r", str(ranker)], check=True)  # Python's own way to delete it recurses too
 
 
 class Greedy(Attempt):

@@ -92,6 +92,8 @@ TOKENIZER = re.compile(r"tokenizer(\.[\d.]+)?\.json")
 SHARDS = ".safetensors.index.json"
 LARGEST_CONFIG = 2**24
 LARGEST_TOKENIZER = 2**28
+LARGEST_FILE = 2**30
+"""The largest sizes in bytes of a description, of a tokenizer, and of any file but weights."""
 ONLY_NOTED = {"name_or_path", "_name_or_path", "special_tokens_map_file"}
 """Keys that say where a model once lay. No library follows them."""
 DESCRIPTION = "ranker.json"

@@ -26,6 +26,7 @@ from unrank.rankers.allow_list import (
     HARMLESS,
     LABELS,
     LARGEST_CONFIG,
+    LARGEST_FILE,
     LARGEST_NUMBER,
     LARGEST_TOKENIZER,
     LONGEST_TEXT,
@@ -64,7 +65,11 @@ def model_files(folder: Path) -> list[Path]:
             what = "a named pipe, a socket or a device, which is not read" if exists(path) else "a link to nothing"
             raise BadFile(path, f"{what}; remove it")
     own = (folder / DESCRIPTION).is_file()  # the class of another package may open any file of its own
-    return [path for path in found if own or path.suffix.lower() in SUFFIXES]
+    read = [path for path in found if own or path.suffix.lower() in SUFFIXES]
+    for path in read:
+        if path.suffix.lower() != ".safetensors" and path.stat().st_size > LARGEST_FILE:
+            raise BadFile(path, f"{path.stat().st_size:,} bytes, though it holds no weights; at most {LARGEST_FILE:,}")
+    return read
 
 
 def check_folder(folder: Path) -> None:

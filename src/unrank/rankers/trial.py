@@ -128,17 +128,17 @@ def try_out(attempt: Attempt) -> None:
     from unrank.rankers import detect_kind
 
     folder = Path(attempt.folder)
-    files = model_files(folder)
-    digest = files_digest(file_hashes(folder, files))
-    if recall(WRITTEN, digest) is not None:
-        return
-    versions = [unrank.__version__, *map(version, LIBRARIES)]
-    trial = " ".join([digest, *versions, f"fast {attempt.fast}", f"new {attempt.new}"])
-    if recall(PASSED, trial) is not None:
-        return
-    if not attempt.new:
-        detect_kind(folder)
     with loading(folder, "a ranker"):
+        files = model_files(folder)
+        digest = files_digest(file_hashes(folder, files))
+        if recall(WRITTEN, digest) is not None:
+            return
+        versions = [unrank.__version__, *map(version, LIBRARIES)]
+        trial = " ".join([digest, *versions, f"fast {attempt.fast}", f"new {attempt.new}"])
+        if recall(PASSED, trial) is not None:
+            return
+        if not attempt.new:
+            detect_kind(folder)
         check_folder(folder)
     refused = in_limits(Limits.of(files), attempt)
     if refused:
