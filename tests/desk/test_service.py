@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.desk.conftest import DOCUMENT, QUERY, take_in
+from unrank.desk.closing import close
 from unrank.desk.history_index import BrokenChain
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
@@ -130,3 +131,20 @@ def test_nobody_changes_the_service_unseen(change: str, ledger: Ledger, key: Key
     ledger.ask(change)
     with pytest.raises(BrokenChain, match=r"first|second|third|request 1"):
         ledger.verify()
+
+
+def test_no_path_of_the_service_names_a_request(ledger: Ledger, key: Key) -> None:
+    add_ranker(ledger, FIRST)
+    run = begin_run(ledger)
+    with ledger.transaction():
+        old = ServiceRanker("first", Role.retriever, "/srv/document-quixote/old", "/srv/data", ("/srv/index",))
+        replace_ranker(ledger, old, run, Path("/srv/out"))
+    request = take_in(ledger, key, DOCUMENT).id
+    with pytest.raises(UnrankError, match="holds an id or words"):
+        add_ranker(ledger, ServiceRanker("second", Role.reranker, "/srv/document-quixote", "/srv/data"))
+    close(ledger, request, State.WITHDRAWN)
+    assert service_ranker(ledger, "first").before is None
+    ledger.verify()
+    add_ranker(ledger, ServiceRanker("second", Role.reranker, "/srv/query-zanzibar", "/srv/data"))
+    with pytest.raises(UnrankError, match="in the service as second, holds an id or words of request 2"):
+        close(ledger, take_in(ledger, key, QUERY).id, State.WITHDRAWN)

@@ -12,6 +12,7 @@ from unrank.desk.covered_rows import ITEM
 from unrank.desk.erasing import Names, erase_from_runs
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import HONOURED, PENDING, RUNNABLE, SETTLED, State
+from unrank.desk.service import erase_from_service
 from unrank.errors import BadFile, UnrankError
 from unrank.owner import forget_kind
 
@@ -39,8 +40,10 @@ def close(ledger: Ledger, id: int, instead: State | None = None, **found: Any) -
         if request.state in SETTLED and instead is not None:
             raise UnrankError(f"request {id} is {request.state.words}: close it without --as {instead}")
         ended = instead or State.CLOSED
-        names = Names(ledger.items(id))
+        items = ledger.items(id)
+        names = Names(items)
         erase_from_runs(ledger, names)
+        erase_from_service(ledger, id, items)
         ledger.ask("DELETE FROM named WHERE request = ?", [id])
         if ended not in HONOURED:
             ledger.ask("DELETE FROM keyed_hash WHERE request = ?", [id])

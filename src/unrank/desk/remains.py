@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from unrank.desk.copies import Copy, find_copies, not_searched
+from unrank.desk.erasing import ERASED
 from unrank.desk.history_index import Json
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import SETTLED, Item, State
@@ -135,7 +136,9 @@ def _checked(known: Sequence[Copy], there: set[str], never: set[str]) -> tuple[l
         inside = any(path == copy.path or path.startswith(f"{copy.path}/") for path in there)
         if not copy.path or inside or copy.path in never:
             continue
-        if not Path(copy.path).is_absolute():
+        if ERASED in Path(copy.path).parts:
+            unchecked[copy.path] = replace(copy, why="cannot be found: a closed request took its name; give --look")
+        elif not Path(copy.path).is_absolute():
             unchecked[copy.path] = replace(copy, why="is on a hub, which is not checked")
         else:
             gone[copy.path] = replace(copy, why=CLEAN if exists(Path(copy.path)) else GONE)

@@ -17,7 +17,8 @@ from typing import Any
 
 from unrank.desk.covered_rows import SERVICE
 from unrank.desk.ledger import Ledger
-from unrank.desk.request import PENDING, RUNNABLE, SETTLED, Request, State
+from unrank.desk.paths import names_item, refuse_names
+from unrank.desk.request import PENDING, RUNNABLE, SETTLED, Item, Request, State
 from unrank.disk import exists, whole_path
 from unrank.errors import UnrankError
 
@@ -99,6 +100,8 @@ def add_ranker(ledger: Ledger, new: ServiceRanker) -> list[int]:
     if not NAME.fullmatch(new.name):
         raise UnrankError(f"the name {new.name!r} cannot be used: take up to 40 letters, digits, - and _")
     with ledger.transaction():
+        items = [item for request in ledger.requests(PENDING) for item in ledger.items(request.id)]
+        refuse_names((new.ranker, new.collection, *new.indexes), items)
         before = service_rankers(ledger)
         for each in before:
             if new.name == each.name:
@@ -194,6 +197,20 @@ def put_back(ledger: Ledger, run: int, original: str) -> ServiceRanker | None:
             ledger.write_of_service("put back", each.name, run=run)
             return service_ranker(ledger, each.name)
     return None
+
+
+def erase_from_service(ledger: Ledger, request: int, items: Sequence[Item]) -> None:
+    """Refuse to end a request that a path of the service names; forget a replaced ranker whose path does."""
+    for each in service_rankers(ledger):
+        for path in (each.ranker, each.collection, *each.indexes):
+            if names_item(path, items):
+                raise UnrankError(
+                    f"{path}, in the service as {each.name}, holds an id or words of request {request}, and the ledger "
+                    "keeps this path: rename it, take the ranker out of the service, and add it again"
+                )
+        if each.before and names_item(each.before[0], items):
+            ledger.ask("UPDATE service_ranker SET before = NULL WHERE name = ?", [each.name])
+            ledger.write_of_service("erased", each.name)
 
 
 def absolute(ranker: str) -> str:
