@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import re
 import shutil
 import sqlite3
@@ -22,7 +25,7 @@ from unrank.desk.certificate import write_certificate
 from unrank.desk.closing import close
 from unrank.desk.counter import Counter
 from unrank.desk.history_index import START, BrokenChain, Entry
-from unrank.desk.key import Key, key_file
+from unrank.desk.key import Key, key_file, signing_file
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import Item, State
 from unrank.errors import BadFile
@@ -343,3 +346,47 @@ def test_no_byte_names_a_closed_request(path: Path, key: Key, id: str, tmp_path:
     for word in (f"/{id}", f'"{id}"', f" {id}", "bassoon", "umberto", "perugia"):
         assert word.encode() not in bytes_left.lower()
     assert run(["desk", "verify", str(tmp_path / "certificate"), "--ledger", str(path)]) == 0
+
+
+@pytest.mark.attack(8)
+def test_another_ledger_with_its_own_key_in_the_place_of_the_owners(path: Path, tmp_path: Path, capsys: Said) -> None:
+    """It is whole and keyed, and forgets nothing."""
+    other = tmp_path / "attacker" / "desk.ledger"
+    other.parent.mkdir()
+    with Ledger.open(other, make_with=key_file(other)) as ledger:
+        take_in(ledger, ledger.key(key_file(other)), QUERY)
+    for mine, his in ((path, other), (key_file(path), key_file(other)), (signing_file(key_file(path)), None)):
+        mine.unlink()
+        if his is not None:
+            his.rename(mine)
+    signing_file(key_file(other)).rename(signing_file(key_file(path)))
+    for words in ([], ["desk", "verify", "--ledger", str(path)]):
+        assert (run(words) if words else filtered(path)) == 2
+        assert "another ledger, with another key, was here before" in capsys.readouterr().err
+    assert run(["desk", "restored", "--ledger", str(path)]) == 0
+    assert filtered(path) == 0
+
+
+@pytest.mark.attack(10)
+@pytest.mark.parametrize(("event", "details"), [("run begun", "{}"), ("signing key rotated", "[]"), ("added", "7")])
+def test_a_stranger_s_history_that_cannot_be_read(path: Path, event: str, details: str, capsys: Said) -> None:
+    with Ledger.read(path) as ledger:
+        number, before = ledger.head()
+    made = Entry.after(number, before, 1 if event == "added" else None, "2030", event, {})
+    hashed = hashlib.sha256(json.dumps([number + 1, made.request, "2030", event, details, before]).encode()).hexdigest()
+    with sqlite3.connect(path) as connection:
+        row = (number + 1, made.request, "2030", event, details, before, hashed)
+        connection.execute("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+    connection.close()
+    key_file(path).unlink()
+    assert run(["desk", "verify", "--ledger", str(path)]) == 2
+    assert "the details of entry 4" in capsys.readouterr().err
+
+
+@pytest.mark.attack(15)
+def test_a_pipe_in_the_place_of_a_key(path: Path, capsys: Said) -> None:
+    for place in (signing_file(key_file(path)), key_file(path)):
+        place.unlink()
+        os.mkfifo(place, 0o600)
+        assert run(["desk", "close", "1", "--as", "refused", "--ledger", str(path)]) == 2
+        assert str(place) in capsys.readouterr().err

@@ -8,10 +8,12 @@ that is behind: the history goes on from its entry, and the next command brings 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from unrank.owner import recall, remember
 
 KIND = "ledger"
+PLACE = "ledger-at"
 
 
 @dataclass(frozen=True)
@@ -51,3 +53,14 @@ class Counter:
                 "the history was rebuilt, or this is another copy of the ledger that went its own way"
             )
         return None
+
+
+def known_at(place: Path) -> str | None:
+    """Return the fingerprint of the ledger that this machine knows at a place; `None` if it knows none there."""
+    return recall(PLACE, str(place.resolve()))
+
+
+def know_at(place: Path, ledger: str) -> None:
+    """Remember which ledger is at a place."""
+    if known_at(place) != ledger:
+        remember(PLACE, str(place.resolve()), ledger)

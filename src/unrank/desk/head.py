@@ -17,7 +17,7 @@ from unrank.desk.key import Key
 
 Ask = Callable[[str, Sequence[object]], list[tuple[Any, ...]]]
 KEYED = "SELECT value FROM about WHERE name = 'head'"
-ACCEPT = "'unrank desk restored'"
+ACCEPT = "accept this one with 'unrank desk restored'"
 
 
 class Head:
@@ -58,7 +58,7 @@ class Head:
         number = self.last[0]
         found = self._ask("SELECT hash FROM history WHERE number = ?", [counter.number]) or [(START,)]
         if why := counter.refusal(number, found[0][0]):
-            raise BrokenChain(f"{self._path}: {why}; restore the newest copy, or accept this one with {ACCEPT}")
+            raise BrokenChain(f"{self._path}: {why}; restore the newest copy, or {ACCEPT}")
 
     def keep_counter(self, key: Key) -> bool:
         """Move the counter to the last entry; return whether this machine can keep one."""

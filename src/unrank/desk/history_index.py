@@ -119,7 +119,10 @@ class HistoryIndex:
         last = ""
         for entry in entries:
             yield entry
-            self.add(entry)
+            try:
+                self.add(entry)
+            except (KeyError, TypeError, ValueError) as error:
+                raise BrokenChain(f"the details of {entry} cannot be read: {RESTORE}") from error
             if entry.at < last:
                 self.backward.append(f"{entry} comes after {last}")
             last = entry.at

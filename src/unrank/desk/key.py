@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING
 
 from unrank.collection.normalisation import Normalise, normalised
 from unrank.desk.request import HashKind, Item
-from unrank.disk import check_regular
+from unrank.disk import open_regular
 from unrank.errors import BadFile, UnrankError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 SECRET_BYTES = 32
+LONGEST = 1_000
+"""The most bytes of a key's file that are read."""
 HASH_BYTES = 16
 BLOCK_BYTES = 64
 READABLE_BY_OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -188,8 +190,8 @@ def read_key(path: Path) -> Key:
 
 def read_secret(path: Path) -> bytes:
     try:
-        check_regular(path)
-        mode, text = path.stat().st_mode, path.read_text(encoding="ascii").strip()
+        with open_regular(path) as file:
+            mode, text = os.fstat(file.fileno()).st_mode, file.read(LONGEST).decode("ascii").strip()
         secret = bytes.fromhex(text)
     except FileNotFoundError as error:
         raise BadFile(

@@ -23,9 +23,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from unrank.collection.normalisation import NORMALISATION, Normalise, normalised, normalised_before_version_4
-from unrank.desk.counter import Counter
+from unrank.desk.counter import Counter, know_at, known_at
 from unrank.desk.covered_rows import COLUMNS, ITEM, LARGEST, RUN, SERVICE, CoveredRows
-from unrank.desk.head import Head
+from unrank.desk.head import ACCEPT, Head
 from unrank.desk.history_index import (
     COPIES,
     RESTORE,
@@ -78,6 +78,7 @@ class Ledger:
             key = make_key(make_with)
             make_file(path, key)
             Counter(0, START).keep(key.fingerprint)
+            know_at(path, key.fingerprint)
         _check_there(path)
         return cls(path, open_file(path), writable=True)
 
@@ -131,6 +132,8 @@ class Ledger:
         A ledger that this machine does not know gets a counter, unless `new_here` is false.
         """
         key = self._own_key(path)
+        if known_at(self.path) not in (None, key.fingerprint):
+            raise BrokenChain(f"{self.path}: another ledger, with another key, was here before; {RESTORE}, or {ACCEPT}")
         counter = Counter.read(key.fingerprint)  # before the ledger is read: it may only be behind
         with self.snapshot():
             self._head.check(key)
@@ -140,11 +143,13 @@ class Ledger:
             self._without_key()
         if counter is not None:
             self._head.keep_counter(key)
+            know_at(self.path, key.fingerprint)
         elif not new_here:
             self.notes.append(f"{self.path}: unknown to this machine, so it cannot know whether this is an old copy")
         else:
             seen = "from now on it notices if an old copy is put back"
             kept = self._head.keep_counter(key)
+            know_at(self.path, key.fingerprint)
             self.notes.append(f"{self.path}: new to this machine; {seen if kept else NO_COUNTER}")
         return key
 
@@ -156,6 +161,7 @@ class Ledger:
         key = self._own_key(path)
         self._head.check(key)
         counter = Counter.read(key.fingerprint)
+        know_at(self.path, key.fingerprint)
         try:
             self._head.check_counter(counter)
             return None

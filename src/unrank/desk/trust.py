@@ -109,7 +109,7 @@ def rotation_statement(ledger: str, before: str, after: str) -> bytes:
 def revoke(ledger: Ledger, certificate: str, reason: Reason) -> Entry:
     """Record that a certificate, named by its hash in the history, no longer holds."""
     with ledger.transaction():
-        issued = {entry.values["content"]: entry for entry in _entries(ledger, CERTIFIED)}
+        issued = {entry.values.get("content") for entry in _entries(ledger, CERTIFIED)}
         if certificate not in issued:
             raise UnrankError(f"{ledger.path}: no certificate of this ledger has the hash {certificate!r}")
         if any(one.certificate == certificate for one in revocations(ledger)):
