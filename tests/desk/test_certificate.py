@@ -77,22 +77,41 @@ def test_the_first_sheet_has_the_requests_own_pairs(ledger: Ledger, key: Key) ->
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("state", "change", "placed", "words"),
     [
-        ({"method": "retrain"}, "The ranker was trained again without what the request names, but 1 of 1 pair is"),
-        ({"epochs": 0}, "An earlier run had forgotten all of it, but no weight was changed now"),
+        (
+            "forgotten",
+            {"method": "retrain"},
+            [1],
+            "The ranker was trained again without what the request names, but 1 of",
+        ),
+        ("forgotten", {"epochs": 0}, [1], "An earlier run had forgotten all of it, but this run trained nothing"),
+        (
+            "forgotten, weights not cleared",
+            {"epochs": 0},
+            [5],
+            "Nothing that the request names was ranked above the target, so nothing had to fall, but this run trained",
+        ),
+        (
+            "nothing to forget",
+            {"epochs": 2},
+            [5],
+            "The ranker placed nothing that the request names better than what it never saw, and the run changed",
+        ),
+        ("nothing to forget", {"epochs": 2}, [5] * 10, "On average the ranker placed what the request names no better"),
     ],
 )
 def test_what_was_achieved_is_true_of_runs_that_moved_nothing(
-    change: dict[str, object], words: str, ledger: Ledger, key: Key
+    state: str, change: dict[str, object], placed: list[int], words: str, ledger: Ledger, key: Key
 ) -> None:
     take_in(ledger, key)
-    judged = {1: Judgement(ForgetState.FORGOTTEN, "why", ranks([1], [1]))}
-    result = made_result(judged)
+    judged = {1: Judgement(ForgetState(state), "why", ranks(placed, placed))}
+    result = made_result({1: Judgement(ForgetState.FORGOTTEN, "why", ranks(placed, placed))})
     result["record"] |= change
     made_run(ledger, judged, result)
     page = certificate_page(certificate(ledger, key, 1).value, key.public)
-    assert page.lead.startswith(words) and "0 of 1 changed." in page_html(page)
+    assert page.lead.startswith(words), page.lead
+    assert f"0 of {len(placed)} changed." in page_html(page)
 
 
 def test_a_request_that_no_run_settled_has_no_certificate(ledger: Ledger, key: Key) -> None:

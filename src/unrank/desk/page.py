@@ -6,7 +6,7 @@ Each state has its own heading, and the first sentence is the state.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import date
 from operator import itemgetter
 
@@ -16,7 +16,8 @@ from unrank.desk.page_appendix import appendix
 from unrank.desk.request import State
 from unrank.errors import count
 from unrank.evaluation.bootstrap import MIN_QUERIES
-from unrank.record import RETRAIN
+from unrank.forgetting.outcome import had_to_move
+from unrank.record import RETRAIN, PairRanks
 from unrank.report.page import Card, Markup, Page, Section, element, paragraph
 from unrank.report.wording import listing
 
@@ -130,28 +131,40 @@ def _whose(ranker: Json) -> str:
 
 def _achieved(ranker: Json) -> str:
     """Say in one sentence what was achieved and what was not."""
-    state, done = State(ranker["state"]), ranker["done"]
-    limits = [*_left_high(ranker["measured"]["request"]), *_untested(ranker), WORDING[state].limit]
+    state, done, own = State(ranker["state"]), ranker["done"], ranker["measured"]["request"]
     if state is State.NOTHING_TO_FORGET:
-        return f"{_whose(ranker)}{_reached(ranker)}, and {WORDING[state].limit}."
-    if done["method"] != RETRAIN and not done["epochs"]:
-        limits.insert(0, "no weight was changed now")
+        limit = "the run changed weights for other reasons" if "method" in done else WORDING[state].limit
+        return f"{_whose(ranker)}{_reached(ranker)}, and {limit}."
+    limits = [*_left_high(own), *_untested(ranker), WORDING[state].limit]
+    if not done.get("epochs"):
+        limits.insert(0, "this run trained nothing")
     return f"{_whose(ranker)}{_reached(ranker)}, but {listing(limits)}."
 
 
 def _reached(ranker: Json) -> str:
+    """Say what was achieved. The words must be true of the method, of few queries, and if nothing had to fall."""
     own, done = ranker["measured"]["request"], ranker["done"]
+    on_average = own["queries"] >= MIN_QUERIES and not own.get("least_ranks")
     if State(ranker["state"]) is State.NOTHING_TO_FORGET:
-        return "The ranker places nothing that the request names better than what it never saw"
-    if done["method"] == RETRAIN:
+        if on_average:
+            return "On average the ranker placed what the request names no better than what it never saw"
+        return "The ranker placed nothing that the request names better than what it never saw"
+    if done.get("method") == RETRAIN:
         return "The ranker was trained again without what the request names"
-    if not done["epochs"]:
+    if not had_to_move(_ranks(own)):
+        return "Nothing that the request names was ranked above the target, so nothing had to fall"
+    if not done.get("epochs"):
         return "An earlier run had forgotten all of it"
     if own.get("least_ranks"):
         return f"Every pair is as low in its list as the target ({done['target_name']}) asks"
-    if own["queries"] < MIN_QUERIES:
-        return "Every pair that was ranked above the target is ranked lower now"
-    return "On average its pairs are ranked as low as the target asks"
+    if on_average:
+        return "On average its pairs are ranked as low as the target asks"
+    return "Every pair that was ranked above the target is ranked lower now"
+
+
+def _ranks(own: Json) -> PairRanks:
+    given = {field.name: own[field.name] for field in fields(PairRanks) if field.name in own}
+    return PairRanks(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
 
 
 def _untested(ranker: Json) -> list[str]:
@@ -182,7 +195,7 @@ def _done(ranker: Json) -> str:
     elif done["method"] == RETRAIN:
         said = f"Run {ranker['run']} trained a new ranker without what the request names{together}, to no target."
     else:
-        same = "" if done["epochs"] else " Its weights are those of the old one."
+        same = "" if done["epochs"] else " It trained nothing."
         said = f"Run {ranker['run']} made a new ranker from the old one with the method {done['method']}{together}."
         said += f"{same} {_target(done)} {_references(done['references'])}"
     copies = [f"{count(number, 'copy')} of what it names {what}" for what, number in done["copies"].items()]
