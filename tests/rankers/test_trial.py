@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -90,6 +92,27 @@ def test_the_environment_stays_as_it_is(folder: Path) -> None:
     before = dict(os.environ)
     load_ranker(folder)
     assert dict(os.environ) == before
+
+
+class Looks(Attempt):
+    """An attempt that is refused if a file of the first process is open, and that prints."""
+
+    def make(self) -> None:
+        print("a word")
+        print("another", file=sys.stderr)
+        with suppress(OSError):
+            os.fstat(int(self.folder))
+            raise BadFile(self.folder, "open")
+
+
+def test_a_trial_holds_no_lock_and_says_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A job that is killed during a trial could else not go on until the trial is over."""
+    with (tmp_path / "lock").open("w") as file:
+        assert in_limits(Limits(GIB, 60), Looks(str(file.fileno()))) is None
+        assert not file.closed
+        file.write("still open here")
+    print("own words")
+    assert capfd.readouterr() == ("own words\n", "")
 
 
 @pytest.mark.slow

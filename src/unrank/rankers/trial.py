@@ -217,13 +217,22 @@ def _started(limits: Limits, attempt: Attempt) -> tuple[bytes, int]:
 def _answer(limits: Limits, attempt: Attempt, writing: int) -> None:
     """Make an attempt in a copied process, write what came of it, and end the process."""
     try:
-        faulthandler.disable()  # it may write to a copy of the error stream
-        silent = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(silent, stream)
+        _let_go(writing)
         os.write(writing, answer_of(limits, attempt))
     finally:
         os._exit(0)
+
+
+def _let_go(kept: int) -> None:
+    """Close all files of the first process but one. Its locks would be held until the copy ends, even if it is killed
+    before, and what the copy prints would be among its own words."""
+    faulthandler.disable()
+    silent = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(silent, stream)
+    os.closerange(3, kept)
+    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
+    sys.stdout = sys.stderr = os.fdopen(1, "w", closefd=False)
 
 
 def answer_of(limits: Limits, attempt: Attempt) -> bytes:
