@@ -165,3 +165,22 @@ def test_a_text_is_found_in_other_encodings(tmp_path: Path, golden: Collection, 
     item = Item(document="d1", document_text="Älter ist Herr Quijote nicht.")
     [found] = find_copies([tmp_path], [item], golden, tmp_path / "desk.ledger")
     assert Path(found.path).name == "export.txt"
+
+
+@pytest.mark.attack(0)
+def test_a_removed_text_does_not_pass_in_another_column(tmp_path: Path) -> None:
+    text = f"{TEXT} by the river"
+    make_desk(tmp_path, {"d0": text})
+    words = ["desk", "add", str(tmp_path / "collection"), "--query", "q3", "--ledger", str(tmp_path / "ledger")]
+    assert run(words) == 0
+    [query] = [json.loads(line)["text"] for line in (tmp_path / "beir" / "queries.jsonl").read_text().splitlines()[3:4]]
+    rows = [
+        {"query": text, "positive": "another"},
+        {"query": "another", "positive": query.upper()},
+        {"query": "another", "positive": "one", "source": {"lines": [["first", f"{text}."]]}},
+    ]
+    kept = {"query": "another", "positive": "one", "source": {"lines": [["first"]]}}
+    (tmp_path / "new.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, kept]))
+    command = ["filter", f"triples:{tmp_path / 'new.jsonl'}", "--out", str(tmp_path / "kept.jsonl")]
+    assert run([*command, "--ledger", str(tmp_path / "ledger")]) == 0
+    assert [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text().splitlines()] == [kept]

@@ -185,10 +185,18 @@ def kept_row(row: Row, matcher: Matcher) -> Row | None:
 def _other_texts(row: Row, pairs: Sequence[Pair]) -> Iterator[str]:
     """Yield the texts of columns that form no pair: they would be copied with the row."""
     known = {pairs[0].query, *(pair.document for pair in pairs)}
-    for value in row.values():
-        for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, str) and text not in known:
-                yield text
+    yield from (text for text in _texts_in([*row.values()]) if text not in known)
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    """Yield all texts of a value, those in lists and objects too."""
+    waiting = [value]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, str):
+            yield found
+        elif isinstance(found, list | dict):
+            waiting += found.values() if isinstance(found, dict) else found
 
 
 def _json_lines(path: Path, out: Path, rows: Kept) -> None:

@@ -18,6 +18,11 @@ from unrank.desk.key import Key
 if TYPE_CHECKING:
     from unrank.desk.ledger import Ledger
 
+LONG_QUERY = 9
+"""The fewest spaces in a query that is looked for among removed documents."""
+SHORT_DOCUMENT = 200
+"""The most characters of a document that is looked for among removed queries."""
+
 
 @dataclass(frozen=True)
 class Side:
@@ -70,10 +75,10 @@ class Matcher:
         )
 
     def keeps_query(self, text: Text) -> bool:
-        return self._keeps(self.queries, text)
+        return self._keeps(self.queries, text, self._is_removed_document)
 
     def keeps_document(self, text: Text) -> bool:
-        return self._keeps(self.documents, text)
+        return self._keeps(self.documents, text, self._is_removed_query)
 
     def keeps_ids(self, query: str, document: str) -> bool:
         """Tell whether a judgement, or a line of a run, is kept; the texts must have been checked before."""
@@ -84,19 +89,29 @@ class Matcher:
     def keeps_texts(self, query: str, documents: Iterable[str]) -> list[bool]:
         """Tell for each document whether its pair with the query is kept; all are texts."""
         asked = self.queries.hashes(query)
-        gone, in_pair = not self.queries.removed.isdisjoint(asked), not self.in_pairs.isdisjoint(asked)
+        gone = not self.queries.removed.isdisjoint(asked) or self._is_removed_document(query)
+        in_pair = not self.in_pairs.isdisjoint(asked)
 
         def keeps(document: str) -> bool:
             found = self.documents.hashes(document)
-            if gone or not self.documents.removed.isdisjoint(found):
+            if gone or not self.documents.removed.isdisjoint(found) or self._is_removed_query(document):
                 return False
             return not (in_pair and self._has_pair(asked, found))
 
         return [keeps(document) for document in documents]
 
-    def _keeps(self, side: Side, text: Text) -> bool:
+    def _is_removed_document(self, query: str) -> bool:
+        """Tell whether a query is a removed document. The words of a short one may be a title, which is kept."""
+        return query.count(" ") >= LONG_QUERY and not self.documents.removed.isdisjoint(self.documents.hashes(query))
+
+    def _is_removed_query(self, document: str) -> bool:
+        """Tell whether a document is a removed query. A long one is none."""
+        return len(document) <= SHORT_DOCUMENT and not self.queries.removed.isdisjoint(self.queries.hashes(document))
+
+    def _keeps(self, side: Side, text: Text, is_removed_there: Callable[[str], bool]) -> bool:
         hashes = side.hashes(text.text)
-        if side.of_id(text.id) in side.removed or not side.removed.isdisjoint(hashes):
+        found = side.of_id(text.id) in side.removed or not side.removed.isdisjoint(hashes)
+        if found or is_removed_there(text.text):
             side.caught.add(text.id)
             return False
         if not self.in_pairs.isdisjoint(hashes):
