@@ -65,6 +65,13 @@ def check_result(out: Path) -> None:
     check_free(out)
 
 
+def check_outside(out: Path, *folders: str | Path, option: str = "--out") -> None:
+    """Raise an error if a result would be written into one of these folders, whose content would change by that."""
+    for folder in map(Path, folders):
+        if folder.is_dir() and out.resolve().is_relative_to(folder.resolve()):
+            raise UnrankError(f"{option} {out} is inside {folder}, which must stay as it is: choose a folder outside")
+
+
 def whole_path(path: Path) -> Path:
     """Return a path from the root, without `..`; a link keeps its name."""
     return path.parent.resolve() / path.name if path.name not in ("", "..") else path.resolve()
@@ -157,7 +164,10 @@ def _locked(folder: Path, refusal: str) -> TextIO:
             if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
                 return lock
         lock.close()
-    raise UnrankError(f"{folder} is deleted again and again by another process: choose another --out")
+    raise UnrankError(
+        f"cannot write to {folder}: it cannot be made, or another process deletes it again and again: "
+        "choose another --out"
+    )
 
 
 @contextmanager

@@ -184,3 +184,27 @@ def test_a_removed_text_does_not_pass_in_another_column(tmp_path: Path) -> None:
     command = ["filter", f"triples:{tmp_path / 'new.jsonl'}", "--out", str(tmp_path / "kept.jsonl")]
     assert run([*command, "--ledger", str(tmp_path / "ledger")]) == 0
     assert [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text().splitlines()] == [kept]
+
+
+@pytest.mark.attack(0)
+def test_a_result_is_not_written_into_what_it_is_made_from(
+    tmp_path: Path, encoder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A ranker inside a certified folder would make that folder another one than was certified."""
+    collection, ranker = make_desk(tmp_path, {"d0": TEXT}), make_bi_encoder(encoder, tmp_path / "ranker")
+    (tmp_path / "link").symlink_to(ranker)
+    request = ["--removal", str(removal(tmp_path))]
+    commands: list[list[str]] = [
+        ["desk", "run", str(ranker), str(collection), "--yes", "--ledger", str(tmp_path / "ledger")],
+        ["forget", str(ranker), str(collection), *request],
+        ["audit", str(ranker), str(collection), *request],
+        ["train", str(collection), "--ranker", "bi-encoder", "--base", str(encoder)],
+    ]
+    before = sorted(path.name for path in [*ranker.rglob("*"), *collection.rglob("*")])
+    for command in commands:
+        for place in (collection, ranker, tmp_path / "link"):
+            if command[0] == "train" and place is not collection:
+                continue
+            assert run([*command, "--out", str(place / "inside")]) == 2
+            assert "which must stay as it is: choose a folder outside" in capsys.readouterr().err
+    assert sorted(path.name for path in [*ranker.rglob("*"), *collection.rglob("*")]) == before

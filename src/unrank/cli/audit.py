@@ -24,7 +24,7 @@ from unrank.cli.option import (
     with_flags,
 )
 from unrank.cli.show import console, duration, say, say_json
-from unrank.disk import check_free
+from unrank.disk import check_free, check_outside
 from unrank.errors import count
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def audit(
     from unrank.collection.partition import make_partition
     from unrank.collection.removal import Removal
 
+    check_outside(out, ranker, collection)
     check_free(out)
     removed = Removal.load(removal)
     opened = open_collection(collection)

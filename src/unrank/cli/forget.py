@@ -36,7 +36,7 @@ from unrank.cli.show import (
     show_sampled,
     show_worst_pair,
 )
-from unrank.disk import check_free, check_result
+from unrank.disk import check_free, check_outside, check_result
 from unrank.errors import UnrankError
 from unrank.forgetting.options import ForgetOptions
 
@@ -79,6 +79,9 @@ def forget(
 ) -> None:
     """Make a ranker forget queries, documents or pairs, and leave the rest alone."""
     check_folders(job)
+    for out, option in ((job.out, "--out"), (job.details, "--details")):
+        if out is not None:
+            check_outside(out, ranker, collection, option=option)
     cache, removal = open_cache(job.cache, job.out), named.read()
 
     from unrank.collection.collection import open_collection

@@ -28,7 +28,7 @@ from unrank.cli.option import (
     with_flags,
 )
 from unrank.cli.show import duration, epochs_of, say, say_json, show_scorecard
-from unrank.disk import check_result
+from unrank.disk import check_outside, check_result
 
 BASE = (
     "The model to start from: an encoder's folder or hub id, by default all-MiniLM-L6-v2; for duet and match-pyramid a "
@@ -66,6 +66,7 @@ def train(
     from unrank.rankers import ranker_kind
 
     kind = ranker_kind(ranker)
+    check_outside(out, collection)
     check_result(out)
     removed = Removal.load(training.removal) if training.removal else None
     opened = open_collection(collection)

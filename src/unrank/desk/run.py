@@ -28,7 +28,7 @@ from unrank.desk.run_context import RunContext
 from unrank.desk.run_ledger import UnfinishedRun, begin_run, check_step, do_step, is_done, unfinished_run
 from unrank.desk.run_options import RunOptions, file_hashes, folder_hash
 from unrank.desk.service import ranker_at, replace_ranker, settle
-from unrank.disk import clear_unfinished, read_json, sha256, sole_user, whole_path
+from unrank.disk import check_outside, clear_unfinished, read_json, sha256, sole_user, whole_path
 from unrank.engine.checkpoint import digest
 from unrank.engine.resume import OtherRun, resumable
 from unrank.engine.runtime import Progress, deterministic
@@ -95,6 +95,8 @@ def run_open(
         if context is None or run is None or not run.is_asked_again(context.asked, out):
             run, context = None, RunContext.of(options, batch, collection, record)
         pending = [item for request in ledger.requests(PENDING) for item in ledger.items(request.id)]
+        if out is not None:
+            check_outside(out, *options.paths)
         refuse_names([*options.paths, *([out] if out else [])], pending)
         context.check()
         for id, copies in context.batch.copies.items():
