@@ -52,9 +52,16 @@ def check_writable(out: Path) -> None:
 
 def check_free(out: Path) -> None:
     """Raise an error if `out` exists, or could not be made, before any work is done for it."""
+    if not is_utf_8(out):
+        raise UnrankError(f"{out} is not UTF-8: choose another name")
     if out.exists() or out.is_symlink():
         raise UnrankError(f"{out} exists already: choose another --out, or remove it first")
     check_writable(out)
+
+
+def is_utf_8(path: str | Path) -> bool:
+    """Return whether a path is UTF-8; Python reads other bytes of a name as surrogates."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in str(path))
 
 
 def check_result(out: Path) -> None:

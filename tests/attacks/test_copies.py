@@ -208,3 +208,17 @@ def test_a_result_is_not_written_into_what_it_is_made_from(
             assert run([*command, "--out", str(place / "inside")]) == 2
             assert "which must stay as it is: choose a folder outside" in capsys.readouterr().err
     assert sorted(path.name for path in [*ranker.rglob("*"), *collection.rglob("*")]) == before
+
+
+@pytest.mark.attack(0)
+def test_a_name_that_is_not_utf_8_is_refused_before_any_work(
+    tmp_path: Path, encoder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    collection, out = make_desk(tmp_path, {"d0": TEXT}), str(tmp_path / "x\udcff")
+    for command in (
+        ["train", str(collection), "--ranker", "bi-encoder", "--base", str(encoder)],
+        ["import", f"beir:{tmp_path / 'beir'}"],
+        ["desk", "run", str(encoder), str(collection), "--yes", "--ledger", str(tmp_path / "ledger")],
+    ):
+        assert run([*command, "--out", out]) == 2
+        assert "is not UTF-8" in capsys.readouterr().err

@@ -54,3 +54,9 @@ def test_a_path_that_names_none(path: str, item: Item) -> None:
 
 def test_the_root_is_kept() -> None:
     assert safe_path("/", [Item(document="srv")]) == "/" and safe_path("/srv", [Item(document="srv")]) == "/"
+
+
+def test_a_name_that_is_not_utf_8_is_not_written_down() -> None:
+    assert safe_path("/srv/look/n\udcff.txt", [QUERY]) == "/srv/look"
+    with pytest.raises(UnrankError, match="is not UTF-8, and the ledger keeps this path"):
+        refuse_names(["/srv/n\udcff"], [QUERY])

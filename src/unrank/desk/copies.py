@@ -89,7 +89,13 @@ def in_collection(collection: Collection, items: Sequence[Item]) -> list[bool]:
 
 def without_names(found: Sequence[Copy], items: Sequence[Item]) -> list[Copy]:
     """Replace each path that names an item by a parent folder that does not."""
-    return [Copy(copy.kind, safe_path(copy.path, items), copy.why) for copy in found]
+    safe = [(copy, safe_path(copy.path, items)) for copy in found]
+    return [
+        copy
+        if path == copy.path
+        else Copy(copy.kind, path, f"{copy.why}; it is below this folder under a name not kept")
+        for copy, path in safe
+    ]
 
 
 def not_searched(places: Sequence[Path]) -> list[Copy]:
@@ -113,7 +119,7 @@ def _compressed(path: Path) -> str | None:
     """Return how a file is compressed, by its first bytes or its name; `None` if it is not, as far as can be seen."""
     try:
         with open_regular(path) as file:
-            start = file.read(8)
+            start = file.read(8) or b""  # a file of the system may have nothing to read yet
     except OSError:
         return None
     by_start = next((kind for magic, kind in COMPRESSED.items() if start.startswith(magic)), None)

@@ -19,6 +19,7 @@ from urllib.parse import unquote_plus
 
 from unrank.collection.normalisation import normalised
 from unrank.desk.request import Item
+from unrank.disk import is_utf_8
 from unrank.errors import UnrankError
 
 WORD = re.compile(r"[^\W_]+")
@@ -48,9 +49,9 @@ def names_item(path: str | Path, items: Iterable[Item]) -> bool:
 
 
 def safe_path(path: str | Path, items: Sequence[Item]) -> str:
-    """Return the path, or its nearest parent that names no item."""
+    """Return the path, or its nearest parent that names no item and is UTF-8, so that it can be written down."""
     here = Path(path)
-    while here != here.parent and names_item(here, items):
+    while here != here.parent and (not is_utf_8(here) or names_item(here, items)):
         here = here.parent
     return str(here)
 
@@ -58,6 +59,8 @@ def safe_path(path: str | Path, items: Sequence[Item]) -> str:
 def refuse_names(paths: Iterable[str | Path], items: Sequence[Item]) -> None:
     """Refuse paths that the ledger would keep and that name an item."""
     for path in paths:
+        if not is_utf_8(path):
+            raise UnrankError(f"{path} is not UTF-8, and the ledger keeps this path: rename the folder")
         if names_item(path, items):
             raise UnrankError(
                 f"{path} holds an id or words of what is to be forgotten, and the ledger keeps this path: "
