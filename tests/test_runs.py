@@ -39,14 +39,16 @@ def test_a_soak_of_three_requests(dense: Collection, encoder: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_desk_of_two_batches(dense: Collection, encoder: Path, tmp_path: Path) -> None:
-    """It ends where a batch does not pass its gates, as a desk would."""
-    told = ["--rankers", "bi-encoder", "--batches", "2", "1", "--share", "0.05", "--keep-at-least", "0.1"]
-    head, _, *rows = done("desk_table", dense, encoder, tmp_path / "out", *told, "--target", "90%")
-    assert head.count("|") == rows[0].count("|")
-    batches = [row.split(" | ") for row in rows]
-    assert [batch[1] for batch in batches] == ["1", "2"][: len(batches)]
-    assert all(batch[12] == "passed" for batch in batches[:-1])
+def test_a_desk_of_one_batch(dense: Collection, encoder: Path, tmp_path: Path) -> None:
+    """Every request is shown by itself, and those that are not forgotten have no certificate."""
+    told = ["--rankers", "bi-encoder", "--batches", "6", "--share", "0.05", "--keep-at-least", "0.1", "--single"]
+    head, _, *rows = done("desk_table", dense, encoder, tmp_path / "out", *told)
+    assert len(rows) == 1 and head.count("|") == rows[0].count("|")
+    found = json.loads((tmp_path / "out" / "requests.json").read_text())
+    assert [one["request"] for one in found] == [1, 2, 3, 4, 5, 6]
+    assert all(one["pairs"] == len(one["ranks_before"]) == len(one["ranks_after"]) for one in found)
+    assert all(one["certified"] == (one["state"] != "not forgotten") for one in found)
+    assert len((tmp_path / "out" / "requests.md").read_text().splitlines()) == 2 + len(found)
 
 
 @pytest.mark.slow
