@@ -143,7 +143,7 @@ def test_what_was_found_at_closing_is_told(ledger: Ledger, key: Key) -> None:
     }
     close(ledger, 1, **found)
     html = page_html(certificate_page(certificate(ledger, key, 1).value, key.public))
-    assert "known to hold it: deleted: 2 rankers; left there (reason: legal duty): 1 collection." in html
+    assert "known to hold it: 2 rankers deleted; 1 collection left there (reason: legal duty)." in html
 
 
 def test_copies_that_were_removed_with_it_are_told(ledger: Ledger, key: Key) -> None:

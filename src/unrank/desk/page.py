@@ -17,6 +17,7 @@ from unrank.desk.request import State
 from unrank.errors import count
 from unrank.evaluation.bootstrap import MIN_QUERIES
 from unrank.forgetting.outcome import had_to_move
+from unrank.parse import parse
 from unrank.record import RETRAIN, PairRanks
 from unrank.report.page import Card, Markup, Page, Section, element, paragraph
 from unrank.report.wording import listing
@@ -164,7 +165,8 @@ def _reached(ranker: Json) -> str:
 
 def _ranks(own: Json) -> PairRanks:
     given = {field.name: own[field.name] for field in fields(PairRanks) if field.name in own}
-    return PairRanks(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+    found: PairRanks = parse(PairRanks, given, "ranks")
+    return found
 
 
 def _untested(ranker: Json) -> list[str]:
@@ -268,9 +270,9 @@ def _closed(closing: Json) -> str:
     }
     reason = str(closing.get("reason", "")).replace("-", " ")
     sentences = {
-        "deleted": "deleted: {}",
-        "left": f"left there (reason: {reason}): {{}}",
-        "not_checked": "not checked: {}",
+        "deleted": "{} deleted",
+        "left": f"{{}} left there (reason: {reason})",
+        "not_checked": "{} not checked",
     }
     found = "; ".join(sentence.format(said[name]) for name, sentence in sentences.items() if name in said)
     return (
