@@ -28,8 +28,10 @@ def test_its_ledger_opens_and_its_certificate_verifies(former: Path, capsys: pyt
     assert run(command) == 4
     assert capsys.readouterr().out.startswith("the signer is unknown")
     public = json.loads((former / "certificate" / "certificate.json").read_text())["public_key"]
+    before = (former / "desk.ledger").read_bytes()
     assert run([*command, "--public-key", public]) == 0
     assert "no byte was changed since it was signed; request 1, of version 1" in capsys.readouterr().out
+    assert (former / "desk.ledger").read_bytes() == before, "a reader migrates a copy in memory"
     with Ledger.open(former / "desk.ledger") as ledger:
         assert [request.state for request in ledger.requests(list(State))] == [State.FULFILLED, State.CLOSED]
         assert ledger.request(1).outcome is State.FULFILLED

@@ -131,6 +131,7 @@ def _verify_ledger(flags: VerifyFlags, known: str | None, as_json: bool, quiet: 
                 when = check_stamp(flags.witness, witness.content, flags.authority)
                 lines.append(f"{flags.witness}: existed on {when:%Y-%m-%d at %H:%M:%S %Z}, by {flags.authority}")
                 found |= {"stamped": when.isoformat()}
+        found |= {"own": own, "notes": list(dict.fromkeys(desk.notes))}
     if as_json:
         say_json(found)
     else:
@@ -261,7 +262,7 @@ def restored(files: LedgerFlags, quiet: Quiet = False) -> None:
         desk.verify()
         missing = desk.accept(files.key_file)
     if missing is None:
-        say(f"{files.ledger}: nothing is missing, as far as this machine knows; nothing was written")
+        say(f"{files.ledger}: accepted as it is; every entry that this machine has seen of it is there")
     elif not quiet:
         say(f"{files.ledger}: accepted; this machine had seen entry {missing}: add again what came after the backup")
 

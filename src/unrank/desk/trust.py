@@ -7,6 +7,7 @@ receiver's own ledger; never from a ledger that came with the certificate.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -74,7 +75,7 @@ def is_own(ledger: Ledger, key: Path) -> bool:
 
     An attacker can put a ledger with its key beside his certificate, but he cannot make this machine know it.
     """
-    return key.exists() and Counter.read(ledger.key(key, new_here=False).fingerprint) is not None
+    return os.access(key, os.R_OK) and Counter.read(ledger.key(key, new_here=False).fingerprint) is not None
 
 
 def rotate(ledger: Ledger, place: Path) -> str:
