@@ -12,13 +12,14 @@ from torch import Tensor, nn
 
 from tests.audit.conftest import LEARNED, THOROUGHNESS, Open, learned
 from tests.table import TableRanker, as_set
-from unrank.audit.audit import OF_MEMORY, TESTS, WEIGHTS
+from unrank.audit.audit import OF_MEMORY, TESTS
 from unrank.audit.membership import membership
 from unrank.audit.mrr_tests import retention
 from unrank.audit.rank_agreement import displacement, shares_at_end
 from unrank.audit.recovery_test import kept_sample, recovery, relearning
 from unrank.audit.rewording import REWORDINGS, reworded, rewording
 from unrank.audit.verdict import Verdict
+from unrank.audit.weights import WEIGHTS
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition
 from unrank.evaluation.bootstrap import BootstrapEstimate

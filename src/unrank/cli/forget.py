@@ -117,7 +117,9 @@ def forget(
             measure=options.measure,
             cache=cache,
         )
-        known = job.reference is not None and not unknown_provenance(job.reference, opened, removal, record)
+        known = False
+        if job.reference is not None:
+            known = not unknown_provenance(job.reference, opened, removal, record, options.base)
         result = _run(workspace, loaded, options, job, Reference(compared, known), record)
     if result is None:
         return
