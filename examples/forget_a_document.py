@@ -16,6 +16,7 @@ def main(collection_folder: str, ranker_name: str, document: str, out: str, targ
     result = unrank.forget(ranker, collection, unrank.Removal(documents=[document]), target=target)
     before, after = result.before.forget, result.after.forget
     assert before is not None and after is not None
+    print(f"{result.state}: {result.judgement.words}")
     print(f"forget MRR {before.mean:.3f} -> {after.mean:.3f}, target {result.target:.3f}")
     print("kept: " + ", ".join(f"{name} {share:.3f}" for name, share in result.kept.items()))
     result.save(out)

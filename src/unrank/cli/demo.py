@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unrank.cli.option import NOT_REACHED, DeviceOption, Quiet
+from unrank.cli.option import DeviceOption, Quiet, exit_status
 from unrank.cli.show import duration, say, show_change, show_partition
 from unrank.disk import check_free
 
@@ -64,8 +64,8 @@ def demo(
     for example in examples(workspace, original, result):
         show_example(example)
     say(f"\nThe ranker is in {folder / 'ranker'}; SentenceTransformer loads it. Its record is unrank.json there.")
-    if not result.reached:
-        raise typer.Exit(NOT_REACHED)
+    if status := exit_status([result.state]):
+        raise typer.Exit(status)
 
 
 def introduce(collection: Collection, removal: Removal) -> None:
@@ -86,9 +86,9 @@ def summarise(result: Forgotten) -> None:
     """Print the outcome in words."""
     assert result.before.forget is not None and result.after.forget is not None
     before, after, epoch = result.before.forget.mean, result.after.forget.mean, result.record.learning_epoch
-    done = "forgot what was removed" if result.reached else "did not forget enough"
     kept = ", ".join(f"{name} {share:.3f}" for name, share in result.kept.items())
-    say(f"\nThe ranker {done}: its forget MRR went from {before:.3f} to {after:.3f} (target {result.target:.3f}).")
+    say(f"\n{str(result.state).capitalize()}: {result.judgement.why}.")
+    say(f"Its forget MRR went from {before:.3f} to {after:.3f} (target {result.target:.3f}).")
     say(f"Share of the MRR kept: {kept}.")
     say(
         f"That took {duration(result.record.seconds)}; "
