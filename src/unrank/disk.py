@@ -27,6 +27,8 @@ LOCK = ".lock"
 CHECKPOINT = "checkpoint.safetensors"
 TRIES = 100
 LARGEST = 1e300
+NOT_REGULAR = errno.EINVAL
+"""The number of the error for a file that is not regular."""
 NUMBERS = re.compile(r"\[\n\s+(?:\d+,\n\s+)*\d+\n\s+\]")
 """A list of whole numbers as JSON writes it, one number a line. No string of JSON holds a line break."""
 
@@ -288,7 +290,7 @@ def check_regular(path: Path) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "a named pipe, a socket or a device, which is not read", str(path))
+        raise OSError(NOT_REGULAR, "a named pipe, a socket or a device, which is not read", str(path))
 
 
 def open_regular(path: Path) -> io.BufferedReader:
@@ -297,7 +299,7 @@ def open_regular(path: Path) -> io.BufferedReader:
     file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")  # a pipe would wait for its other end here
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise OSError(errno.EINVAL, "replaced while it was opened", str(path))
+        raise OSError(NOT_REGULAR, "replaced while it was opened", str(path))
     return file
 
 

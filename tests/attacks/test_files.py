@@ -15,7 +15,7 @@ import pytest
 from tests.tiny import make_bi_encoder
 from unrank.cli.main import run
 from unrank.collection.collection import Collection
-from unrank.desk.copies import find_copies
+from unrank.desk.copies import find_copies, not_searched
 from unrank.desk.request import Item
 from unrank.disk import check_regular, open_regular, regular_files, sha256
 
@@ -73,6 +73,9 @@ def test_a_pipe_below_look_is_passed_over(tmp_path: Path, golden: Collection, mo
     os.mkfifo(tmp_path / "look" / "ranker" / "model.safetensors")
     os.mkfifo(tmp_path / "look" / "collection" / "collection.json")
     (tmp_path / "look" / "plain" / "text").write_text(f"once {TEXT}, and on")
+    unread = {Path(copy.path).name: copy.why for copy in not_searched([tmp_path / "look"])}
+    assert unread["notes.jsonl"] == "is a named pipe, a socket or a device, which is not read, so it was not searched"
+    assert unread["round"] == "is not readable, so it was not searched" and "text" not in unread
     item = Item(document="document-quixote", document_text=TEXT)
     found = find_copies([tmp_path / "look"], [item], golden, tmp_path / "desk.ledger")
     assert {Path(copy.path).name: copy.why for copy in found} == {

@@ -96,6 +96,19 @@ def test_a_run_replaces_the_ranker_and_the_owner_says_since_when(ledger: Ledger,
     ledger.verify()
 
 
+def test_a_ranker_that_is_taken_out_during_its_run_counts_no_longer(ledger: Ledger, key: Key) -> None:
+    request, run = take_in(ledger, key).id, begin_run(ledger)
+    for ranker in (FIRST, SECOND):
+        add_ranker(ledger, ranker)
+    for ranker, state in ((FIRST, State.OPEN), (SECOND, State.FORGOTTEN)):
+        remove_ranker(ledger, ranker.name)
+        with ledger.transaction():
+            assert settle(ledger, request, State.FORGOTTEN, run, ranker) is state
+            replace_ranker(ledger, ranker, run, Path("/srv/out"))
+    assert service_rankers(ledger) == [] and states_of(ledger, request) == []
+    ledger.verify()
+
+
 def test_rankers_that_cannot_be_registered(ledger: Ledger, key: Key) -> None:
     add_ranker(ledger, FIRST)
     for other, words in (

@@ -89,9 +89,12 @@ def add(
     with files.open(make=True) as (desk, _):
         desk.verify()
         opened = add_ranker(desk, new)
+        closed = [request.id for request in desk.requests([State.CLOSED])]
     say(f"{name} is in the service: {new.ranker}")
     if opened:
         say(f"{numbered(opened)} open again: no run has shown that {name} has forgotten it")
+    if closed:
+        say(f"{numbered(closed)} closed before it came: if it saw them, it remembers them until its next run")
 
 
 def list_(as_json: AsJson = False, ledger: LedgerFile = DESK_LEDGER) -> None:
@@ -159,12 +162,14 @@ def close(
         ended = close_request(desk, request, State(instead.value) if instead else None, **_found(remains, leave))
     if as_json:
         found = remains.to_json() if remains else {}
-        say_json({"request": request, "state": ended, "outcome": state, "leave": leave, **found})
+        outcome = {"closed": True, "state": ended, "outcome": state, "leave": leave}
+        say_json({"request": request, **outcome, "also_named_by": others, **found})
         return
     for copy in remains.gone if remains and not quiet else ():
         say(f"  {copy.kind} {copy.path} {copy.why}")
     for copy in remains.there if remains else ():
         say(f"  left for {leave}: {copy.kind} {copy.path}: {copy.why}")
+    _say_unchecked(remains)
     for copy in remains.unchecked if remains else ():
         say(f"  not checked: {copy.kind} {copy.path} {copy.why}")
     left = f", except for items that {numbered(others)} may name too" if others else ""
@@ -229,13 +234,17 @@ def _found(remains: Remains | None, leave: Leave | None) -> dict[str, object]:
 
 def _show_remains(request: int, state: State, remains: Remains, as_json: bool) -> None:
     if as_json:
-        say_json({"request": request, "state": state, **remains.to_json()})
+        say_json({"request": request, "closed": False, "state": state, **remains.to_json()})
         return
     places = count(len(remains.there), "place")
     say(f"request {request} is not closed: {places} may still remember it; delete them, or give --leave REASON")
     for copy in remains.there:
         say(f"  {copy.kind} {copy.path}: {copy.why}")
-    for copy in remains.unchecked:
+    _say_unchecked(remains)
+
+
+def _say_unchecked(remains: Remains | None) -> None:
+    for copy in remains.unchecked if remains else ():
         say(f"  not checked: {copy.kind} {copy.path} {copy.why}")
 
 

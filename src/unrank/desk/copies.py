@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from unrank.collection.normalisation import EDGES, normalised
 from unrank.collection.removal import Removal
 from unrank.desk.paths import safe_path
 from unrank.desk.request import Item, items_of, removal_of
-from unrank.disk import CHECKPOINT, open_regular, whole_path
+from unrank.disk import CHECKPOINT, NOT_REGULAR, open_regular, whole_path
 from unrank.errors import UnrankError
 from unrank.forgetting.previous_requests import recognised_among
 from unrank.record import RECORD, Record, forgotten_requests
@@ -100,15 +100,18 @@ def without_names(found: Sequence[Copy], items: Sequence[Item]) -> list[Copy]:
 
 def not_searched(places: Sequence[Path]) -> list[Copy]:
     """Return the files below these places whose content is compressed, so that a search for a text finds nothing."""
-    found = {str(path): kind for place in places for path in _files(whole_path(place)) if (kind := _compressed(path))}
-    return [Copy("file", path, f"is {found[path]}, so it was not searched") for path in sorted(found)]
+    closed: list[OSError] = []
+    files = [path for place in places for path in _files(whole_path(place), closed.append)]
+    found = {str(path): f"is {kind}" for path in files if (kind := _compressed(path))}
+    found |= {str(error.filename): "cannot be read" for error in closed}
+    return [Copy("file", path, f"{found[path]}, so it was not searched") for path in sorted(found)]
 
 
-def _files(place: Path) -> Iterator[Path]:
+def _files(place: Path, on_error: Callable[[OSError], None]) -> Iterator[Path]:
     """Yield the files that are searched for texts: not those of collections and rankers."""
     if place.is_file():
         yield place
-    for folder, inner, names in os.walk(place):
+    for folder, inner, names in os.walk(place, onerror=on_error):
         if "collection.json" in names or _is_ranker(names):
             inner.clear()
         else:
@@ -116,12 +119,14 @@ def _files(place: Path) -> Iterator[Path]:
 
 
 def _compressed(path: Path) -> str | None:
-    """Return how a file is compressed, by its first bytes or its name; `None` if it is not, as far as can be seen."""
+    """Return why the texts of a file cannot be searched, by its first bytes or its name; `None` if they can be."""
     try:
         with open_regular(path) as file:
             start = file.read(8) or b""  # a file of the system may have nothing to read yet
-    except OSError:
+    except FileNotFoundError:  # it is gone, or a link to nowhere
         return None
+    except OSError as error:
+        return error.strerror if error.errno == NOT_REGULAR else "not readable"
     by_start = next((kind for magic, kind in COMPRESSED.items() if start.startswith(magic)), None)
     return by_start or (f"a {path.suffix} file" if path.suffix.lower() in COMPRESSED_NAMES else None)
 

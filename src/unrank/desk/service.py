@@ -172,16 +172,19 @@ def runnable_in(ledger: Ledger, ranker: ServiceRanker | None) -> list[Request]:
 def settle(ledger: Ledger, request: int, state: State, run: int, ranker: ServiceRanker | None, **details: Any) -> State:
     """Record the state that a run gives to a request in one ranker; return the state of the request in all of them."""
     ledger.ask("UPDATE request SET run = ? WHERE id = ?", [run, request])
-    if ranker is not None:
+    if ranker is not None and _is_registered(ledger, ranker):
         ledger.ask("INSERT OR REPLACE INTO state_by_ranker VALUES (?, ?, ?, ?)", [request, ranker.name, state, run])
         details |= {"ranker": ranker.name, "there": state}
-        state = worst(there.state for there in states_of(ledger, request))
+    if there := states_of(ledger, request):
+        state = worst(each.state for each in there)
     ledger.move(request, state, run=run, **details)
     return state
 
 
 def replace_ranker(ledger: Ledger, old: ServiceRanker, run: int, out: Path) -> None:
     """Put the new ranker of a run in the place of the old one. Its owner says later since when it answers searches."""
+    if not _is_registered(ledger, old):  # it was taken out of the service during the run
+        return
     before = json.dumps([old.ranker, old.since.isoformat() if old.since else None])
     change = "UPDATE service_ranker SET ranker = ?, since = NULL, run = ?, before = ? WHERE name = ?"
     ledger.ask(change, [str(out), run, before, old.name])
@@ -216,6 +219,10 @@ def erase_from_service(ledger: Ledger, request: int, items: Sequence[Item]) -> N
 def absolute(ranker: str) -> str:
     """Return the absolute path of a ranker's folder; a hub id unchanged."""
     return str(whole_path(Path(ranker))) if exists(Path(ranker)) else ranker
+
+
+def _is_registered(ledger: Ledger, ranker: ServiceRanker) -> bool:
+    return bool(ledger.ask("SELECT 1 FROM service_ranker WHERE name = ?", [ranker.name]))
 
 
 def _keep_states(ledger: Ledger, first: ServiceRanker) -> None:
