@@ -14,7 +14,7 @@ from unrank.audit.verdict import Verdict
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import State
 from unrank.desk.run_options import folder_hash
-from unrank.desk.service import settle
+from unrank.desk.service import ServiceRanker, settle
 from unrank.forgetting.outcome import ForgetState, Judgement, PairRanks
 
 FILES = {"model.safetensors": "ab" * 32, "config.json": "cd" * 32, "1_Pooling/config.json": "ef" * 32}
@@ -60,6 +60,7 @@ def made_run(
     result: dict[str, Any] | None = None,
     original: Path | None = None,
     items: int | None = None,
+    member: ServiceRanker | None = None,
 ) -> None:
     """Write a run into a ledger, and settle its requests."""
     named = {"queries": 0, "documents": items or len(judged), "pairs": 0}
@@ -74,4 +75,4 @@ def made_run(
         ledger.ask("INSERT INTO run VALUES (?, 'passed', '/srv/new', ?, ?)", [run, json.dumps(asked), written])
         ledger.write_of_run("passed", run, **proof)
         for id, one in judged.items():
-            settle(ledger, id, State(one.state), run, None, **proof)
+            settle(ledger, id, State(one.state), run, member, **proof)

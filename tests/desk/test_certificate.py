@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from unrank.desk.key import Key, key_file
 from unrank.desk.ledger import Ledger
 from unrank.desk.page import certificate_page
 from unrank.desk.request import Item, State
+from unrank.desk.run_options import file_hashes
+from unrank.desk.service import Role, ServiceRanker, add_ranker, deploy, replace_ranker, service_ranker
 from unrank.desk.signature import read_signed
 from unrank.desk.trust import rotate
 from unrank.errors import UnrankError
@@ -241,3 +244,36 @@ def test_figures_of_a_run_of_several_requests_are_left_out(ledger: Ledger, key: 
     assert part["audited"]["tests"]["recovery"] == {"verdict": "suppressed"}
     assert json.dumps(value).count("4321") == 1, "of the test set, which no request is a part of"
     assert "together with 1 other request" in page_html(certificate_page(value, key.public))
+
+
+def test_a_service_of_two_rankers_has_one_certificate(
+    ledger: Ledger, key: Key, path: Path, tmp_path: Path, capsys: Said
+) -> None:
+    """Its state is the worst of both, and either ranker can be compared with it."""
+    take_in(ledger, key)
+    folders = {name: tmp_path / name for name in ("first", "second")}
+    for name, folder in folders.items():
+        folder.mkdir()
+        (folder / "model.safetensors").write_text(name)
+        add_ranker(ledger, ServiceRanker(name, Role.retriever, str(folder), "collection"))
+    states = (ForgetState.FORGOTTEN, ForgetState.NOT_VERIFIABLE)
+    for (name, folder), state in zip(folders.items(), states, strict=True):
+        judged = {1: Judgement(state, "why", MOVED)}
+        result = made_result(judged) | {"ranker_files": file_hashes(folder)}
+        made_run(ledger, judged, result, member=service_ranker(ledger, name))
+        with ledger.transaction():
+            replace_ranker(ledger, service_ranker(ledger, name), states.index(state) + 1, folder)
+    deploy(ledger, "second", date(2026, 11, 1))
+    value = write_certificate(ledger, key, 1, tmp_path / "out")
+    page = certificate_page(value, key.public)
+    assert value["state"] == "forgotten, not verifiable" and page.verdict == "Request 1 is forgotten, not verifiable."
+    assert [ranker["state"] for ranker in value["rankers"]] == [str(state) for state in states]
+    assert "Ranker first: Every pair that was ranked above" in page.lead and "Ranker second: " in page.lead
+    assert page_html(page).count("It is in service since 2026-11-01.") == 1
+    verify = ["desk", "verify", str(tmp_path / "out"), "--ledger", str(path), "--ranker"]
+    for folder in folders.values():
+        assert run([*verify, str(folder)]) == 0
+    (folders["second"] / "model.safetensors").write_text("third")
+    assert run([*verify, str(folders["second"])]) == 3
+    ids = [section.id for section in page.all_sections]
+    assert len(ids) == len(set(ids))

@@ -6,66 +6,27 @@ Each state has its own heading, and the first sentence is the state.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from datetime import date
 from operator import itemgetter
 
 from unrank.audit.verdict import Verdict
 from unrank.desk.history_index import Json
 from unrank.desk.page_appendix import appendix
+from unrank.desk.page_words import (
+    WORDING,
+    achieved,
+    closing_found,
+    copies_found,
+    named,
+    what_was_asked,
+    what_was_done,
+    what_was_measured,
+)
 from unrank.desk.request import State
-from unrank.errors import count
-from unrank.evaluation.bootstrap import MIN_QUERIES
-from unrank.forgetting.outcome import had_to_move
-from unrank.parse import parse
-from unrank.record import RETRAIN, PairRanks
 from unrank.report.page import Card, Markup, Page, Section, element, paragraph
 from unrank.report.wording import listing
 
-PAIRS_SHOWN = 12
-FIRST = 10
-"""The places of a list that a reader looks at."""
 CHECK = "'unrank desk verify' on the folder of this page finds any change of its two files; with --ranker FOLDER it \
 compares every file of a ranker with this certificate. Compare the public key with the one that its owner published."
-
-TARGETS = {
-    "unseen": "to rank it as the ranker ranks what it never saw",
-    "destination-1": "to rank it as a ranker that was trained without it does",
-}
-
-
-@dataclass(frozen=True)
-class Wording:
-    """The words of one state."""
-
-    kind: str
-    verdict: str
-    limit: str
-    """What was not achieved."""
-
-
-WORDING = {
-    State.FORGOTTEN: Wording(
-        "Certificate of forgetting",
-        "Request {} is forgotten: it was fulfilled.",
-        "traces that are smaller than the tests can find may be left",
-    ),
-    State.NOT_VERIFIABLE: Wording(
-        "Certificate of forgetting that cannot be verified",
-        "Request {} is forgotten, not verifiable.",
-        "nobody can say whether a trace is left",
-    ),
-    State.NOT_CLEARED: Wording(
-        "Certificate of forgetting with weights that were not cleared",
-        "Request {} is forgotten, weights not cleared.",
-        "weights that only removed texts touch could not be reset, so single words of these texts may be read off them",
-    ),
-    State.NOTHING_TO_FORGET: Wording(
-        "Statement of finding; this is not a certificate of fulfilment",
-        "Request {}: there was nothing to forget.",
-        "no weight was changed",
-    ),
-}
 
 
 def certificate_page(value: Json, public_key: str) -> Page:
@@ -74,16 +35,16 @@ def certificate_page(value: Json, public_key: str) -> Page:
     return Page(
         f"{wording.kind}, made on {value['made'][:10]} by {value['made_by']}",
         wording.verdict.format(value["request"]["id"]),
-        " ".join(_achieved(ranker) for ranker in rankers),
+        " ".join(achieved(ranker) for ranker in rankers),
         _cards(value),
         [
-            Section("asked", "Asked", "What was asked", [paragraph(_asked(value))]),
-            Section("done", "Done", "What was done", [paragraph(_done(ranker)) for ranker in rankers]),
+            Section("asked", "Asked", "What was asked", [paragraph(what_was_asked(value))]),
+            Section("done", "Done", "What was done", [paragraph(what_was_done(ranker)) for ranker in rankers]),
             Section(
                 "measured",
                 "Measured",
                 "What was measured for this request by itself",
-                [paragraph(_measured(ranker)) for ranker in rankers],
+                [paragraph(what_was_measured(ranker)) for ranker in rankers],
             ),
             Section("limits", "Not claimed", "What is not claimed", [_bullets(value["not_claimed"])]),
             _deleted(value),
@@ -101,185 +62,18 @@ def _cards(value: Json) -> list[Card]:
     audits = {Verdict(ranker["audited"]["verdict"]).short for ranker in value["rankers"] if ranker["audited"]}
     changed, pairs = (sum(one[name] for one in own) for name in ("changed", "pairs"))
     return [
-        Card("Asked to forget", _named(value)),
+        Card("Asked to forget", named(value)),
         Card("Pairs that changed rank", f"{changed:,} of {pairs:,}"),
         Card("Worst pair now", worst, before),
         Card("Audit", listing(sorted(audits)) or "none", "" if audits else "no weight was changed"),
     ]
 
 
-def _named(value: Json) -> str:
-    return listing([count(number, kind) for kind, number in value["request"]["named"].items() if number])
-
-
-def _asked(value: Json) -> str:
-    request = value["request"]
-    settled = max(ranker["settled"][:10] for ranker in value["rankers"])
-    late = (date.fromisoformat(settled) - date.fromisoformat(request["due"])).days
-    when = f"it was settled on {settled}" + (f", {count(late, 'day')} late" if late > 0 else "")
-    return (
-        f"On {request['received']} somebody asked that the ranker, the model that orders the results of a search, "
-        f"forget {_named(value)} (ground: {request['basis'].replace('-', ' ')}). The answer was due on "
-        f"{request['due']}; {when}. Neither the person nor the texts are named here: a keyed commitment in the signed "
-        "file lets the owner of the key show that it is about a given text ('unrank desk match')."
-    )
-
-
-def _whose(ranker: Json) -> str:
-    """Begin a sentence about one ranker; if only one is there, it needs no name."""
-    return f"Ranker {ranker['name']}: " if ranker["name"] else ""
-
-
-def _achieved(ranker: Json) -> str:
-    """Say in one sentence what was achieved and what was not."""
-    state, done, own = State(ranker["state"]), ranker["done"], ranker["measured"]["request"]
-    if state is State.NOTHING_TO_FORGET:
-        limit = "the run changed weights for other reasons" if "method" in done else WORDING[state].limit
-        return f"{_whose(ranker)}{_reached(ranker)}, and {limit}."
-    limits = [*_left_high(own), *_untested(ranker), WORDING[state].limit]
-    if not done.get("epochs"):
-        limits.insert(0, "this run trained nothing")
-    return f"{_whose(ranker)}{_reached(ranker)}, but {listing(limits)}."
-
-
-def _reached(ranker: Json) -> str:
-    """Say what was achieved. The words must be true of the method, of few queries, and if nothing had to fall."""
-    own, done = ranker["measured"]["request"], ranker["done"]
-    on_average = own["queries"] >= MIN_QUERIES and not own.get("least_ranks")
-    if State(ranker["state"]) is State.NOTHING_TO_FORGET:
-        if on_average:
-            return "On average the ranker placed what the request names no better than what it never saw"
-        return "The ranker placed nothing that the request names better than what it never saw"
-    if done.get("method") == RETRAIN:
-        return "The ranker was trained again without what the request names"
-    if not had_to_move(_ranks(own)):
-        return "Nothing that the request names was ranked above the target, so nothing had to fall"
-    if not done.get("epochs"):
-        return "An earlier run had forgotten all of it"
-    if own.get("least_ranks"):
-        return f"Every pair is as low in its list as the target ({done['target_name']}) asks"
-    if on_average:
-        return "On average its pairs are ranked as low as the target asks"
-    return "Every pair that was ranked above the target is ranked lower now"
-
-
-def _ranks(own: Json) -> PairRanks:
-    given = {field.name: own[field.name] for field in fields(PairRanks) if field.name in own}
-    found: PairRanks = parse(PairRanks, given, "ranks")
-    return found
-
-
-def _untested(ranker: Json) -> list[str]:
-    """Say why a request is not verifiable."""
-    if State(ranker["state"]) is not State.NOT_VERIFIABLE:
-        return []
-    queries = ranker["measured"]["request"]["queries"]
-    few = f"{count(queries, 'query')} {'is' if queries == 1 else 'are'} too few to test its memory with"
-    return [few if queries < MIN_QUERIES else "the audit could not tell"]
-
-
-def _left_high(own: Json) -> list[str]:
-    """Name the pairs that are still among the first of their lists."""
-    pairs = zip(own["ranks_after"], own["list_lengths"], strict=True)
-    high = sum(after <= FIRST < entries for after, entries in pairs)
-    where = f"is still among the first {FIRST} of its list"
-    if high > 1:
-        where = f"are still among the first {FIRST} of their lists"
-    return [f"{high:,} of {count(own['pairs'], 'pair')} {where}"] if high else []
-
-
-def _done(ranker: Json) -> str:
-    done, others = ranker["done"], ranker["requests"] - 1
-    together = f", together with {count(others, 'other request')}" if others else ""
-    since = f" It is in service since {ranker['in_service_since']}." if ranker["in_service_since"] else ""
-    if "method" not in done:
-        said = f"Run {ranker['run']} measured the ranker{together}. It changed no weight, so there is no new ranker."
-    elif done["method"] == RETRAIN:
-        said = f"Run {ranker['run']} trained a new ranker without what the request names{together}, to no target."
-    else:
-        same = "" if done["epochs"] else " It trained nothing."
-        said = f"Run {ranker['run']} made a new ranker from the old one with the method {done['method']}{together}."
-        said += f"{same} {_target(done)} {_references(done['references'])}"
-    copies = [f"{count(number, 'copy')} of what it names {what}" for what, number in done["copies"].items()]
-    copied = f" In the collection: {listing(copies)}." if copies else ""
-    return f"{_whose(ranker)}{said}{copied}{since}"
-
-
-def _target(done: Json) -> str:
-    meaning = TARGETS.get(done["target_name"])
-    return (
-        f"The target was {done['target_name']}{f' ({meaning})' if meaning else ''}: a mean reciprocal rank of "
-        f"{done['target']:.3f}, where 1 is the top of every list."
-    )
-
-
-def _references(number: int) -> str:
-    if not number:
-        return "There was no ranker retrained without the request to compare with."
-    return f"It was compared with {count(number, 'reference')}, given as retrained without the request."
-
-
-def _measured(ranker: Json) -> str:
-    own, audit = ranker["measured"]["request"], ranker["audited"]
-    ranks = sorted(zip(own["ranks_before"], own["ranks_after"], own["list_lengths"], strict=True), key=itemgetter(1))
-    shown = "; ".join(
-        f"{before:,}\xa0→\xa0{after:,}\xa0of\xa0{entries:,}" for before, after, entries in ranks[:PAIRS_SHOWN]
-    )
-    some = f" (the {PAIRS_SHOWN} that are ranked highest now; the signed file has all)" * (len(ranks) > PAIRS_SHOWN)
-    worst = own["worst"]
-    said = (
-        f"The request has {count(own['pairs'], 'pair')} of a query and a document, over "
-        f"{count(own['queries'], 'query')}. Rank 1 is the top of a query's list. Ranks before → now{some}: {shown}. "
-        f"{own['changed']:,} of {own['pairs']:,} changed."
-    )
-    if worst:
-        said += (
-            f" The worst pair, the one ranked highest now, is at rank {worst['after']:,} of {worst['entries']:,}; it "
-            f"was at rank {worst['before']:,}. The mean reciprocal rank was {own['mrr_before']:.3f} and is "
-            f"{own['mrr_after']:.3f}."
-        )
-    found = "There was no audit, because no weight was changed."
-    if audit:
-        of_all = "" if ranker["alone"] else " of everything that the run forgot"
-        found = f"The audit{of_all} says: {audit['verdict']}."
-    return f"{_whose(ranker)}{said} {found}"
-
-
 def _deleted(value: Json) -> Section:
     closing = value["request"]["closing"]
-    text = _found(value["rankers"]) if closing is None else _closed(closing)
+    text = copies_found(value["rankers"]) if closing is None else closing_found(closing)
     content = [paragraph(text) if text else None, _bullets(value["also_delete"])]
     return Section("delete", "Also delete", "What else must be deleted", content)
-
-
-def _found(rankers: Sequence[Json]) -> str:
-    """Say which copies the runs found on disk."""
-    kinds: dict[str, int | None] = {}
-    for ranker in rankers:
-        for kind, number in ranker["copies"].items():
-            kinds[kind] = None if number is None else (kinds.get(kind, 0) or 0) + number
-    found = listing([kind if number is None else count(number, kind) for kind, number in kinds.items()])
-    return f"The run found copies on its owner's disks ({found}); its ledger has their places." if found else ""
-
-
-def _closed(closing: Json) -> str:
-    """Say what was found when the request was closed."""
-    parts = {name: closing.get(name) for name in ("deleted", "left", "not_checked")}
-    said = {
-        name: listing([count(number, kind) for kind, number in kinds.items()]) for name, kinds in parts.items() if kinds
-    }
-    reason = str(closing.get("reason", "")).replace("-", " ")
-    sentences = {
-        "deleted": "{} deleted",
-        "left": f"{{}} left there (reason: {reason})",
-        "not_checked": "{} not checked",
-    }
-    found = "; ".join(sentence.format(said[name]) for name, sentence in sentences.items() if name in said)
-    return (
-        f"The request was closed on {closing['at'][:10]}. Of the places that were known to hold it: {found}."
-        if found
-        else ""
-    )
 
 
 def _bullets(lines: Sequence[str]) -> Markup:
