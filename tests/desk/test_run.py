@@ -610,6 +610,10 @@ def test_ranks_of_pairs_are_those_that_the_mrr_goes_by(dense: Collection) -> Non
         others = score(dense.negatives.pairs(np.array([query])))
         expected.append((1 + int(np.count_nonzero(others > scores[query, document])), len(others) + 1))
     assert list(zip(result.ranks_before, result.list_lengths, strict=True)) == sorted(expected)
+    beyond = RequestPairs.of(dense, {7: items_of(removal, dense)}, "beyond:3")
+    [each] = JUDGE(beyond, score, score, 0.25, Findings(True)).values()
+    assert set(each.ranks.least_ranks) == {4} and min(result.ranks_after) < 4
+    assert each.state is ForgetState.NOT_FORGOTTEN and "ranked higher than the target allows" in each.why
 
 
 def test_each_request_ends_in_its_own_state(

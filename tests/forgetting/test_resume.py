@@ -113,6 +113,7 @@ def test_forgetting_goes_on(
         {"freeze": "documents", "target": OUT_OF_REACH},
         {"train_layers": 1, "method": METHODS["amnesiac"]},
         {"check_recovery": True},
+        {"target": "beyond:9", "keep_at_least": 0.1},
     ],
     ids=lambda options: " ".join(options),
 )
