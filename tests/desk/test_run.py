@@ -41,12 +41,13 @@ from unrank.engine.tokens import TokenStore
 from unrank.errors import Stopped, UnrankError
 from unrank.evaluation.scorecard import Evaluator
 from unrank.forgetting.options import ForgetOptions
-from unrank.forgetting.outcome import Findings, ForgetState, Judgement
+from unrank.forgetting.outcome import Findings, ForgetState, Judgement, pair_ranks
 from unrank.forgetting.previous_requests import hashed, recognised
 from unrank.forgetting.train import train
+from unrank.forgetting.workspace import Workspace
 from unrank.methods.retrain import Retrain
 from unrank.rankers import load_ranker
-from unrank.record import Check, PreviousMrr, SetSummary, read_record, requests_of
+from unrank.record import Check, PreviousMrr, Record, SetSummary, read_record, requests_of
 
 NOWHERE = Path("/nowhere/desk.ledger")
 
@@ -641,3 +642,35 @@ def test_each_request_ends_in_its_own_state(
     [taken] = open_batch(ledger, key, dense, read_record(folder_of(done))).requests
     assert taken.id == 2, "the next run takes what is not forgotten"
     ledger.verify()
+
+
+def test_if_nothing_is_ranked_above_unseen_no_weight_changes(
+    ledger: Ledger,
+    key: Key,
+    path: Path,
+    dense: Collection,
+    options: RunOptions,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There is no new ranker, and a statement of that finding in place of a certificate."""
+    monkeypatch.setattr(RequestPairs, "judge", JUDGE)
+    ranker = load_ranker(options.ranker)
+    ranks = pair_ranks(dense, dense.pairs, Workspace.open(ranker, dense, None, "cpu").scorer(ranker))
+    ask(ledger, key, dense, pairs=dense.pair_ids(dense.pairs[ranks == ranks.max()][:1]))
+    done = run_open(ledger, key_file(path), replace(options, target=None))
+    assert done is not None and done.out is None and done.states == {1: State.NOTHING_TO_FORGET}
+    assert exit_status(done.states.values()) == 0 and result_json(done)["ranker"] is None
+    assert not Path(f"{options.ranker}-run1").exists() and not [*tmp_path.glob("*.unfinished")]
+    assert certificate(ledger, key, 1).value["state"] == "nothing to forget"
+    ledger.verify()
+
+
+def test_a_ranker_that_lost_more_than_allowed_is_not_for_use(
+    ledger: Ledger, key: Key, path: Path, dense: Collection, options: RunOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(ledger, key, dense, documents=["doc1"])
+    monkeypatch.setattr(Record, "kept", {"disjoint": 0.5})
+    done = fulfil(ledger, path, replace(options, keep_at_least=0.9))
+    assert not done.usable and done.states == {1: State.OPEN} and result_json(done)["usable"] is False
+    assert [request.id for request in open_batch(ledger, key, dense, None).requests] == [1]
