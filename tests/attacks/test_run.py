@@ -26,9 +26,10 @@ from unrank.desk import run as desk_run
 from unrank.desk.key import key_file
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import RUNNABLE, State, items_of
-from unrank.desk.run import RunResult, run_open
+from unrank.desk.run import run_open
 from unrank.desk.run_ledger import audit_folder
 from unrank.desk.run_options import RunOptions
+from unrank.desk.run_result import RunResult
 from unrank.disk import beside, read_json, sha256
 from unrank.engine.checkpoint import digest
 from unrank.engine.resume import resumable
@@ -187,7 +188,7 @@ def test_a_request_that_did_not_move_is_not_hidden_by_its_batch(desk: Desk) -> N
 def stop_before_the_end(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Kill a run after its audit; return the folder of its ranker."""
     with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
-        patched.setattr(desk_run, "_finish", lambda *_: 1 / 0)
+        patched.setattr(desk_run, "finish_run", lambda *_: 1 / 0)
         desk.run()
     return Path(f"{desk.options.ranker}-run1")
 

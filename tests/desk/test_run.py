@@ -17,7 +17,7 @@ import pytest
 from tests.tiny import made_record, make_bi_encoder
 from unrank.audit.audit import OF_MEMORY
 from unrank.audit.context import Thoroughness
-from unrank.cli.desk_run import result_json
+from unrank.cli.desk_show import result_json
 from unrank.cli.option import NOT_REACHED, exit_status
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import make_partition
@@ -31,10 +31,11 @@ from unrank.desk.key import Key, key_file
 from unrank.desk.ledger import Ledger
 from unrank.desk.plan import Prospect, prospects, queries_that_notice, training_epochs
 from unrank.desk.request import Item, State, items_of, removal_of
-from unrank.desk.run import RunResult, only_run, run_open
+from unrank.desk.run import only_run, run_open
 from unrank.desk.run_context import RunContext
 from unrank.desk.run_ledger import UnfinishedRun, audit_folder, beside_ranker
 from unrank.desk.run_options import RunOptions
+from unrank.desk.run_result import RunResult
 from unrank.disk import CHECKPOINT, beside
 from unrank.engine.checkpoint import Cache
 from unrank.engine.tokens import TokenStore
@@ -73,8 +74,8 @@ def options(dense: Collection, encoder: Path, tmp_path: Path) -> RunOptions:
     return RunOptions(str(ranker), dense.folder, forget, target="0.9", audit_queries=5)
 
 
-def ask(ledger: Ledger, key: Key, collection: Collection, **named: Sequence[str]) -> int:
-    items = items_of(Removal(**named), collection)  # type: ignore[arg-type]
+def ask(ledger: Ledger, key: Key, collection: Collection, **named: Sequence[Any]) -> int:
+    items = items_of(Removal(**named), collection)
     return ledger.add(items, date(2026, 1, 1), date(2026, 2, 1), "other", key).id
 
 
@@ -114,7 +115,7 @@ def test_a_run_that_was_stopped_goes_on_from_the_last_folder(
     def stopped(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    for stage in ("forget_in", "audit_ranker", "_finish"):
+    for stage in ("forget_in", "audit_ranker", "finish_run"):
         with monkeypatch.context() as patched, pytest.raises((KeyboardInterrupt, Stopped)):
             patched.setattr(desk_run, stage, stopped)
             fulfil(ledger, path, options)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
+from unrank.cli.desk_show import result_json, say_nothing_open, show_plan, show_result
 from unrank.cli.option import (
     AUDITED,
     FORGET,
@@ -28,16 +28,11 @@ from unrank.cli.option import (
     flag_of,
     with_flags,
 )
-from unrank.cli.show import COPIES_SHOWN, between, numbered, say, say_json, show_partition
-from unrank.desk.request import Item, State
+from unrank.cli.show import say, say_json
 from unrank.disk import several_processes
-from unrank.errors import UnrankError, count
+from unrank.errors import UnrankError
 from unrank.forgetting.options import METHOD, DeviceName, ForgetOptions
 from unrank.methods import read_settings
-
-if TYPE_CHECKING:
-    from unrank.desk.plan import Plan
-    from unrank.desk.run import RunResult
 
 Look = Annotated[
     list[Path] | None,
@@ -92,7 +87,7 @@ def _plan(ranker: str, collection: Path, flags: DeskRunFlags, files: LedgerFlags
         opened, record = open_collection(collection), Record.read(Path(ranker))
         batch = open_batch(desk, secret, opened, record, ranker_at(desk, ranker))
         if not batch.requests:
-            _say_nothing_open([request.id for request in batch.elsewhere])
+            say_nothing_open([request.id for request in batch.elsewhere])
             return
         batch.partition(opened)  # refuse wrong requests before anything is loaded
         places = [place for place in (Path(ranker), collection) if place.exists()]
@@ -220,7 +215,7 @@ def _run(
         if done is None:
             waiting = [request.id for request in runnable_in(desk, ranker_at(desk, ranker))]
             nothing = {"service_ranker": name, "run": None, "requests": [], "elsewhere": waiting}
-            say_json(nothing) if flags.json else _say_nothing_open(waiting)
+            say_json(nothing) if flags.json else say_nothing_open(waiting)
             return 0
     say_json({"service_ranker": name, **result_json(done)}) if flags.json else show_result(done)
     return exit_status(one.state for one in done.requests.values()) if done.usable else NOT_REACHED
@@ -229,113 +224,3 @@ def _run(
 def _say_name(name: str | None) -> None:
     if name is not None:
         say(f"{name}:")
-
-
-def show_plan(made: Plan, quiet: bool = False) -> None:
-    batch = made.batch
-    together = " together" if len(batch.requests) > 1 else ""
-    say(f"{numbered([request.id for request in batch.requests])} can be run{together}")
-    for id, prospect in sorted(made.prospects.items()):
-        say(f"  request {id}: {prospect}")
-    for one, other, pairs in made.overlaps:
-        say(f"  {one} and {other} both name {count(pairs, 'pair')}")
-    _say_elsewhere([request.id for request in batch.elsewhere])
-    if batch.again:
-        say("this ranker has not forgotten all earlier requests: it forgets them too")
-    for id, copies in batch.copies.items():
-        say(f"request {id}: {count(len(copies), 'copy')} of what it names in this collection, which a run adds to it")
-        _show_copies(copies)
-    for id, copies in batch.left.items():
-        say(f"request {id}: {count(len(copies), 'copy')} of what it names stay in this collection, as the request says")
-        _show_copies(copies)
-    show_partition(made.partition)
-    say(f"{count(made.noticing, 'kept query')} affected: a forgotten document is in the list")
-    for text in made.examples if not quiet else ():
-        say(f"  {text[:160]}")
-    say("copies on disk" if made.copies else "no copies were found where the desk looked")
-    for copy in made.copies:
-        say(f"  {copy.kind:<11}{copy.path}: {copy.why}")
-    for copy in made.not_searched:
-        say(f"  not searched {copy.path}: {copy.why}")
-    for method, seconds in made.seconds.items():
-        audited = seconds + made.audit
-        say(f"with {method} it takes {between(*audited)} here, of which the audit takes {between(*made.audit)}")
-
-
-def _show_copies(copies: Sequence[Item]) -> None:
-    for copy in copies[:COPIES_SHOWN]:
-        say(f"  {copy.kind} {' '.join(id for id in (copy.query, copy.document) if id is not None)}")
-    if len(copies) > COPIES_SHOWN:
-        say(f"  and {len(copies) - COPIES_SHOWN:,} more")
-
-
-def result_json(done: RunResult) -> dict[str, Any]:
-    """Return the result for programs. `state` is what this run shows; `state_in_all` is the request's in the ledger."""
-    return {
-        "run": done.run,
-        "ranker": str(done.out) if done.out is not None else None,
-        "usable": done.usable,
-        "requests": [
-            {"request": id, **one.to_json(), "state_in_all": str(done.states[id])}
-            for id, one in sorted(done.requests.items())
-        ],
-        "gates": [asdict(gate) for gate in done.gates],
-        "elsewhere": done.elsewhere,
-        "later": done.later,
-        "still_to_delete": done.result["holders"],
-        "not_searched": done.result["not_searched"],
-    }
-
-
-def show_result(done: RunResult) -> None:
-    """Print a sentence for each request, what cannot be known first; then the gates, and what is to be done."""
-    for id, one in sorted(
-        done.requests.items(), key=lambda each: (State(each[1].state) is not State.NOT_VERIFIABLE, each[0])
-    ):
-        say(f"request {id}: {one.state}: {one.words}")
-    for gate in done.gates:
-        say(f"{gate.name}: {'passed' if gate.passed else 'NOT passed'}; {gate.words}")
-    for id, copies in done.result["copies"].items():
-        for what, number in copies.items():
-            say(f"request {id}: in the collection {count(number, 'copy')} of what it names, {what}")
-    _say_ranker(done)
-    for copy in done.result["holders"] if done.usable else ():
-        say(f"  still to delete: {copy['kind']} {copy['path']}: {copy['why']}")
-    for copy in done.result["not_searched"]:
-        say(f"  look at it yourself: {copy['path']} {copy['why']}")
-    for id, state in sorted(done.states.items()):
-        if state in (State.WITHDRAWN, State.REFUSED):
-            say(f"request {id} was {state} during the run, and keeps that state; the new ranker was to forget it too")
-        elif done.usable and state is not State(done.requests[id].state):
-            say(f"request {id} is {state} in the service as a whole: see 'unrank desk show {id}'")
-    if done.later:
-        say(f"{numbered(done.later)} came after this run had begun: run again")
-    _say_elsewhere(done.elsewhere)
-
-
-def _say_ranker(done: RunResult) -> None:
-    """Say where the new ranker is, and if it may be used."""
-    if done.out is None:
-        say(f"run {done.run} changed no weight and wrote no ranker: nothing had to be forgotten")
-        return
-    out = done.out.relative_to(Path.cwd()) if done.out.is_relative_to(Path.cwd()) else done.out
-    again = sorted(id for id, one in done.requests.items() if not done.usable or not one.passed)
-    if not done.usable:
-        say(f"the ranker of run {done.run} in {out} is not for use; {numbered(again)} still to be run")
-    else:
-        say(f"run {done.run}: the new ranker is in {out}, its audit in {out}-audit")
-    if again and done.usable:
-        start = f"again from {out}" if len(again) < len(done.requests) else "again"
-        say(f"{numbered(again)} not forgotten: run {start}")
-    if again:
-        say("a --reference for the audit, a lower --target, more epochs (--set epochs=40) or --method retrain may help")
-
-
-def _say_nothing_open(elsewhere: list[int]) -> None:
-    say("no request is open on this collection: nothing was done")
-    _say_elsewhere(elsewhere)
-
-
-def _say_elsewhere(elsewhere: list[int]) -> None:
-    if elsewhere:
-        say(f"still open, but does not fit this collection: {numbered(elsewhere)}")

@@ -94,6 +94,10 @@ class RunContext:
             "base": base.digest if base.place else None,
         }
 
+    def audit_inputs(self, out: Path) -> Json:
+        """Return digests of everything that the audit of the new ranker in a folder is made from."""
+        return {"audited ranker": folder_hash(out), **self.inputs}
+
     def check(self) -> None:
         """Refuse a run that cannot work before anything is written to the ledger."""
         if self.doubts and (self.options.strict or self.target in OF_REFERENCE):

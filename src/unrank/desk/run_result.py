@@ -1,0 +1,176 @@
+"""The result of a run: the digests of its steps compared, each request judged by itself, and the ledger written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from unrank.audit.audit import AUDIT
+from unrank.collection.collection import open_collection
+from unrank.desk.batch import count_copies
+from unrank.desk.copies import Copy, find_copies, not_searched, without_names
+from unrank.desk.gates import AuditResult, Gate, Limits, RequestPairs, findings, gates
+from unrank.desk.history_index import Json
+from unrank.desk.ledger import Ledger
+from unrank.desk.request import RUNNABLE, State
+from unrank.desk.run_context import RunContext
+from unrank.desk.run_ledger import UnfinishedRun, check_step
+from unrank.desk.run_options import file_hashes, folder_hash
+from unrank.desk.service import replace_ranker, settle
+from unrank.disk import read_json, sha256
+from unrank.engine.checkpoint import digest
+from unrank.errors import BadFile, UnrankError
+from unrank.forgetting.outcome import Judgement
+from unrank.forgetting.workspace import Workspace
+from unrank.rankers import load_ranker
+from unrank.record import RECORD, RETRAIN, Record
+
+SECRET_PARTS = ("removed", "removed_before", "history")
+"""The parts of a ranker's record that the ledger does not keep: hashes of what was removed, and the checks."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The result of a run."""
+
+    run: int
+    out: Path | None
+    """The folder of the new ranker; `None` if there was nothing to forget."""
+    gates: list[Gate]
+    """The conditions for all requests together."""
+    requests: dict[int, Judgement]
+    """The judgement of each request by itself."""
+    result: Json
+    """The result as the ledger stores it."""
+    states: Mapping[int, State]
+    """The state of each request after the run."""
+    elsewhere: list[int]
+    """Requests that do not fit this collection."""
+    later: list[int]
+    """Requests that came after the run had begun."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether the new ranker may be used: nothing came back, and no more was lost than allowed."""
+        return not any(gate.bars_use for gate in self.gates)
+
+
+def finish_unchanged(ledger: Ledger, run: UnfinishedRun, context: RunContext, found: dict[int, Judgement]) -> RunResult:
+    """Record that no request has anything to forget: no weight was changed, and there is no new ranker."""
+    result: Json = {
+        "record": None,
+        "kept": {},
+        "audit": None,
+        "gates": [],
+        "files": {"old ranker": folder_hash(Path(context.options.ranker))},
+        "ranker_files": file_hashes(Path(context.options.ranker)),
+    }
+    return _record(ledger, run, context, [], found, result)
+
+
+def finish_run(ledger: Ledger, run: UnfinishedRun, context: RunContext) -> RunResult:
+    """Compare the digests of all steps, judge the new ranker and each request, and record the result."""
+    options = context.options
+    ranker_digest = check_step(ledger, run, "ranker", run.out, _inputs_now(context))
+    check_step(ledger, run, "audit", run.audit_out, context.audit_inputs(run.out))
+    record, audit_file = Record.read(run.out), run.audit_out / AUDIT
+    if record is None or record.target is None:
+        raise BadFile(run.out / RECORD, "missing, or without a target, though this run wrote it")
+    partition = context.batch.partition(context.collection)
+    workspace = Workspace.open(context.original, context.collection, partition, options.forget.device)
+    new = load_ranker(run.out, options.fast)
+    audit = read_json(audit_file)
+    if audit["rankers"]["ranker"]["weights"] != digest(new.state_dict()):
+        raise UnrankError(f"{run.audit_out} is the audit of other weights than {run.out} has: remove it, and run again")
+    default = _default_mrr(context, record, workspace)
+    facts = findings(record, AuditResult.of(audit), default, context.doubts, context.has_known_references)
+    judged = RequestPairs.of(context.collection, context.batch.items, record.target_name).judge(
+        workspace.scorer(context.original),
+        workspace.scorer(new.to(workspace.runtime.device)),
+        record.target if default is None else min(record.target, default),
+        facts,
+        [workspace.scorer(each.to(workspace.runtime.device)) for each in context.references]
+        if record.method == RETRAIN and context.has_known_references
+        else [],
+    )
+    limits = Limits(options.keep_at_least, options.strict)
+    shown = gates(record, AuditResult.of(audit), default, limits, context.doubts)
+    result = {
+        "record": {name: value for name, value in record.to_json().items() if name not in SECRET_PARTS},
+        "kept": record.kept,
+        "audit": audit,
+        "gates": [asdict(gate) for gate in shown],
+        "files": {
+            "ranker": ranker_digest,
+            "old ranker": folder_hash(Path(options.ranker)),
+            AUDIT: sha256(audit_file),
+        },
+        "ranker_files": file_hashes(run.out),
+    }
+    return _record(ledger, run, context, shown, judged, result)
+
+
+def _inputs_now(context: RunContext) -> Json:
+    """Return digests of the files as they are now: somebody may have changed them since they were loaded."""
+    now = open_collection(context.options.collection).fingerprint
+    return {**context.inputs, "ranker": folder_hash(Path(context.options.ranker)), "collection": now}
+
+
+def _default_mrr(context: RunContext, record: Record, workspace: Workspace) -> float | None:
+    """Return the forget MRR of the default target; `None` if there is no test query to measure it on."""
+    if context.target == context.default_target:
+        return record.target
+    if context.default_target == "destination-1":
+        reference = context.references[0].to(workspace.runtime.device)
+        return workspace.evaluator.forget_mrr(workspace.scorer(reference))
+    return record.before["test"].mrr if "test" in record.before else None
+
+
+def _copies(ledger: Ledger, run: UnfinishedRun, context: RunContext) -> list[Copy]:
+    """Find copies beside the ranker and the collection, in the folders of earlier runs, and where the user looks."""
+    old = [Path(place) for (place,) in ledger.ask("SELECT out FROM run WHERE id < ?", [run.id])]
+    places = [Path(context.options.ranker), context.options.collection, *old, *context.options.look]
+    items = context.batch.all_items
+    found = find_copies([place for place in places if place.exists()], items, context.collection, ledger.path)
+    return without_names(found, items)
+
+
+def _record(
+    ledger: Ledger,
+    run: UnfinishedRun,
+    context: RunContext,
+    shown: list[Gate],
+    judged: dict[int, Judgement],
+    result: Json,
+) -> RunResult:
+    """Write the result and the new states of the requests in one transaction.
+
+    If the ranker is not for use, all requests keep their states. A request that was ended during the run keeps its too.
+    """
+    batch = context.batch
+    result |= {
+        "requests": {str(id): one.to_json() for id, one in judged.items()},
+        "copies": {str(id): copies for id in batch.items if (copies := count_copies(ledger, batch, id))},
+        "holders": [asdict(copy) for copy in _copies(ledger, run, context)],
+        "not_searched": [asdict(copy) for copy in without_names(not_searched(context.options.look), batch.all_items)],
+    }
+    written = json.dumps(result, ensure_ascii=False)
+    proof = {"result": hashlib.sha256(written.encode()).hexdigest()}
+    usable = not any(gate.bars_use for gate in shown)
+    out = run.out if result["record"] is not None else None
+    with ledger.transaction():
+        state = "passed" if usable and any(one.passed for one in judged.values()) else "failed"
+        ledger.ask("UPDATE run SET state = ?, result = ? WHERE id = ?", [state, written, run.id])
+        failed = [gate.name for gate in shown if not gate.passed]
+        ledger.write_of_run(state, run.id, **proof, requests=[*judged], gates=failed)
+        for id, one in judged.items():
+            if usable and ledger.request(id).state in RUNNABLE:
+                settle(ledger, id, State(one.state), run.id, context.batch.member, **proof)
+        if state == "passed" and out is not None and context.batch.member is not None:
+            replace_ranker(ledger, context.batch.member, run.id, out)
+        states = {id: ledger.request(id).state for id in judged}
+    waiting = [[request.id for request in some] for some in (context.batch.elsewhere, context.batch.later)]
+    return RunResult(run.id, out, shown, judged, result, states, *waiting)
