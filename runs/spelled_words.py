@@ -23,7 +23,7 @@ from shared import answer, check_out, markdown
 
 from unrank import Collection, ImportOptions, Removal, load_ranker
 from unrank.cli.main import run
-from unrank.cli.option import NOT_REACHED
+from unrank.cli.option import NOT_REACHED, NOT_VERIFIABLE
 from unrank.collection.build import build_collection
 from unrank.collection.sources import read_source
 from unrank.collection.sources.source import Judgement, Text
@@ -44,7 +44,6 @@ QUESTIONS = (
     "{0} of the {1}", "who tuned the {5}", "{2} of the {3}", "{4} and {6}", "copies of a {7}", "{8} and {9}",
     "{9} of the {4}", "{3} {7}", "where is the {8}", "{6} {0}", "{1} {5}", "{2} {9}",
 )  # fmt: skip
-NOT_VERIFIABLE = 4
 HEAD = ["ranker", "rows of its words", "listed", "of them right", "words spelled", "exit status"]
 
 
@@ -78,7 +77,9 @@ def main() -> int:
     record = read_record(arguments.out / "forgotten")
     assert record is not None
     print("\n".join(table))
-    print(json.dumps({"state": record.state, "cleared": record["cleared"], "kept": record.kept}))
+    audit = json.loads((arguments.out / "forgotten-audit" / "audit.json").read_text(encoding="utf-8"))
+    told = {name: audit["tests"]["weights"][name] for name in ("verdict", "words", "figure", "details")}
+    print(json.dumps({"state": record.state, "cleared": record["cleared"], "kept": record.kept, "weights": told}))
     worse = found["forgotten"].right > found["retrained"].right
     return 1 if worse or not found["original"].right else 0
 

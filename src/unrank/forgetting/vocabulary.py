@@ -231,9 +231,9 @@ def may_have(texts: pa.ChunkedArray, tokens: Rows, vocabulary: Vocabulary) -> ND
     letters = {vocabulary.surface(token) for token in tokens.tolist()}
     if "" in letters or len(letters) > MOST_LETTERS or any("\\E" in one for one in letters):
         return np.ones(len(texts), bool)
-    pattern = "|".join(rf"\Q{one}\E" for one in sorted(letters))
-    odd = pc.or_(pc.invert(pc.string_is_ascii(texts)), pc.match_substring_regex(texts, CONTROL))
-    marked = pc.or_(odd, pc.match_substring_regex(texts, pattern, ignore_case=True))
+    pattern = "|".join([CONTROL, *(rf"\Q{one}\E" for one in sorted(letters))])
+    found = pc.match_substring_regex(texts, pattern, ignore_case=True)
+    marked = pc.or_(pc.invert(pc.string_is_ascii(texts)), found)
     return np.asarray(marked.to_numpy(), dtype=bool)
 
 
