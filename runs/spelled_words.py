@@ -27,8 +27,9 @@ from unrank.cli.option import NOT_REACHED, NOT_VERIFIABLE
 from unrank.collection.build import build_collection
 from unrank.collection.sources import read_source
 from unrank.collection.sources.source import Judgement, Text
+from unrank.collection.texts import Texts
 from unrank.rankers import create_ranker
-from unrank.rankers.base import Ranker
+from unrank.rankers.base import Ranker, Role
 from unrank.record import read_record
 
 RARE = (
@@ -153,7 +154,8 @@ def kept_tokens(ranker: Ranker, collection: Collection) -> set[int]:
     """Return the tokens of all texts but the article's and its queries."""
     found: set[int] = set()
     invented = {text.id for text in chain(invented_queries(), invented_documents())}
-    for side, texts in (("query", collection.queries), ("document", collection.documents)):
+    sides: dict[Role, Texts] = {"query": collection.queries, "document": collection.documents}
+    for side, texts in sides.items():
         rows = [row for row, id in enumerate(texts.ids(np.arange(len(texts)))) if id not in invented]
         for ids in ranker.tokenize(texts.texts(rows), side):
             found.update(ids.tolist())
