@@ -45,10 +45,8 @@ NOT_CLAIMED = (
     "That the law is satisfied: people must judge that. This page is evidence, not advice.",
 )
 FOUND_NOTHING = (
-    "That the ranker holds no trace of it: only the ranks of its pairs were measured, and its memory was not tested.",
-    NOT_CLAIMED[1],
-    "That paraphrases of the texts were looked at: only what the request named was.",
-    NOT_CLAIMED[3],
+    "That the ranker holds no trace of it: only the ranks of its pairs were measured for this finding.",
+    *NOT_CLAIMED[1:],
 )
 """What is not claimed if there was nothing to forget."""
 HOW = ("method", "settings", "target", "target_name", "epochs", "seconds", "seed", "device", "index_valid", "versions")
@@ -187,6 +185,7 @@ def _run_part(ledger: Ledger, settled: Settlement, request: Request, history: li
             "keep_at_least": options["keep_at_least"],
             "strict": options["strict"],
             "copies": result.get("copies", {}).get(str(request.id), {}),
+            "vocabulary": _vocabulary((result["record"] or {}).get("cleared")),
         },
         "measured": _measured_part(result, request.id, alone),
         "audited": _audit_part(result["audit"], alone),
@@ -195,6 +194,13 @@ def _run_part(ledger: Ledger, settled: Settlement, request: Request, history: li
         "files": result["files"],
     }
     return part, result.get("ranker_files", {})
+
+
+def _vocabulary(cleared: Json | None) -> str | None:
+    """Tell if rows of the vocabulary that only removed texts touch were reset or left; `None` if there are none."""
+    if not cleared:
+        return None
+    return "left" if cleared["left"] else "reset" if cleared["reset"] else None
 
 
 def _number_named(history: list[Entry]) -> int:

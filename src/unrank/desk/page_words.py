@@ -17,6 +17,7 @@ from unrank.record import RETRAIN, PairRanks
 from unrank.report.wording import listing
 
 PAIRS_SHOWN = 12
+ROWS = "rows of the vocabulary that only removed texts touch"
 FIRST = 10
 """The places of a list that a reader looks at."""
 
@@ -86,12 +87,20 @@ def achieved(ranker: Json) -> str:
     """Say in one sentence what was achieved and what was not."""
     state, done, own = State(ranker["state"]), ranker["done"], ranker["measured"]["request"]
     if state is State.NOTHING_TO_FORGET:
-        limit = "the run changed weights for other reasons" if "method" in done else WORDING[state].limit
-        return f"{_whose(ranker)}{_reached(ranker)}, and {limit}."
+        return f"{_whose(ranker)}{_reached(ranker)}, and {_changed(ranker)}."
     limits = [*_left_high(own), *_untested(ranker), WORDING[state].limit]
     if not done.get("epochs"):
         limits.insert(0, "this run trained nothing")
     return f"{_whose(ranker)}{_reached(ranker)}, but {listing(limits)}."
+
+
+def _changed(ranker: Json) -> str:
+    """Say which weights a run changed that found nothing to forget."""
+    if "method" not in ranker["done"]:
+        return WORDING[State.NOTHING_TO_FORGET].limit
+    if ranker["done"]["vocabulary"] == "reset" and not ranker["done"]["epochs"]:
+        return f"only {ROWS} were reset"
+    return "the run changed weights for other requests" if ranker["requests"] > 1 else "no training was needed for it"
 
 
 def _reached(ranker: Json) -> str:
@@ -153,8 +162,9 @@ def what_was_done(ranker: Json) -> str:
         said = f"Run {ranker['run']} made a new ranker from the old one with the method {done['method']}{together}."
         said += f"{same} {_target(done)} {_references(done['references'])}"
     copies = [f"{count(number, 'copy')} of what it names {what}" for what, number in done["copies"].items()]
+    rows = {"reset": f" The {ROWS} were reset.", "left": f" The {ROWS} could not be reset."}.get(done["vocabulary"], "")
     copied = f" In the collection: {listing(copies)}." if copies else ""
-    return f"{_whose(ranker)}{said}{copied}{since}"
+    return f"{_whose(ranker)}{said}{rows}{copied}{since}"
 
 
 def _target(done: Json) -> str:
