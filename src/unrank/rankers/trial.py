@@ -125,7 +125,8 @@ class Refused(BadFile):
 
 def try_out(attempt: Attempt) -> None:
     """Refuse a model that cannot be loaded within limits, unless unrank wrote it or it has passed before."""
-    from unrank.rankers import detect_kind
+    from unrank.rankers import CATALOGUE, detect_kind
+    from unrank.rankers.encoder import check_parts
 
     folder = Path(attempt.folder)
     with loading(folder, "a ranker"):
@@ -137,9 +138,9 @@ def try_out(attempt: Attempt) -> None:
         trial = " ".join([digest, *versions, f"fast {attempt.fast}", f"new {attempt.new}"])
         if recall(PASSED, trial) is not None:
             return
-        if not attempt.new:
-            detect_kind(folder)
+        entry = None if attempt.new else CATALOGUE.find(detect_kind(folder))[1]
         check_folder(folder)
+        check_parts(folder, with_vocabulary=entry is None or entry.own is None)
     refused = in_limits(Limits.of(files), attempt)
     if refused:
         raise Refused(refused)
