@@ -178,8 +178,12 @@ def next_signing_file(key: Path) -> Path:
 def finish_rotation(key: Path, public: str) -> None:
     """Put a new signing key in its place if the ledger has recorded it, in case a process died in between."""
     coming = next_signing_file(key)
-    if coming.exists() and Key(b"", read_secret(coming)).public == public:
-        coming.replace(signing_file(key))
+    try:
+        if coming.exists() and Key(b"", read_secret(coming)).public == public:
+            coming.replace(signing_file(key))
+    except (BadFile, FileNotFoundError):
+        if coming.exists():  # else another process has just done it
+            raise
 
 
 def read_key(path: Path) -> Key:

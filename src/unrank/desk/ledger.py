@@ -53,6 +53,7 @@ OUTCOME = f"""CASE state WHEN '{State.CLOSED}' THEN (
 WRITE = "BEGIN IMMEDIATE"
 NO_COUNTER = "it has no state folder, so it cannot notice if an old copy is put back"
 SALT_BYTES = 16
+TRIES = 5
 MAKING = 10.0
 """Seconds that another process may take to make a ledger after its key."""
 
@@ -175,13 +176,15 @@ class Ledger:
 
     def _own_key(self, path: Path) -> Key:
         """Read the key; refuse one of another ledger. A ledger of an earlier version derives its signing key."""
-        finish_rotation(path, self.about("public_key"))
-        key = read_key(path)
-        if key.fingerprint != self.about("key"):
-            raise BadFile(path, f"not the key of {self.path}: restore the right one from a backup")
-        signing = key if key.seed is not None else replace(key, seed=key.derived_seed)
-        if signing.public == self.about("public_key"):
-            return signing
+        for _ in range(TRIES):
+            finish_rotation(path, self.about("public_key"))
+            key = read_key(path)
+            if key.fingerprint != self.about("key"):
+                raise BadFile(path, f"not the key of {self.path}: restore the right one from a backup")
+            signing = key if key.seed is not None else replace(key, seed=key.derived_seed)
+            if signing.public == self.about("public_key"):
+                return signing
+            sleep(0.02)  # another process may be replacing the signing key
         if key.seed is not None:
             raise BadFile(signing_file(path), f"not the signing key of {self.path}: restore it from a backup")
         return key

@@ -83,11 +83,12 @@ def rotate(ledger: Ledger, place: Path) -> str:
 
     A process may die at any moment: the new key waits beside the old one until the ledger has recorded it.
     """
-    key, coming = ledger.key(place), next_signing_file(place)
-    coming.unlink(missing_ok=True)
-    make_secret(coming)
-    new, before = replace(key, seed=read_secret(coming)), ledger.about("public_key")
+    coming = next_signing_file(place)
     with ledger.transaction():
+        key = ledger.key(place)
+        coming.unlink(missing_ok=True)
+        make_secret(coming)
+        new, before = replace(key, seed=read_secret(coming)), ledger.about("public_key")
         statement = rotation_statement(key.fingerprint, before, new.public)
         by_before = key.signing.sign(statement).hex() if key.seed is not None else None
         by_new = new.signing.sign(statement).hex()
