@@ -222,3 +222,21 @@ def test_a_name_that_is_not_utf_8_is_refused_before_any_work(
     ):
         assert run([*command, "--out", out]) == 2
         assert "is not UTF-8" in capsys.readouterr().err
+
+
+@pytest.mark.attack(0)
+def test_a_removed_text_does_not_pass_beside_a_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither in the metadata of a document, nor under a key that is there twice."""
+    make_desk(tmp_path, {"d0": TEXT})
+    new = write_beir(tmp_path / "new", [("a", "b"), ("c", "d")])
+    rows = [json.loads(line) for line in (new / "corpus.jsonl").read_text().splitlines()]
+    rows[0]["metadata"] = {"before": [TEXT.upper()]}
+    rows[1]["metadata"] = {"before": []}
+    (new / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ledger = ["--ledger", str(tmp_path / "ledger")]
+    assert run(["filter", f"beir:{new}", "--out", str(tmp_path / "kept"), *ledger]) == 0
+    assert [json.loads(line) for line in (tmp_path / "kept" / "corpus.jsonl").read_text().splitlines()] == rows[1:]
+    assert "a\tb" not in (tmp_path / "kept" / "qrels" / "train.tsv").read_text()
+    (tmp_path / "twice.jsonl").write_text(f'{{"query": "a", "positive": "{TEXT}", "positive": "b"}}\n')
+    assert run(["filter", f"triples:{tmp_path / 'twice.jsonl'}", "--out", str(tmp_path / "k.jsonl"), *ledger]) == 2
+    assert "line 1: the key 'positive' is there twice in one object" in capsys.readouterr().err

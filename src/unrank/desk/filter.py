@@ -19,10 +19,12 @@ import pyarrow.parquet as pq
 
 from unrank.collection.sources import parse_source, read_source
 from unrank.collection.sources.beir import beir_judgements, beir_texts
-from unrank.collection.sources.files import PARQUET_ROWS, Row, read_lines, read_rows
+from unrank.collection.sources.files import PARQUET_ROWS, Row, read_json_lines, read_lines, read_rows
 from unrank.collection.sources.source import Raw, Text
 from unrank.collection.sources.trec import (
     DOCUMENTS,
+    ID_KEYS,
+    TEXT_KEYS,
     qrels_files,
     ranked,
     run_files,
@@ -35,6 +37,8 @@ from unrank.desk.matcher import Matcher
 from unrank.disk import check_free, new_file, new_folder
 from unrank.errors import BadFile
 
+OWN_TEXTS = {*ID_KEYS, *TEXT_KEYS, "title"}
+"""The keys of a row whose values are its id and its text."""
 Count = Callable[[bool], None]
 Kept = Iterator[tuple[Row, Row | None]]
 """Each row as it was read, and as it is written; `None` if it is dropped."""
@@ -78,7 +82,7 @@ def filter_source(source: str, out: Path, matcher: Matcher) -> RowCounts:
 
 def _filter_beir(place: Path, folder: Path, matcher: Matcher, counts: RowCounts) -> None:
     for name, keeps in (("queries.jsonl", matcher.keeps_query), ("corpus.jsonl", matcher.keeps_document)):
-        _pass(place, name, folder, map(keeps, beir_texts(place / name)), counts)
+        _pass(place, name, folder, _keeps_rows(place / name, beir_texts(place / name), keeps), counts)
     for path in sorted((place / "qrels").glob("*.tsv")):
         judged = (matcher.keeps_ids(judgement.query, judgement.document) for judgement in beir_judgements(path))
         _pass(place, f"qrels/{path.name}", folder, judged, counts, has_header=_begins_with_header(path))
@@ -89,13 +93,22 @@ def _filter_trec(place: Path, folder: Path, matcher: Matcher, counts: RowCounts)
         (text_file(place, "queries"), matcher.keeps_query),
         (text_file(place, *DOCUMENTS), matcher.keeps_document),
     ):
-        _pass(place, path.name, folder, map(keeps, trec_texts(path)), counts)
+        _pass(place, path.name, folder, _keeps_rows(path, trec_texts(path), keeps), counts)
     for path in qrels_files(place).values():
         judged = (matcher.keeps_ids(judgement.query, judgement.document) for judgement in trec_judgements(path))
         _pass(place, str(path.relative_to(place)), folder, judged, counts)
     for path in run_files(place):
         listed = (matcher.keeps_ids(line.query, line.document) for line in ranked([path]))
         _pass(place, str(path.relative_to(place)), folder, listed, counts)
+
+
+def _keeps_rows(path: Path, texts: Iterable[Text], keeps: Callable[[Text, Sequence[str]], bool]) -> Iterator[bool]:
+    """Tell for each text of a file whether it is kept, by all that its row of JSON holds, such as metadata."""
+    if path.suffix != ".jsonl":
+        return (keeps(text, ()) for text in texts)
+    rows = (row for _, row in read_json_lines(path))
+    others = ([value for key, value in row.items() if key not in OWN_TEXTS] for row in rows)
+    return (keeps(text, [*_texts_in(more)] if more else ()) for text, more in zip(texts, others, strict=True))
 
 
 def _filter_raw(raw: Raw, folder: Path, matcher: Matcher, counts: RowCounts) -> None:

@@ -7,7 +7,7 @@ caught, not with what passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -74,11 +74,13 @@ class Matcher:
             ledger.hashes("in pair"),
         )
 
-    def keeps_query(self, text: Text) -> bool:
-        return self._keeps(self.queries, text, self._is_removed_document)
+    def keeps_query(self, text: Text, others: Sequence[str] = ()) -> bool:
+        """Tell whether a query is kept; `others` are further texts of its row."""
+        return self._keeps(self.queries, text, others, self._is_removed_document)
 
-    def keeps_document(self, text: Text) -> bool:
-        return self._keeps(self.documents, text, self._is_removed_query)
+    def keeps_document(self, text: Text, others: Sequence[str] = ()) -> bool:
+        """Tell whether a document is kept; `others` are further texts of its row."""
+        return self._keeps(self.documents, text, others, self._is_removed_query)
 
     def keeps_ids(self, query: str, document: str) -> bool:
         """Tell whether a judgement, or a line of a run, is kept; the texts must have been checked before."""
@@ -108,10 +110,13 @@ class Matcher:
         """Tell whether a document is a removed query. A long one is none."""
         return len(document) <= SHORT_DOCUMENT and not self.queries.removed.isdisjoint(self.queries.hashes(document))
 
-    def _keeps(self, side: Side, text: Text, is_removed_there: Callable[[str], bool]) -> bool:
+    def _is_removed(self, other: str) -> bool:
+        return not self.documents.removed.isdisjoint(self.documents.hashes(other)) or self._is_removed_query(other)
+
+    def _keeps(self, side: Side, text: Text, others: Sequence[str], is_removed_there: Callable[[str], bool]) -> bool:
         hashes = side.hashes(text.text)
         found = side.of_id(text.id) in side.removed or not side.removed.isdisjoint(hashes)
-        if found or is_removed_there(text.text):
+        if found or is_removed_there(text.text) or (others and any(map(self._is_removed, others))):
             side.caught.add(text.id)
             return False
         if not self.in_pairs.isdisjoint(hashes):

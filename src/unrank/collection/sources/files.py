@@ -41,16 +41,27 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, Row]]:
     """Yield line numbers and JSON objects, one on each line."""
     for number, line in read_lines(path):
         try:
-            value = json.loads(line)
+            value = json.loads(line, object_pairs_hook=_object)
             if "\\ud" in line.lower():
                 json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             raise BadFile(path, "half of a surrogate pair, which is not text", number) from error
+        except KeyError as error:
+            raise BadFile(path, f"the key {error.args[0]!r} is there twice in one object", number) from error
         except (ValueError, RecursionError) as error:
             raise BadFile(path, f"not JSON: {getattr(error, 'msg', 'a value too long or too deep')}", number) from error
         if not isinstance(value, dict):
             raise BadFile(path, "expected a JSON object on each line", number)
         yield number, value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> Row:
+    """Return an object; refuse one in which a key hides another value under the same name."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise KeyError(next(key for key in keys if keys.count(key) > 1))
+    return found
 
 
 def read_grade(path: Path, number: int, text: str) -> int:
