@@ -91,6 +91,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--base", help="the encoder; by default the default one")
     parser.add_argument("--ranker", default="bi-encoder")
     parser.add_argument("--articles", default="", help="articles of the documentation, separated by commas; or all")
+    parser.add_argument("--target", help="the target of the desk; by default the retrained ranker's forget MRR")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings of the training")
     return parser.parse_args()
@@ -139,6 +140,7 @@ def make_rankers(collection: Collection, arguments: argparse.Namespace) -> dict[
     }
     command("desk", "add", collection.folder, "--removal", removal, *ledger)
     forget = ["desk", "run", out / "original", collection.folder, "--yes", "--out", out / "forgotten"]
+    forget += ["--target", arguments.target] if arguments.target else []
     statuses["forgotten"] = command(*forget, "--reference", out / "retrained", *common, *ledger)
     return statuses
 
