@@ -286,6 +286,7 @@ def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
                     start, ranks = estimator.measure(), estimator.pair_ranks()
         inputs = (clock, goal, start, estimator, request.checkpoints, ranks, goals)
         outcome = RUNNERS[method.run_kind](MethodRun(method, options, task, student, workspace, *inputs))
+        clearing.put(student)  # a recorded pass on a GPU may know nothing of the hooks that hold the rows
         fulfilled = False
     return Unlearned(student, outcome, before, goal, fulfilled, previous, clearing, clock, epoch, task.teacher, goals)
 

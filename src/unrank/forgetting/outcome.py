@@ -162,7 +162,9 @@ def _fell(ranks: PairRanks, found: Findings) -> str:
     if not falling:
         return "nothing had to fall"
     fallen = falling - ranks.unmoved
-    return f"all {count(falling, 'pair')} that had to fall did" if fallen == falling else "the mean fell to the target"
+    if fallen < falling:
+        return "the mean fell to the target"
+    return "the one pair that had to fall did" if falling == 1 else f"all {falling:,} pairs that had to fall did"
 
 
 def _above(ranks: PairRanks) -> str:
