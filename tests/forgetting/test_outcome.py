@@ -29,6 +29,7 @@ def test_each_request_is_judged_by_its_own_pairs() -> None:
     assert state([1, 1], [1, 1]) is NOT, "neither has moved"
     assert state([1, 1], [1, 9]) is NOT, "one of two has not moved"
     assert state([1, 1], [2, 9]) is FORGOTTEN
+    assert state([1, 1], [2, 2]) is NOT, "both have moved, but not far enough"
     assert state([3, 3], [3, 3]) is FORGOTTEN, "nothing had to move"
     assert state([1, 9], [2, 9]) is FORGOTTEN, "the second did not have to move"
     assert state([1, 30, 30], [1, 30, 30]) is NOT, "the mean is low, but one pair stays first"

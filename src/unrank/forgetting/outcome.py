@@ -134,15 +134,12 @@ def _missing(ranks: PairRanks) -> str:
         return f"{ranks.too_high} of {pairs} ranked higher than the target allows"
     if not had_to_move(ranks) or ranks.least_ranks:
         return ""
-    if ranks.queries < MIN_QUERIES:
-        return f"{ranks.unmoved} of {pairs} had to fall and did not" if ranks.unmoved else ""
+    low = ranks.mrr_after <= ranks.target + tolerance(ranks.queries)
     if not ranks.changed:
         return f"none of {pairs} changed its rank"
-    if ranks.mrr_after <= ranks.target + tolerance(ranks.queries):
-        return ""
-    if ranks.unmoved:
+    if ranks.unmoved and (ranks.queries < MIN_QUERIES or not low):
         return f"{ranks.unmoved} of {pairs} had to fall and did not"
-    return "all pairs that had to fall did, but not far enough"
+    return "" if low else "all pairs that had to fall did, but not far enough"
 
 
 def _doubts(ranks: PairRanks, found: Findings) -> list[str]:
