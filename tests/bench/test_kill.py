@@ -16,8 +16,8 @@ import pytest
 from tests.bench.conftest import Grid, RunBench
 
 ROOT = Path(__file__).parents[2]
-TIMES = {"seconds", "timing", "learning_epoch", "normalised_epoch", "total_time", "took", "jobs"}
-"""What another run of the same takes another time for, and how many ran beside it."""
+TIMES = {"seconds", "timing", "learning_epoch", "normalised_epoch", "total_time", "took", "jobs", "seal"}
+"""What differs from run to run: times, how many jobs ran beside it, and the seal, which covers the times."""
 SOME = 'methods = ["retrain", "cocol", "neggrad"]'
 
 
