@@ -51,7 +51,7 @@ def _outcome(outcomes: Outcomes, number: int) -> str:
     if failed := outcomes.succeeded.get(number):
         return f"SUCCEEDED ({len(failed)})"
     count = outcomes.refused[number]
-    return f"refused ({count} tests)" if count else "NOT TRIED"
+    return f"refused ({count} test{'s' * (count != 1)})" if count else "NOT TRIED"
 
 
 if __name__ == "__main__":
