@@ -65,8 +65,11 @@ def checked(value: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("family", [bert, roberta, xlm_roberta, llama, qwen])
 def test_known_families(family: Any) -> None:
-    checked(json.loads(family().to_str()))
-    checked(json.loads(make_tokenizer().backend_tokenizer.to_str()))
+    for known in (family(), make_tokenizer().backend_tokenizer):
+        value = json.loads(known.to_str())
+        checked(value)
+        with pytest.raises(BadFile):
+            checked({**value, "model": {**value["model"], "type": "Unknown"}})
 
 
 def sequence(kind: str, *steps: dict[str, Any]) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class Cell:
 
     @property
     def forgot(self) -> bool:
-        """Whether the forget MRR fell to the target, or without one to the test MRR of the retrained ranker.
+        """The forget MRR fell to the target; without a target, to the test MRR of the retrained ranker.
 
         All MRRs have the three digits that tables show. Without such a ranker it is enough that the forget MRR fell.
         """
