@@ -287,7 +287,7 @@ class Check:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
-    def of_json(cls, lines: Iterable[Mapping[str, Any]]) -> list[Check]:
+    def of_json(cls, lines: Iterable[Mapping[str, object]]) -> list[Check]:
         """Return the history that a checkpoint holds."""
         return [parse(cls, line, "history") for line in lines]
 
@@ -373,7 +373,7 @@ class Record(Mapping[str, Any]):
         return cls.parse(read_json(path), path) if path.is_file() else None
 
     @classmethod
-    def of(cls, value: Record | Mapping[str, Any] | None) -> Record | None:
+    def of(cls, value: Record | Mapping[str, object] | None) -> Record | None:
         """Return a record that may be given as its JSON form."""
         return value if value is None or isinstance(value, Record) else cls.parse(dict(value), Path(RECORD))
 
@@ -516,7 +516,7 @@ def sealed_by_owner(folder: str | Path) -> bool:
     )
 
 
-def _seal(value: Mapping[str, Any], key: OwnerKey) -> Seal:
+def _seal(value: Mapping[str, object], key: OwnerKey) -> Seal:
     """Return the seal of a record's JSON form: a keyed hash of its canonical text without the seal."""
     rest = {name: part for name, part in value.items() if name != "seal"}
     canonical = json.dumps(rest, sort_keys=True, separators=(",", ":"))

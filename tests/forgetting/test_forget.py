@@ -198,9 +198,9 @@ def test_the_best_model_need_not_be_the_last(
 
 
 def test_kept_is_what_is_left_of_each_set(forgotten: Forgotten) -> None:
-    before, after = forgotten.before.to_json(), forgotten.after.to_json()
+    before, after = forgotten.before.summary, forgotten.after.summary
     names = {"entangled", "disjoint", "test"}
-    assert forgotten.kept == {name: pytest.approx(after[name]["mrr"] / before[name]["mrr"]) for name in names}
+    assert forgotten.kept == {name: pytest.approx(after[name].mrr / before[name].mrr) for name in names}
 
 
 def test_kept_leaves_out_a_set_that_is_empty_or_had_nothing(forgotten: Forgotten) -> None:
@@ -299,9 +299,9 @@ def test_watching_measures_what_must_stay(trained: Trained, dense: Collection, r
     heard = Listener()
     method = replace(FAST, epochs=1)
     result = forget(trained.ranker, dense, removal, method=method, target=0.01, pace=Pace(watch=1000), progress=heard)
-    line, after = result.record.history[0], result.after.to_json()
+    line, after = result.record.history[0], result.after.summary
     watched = {name: getattr(line, name) for name in ("entangled", "disjoint", "test")}
-    assert watched == {name: pytest.approx(after[name]["mrr"]) for name in watched}
+    assert watched == {name: pytest.approx(after[name].mrr) for name in watched}
     assert len(heard.lines) == 1
     assert "epoch 1: forget MRR" in heard.lines[0]
     assert "entangled" in heard.lines[0]
@@ -369,7 +369,7 @@ def test_a_landing_that_scored_a_part_came_to_what_all_of_it_measures(
         monkeypatch.setattr(f"unrank.forgetting.mrr_estimator.{name}", value)
     monkeypatch.setattr("unrank.forgetting.mrr_estimator.NEAREST", 2)
     monkeypatch.setattr("unrank.forgetting.mrr_estimator.SPREAD", 1)
-    monkeypatch.setattr("unrank.forgetting.forget.encoded_sides", lambda *_: ())  # as if pairs were read together
+    monkeypatch.setattr("unrank.forgetting.unlearn.encoded_sides", lambda *_: ())  # as if pairs were read together
     monkeypatch.setattr(LastMeasurement, "now", counted)
     for target in ("70%", "50%", "30%"):
         result = forget(trained.ranker, dense, removal, method=HARD, target=target)

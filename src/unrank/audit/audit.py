@@ -83,7 +83,7 @@ def audit_ranker(
     *,
     original: Ranker | None = None,
     references: Sequence[Ranker] = (),
-    record: Record | Mapping[str, Any] | None = None,
+    record: Record | Mapping[str, object] | None = None,
     progress: Progress | None = None,
     options: AuditOptions | None = None,
     **changes: Any,
@@ -114,18 +114,22 @@ def audit_ranker(
         findings[name] = test(context)
         say(f"{name}: {findings[name].verdict}")
     findings["noise_floor"] = noise_floor(findings, context.thoroughness.margin)
-    about = {
-        "collection": {"name": collection.name, "fingerprint": collection.fingerprint},
+    return Audit(findings, _about(context, described, removal, perf_counter() - started))
+
+
+def _about(context: AuditContext, described: PerRanker[dict[str, str]], removal: Removal, seconds: float) -> Json:
+    """Return what was tested, with which effort, and where."""
+    return {
+        "collection": {"name": context.collection.name, "fingerprint": context.collection.fingerprint},
         "rankers": asdict(described),
         "removed": removal.counts,
         "sets": _counts(context),
         "thoroughness": asdict(context.thoroughness),
         "seed": context.seed,
-        "seconds": perf_counter() - started,
+        "seconds": seconds,
         "device": context.rankers.ranker.workspace.runtime.name,
         "versions": versions(),
     }
-    return Audit(findings, about)
 
 
 def _check_kinds(rankers: PerRanker[Ranker]) -> None:

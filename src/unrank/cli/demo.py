@@ -31,10 +31,7 @@ def demo(
         check_free(out)
     if not quiet:
         say("Reading the documentation that comes with this Python, and the encoder all-MiniLM-L6-v2 ...")
-    from unrank.collection.build import import_collection
-    from unrank.collection.options import ImportOptions
-    from unrank.collection.sources.pydocs import demo_location
-    from unrank.forgetting.demo import CANDIDATES, METHOD, TARGET, TRAIN_LAYERS, demo_removal, examples
+    from unrank.forgetting.demo import METHOD, TARGET, TRAIN_LAYERS, examples
     from unrank.forgetting.forget import forget_in
     from unrank.forgetting.options import ForgetOptions
     from unrank.forgetting.progress import show_progress
@@ -44,11 +41,7 @@ def demo(
 
     original = load_ranker(default_encoder())
     folder = out or Path(tempfile.mkdtemp(prefix="unrank-demo-"))
-    collection = import_collection(
-        f"pydocs:{demo_location()}", folder / "collection", ImportOptions(candidates=CANDIDATES)
-    )
-    removal = demo_removal(collection)
-    removal.save(folder / "removal.json")
+    collection, removal = make_inputs(folder)
     if not quiet:
         introduce(collection, removal)
     with show_progress(quiet) as listener:
@@ -66,6 +59,20 @@ def demo(
     say(f"\nThe ranker is in {folder / 'ranker'}; SentenceTransformer loads it. Its record is unrank.json there.")
     if status := exit_status([result.state]):
         raise typer.Exit(status)
+
+
+def make_inputs(folder: Path) -> tuple[Collection, Removal]:
+    """Write the collection of Python's documentation and the removal."""
+    from unrank.collection.build import import_collection
+    from unrank.collection.options import ImportOptions
+    from unrank.collection.sources.pydocs import demo_location
+    from unrank.forgetting.demo import CANDIDATES, demo_removal
+
+    options = ImportOptions(candidates=CANDIDATES)
+    collection = import_collection(f"pydocs:{demo_location()}", folder / "collection", options)
+    removal = demo_removal(collection)
+    removal.save(folder / "removal.json")
+    return collection, removal
 
 
 def introduce(collection: Collection, removal: Removal) -> None:

@@ -41,8 +41,11 @@ from unrank.errors import UnrankError
 from unrank.forgetting.options import ForgetOptions
 
 if TYPE_CHECKING:
+    from unrank.collection.collection import Collection
+    from unrank.collection.removal import Removal
     from unrank.forgetting.estimate import Seconds
     from unrank.forgetting.forget import Forgotten
+    from unrank.forgetting.provenance import Reference
     from unrank.forgetting.workspace import Workspace
     from unrank.rankers.base import Ranker
     from unrank.record import Record
@@ -65,14 +68,6 @@ class JobOptions:
     as_json: AsJson = False
 
 
-@dataclass(frozen=True)
-class Reference:
-    """A ranker to compare with, and whether its record shows that it never saw what is removed."""
-
-    ranker: Ranker | None = None
-    known: bool = False
-
-
 @with_flags
 def forget(
     ranker: RankerName, collection: CollectionFolder, named: RemovalOptions, options: ForgetOptions, job: JobOptions
@@ -92,9 +87,7 @@ def forget(
     partition = make_partition(opened, removal, named.source)
 
     from unrank.engine.runtime import deterministic
-    from unrank.forgetting.previous_requests import check_references
     from unrank.forgetting.progress import show_progress
-    from unrank.forgetting.provenance import unknown_provenance
     from unrank.forgetting.target import check_target
     from unrank.forgetting.validation import check_base, layers_of
     from unrank.forgetting.workspace import Workspace, usual_measure
@@ -106,9 +99,8 @@ def forget(
     loaded, record = load_ranker(ranker, job.fast), Record.read(Path(ranker))
     if options.measure is None:
         options = replace(options, measure=usual_measure(loaded, options.device))
-    check_references([job.reference] if job.reference else [], opened, removal)
     check_base(loaded.kind, options.base)
-    compared = load_ranker(job.reference, job.fast) if job.reference else None
+    reference = load_reference(job, opened, removal, record, options.base)
     with deterministic(options.deterministic), show_progress(job.quiet or job.as_json) as listener:
         workspace = Workspace.for_removal(
             *(loaded, opened, removal, record),
@@ -117,13 +109,22 @@ def forget(
             measure=options.measure,
             cache=cache,
         )
-        known = False
-        if job.reference is not None:
-            known = not unknown_provenance(job.reference, opened, removal, record, options.base)
-        result = _run(workspace, loaded, options, job, Reference(compared, known), record)
-    if result is None:
-        return
-    report(result, workspace, job, options.keep_at_least)
+        result = _run(workspace, loaded, options, job, reference, record)
+    if result is not None:
+        report(result, workspace, job, options.keep_at_least)
+
+
+def load_reference(
+    job: JobOptions, collection: Collection, removal: Removal, record: Record | None, base: str | None
+) -> Reference:
+    """Load the ranker to compare with, if one is named; refuse one that saw what is removed."""
+    from unrank.forgetting.provenance import Reference, unknown_provenance
+    from unrank.rankers import load_ranker
+
+    if job.reference is None:
+        return Reference()
+    unknown = unknown_provenance(job.reference, collection, removal, record, base)
+    return Reference(load_ranker(job.reference, job.fast), known=not unknown)
 
 
 def _run(
@@ -137,23 +138,18 @@ def _run(
     """Forget, and write the ranker and its details; or say what would be done, and return `None`."""
     from unrank.engine.resume import resumable
     from unrank.forgetting.estimate import estimate
-    from unrank.forgetting.forget import forget_in, validate
+    from unrank.forgetting.forget import forget_in
     from unrank.forgetting.rankings import save_details
+    from unrank.forgetting.unlearn import validate
 
     if job.dry_run:
-        request = validate(workspace, ranker, options, reference.ranker, record)
+        request = validate(workspace, ranker, options, reference, record)
         seconds = estimate(workspace, ranker, options, base=request.base.place, record=record)
         show_plan(workspace, request.method.name, seconds, job.as_json)
         return None
     assert job.out is not None
     with resumable(job.out, every=options.checkpoint_every, resume=options.resume) as run:
-        result = forget_in(
-            *(workspace, ranker, options),
-            reference=reference.ranker,
-            reference_known=reference.known,
-            record=record,
-            run=run,
-        )
+        result = forget_in(workspace, ranker, options, reference=reference, record=record, run=run)
         result.save(job.out)
     if job.details is not None:
         save_details(workspace, ranker, result, job.details)

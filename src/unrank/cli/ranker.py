@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,6 +30,10 @@ from unrank.cli.option import (
 from unrank.cli.show import duration, epochs_of, say, say_json, show_scorecard
 from unrank.disk import check_outside, check_result
 
+if TYPE_CHECKING:
+    from unrank.collection.collection import Collection
+    from unrank.collection.removal import Removal
+
 BASE = (
     "The model to start from: an encoder's folder or hub id, by default all-MiniLM-L6-v2; for duet and match-pyramid a "
     "file of word vectors in GloVe's format or 'random', by default GloVe 6B."
@@ -48,6 +52,18 @@ class TrainingFlags:
     seed: Seed = 0
 
 
+def open_both(collection: Path, removal: Path | None, copies: bool) -> tuple[Collection, Removal | None]:
+    """Open a collection and, if one is named, a removal of it with the copies of what it names."""
+    from unrank.collection.collection import open_collection
+    from unrank.collection.removal import Removal
+
+    removed = Removal.load(removal) if removal else None
+    opened = open_collection(collection)
+    if removed is not None:
+        removed = with_copies(removed, opened, copies, str(removal))
+    return opened, removed
+
+
 TRAINING, RUN, DEVICE = TrainingFlags(), RunFlags(), DeviceFlags()
 
 
@@ -61,17 +77,12 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train a ranker on a collection; with a removal, on the kept pairs only."""
-    from unrank.collection.collection import open_collection
-    from unrank.collection.removal import Removal
     from unrank.rankers import ranker_kind
 
     kind = ranker_kind(ranker)
     check_outside(out, collection)
     check_result(out)
-    removed = Removal.load(training.removal) if training.removal else None
-    opened = open_collection(collection)
-    if removed is not None:
-        removed = with_copies(removed, opened, training.copies, str(training.removal))
+    opened, removed = open_both(collection, training.removal, training.copies)
 
     from unrank.engine.resume import resumable
     from unrank.engine.runtime import deterministic
@@ -113,13 +124,7 @@ def evaluate(
     on: DeviceFlags = DEVICE,
 ) -> None:
     """Measure a ranker, or the baseline bm25, on the forget, entangled, disjoint and test pairs."""
-    from unrank.collection.collection import open_collection
-    from unrank.collection.removal import Removal
-
-    removed = Removal.load(removal) if removal else None
-    opened = open_collection(collection)
-    if removed is not None:
-        removed = with_copies(removed, opened, copies, str(removal))
+    opened, removed = open_both(collection, removal, copies)
 
     from unrank.forgetting.evaluate import evaluate as evaluate_ranker
     from unrank.forgetting.evaluate import evaluate_bm25

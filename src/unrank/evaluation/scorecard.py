@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +70,7 @@ class Scorecard:
         """The metrics of each set that has a query."""
         return {name: measured.summary for name in MEASURED if (measured := getattr(self, name)) is not None}
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, dict[str, float | None] | None]:
         found = self.summary
         return {name: found[name].to_json() if name in found else None for name in MEASURED}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +23,11 @@ def evaluate(
     collection: Collection,
     removal: Removal | None = None,
     *,
-    record: Record | Mapping[str, Any] | None = None,
+    record: Record | Mapping[str, object] | None = None,
     measure: int = MOST_QUERIES,
     device: Device = "auto",
     progress: Progress | None = None,
-    known: Record | Mapping[str, Any] | None = None,
+    known: Record | Mapping[str, object] | None = None,
 ) -> Scorecard:
     """Measure a ranker on all sets. Without a removal all training pairs are disjoint.
 

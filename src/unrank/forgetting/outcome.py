@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
 
@@ -75,7 +74,7 @@ class Judgement:
         """Whether nothing is left to do for this request."""
         return self.state is not ForgetState.NOT_FORGOTTEN
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {"state": str(self.state), "words": self.words, **self.ranks.to_json()}
 
 

@@ -13,7 +13,7 @@ from unrank.engine.training_state import Interval
 from unrank.forgetting.goals import PairGoals
 from unrank.forgetting.landing import Weights, put_weights, weights_of
 from unrank.forgetting.stopping import CLEARLY, StoppingRule
-from unrank.record import Check, Landing, shares_kept
+from unrank.record import Landing, shares_kept
 
 LIMIT_QUERIES = 100
 """The least number of queries of each kept set that are measured at every check if there is a limit."""
@@ -65,15 +65,13 @@ class PairStoppingRule(StoppingRule):
             if self.forget <= self.target + CLEARLY and not measured:
                 self.forget, measured = self.estimator.measure(), True
             self.missed = self.goals.missed(self.estimator.pair_ranks()) if measured else len(self.goals.pairs)
-        seen = self._watched()
+        seen = self._watch()
         self.limited = self._lost(seen)
         best = self.missed + self.forget  # fewest pairs first, then the lowest MRR
         if not self.limited and (self.best is None or best < self.best[0]):
             self.best = best, weights_of(self.student)
-        self._note(interval, measured, seen)
-
-    def _watched(self) -> dict[str, float]:
-        return self.workspace.evaluator.watch(self.workspace.scorer(self.student), self.watched) if self.watched else {}
+        self._add_to_history(interval, measured, seen)
+        self._report(interval, measured)
 
     def _lost(self, seen: Mapping[str, float]) -> str:
         """Say which kept set has fallen below the limit; nothing if none has."""
@@ -84,18 +82,7 @@ class PairStoppingRule(StoppingRule):
         }
         return ", ".join(f"{name} would have kept {share:.3f} of its MRR" for name, share in below.items())
 
-    def _note(self, interval: Interval, measured: bool, seen: Mapping[str, float]) -> None:
-        epoch = round(interval.epochs, 4)
-        self.history.append(
-            Check(
-                epoch=epoch,
-                seconds=interval.seconds,
-                forget=self.forget,
-                measured=measured,
-                losses=interval.losses,
-                **seen,
-            )
-        )
+    def _report(self, interval: Interval, measured: bool) -> None:
         progress, pairs = self.workspace.runtime.progress, len(self.goals.pairs)
         progress.done((pairs - self.missed) / pairs)
         about = f"{self.missed:,} of {pairs:,} forget pairs above their goal" if measured else "far from the goals"

@@ -6,18 +6,34 @@ sealed it, and if every file is as it was then. A name or a claim shows nothing.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.disk import sha256
 from unrank.errors import UnrankError
-from unrank.forgetting.previous_requests import was_trained_on
+from unrank.forgetting.previous_requests import check_references, was_trained_on
 from unrank.rankers import base_hash, ranker_class
+from unrank.rankers.base import Ranker
 from unrank.rankers.encoder import find_model
 from unrank.record import RETRAIN, Record, sealed_by_owner
 
 WEIGHTS = ".safetensors"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A ranker to compare with, if there is one."""
+
+    ranker: Ranker | None = None
+    known: bool = False
+    """Whether its provenance is known: its record shows that it never saw what is removed."""
+
+    @classmethod
+    def of(cls, value: Ranker | Reference | None) -> Reference:
+        """Return a reference; a ranker alone is one of unknown provenance."""
+        return value if isinstance(value, Reference) else cls(value)
 
 
 def unknown_provenance(
@@ -31,8 +47,7 @@ def unknown_provenance(
     record = Record.read(Path(name))
     if record is None:
         return "it has no record"
-    if was_trained_on(collection, record, removal):
-        raise UnrankError(f"{name} was trained on what is removed, as its record says: it cannot be a reference")
+    check_references([name], collection, removal)
     if record.method != RETRAIN:
         return f"it was made with {record.method}, not trained without what is removed"
     if record.collection.fingerprint != collection.fingerprint:

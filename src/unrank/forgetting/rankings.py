@@ -11,7 +11,6 @@ import json
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,7 +121,7 @@ def _ranks(pairs: Pairs, scores: NDArray[np.float32], tie: Rows) -> Rows:
     return ranks
 
 
-def histograms(rankings: Rankings) -> dict[str, Any]:
+def histograms(rankings: Rankings) -> dict[str, object]:
     """Count the scores of forgotten, kept and other documents, before and after, in the same bins."""
     ends = [float(find(scores)) for find in (np.min, np.max) for scores in rankings.scores]
     edges = np.linspace(min(ends), max(ends) if max(ends) > min(ends) else min(ends) + 1, BINS + 1)
@@ -147,7 +146,7 @@ def histograms(rankings: Rankings) -> dict[str, Any]:
 
 def query_lines(
     rankings: Rankings, members: Mapping[str, Rows], collection: Collection, partition: Partition, gone: Container[str]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yield a line for each query: its sets, the top of its list before and after, and its documents' rank changes."""
     order = np.argsort(rankings.pairs[:, 0], kind="stable")
     queries, starts = np.unique(rankings.pairs[order, 0], return_index=True)
@@ -168,7 +167,7 @@ def query_lines(
         }
 
 
-def _top(rankings: Rankings, documents: list[str], here: Rows, side: int) -> list[dict[str, Any]]:
+def _top(rankings: Rankings, documents: list[str], here: Rows, side: int) -> list[dict[str, object]]:
     top = here[np.argsort(rankings.ranks[side][here])][:SHOWN]
     return [
         {
@@ -187,13 +186,13 @@ def _rank_changes(rankings: Rankings, these: Rows) -> list[list[int]]:
     return changes
 
 
-def text_lines(texts: Texts, rows: Rows, removed: Rows, gone: Container[str]) -> Iterator[dict[str, Any]]:
+def text_lines(texts: Texts, rows: Rows, removed: Rows, gone: Container[str]) -> Iterator[dict[str, object]]:
     is_removed = np.isin(rows, removed).tolist()
     for id, text, here in zip(texts.ids(rows), texts.texts(rows), is_removed, strict=True):
         yield {"id": id, "text": text[:TEXT_CUT], "removed": here, "says_removed": text in gone}
 
 
-def _write_lines(path: Path, lines: Iterator[dict[str, Any]]) -> None:
+def _write_lines(path: Path, lines: Iterator[dict[str, object]]) -> None:
     with path.open("w", encoding="utf-8") as file:
         for line in lines:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")

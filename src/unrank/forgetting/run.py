@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -107,27 +107,19 @@ def run_steered(run: MethodRun) -> Outcome:
 def make_rule(run: MethodRun, estimator: MrrEstimator) -> StoppingRule:
     """Return the rule that stops a run: by the mean, or by the worst pair if there are goals."""
     workspace, options = run.workspace, run.options
-    watch = WATCHED if workspace.runtime.device.type == "cuda" else 0
-    known: dict[str, Any] = {
-        "student": run.student,
-        "workspace": workspace,
-        "estimator": estimator,
-        "target": run.target,
-        "near": tolerance(len(np.unique(workspace.partition.forget[:, 0]))),
-        "clock": run.clock,
-        "watched": watch if options.watch is None else options.watch,
-        "minutes": options.minutes,
-        "begin": (run.forget_before, weights_of(run.student)),
-        "forget": run.forget_before,
-    }
+    watched, limit, kept = options.watch, options.keep_at_least, dict[str, float]()
+    if watched is None:
+        watched = WATCHED if workspace.runtime.device.type == "cuda" else 0
+    if run.goals is not None and limit is not None:
+        watched = max(watched, LIMIT_QUERIES)
+        with run.clock.on("checks"):
+            kept = workspace.evaluator.watch(run.task.teacher.scores, watched)
+    near = tolerance(len(np.unique(workspace.partition.forget[:, 0])))
+    begin = (run.forget_before, weights_of(run.student))
+    watching = (run.student, workspace, estimator, run.target, near, run.clock, watched, options.minutes)
     if run.goals is None:
-        return StoppingRule(**known)
-    if options.keep_at_least is None:
-        return PairStoppingRule(**known, goals=run.goals)
-    known["watched"] = max(known["watched"], LIMIT_QUERIES)
-    with run.clock.on("checks"):
-        kept = workspace.evaluator.watch(run.task.teacher.scores, known["watched"])
-    return PairStoppingRule(**known, goals=run.goals, keep_at_least=options.keep_at_least, kept_before=kept)
+        return StoppingRule(*watching, begin, run.forget_before)
+    return PairStoppingRule(*watching, begin, run.forget_before, goals=run.goals, keep_at_least=limit, kept_before=kept)
 
 
 def run_as_training(run: MethodRun) -> Outcome:

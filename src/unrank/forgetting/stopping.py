@@ -7,7 +7,7 @@ below the target too soon goes on; one that was estimated above it too long is l
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from unrank.engine.checkpoint import Checkpoint
@@ -102,7 +102,22 @@ class StoppingRule:
             self.above = self.forget, weights_of(self.student)
             if self.best is None or self.forget < self.best[0]:
                 self.best = self.above
-        seen = self.workspace.evaluator.watch(self.workspace.scorer(self.student), self.watched) if self.watched else {}
+        seen = self._watch()
+        self._add_to_history(interval, measured, seen)
+        left = self.begin[0] - self.target
+        if left > 0:
+            self.workspace.runtime.progress.done((self.begin[0] - self.forget) / left)
+        moved = ", ".join(f"{name} {value:.3f}" for name, value in seen.items())
+        self.workspace.runtime.progress.say(
+            f"epoch {interval.epochs:.3g}: forget MRR {'' if measured else 'about '}{self.forget:.3f}, "
+            f"target {self.target:.3f}{moved and f' ({moved})'}"
+        )
+
+    def _watch(self) -> dict[str, float]:
+        """Measure the watched queries of each kept set."""
+        return self.workspace.evaluator.watch(self.workspace.scorer(self.student), self.watched) if self.watched else {}
+
+    def _add_to_history(self, interval: Interval, measured: bool, seen: Mapping[str, float]) -> None:
         self.history.append(
             Check(
                 epoch=round(interval.epochs, 4),
@@ -112,14 +127,6 @@ class StoppingRule:
                 losses=interval.losses,
                 **seen,
             )
-        )
-        left = self.begin[0] - self.target
-        if left > 0:
-            self.workspace.runtime.progress.done((self.begin[0] - self.forget) / left)
-        moved = ", ".join(f"{name} {value:.3f}" for name, value in seen.items())
-        self.workspace.runtime.progress.say(
-            f"epoch {interval.epochs:.3g}: forget MRR {'' if measured else 'about '}{self.forget:.3f}, "
-            f"target {self.target:.3f}{moved and f' ({moved})'}"
         )
 
     def _land(self) -> Landing:

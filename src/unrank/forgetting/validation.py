@@ -7,12 +7,12 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.disk import exists
-from unrank.engine.checkpoint import digest
+from unrank.engine.checkpoint import Facts, digest
 from unrank.engine.tokens import TokenStore
 from unrank.errors import BadFile, UnknownName, UnrankError
 from unrank.evaluation.scorecard import MOST_QUERIES
@@ -178,8 +178,14 @@ def encoded_sides(ranker: Ranker, freeze: Freeze | None) -> tuple[int, ...]:
 
 
 def fingerprint(
-    job: str, ranker: Ranker, collection: Collection, removal: Removal | None, method: Method, seed: int, **more: Any
-) -> dict[str, Any]:
+    job: str,
+    ranker: Ranker,
+    collection: Collection,
+    removal: Removal | None,
+    method: Method,
+    seed: int,
+    more: Facts | None = None,
+) -> Facts:
     """Return everything that the final weights follow from, by the names that users know; files by their hashes.
 
     A checkpoint may be resumed by a run with the same fingerprint, and by no other.
@@ -193,10 +199,10 @@ def fingerprint(
         "method": method.name,
         **asdict(method),
         "seed": seed,
-        **more,
+        **(more or {}),
         **versions(),
     }
-    as_stored: dict[str, Any] = json.loads(json.dumps(facts))
+    as_stored: Facts = json.loads(json.dumps(facts))
     return as_stored
 
 
@@ -207,23 +213,23 @@ def run_fingerprint(
     options: ForgetOptions,
     base: Base,
     reference: Ranker | None,
-) -> dict[str, Any]:
+) -> Facts:
     """Return the fingerprint of a run that forgets."""
-    limit: dict[str, Any] = {} if beyond_of(options.target) is None else {"keep_at_least": options.keep_at_least}
-    return fingerprint(
-        *("forget", ranker, workspace.collection, workspace.removal, method, options.seed),
-        base=base.digest if base.place else None,
-        target=str(options.target),
-        reference=weights_hash(reference) if reference is not None else None,
-        earlier=removal_hash(union(workspace.previous)),
-        train_layers=layers_of(options),
-        freeze=options.freeze,
-        check_every=options.check_every,
-        minutes=options.minutes,
-        watch=options.watch,
-        measure=MOST_QUERIES if options.measure is None else options.measure,
-        **limit,
-    )
+    more = {
+        "base": base.digest if base.place else None,
+        "target": str(options.target),
+        "reference": weights_hash(reference) if reference is not None else None,
+        "earlier": removal_hash(union(workspace.previous)),
+        "train_layers": layers_of(options),
+        "freeze": options.freeze,
+        "check_every": options.check_every,
+        "minutes": options.minutes,
+        "watch": options.watch,
+        "measure": MOST_QUERIES if options.measure is None else options.measure,
+    }
+    if beyond_of(options.target) is not None:
+        more["keep_at_least"] = options.keep_at_least
+    return fingerprint("forget", ranker, workspace.collection, workspace.removal, method, options.seed, more)
 
 
 def weights_hash(ranker: Ranker) -> str:

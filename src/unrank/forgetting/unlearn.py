@@ -1,0 +1,180 @@
+"""A request that is valid, and the run that changes its student until the forget MRR is at the target."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from unrank.disk import exists
+from unrank.engine.resume import ResumableRun
+from unrank.engine.teacher import Teacher
+from unrank.errors import count
+from unrank.evaluation.scorecard import Scorecard, Scorer
+from unrank.forgetting.goals import PairGoals, pair_goals
+from unrank.forgetting.mrr_estimator import MrrEstimator
+from unrank.forgetting.options import ForgetOptions
+from unrank.forgetting.previous_requests import PreviousRanks, is_fulfilled, was_trained_on
+from unrank.forgetting.provenance import Reference
+from unrank.forgetting.run import RUNNERS, MethodRun, Outcome
+from unrank.forgetting.target import OF_REFERENCE, resolve_target
+from unrank.forgetting.train import estimate_learning_epoch
+from unrank.forgetting.validation import (
+    Base,
+    check_request,
+    encoded_sides,
+    find_base,
+    keep_frozen,
+    make_student,
+    run_fingerprint,
+)
+from unrank.forgetting.vocabulary import NEVER_SEEN, Clearing, find_clearing
+from unrank.forgetting.workspace import Clock, Workspace
+from unrank.methods.base import Method
+from unrank.methods.task import Task
+from unrank.rankers.base import Ranker
+from unrank.rankers.layers import sharing_frozen_states
+from unrank.record import RETRAIN, LearningEpoch, Record, measured_epoch
+
+
+@dataclass(frozen=True)
+class Request:
+    """A valid request: the method, the student it changes, and what the run is compared with."""
+
+    workspace: Workspace
+    options: ForgetOptions
+    ranker: Ranker
+    record: Record | None
+    reference: Reference
+    method: Method
+    base: Base
+    student: Ranker
+    checkpoints: ResumableRun
+    shared: ExitStack
+    """Ends what the original and the student share, and what holds rows of the student in place."""
+
+
+@dataclass(frozen=True)
+class Unlearned:
+    """The changed student, and what was measured before and during the run."""
+
+    student: Ranker
+    outcome: Outcome
+    before: Scorecard
+    goal: float
+    fulfilled: bool
+    previous: PreviousRanks
+    clearing: Clearing
+    clock: Clock
+    learning_epoch: LearningEpoch
+    teacher: Teacher
+    goals: PairGoals | None = None
+    """The goals of single pairs; `None` if the target is a mean."""
+
+
+def validate(
+    workspace: Workspace,
+    ranker: Ranker,
+    options: ForgetOptions,
+    reference: Reference,
+    record: Record | None,
+    run: ResumableRun | None = None,
+) -> Request:
+    """Refuse what cannot be done, make the student, and claim the checkpoint of this very run."""
+    method = options.method_for(ranker.kind)
+    check_request(workspace, ranker, method, options, reference.ranker)
+    base = find_base(ranker, method, options.base, record)
+    student = make_student(ranker, method, base, options)
+    run = run or ResumableRun()
+    run.claim(lambda: run_fingerprint(workspace, ranker, method, options, base, reference.ranker))
+    return Request(workspace, options, ranker, record, reference, method, base, student, run, ExitStack())
+
+
+def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
+    """Run the method on the student; do nothing if earlier runs have forgotten everything."""
+    workspace, ranker, student, options = request.workspace, request.ranker, request.student, request.options
+    method, runtime, collection = request.method, workspace.runtime, workspace.collection
+    student.to(runtime.device)
+    clearing = clear(request)
+    epoch = measured_epoch(request.record, collection.fingerprint, runtime.name)
+    epoch = epoch or estimate_learning_epoch(ranker, workspace)
+    keep_frozen(workspace.store, ranker, student, options.freeze, bool(clearing.moved))
+    clock = Clock(runtime)
+    with clock.on("teacher"):
+        task = workspace.task(ranker, request.base.place, options.seed)
+        previous = PreviousRanks.measure(task.teacher.scores, workspace.previous, collection, workspace.evaluator)
+        task = replace(task, partition=previous.with_risen(workspace.partition, collection))
+    if method.start == "original":
+        request.shared.enter_context(sharing_frozen_states(ranker, student, clearing.tokens))
+    with clock.on("teacher"):
+        estimator = _estimator(request, task)
+        method.prepare(task)
+    before = before or workspace.evaluator.scorecard(task.teacher.scores)
+    _tell_of_rows_left(request, clearing)
+    assert before.forget is not None and before.pair_ranks is not None
+    goal, goals = _find_goal(request, task.teacher.scores, before, clock)
+    task = replace(task, wanted=goals.wanted if goals else None)
+    if method.run_kind == "training":
+        clock = Clock(runtime)  # it asks no teacher
+    missed = None if goals is None else goals.missed(before.pair_ranks)
+    if is_fulfilled(workspace, method, str(options.target), goal, before.forget, missed):
+        student, outcome, fulfilled = copy.deepcopy(ranker), Outcome(reached=True), True
+    else:
+        start, ranks = before.forget.mean, before.pair_ranks
+        if estimator is not None:
+            estimator.begin(start)
+            if clearing.moved:
+                with clock.on("checks"):
+                    start, ranks = estimator.measure(), estimator.pair_ranks()
+        inputs = (clock, goal, start, estimator, request.checkpoints, ranks, goals)
+        outcome = RUNNERS[method.run_kind](MethodRun(method, options, task, student, workspace, *inputs))
+        fulfilled = False
+    clearing.put(student)  # a recorded pass on a GPU may know nothing of the hooks that hold the rows
+    return Unlearned(student, outcome, before, goal, fulfilled, previous, clearing, clock, epoch, task.teacher, goals)
+
+
+def _find_goal(request: Request, score: Scorer, before: Scorecard, clock: Clock) -> tuple[float, PairGoals | None]:
+    """Return the forget MRR that the target means, and the goals of single pairs if it is not a mean."""
+    workspace, target, reference = request.workspace, request.options.target, request.reference.ranker
+    compared = workspace.scorecard(reference) if reference and target in OF_REFERENCE else None
+    with clock.on("teacher"):
+        goals = pair_goals(target, workspace.collection, workspace.partition.forget, score, before)
+    return (goals.mrr if goals else resolve_target(target, before, compared)), goals
+
+
+def _estimator(request: Request, task: Task) -> MrrEstimator | None:
+    """Return what estimates the forget MRR during a steered run; `None` for other runs."""
+    if request.method.run_kind != "steered":
+        return None
+    workspace, sides = request.workspace, encoded_sides(request.ranker, request.options.freeze)
+    return MrrEstimator(workspace.evaluator, task.teacher.scores, workspace.scorer(request.student), sides)
+
+
+def clear(request: Request) -> Clearing:
+    """Set the rows of the vocabulary that only removed texts touch, and hold them. Retraining never reads them."""
+    workspace, record = request.workspace, request.record
+    seed = record.seed if record and record.method == RETRAIN else request.options.seed
+    clearing = find_clearing(request.ranker, workspace, _untrained(request), seed)
+    if request.method.start != "original":
+        return replace(clearing, how=NEVER_SEEN, values=(), moved=0) if clearing.record.rows else clearing
+    request.shared.enter_context(clearing.held(request.student))
+    return clearing
+
+
+def _tell_of_rows_left(request: Request, clearing: Clearing) -> None:
+    """Say before the run that some rows stay as they are."""
+    if clearing.record.left and request.method.start == "original":
+        why = request.base.warning or "name the model that it was trained from with --base"
+        request.workspace.runtime.progress.say(
+            f"{count(clearing.record.left, 'row')} of the vocabulary that only removed texts touch "
+            f"could not be cleared ({clearing.how.partition(': ')[2]}): {why}"
+        )
+
+
+def _untrained(request: Request) -> str | None:
+    """Return the place of the base; `None` if its own record says that it was trained on what is removed."""
+    place, workspace = request.base.place, request.workspace
+    assert workspace.removal is not None
+    known = Record.read(place) if place and exists(Path(place)) else None
+    return None if was_trained_on(workspace.collection, known, workspace.removal) else place
