@@ -31,9 +31,9 @@ from unrank.desk.key import Key, key_file
 from unrank.desk.ledger import Ledger
 from unrank.desk.plan import Prospect, prospects, queries_that_notice, training_epochs
 from unrank.desk.request import Item, State, items_of, removal_of
-from unrank.desk.run import only_run, run_open
+from unrank.desk.run import run_open
 from unrank.desk.run_context import RunContext
-from unrank.desk.run_ledger import UnfinishedRun, audit_folder, beside_ranker
+from unrank.desk.run_ledger import UnfinishedRun, audit_folder, beside_ranker, only_run
 from unrank.desk.run_options import RunOptions
 from unrank.desk.run_result import RunResult
 from unrank.disk import CHECKPOINT, beside

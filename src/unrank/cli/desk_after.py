@@ -40,7 +40,6 @@ from unrank.desk.service import (
 from unrank.desk.service import (
     deploy as deploy_ranker,
 )
-from unrank.disk import whole_path
 from unrank.errors import UnrankError, count
 
 if TYPE_CHECKING:
@@ -84,8 +83,8 @@ def add(
 
     open_collection(collection)
     check_places("--index", index or ())
-    places = tuple(str(whole_path(path)) for path in index or ())
-    new = ServiceRanker(name, role, absolute(ranker), str(whole_path(collection)), places, _day(since))
+    places = tuple(str(path.resolve()) for path in index or ())
+    new = ServiceRanker(name, role, absolute(ranker), str(collection.resolve()), places, _day(since))
     with files.open(make=True) as (desk, _):
         desk.verify()
         opened = add_ranker(desk, new)
@@ -170,8 +169,6 @@ def close(
     for copy in remains.there if remains else ():
         say(f"  left for {leave}: {copy.kind} {copy.path}: {copy.why}")
     _say_unchecked(remains)
-    for copy in remains.unchecked if remains else ():
-        say(f"  not checked: {copy.kind} {copy.path} {copy.why}")
     left = f", except for items that {numbered(others)} may name too" if others else ""
     was = "" if instead else f" ({state.words})"
     say(f"request {request} is {ended}{was}; its items are no longer in {files.ledger}{left}")

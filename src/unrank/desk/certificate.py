@@ -79,11 +79,13 @@ def write_certificate(ledger: Ledger, key: Key, id: int, out: Path) -> Json:
     """Write the certificate of a settled request as a folder; the history records it before the folder appears."""
     check_free(out)
     ledger.verify()
-    made = certificate(ledger, key, id)
+    made, history = certificate(ledger, key, id), ledger.history(id)
     sealed = seal(made.value, made.subjects, page_html(certificate_page(made.value, key.public)), key)
 
     def record() -> None:
         with ledger.transaction():
+            if ledger.history(id) != history:
+                raise UnrankError(f"request {id} was changed while its certificate was written: try again")
             ledger.write("certificate", id, content=sealed.digest)
 
     write_seal(out, sealed, record)

@@ -99,11 +99,12 @@ def without_names(found: Sequence[Copy], items: Sequence[Item]) -> list[Copy]:
 
 
 def not_searched(places: Sequence[Path]) -> list[Copy]:
-    """Return the files below these places whose content is compressed, so that a search for a text finds nothing."""
+    """Return what was not searched below these places: compressed files, closed folders, links that lead elsewhere."""
     closed: list[OSError] = []
     files = [path for place in places for path in _files(whole_path(place), closed.append)]
     found = {str(path): f"is {kind}" for path in files if (kind := _compressed(path))}
     found |= {str(error.filename): "cannot be read" for error in closed}
+    found |= {str(link): "is a link to a folder elsewhere" for place in places for link in _links(whole_path(place))}
     return [Copy("file", path, f"{found[path]}, so it was not searched") for path in sorted(found)]
 
 
@@ -116,6 +117,14 @@ def _files(place: Path, on_error: Callable[[OSError], None]) -> Iterator[Path]:
             inner.clear()
         else:
             yield from (Path(folder) / name for name in names)
+
+
+def _links(place: Path) -> Iterator[Path]:
+    """Yield the links below a place that lead to a folder outside it; no search follows them."""
+    for folder, inner, _ in os.walk(place):
+        for path in (Path(folder) / name for name in inner):
+            if path.is_symlink() and not path.resolve().is_relative_to(place.resolve()):
+                yield path
 
 
 def _compressed(path: Path) -> str | None:

@@ -51,6 +51,7 @@ OUTCOME = f"""CASE state WHEN '{State.CLOSED}' THEN (
 ) END"""
 """The state that a closed request had when it was closed, by the history."""
 WRITE = "BEGIN IMMEDIATE"
+NOT_NOTICED = "this machine cannot notice if an old copy is put back"
 NO_COUNTER = "it has no state folder, so it cannot notice if an old copy is put back"
 SALT_BYTES = 16
 TRIES = 5
@@ -121,7 +122,12 @@ class Ledger:
                 roll_back(self._connection)
                 raise
         if self._key is not None and begin == WRITE:
-            self._head.keep_counter(self._key)
+            self._keep_counter(self._key)
+
+    def _keep_counter(self, key: Key) -> None:
+        """Move the counter of this machine to the last entry; say so if it has one that cannot be moved."""
+        if not self._head.keep_counter(key) and Counter.read(key.fingerprint) is not None:
+            self.notes.append(f"{self.path}: its counter in the state folder cannot be written: {NOT_NOTICED}")
 
     def ask(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with sqlite_errors(self.path):
@@ -143,7 +149,7 @@ class Ledger:
         if not self._head.is_keyed:
             self._without_key()
         if counter is not None:
-            self._head.keep_counter(key)
+            self._keep_counter(key)
             know_at(self.path, key.fingerprint)
         elif not new_here:
             self.notes.append(f"{self.path}: unknown to this machine, so it cannot know whether this is an old copy")
@@ -246,8 +252,10 @@ class Ledger:
         return Request(id, received, due, basis, State.OPEN)
 
     def add_copies(self, id: int, items: Sequence[Item], key: Key) -> None:
-        """Add copies of its items to an open request."""
+        """Add copies of its items to an open request; refuse one that was ended meanwhile, and so erased."""
         with self.transaction():
+            if (state := self.request(id).state) not in RUNNABLE:
+                raise UnrankError(f"request {id} is {state} by now, and takes no copies: run again")
             self._name(id, items, key)
             self.write(COPIES, id, names=counts_of(items), covers=self._rows.hash_of(id))
 
@@ -364,7 +372,8 @@ def _check_new(path: Path, key: Path) -> None:
     while key.exists() and not path.exists():
         if monotonic() > until:
             lost = f"there is no such ledger, but its key {key} is there"
-            raise BadFile(path, f"{lost}: {RESTORE}, or move the key away to make a new ledger")
+            never = "if it never was made (the disk was full, say), or to make a new one, move the key away"
+            raise BadFile(path, f"{lost}: {RESTORE}; {never}")
         sleep(0.05)
 
 

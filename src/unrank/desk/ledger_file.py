@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import Literal
@@ -27,6 +27,8 @@ LONGEST = 1 << 28
 """The most bytes of one value that a reader accepts."""
 WHY = {
     "SQLITE_FULL": "the disk is full: free some space and try again",
+    "SQLITE_IOERR_SHMSIZE": "its log cannot be opened, perhaps because the disk is full",
+    "SQLITE_IOERR_WRITE": "it cannot be written, perhaps because the disk is full",
     "SQLITE_INTERRUPT": "reading it takes too long",
     "SQLITE_READONLY": "this file or its folder cannot be written to",
     "SQLITE_READONLY_DIRECTORY": "its folder cannot be written to",
@@ -75,20 +77,19 @@ def make_file(path: Path, key: Key) -> None:
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     partial.unlink(missing_ok=True)
     os.close(os.open(partial, os.O_CREAT, 0o600))  # SQLite gives its other files the same mode
-    with sqlite_errors(path):
-        connection = _connect(partial)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA application_id = {APPLICATION}")
-        migrate(connection)
-        about = {"key": key.fingerprint, "public_key": key.public, "unscrubbed": "0", "head": key.of_head(0, START)}
-        connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
-        connection.close()
     try:
+        with sqlite_errors(path), closing(_connect(partial)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            migrate(connection)
+            about = {"key": key.fingerprint, "public_key": key.public, "unscrubbed": "0", "head": key.of_head(0, START)}
+            connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
         path.hardlink_to(partial)
     except FileExistsError:
         pass
     finally:
-        partial.unlink()
+        for end in ("", "-wal", "-shm", "-journal"):
+            partial.with_name(partial.name + end).unlink(missing_ok=True)
 
 
 def tidy(path: Path) -> None:

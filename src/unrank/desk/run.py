@@ -6,7 +6,6 @@ the end, in one transaction. A run that was interrupted goes on from the last ch
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 from unrank.audit.audit import audit_ranker
@@ -19,11 +18,11 @@ from unrank.desk.ledger import Ledger
 from unrank.desk.paths import refuse_names
 from unrank.desk.request import PENDING
 from unrank.desk.run_context import RunContext
-from unrank.desk.run_ledger import UnfinishedRun, begin_run, do_step, is_done, unfinished_run
+from unrank.desk.run_ledger import UnfinishedRun, begin_run, do_step, is_done, only_run, unfinished_run
 from unrank.desk.run_options import RunOptions
 from unrank.desk.run_result import RunResult, finish_run, finish_unchanged
 from unrank.desk.service import ranker_at
-from unrank.disk import check_outside, clear_unfinished, sole_user, whole_path
+from unrank.disk import check_outside, clear_unfinished, whole_path
 from unrank.engine.resume import OtherRun, resumable
 from unrank.engine.runtime import Progress, deterministic
 from unrank.forgetting.forget import forget_in
@@ -72,15 +71,6 @@ def run_open(
                 return finish_unchanged(ledger, run, context, found)
             _audit(ledger, run, context, listener)
         return finish_run(ledger, run, context)
-
-
-def only_run(ledger: Path) -> AbstractContextManager[None]:
-    """Allow one run at a time on a ledger, by any path."""
-    place = ledger.resolve()
-    # No lock on the ledger itself: closing that file would release the locks of SQLite.
-    return sole_user(
-        place.with_name(f".{place.name}.run"), "another run is in progress on this ledger: wait until it has ended"
-    )
 
 
 def _forget(ledger: Ledger, run: UnfinishedRun, context: RunContext, progress: Progress) -> dict[int, Judgement] | None:

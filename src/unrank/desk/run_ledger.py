@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,11 +19,20 @@ from typing import Literal
 from unrank.desk.history_index import Json
 from unrank.desk.ledger import Ledger
 from unrank.desk.run_options import folder_hash
-from unrank.disk import check_free, clear_unfinished, flush, whole_path
+from unrank.disk import check_free, clear_unfinished, flush, sole_user, whole_path
 from unrank.errors import UnrankError
 
 StepName = Literal["ranker", "audit"]
 STEP = "run step"
+
+
+def only_run(ledger: Path) -> AbstractContextManager[None]:
+    """Allow one run at a time on a ledger, by any path."""
+    place = ledger.resolve()
+    # No lock on the ledger itself: closing that file would release the locks of SQLite.
+    return sole_user(
+        place.with_name(f".{place.name}.run"), "another run is in progress on this ledger: wait until it has ended"
+    )
 
 
 @dataclass(frozen=True)
@@ -67,16 +77,18 @@ def unfinished_run(ledger: Ledger) -> UnfinishedRun | None:
 
 def begin_run(ledger: Ledger, asked: Json, out: Path | None) -> UnfinishedRun:
     """Begin a run. One that was begun before is abandoned: its checkpoints hold what it had to forget, so they go."""
+    abandoned: list[Path] = []
     with ledger.transaction():
         for id, place in ledger.ask("SELECT id, out FROM run WHERE state = 'begun'"):
             ledger.ask("UPDATE run SET state = 'abandoned' WHERE id = ?", [id])
             ledger.write_of_run("abandoned", id)
-            clear_unfinished(Path(place))
-            clear_unfinished(audit_folder(Path(place)))
+            abandoned += [Path(place), audit_folder(Path(place))]
         [[id]] = ledger.ask("SELECT coalesce(max(id), 0) + 1 FROM run")
         place = out or beside_ranker(asked["ranker"], id)
         for folder in (place, audit_folder(place)):
             check_free(folder)
+        for folder in abandoned:  # not before: a run that is refused costs no work of another
+            clear_unfinished(folder)
         written = json.dumps(asked, sort_keys=True)
         ledger.ask("INSERT INTO run (id, state, out, asked) VALUES (?, 'begun', ?, ?)", [id, str(place), written])
         ledger.write_of_run("begun", id, requests=asked["requests"])

@@ -37,12 +37,15 @@ class RunOptions:
     """Whether encoders use their faster passes."""
 
     def absolute(self) -> RunOptions:
-        """Return the options with absolute paths, which mean the same in every working directory."""
+        """Return the options with absolute paths, which mean the same in every working directory.
+
+        Links are followed: a link may lead to another folder tomorrow, and deleting it deletes nothing.
+        """
         base = self.forget.base and _absolute_name(self.forget.base)
         return replace(
             self,
             ranker=_absolute_name(self.ranker),
-            collection=whole_path(self.collection),
+            collection=self.collection.resolve(),
             forget=replace(self.forget, base=base),
             references=tuple(map(_absolute_name, self.references)),
             look=tuple(map(whole_path, self.look)),
@@ -78,14 +81,19 @@ class RunOptions:
 
 def _absolute_name(name: str) -> str:
     """Return the absolute path of a folder; a hub id unchanged."""
-    return str(whole_path(Path(name))) if exists(Path(name)) else name
+    return str(Path(name).resolve()) if exists(Path(name)) else name
 
 
 def folder_hash(folder: Path) -> str | None:
     """Return one hash of all files of a ranker's folder; `None` for a hub id."""
     if not folder.is_dir():
         return None
-    return hashlib.sha256(json.dumps([*map(list, file_hashes(folder).items())]).encode()).hexdigest()
+    return hash_of_files(file_hashes(folder))
+
+
+def hash_of_files(files: dict[str, str]) -> str:
+    """Return one hash of the hashes of files."""
+    return hashlib.sha256(json.dumps([*map(list, files.items())]).encode()).hexdigest()
 
 
 def file_hashes(folder: Path) -> dict[str, str]:

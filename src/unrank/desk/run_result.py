@@ -18,7 +18,7 @@ from unrank.desk.ledger import Ledger
 from unrank.desk.request import RUNNABLE, State
 from unrank.desk.run_context import RunContext
 from unrank.desk.run_ledger import UnfinishedRun, check_step
-from unrank.desk.run_options import file_hashes, folder_hash
+from unrank.desk.run_options import file_hashes, folder_hash, hash_of_files
 from unrank.desk.service import replace_ranker, settle
 from unrank.disk import read_json, sha256
 from unrank.engine.checkpoint import digest
@@ -60,12 +60,15 @@ class RunResult:
 
 def finish_unchanged(ledger: Ledger, run: UnfinishedRun, context: RunContext, found: dict[int, Judgement]) -> RunResult:
     """Record that no request has anything to forget: no weight was changed, and there is no new ranker."""
+    now = (folder_hash(Path(context.options.ranker)), open_collection(context.options.collection).fingerprint)
+    if now != (run.asked["ranker_files"], run.asked["collection_fingerprint"]):
+        raise UnrankError(f"{context.options.ranker} or its collection was changed during this run: run again")
     result: Json = {
         "record": None,
         "kept": {},
         "audit": None,
         "gates": [],
-        "files": {"old ranker": folder_hash(Path(context.options.ranker))},
+        "files": {"old ranker": now[0]},
         "ranker_files": file_hashes(Path(context.options.ranker)),
     }
     return _record(ledger, run, context, [], found, result)
@@ -96,6 +99,9 @@ def finish_run(ledger: Ledger, run: UnfinishedRun, context: RunContext) -> RunRe
         if record.method == RETRAIN and context.has_known_references
         else [],
     )
+    ranker_files = file_hashes(run.out)
+    if hash_of_files(ranker_files) != ranker_digest:
+        raise UnrankError(f"{run.out} was changed while it was judged: remove it, and run again")
     limits = Limits(options.keep_at_least, options.strict)
     shown = gates(record, AuditResult.of(audit), default, limits, context.doubts)
     result = {
@@ -108,7 +114,7 @@ def finish_run(ledger: Ledger, run: UnfinishedRun, context: RunContext) -> RunRe
             "old ranker": folder_hash(Path(options.ranker)),
             AUDIT: sha256(audit_file),
         },
-        "ranker_files": file_hashes(run.out),
+        "ranker_files": ranker_files,
     }
     return _record(ledger, run, context, shown, judged, result)
 

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from unrank.desk.covered_rows import SERVICE
 from unrank.desk.ledger import Ledger
 from unrank.desk.paths import names_item, refuse_names
 from unrank.desk.request import PENDING, RUNNABLE, SETTLED, Item, Request, State
-from unrank.disk import exists, whole_path
+from unrank.disk import exists
 from unrank.errors import UnrankError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
@@ -85,7 +85,7 @@ def ranker_at(ledger: Ledger, ranker: str) -> ServiceRanker | None:
     found = service_rankers(ledger)
     place = absolute(ranker)
     for each in found:
-        if each.ranker == place:
+        if absolute(each.ranker) == place:
             return each
     if found:
         known = ", ".join(f"{each.name} in {each.ranker}" for each in found)
@@ -109,6 +109,8 @@ def add_ranker(ledger: Ledger, new: ServiceRanker) -> list[int]:
             if new.ranker == each.ranker:
                 raise UnrankError(f"{new.ranker} is in the service already, as {each.name!r}")
         [[made_by]] = ledger.ask("SELECT max(id) FROM run WHERE out = ? AND state = 'passed'", [new.ranker])
+        if new.since is not None:
+            _check_since(ledger, made_by, new.since)
         ledger.ask("INSERT INTO service_ranker VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _row(replace(new, run=made_by)))
         ledger.write_of_service("added", new.name)
         if not before:
@@ -133,7 +135,7 @@ def remove_ranker(ledger: Ledger, name: str) -> list[int]:
 def deploy(ledger: Ledger, name: str, since: date) -> ServiceRanker:
     """Record since when the present ranker of this name answers searches."""
     with ledger.transaction():
-        service_ranker(ledger, name)
+        _check_since(ledger, service_ranker(ledger, name).run, since)
         ledger.ask("UPDATE service_ranker SET since = ? WHERE name = ?", [since.isoformat(), name])
         ledger.write_of_service("deployed", name, since=since.isoformat())
         return service_ranker(ledger, name)
@@ -217,12 +219,22 @@ def erase_from_service(ledger: Ledger, request: int, items: Sequence[Item]) -> N
 
 
 def absolute(ranker: str) -> str:
-    """Return the absolute path of a ranker's folder; a hub id unchanged."""
-    return str(whole_path(Path(ranker))) if exists(Path(ranker)) else ranker
+    """Return the absolute path of a ranker's folder, links followed; a hub id unchanged."""
+    return str(Path(ranker).resolve()) if exists(Path(ranker)) else ranker
+
+
+def _check_since(ledger: Ledger, run: int | None, since: date) -> None:
+    """Refuse a day before the run that made a ranker ended: it was not in service then."""
+    query = "SELECT min(at) FROM history WHERE event = 'run passed' AND json_extract(details, '$.run') = ?"
+    [[made]] = ledger.ask(query, [run])
+    if made is not None and since < (first := (datetime.fromisoformat(made) - timedelta(days=1)).date()):
+        raise UnrankError(f"--since {since} is before run {run} made it: give a day from {first} on")
 
 
 def _is_registered(ledger: Ledger, ranker: ServiceRanker) -> bool:
-    return bool(ledger.ask("SELECT 1 FROM service_ranker WHERE name = ?", [ranker.name]))
+    """Tell if this very ranker is still in the service: another one may have taken its name meanwhile."""
+    query = "SELECT 1 FROM service_ranker WHERE name = ? AND ranker = ?"
+    return bool(ledger.ask(query, [ranker.name, ranker.ranker]))
 
 
 def _keep_states(ledger: Ledger, first: ServiceRanker) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from unrank.desk.ledger import Ledger
 from unrank.desk.remains import PastRun, past_runs
 from unrank.desk.request import PENDING, State
+from unrank.desk.run_ledger import only_run
 from unrank.desk.run_options import folder_hash
 from unrank.desk.service import ServiceRanker, put_back, states_of, worst
 from unrank.desk.trust import CERTIFIED, Reason, revocations, revoke
@@ -29,7 +30,7 @@ class Undone:
 
 def undo_run(ledger: Ledger, id: int) -> Undone:
     """Open the requests of a run again, and put back the ranker that it replaced; nothing on disk is changed."""
-    with ledger.transaction():
+    with only_run(ledger.path), ledger.transaction():
         runs = {run.id: run for run in past_runs(ledger)}
         if id not in runs:
             raise UnrankError(f"{ledger.path}: there is no run {id}; it has {count(len(runs), 'run')}")
