@@ -17,7 +17,7 @@ from unrank.errors import UnknownName, UnrankError
 
 
 class Entry(Protocol):
-    """What a name stands for."""
+    """An entry of a catalogue."""
 
     @property
     def alias(self) -> str:

@@ -261,7 +261,7 @@ class PairRanks:
         ranks = zip(self.ranks_after, self.least_ranks, strict=False)  # there may be no such rank
         return sum(after < least for after, least in ranks)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         found = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
         worst = None if self.worst is None else asdict(self.worst)
         return {**found, "pairs": self.pairs, "worst": worst, "changed": self.changed, "unmoved": self.unmoved}
@@ -283,7 +283,7 @@ class Check:
     disjoint: float | None = None
     test: float | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod

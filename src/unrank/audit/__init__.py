@@ -1,1 +1,1 @@
-"""Does it hold: tests of a ranker that is said to have forgotten, however it came to forget."""
+"""Audits: tests of a ranker that is said to have forgotten, however it came to forget."""

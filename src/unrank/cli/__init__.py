@@ -1,1 +1,1 @@
-"""The door: parse, call one function, print."""
+"""The command line: each command parses its flags, calls one function and prints the result."""

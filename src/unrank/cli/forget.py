@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -223,7 +223,7 @@ def _tell(result: Forgotten, workspace: Workspace, job: JobOptions) -> None:
         )
 
 
-def _as_json(result: Forgotten, job: JobOptions) -> dict[str, Any]:
+def _as_json(result: Forgotten, job: JobOptions) -> dict[str, object]:
     record, judged = result.record, result.judgement
     return {
         "state": str(judged.state),

@@ -65,7 +65,7 @@ class Ledger:
     def __init__(self, path: Path, connection: sqlite3.Connection, writable: bool) -> None:
         self.path = path
         self.notes: list[str] = []
-        """What the user should know about this ledger, in words."""
+        """Warnings about this ledger, for the user."""
         self._connection = connection
         self._writable = writable
         self._head = Head(path, self.ask)

@@ -49,12 +49,12 @@ class Plan:
     audit: Seconds
     """The time of the audit."""
     prospects: Mapping[int, Prospect]
-    """What the run can show for each request."""
+    """The evidence that the run can give for each request."""
 
 
 @dataclass(frozen=True)
 class Prospect:
-    """What a run can show for one request: its pairs, its queries, and why the result cannot be verified."""
+    """The evidence that a run can give for one request, and why the result cannot be verified, if it cannot."""
 
     pairs: int
     queries: int

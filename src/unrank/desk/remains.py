@@ -77,7 +77,7 @@ class PastRun:
 
 @dataclass(frozen=True)
 class Remains:
-    """What still remembers a request, and what no longer does."""
+    """The places that still remember a request, and those that no longer do."""
 
     there: list[Copy]
     gone: list[Copy]

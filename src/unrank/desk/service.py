@@ -50,7 +50,7 @@ class ServiceRanker:
     before: tuple[str, str | None] | None = None
     """The ranker that the run replaced, and since when that one was in service."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         since = str(self.since) if self.since else None
         plain = {"name": self.name, "role": str(self.role), "ranker": self.ranker, "collection": self.collection}
         return {**plain, "indexes": list(self.indexes), "in_service_since": since, "run": self.run}

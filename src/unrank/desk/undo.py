@@ -17,7 +17,7 @@ from unrank.errors import UnrankError, count
 
 @dataclass(frozen=True)
 class Undone:
-    """What an undone run leaves: its requests with their states now, and the ranker that is in service again."""
+    """The result of an undone run: its requests with their states now, and the ranker that is in service again."""
 
     run: int
     out: Path

@@ -34,7 +34,7 @@ LONG_AGO = 3_600.0
 """Seconds after which a partial file belongs to a job that was killed."""
 
 Facts = dict[str, Any]
-"""What JSON can hold."""
+"""A JSON object."""
 Arrays = dict[str, NDArray[Any]]
 
 

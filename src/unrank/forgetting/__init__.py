@@ -1,1 +1,1 @@
-"""The job: resolve the target, run a method, stop, land, score, save."""
+"""Forgetting: resolve the target, run a method, stop, land, score, save."""

@@ -16,6 +16,7 @@ from unrank.plugins import Catalogue, summary_of
 
 if TYPE_CHECKING:
     from unrank.rankers.base import Ranker
+    from unrank.record import Setting
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class RankerEntry:
     name: str
     summary: str
     alias: str = ""
-    recipes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    recipes: Mapping[str, Mapping[str, Setting]] = field(default_factory=dict)
     """By method, the settings that suit this ranker better than the method's defaults."""
     own: type[Ranker] | None = None
 
@@ -36,7 +37,7 @@ class RankerEntry:
         ranker: type[Ranker],
         summary: str,
         alias: str = "",
-        recipes: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+        recipes: Mapping[str, Mapping[str, Setting]] = MappingProxyType({}),
     ) -> RankerEntry:
         """Return the entry of a class that is imported already."""
         return cls(ranker.__module__, ranker.__name__, summary, alias, recipes, own=ranker)
@@ -222,7 +223,7 @@ def detect_kind(folder: Path) -> str:
     raise BadFile(folder, "not a ranker: no sentence-transformers model and no config.json is there")
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def _read_object(path: Path) -> dict[str, object]:
     from unrank.rankers.folder_check import read_config
 
     value = read_config(path)

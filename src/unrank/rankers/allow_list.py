@@ -1,4 +1,4 @@
-"""What a model folder may hold: the files that are opened, the types of models and modules, the keys of settings.
+"""The allow-list of model folders: the files that are opened, the types of models and modules, the keys of settings.
 
 A model may come from strangers, and the libraries that load it do what its files say: which classes to import, which
 files to read. So everything is listed here. `folder_check.py` refuses what is not.

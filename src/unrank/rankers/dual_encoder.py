@@ -109,7 +109,7 @@ class Towers:
             self._tokenizers[key] = self._make_tokenizer(role)
         return self._tokenizers[key]
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Leave tokenizers out of a copy: they call this model."""
         return self.__dict__ | {"_tokenizers": {}}
 
@@ -144,7 +144,7 @@ class Towers:
 
 @dataclass(frozen=True)
 class _Tower:
-    """What the transformer of one side needs to know of its texts."""
+    """The transformer of one side: its fast pass, its prompt and its longest input."""
 
     fast: FastEncoder
     prompt: str

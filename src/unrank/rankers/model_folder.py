@@ -98,7 +98,7 @@ def read_description(folder: Path) -> tuple[str, dict[str, Any]]:
     return str(value.get("kind")), value["settings"]
 
 
-def write_own_folder(folder: Path, kind: str, settings: Mapping[str, Any], model: nn.Module) -> None:
+def write_own_folder(folder: Path, kind: str, settings: Mapping[str, object], model: nn.Module) -> None:
     """Write a ranker's kind, settings and weights."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / DESCRIPTION, {"format_version": FORMAT_VERSION, "kind": kind, "settings": settings})

@@ -6,8 +6,9 @@ and the number of its weights is compared with the number that the folder holds.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -52,11 +53,11 @@ def check_size(folder: Path) -> None:
             check_numbers(folder, _product(value, "in_features", "out_features"))
 
 
-def _weights(folder: Path, path: Path, config: dict[str, Any]) -> int:
+def _weights(folder: Path, path: Path, config: Mapping[str, object]) -> int:
     """Return the number of weights of a model with this config."""
     from transformers import AutoConfig, AutoModel
 
-    deep = [config[name] for name in LAYERS if isinstance(config.get(name), int)]
+    deep = [size for name in LAYERS if isinstance(size := config.get(name), int)]
     if deep and max(deep) > stored_weights(folder)[0]:
         raise BadFile(path, f"cannot be loaded as a ranker: it asks for {max(deep):,} layers, far more than it holds")
     with loading(folder, "a ranker"):
@@ -66,6 +67,6 @@ def _weights(folder: Path, path: Path, config: dict[str, Any]) -> int:
     return sum(weight.numel() for weight in [*model.parameters(), *model.buffers()])
 
 
-def _product(config: dict[str, Any], *names: str) -> int:
-    sizes = [config.get(name) for name in names]
-    return sizes[0] * sizes[1] if all(isinstance(size, int) for size in sizes) else 0  # type: ignore[operator]
+def _product(config: Mapping[str, object], *names: str) -> int:
+    sizes = [size for name in names if isinstance(size := config.get(name), int)]
+    return math.prod(sizes) if len(sizes) == len(names) else 0

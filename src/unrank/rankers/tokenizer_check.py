@@ -10,7 +10,7 @@ import base64
 import binascii
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from unrank.errors import BadFile
 
@@ -27,6 +27,26 @@ MODELS = {"BPE", "WordPiece", "WordLevel", "Unigram"}
 PROCESSORS = {"TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel", "Sequence"}
 
 
+class Step(TypedDict, total=False):
+    """The keys of a step that are read, as `tokenizers` writes them. A stranger's file may hold anything there."""
+
+    type: str
+    content: str | None
+    pattern: dict[str, str]
+    prepend: str | None
+    precompiled_charsmap: str | None
+    special_tokens: dict[str, dict[str, list[int]]]
+    single: list[dict[str, dict[str, str]]]
+    pair: list[dict[str, dict[str, str]]]
+
+
+class Padding(TypedDict, total=False):
+    """The keys of the padding that are read."""
+
+    strategy: str | dict[str, int]
+    pad_to_multiple_of: int | None
+
+
 def check_tokenizer(path: Path, value: Any) -> None:
     """Refuse a tokenizer with steps that unrank does not know, or that make too much of a text."""
     try:
@@ -37,7 +57,7 @@ def check_tokenizer(path: Path, value: Any) -> None:
         raise BadFile(path, f"cannot be loaded: {error}") from error
 
 
-def _check(value: dict[str, Any]) -> None:
+def _check(value: Any) -> None:
     model = value["model"]
     if model.get("type", "BPE") not in MODELS:
         raise ValueError(f"a tokenizer of type {model.get('type')!r}; unrank reads {', '.join(sorted(MODELS))}")
@@ -56,10 +76,10 @@ def _check(value: dict[str, Any]) -> None:
         raise ValueError(f"a tokenizer that can make a text {growth:,.0f} times as long; at most {LARGEST_GROWTH}")
     for step in _steps(value.get("post_processor"), "post_processor"):
         _check_processor(step)
-    _check_padding(value.get("padding") or {})
+    _check_padding(value.get("padding") or Padding())
 
 
-def _steps(value: Any, kind: str) -> list[dict[str, Any]]:
+def _steps(value: Any, kind: str) -> list[Step]:
     """Return the steps of a chain, those within others too."""
     steps = list(_unfolded(value, kind))
     if len(steps) > MOST_STEPS:
@@ -67,7 +87,7 @@ def _steps(value: Any, kind: str) -> list[dict[str, Any]]:
     return steps
 
 
-def _unfolded(value: Any, kind: str) -> Iterator[dict[str, Any]]:
+def _unfolded(value: Any, kind: str) -> Iterator[Step]:
     if value is None:
         return
     if value.get("type") != "Sequence":
@@ -78,16 +98,16 @@ def _unfolded(value: Any, kind: str) -> Iterator[dict[str, Any]]:
         yield from _unfolded(step, kind)
 
 
-def _same(step: dict[str, Any]) -> float:
+def _same(step: Step) -> float:
     return 1.0
 
 
-def _twice(step: dict[str, Any]) -> float:
+def _twice(step: Step) -> float:
     """Return the growth of a step that may write two characters for one."""
     return 2.0
 
 
-def _replaced(step: dict[str, Any]) -> float:
+def _replaced(step: Step) -> float:
     """Return the growth of a replacement. A regular expression may match between any two characters."""
     content, pattern = len(step.get("content") or ""), step["pattern"]
     if "Regex" in pattern:
@@ -95,13 +115,13 @@ def _replaced(step: dict[str, Any]) -> float:
     return max(1.0, content / len(pattern["String"])) if pattern["String"] else 1.0 + content
 
 
-def _prepended(step: dict[str, Any]) -> float:
+def _prepended(step: Step) -> float:
     if len(step.get("prepend") or "") > LONGEST_PIECE:
         raise ValueError("a tokenizer that puts a long text before every text")
     return 1.0
 
 
-def _precompiled(step: dict[str, Any]) -> float:
+def _precompiled(step: Step) -> float:
     """Return the growth of a map of characters: the length of a table, the table, then texts that end with a zero."""
     try:
         packed = base64.b64decode(step.get("precompiled_charsmap") or "", validate=True)
@@ -113,7 +133,7 @@ def _precompiled(step: dict[str, Any]) -> float:
     return 2.0
 
 
-NORMALIZERS: dict[str, Callable[[dict[str, Any]], float]] = {
+NORMALIZERS: dict[str, Callable[[Step], float]] = {
     "BertNormalizer": _same,
     "NFC": _same,
     "NFD": _same,
@@ -129,7 +149,7 @@ NORMALIZERS: dict[str, Callable[[dict[str, Any]], float]] = {
     "ByteLevel": _twice,
 }
 """By type, how many times longer a normaliser may make a text."""
-PRE_TOKENIZERS: dict[str, Callable[[dict[str, Any]], float]] = {
+PRE_TOKENIZERS: dict[str, Callable[[Step], float]] = {
     "BertPreTokenizer": _same,
     "Whitespace": _same,
     "WhitespaceSplit": _same,
@@ -145,22 +165,22 @@ PRE_TOKENIZERS: dict[str, Callable[[dict[str, Any]], float]] = {
 """By type, how many times longer a pre-tokenizer may make a text."""
 
 
-def _check_processor(step: dict[str, Any]) -> None:
+def _check_processor(step: Step) -> None:
     """Refuse a template that repeats a text, or adds many tokens to it."""
     if step.get("type") not in PROCESSORS:
         raise ValueError(f"a post_processor of type {step.get('type')!r}; unrank reads {', '.join(sorted(PROCESSORS))}")
     if step["type"] != "TemplateProcessing":
         return
     longest = max((len(token["ids"]) for token in step["special_tokens"].values()), default=0)
-    for name, most in (("single", {"A": 1}), ("pair", {"A": 1, "B": 1})):
-        texts = [piece["Sequence"]["id"] for piece in step[name] if "Sequence" in piece]
+    for pieces, most in ((step["single"], {"A": 1}), (step["pair"], {"A": 1, "B": 1})):
+        texts = [piece["Sequence"]["id"] for piece in pieces if "Sequence" in piece]
         if any(texts.count(text) > most.get(text, 0) for text in texts):
             raise ValueError("a tokenizer that repeats a text")
-        if (len(step[name]) - len(texts)) * longest > MOST_SPECIAL:
+        if (len(pieces) - len(texts)) * longest > MOST_SPECIAL:
             raise ValueError(f"a tokenizer that adds more than {MOST_SPECIAL} tokens to a text")
 
 
-def _check_padding(padding: dict[str, Any]) -> None:
+def _check_padding(padding: Padding) -> None:
     strategy = padding.get("strategy")
     fixed = strategy.get("Fixed", 0) if isinstance(strategy, dict) else 0
     if max(fixed, padding.get("pad_to_multiple_of") or 0) > LONGEST_PADDING:

@@ -89,7 +89,7 @@ def _limit(which: int, amount: int) -> None:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What is tried: to load a ranker from a folder, or to make one of some kind on the encoder in it."""
+    """An attempt to load a ranker from a folder, or to make one of some kind on the encoder in it."""
 
     folder: str
     fast: bool = True

@@ -1,1 +1,1 @@
-"""What it shows: tables, figures and one HTML page. Reads records, never a model."""
+"""Reports: tables, figures and one HTML page. Reads records, never a model."""

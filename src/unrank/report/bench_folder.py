@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from unrank.disk import fits, read_json
 from unrank.errors import BadFile, UnrankError
@@ -21,7 +20,7 @@ MOST_RANKS = 10**9
 
 @dataclass(frozen=True)
 class Description:
-    """What `cell.json` says of a cell, as far as a report needs it."""
+    """The fields of `cell.json` that a report needs."""
 
     collection: str
     ranker: str
@@ -48,7 +47,7 @@ def read_bench(folder: Path) -> Bench:
     return Bench(sorted(cells, key=lambda cell: (cell.setting.order, cell.label, cell.target or "", cell.seed)))
 
 
-def _read_description(path: Path) -> dict[str, Any]:
+def _read_description(path: Path) -> dict[str, object]:
     value = read_json(path)
     if not isinstance(value, dict) or "format" not in value:
         raise BadFile(path, "not the description of a cell")

@@ -33,7 +33,7 @@ DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.
 FONT = "DejaVu Sans"
 FONTS = f"Arial, Helvetica, '{FONT}', sans-serif"
 """No wider than the font that the layout is computed with."""
-STYLE: dict[str, Any] = {
+STYLE: dict[str, object] = {
     "font.family": [FONT], "font.size": 9.0, "text.parse_math": False, "text.color": INK, "axes.labelcolor": INK,
     "axes.titlesize": 9.0, "axes.edgecolor": GRID, "axes.linewidth": 0.8, "axes.axisbelow": True, "axes.grid": True,
     "axes.spines.top": False, "axes.spines.right": False, "grid.color": GRID, "grid.linewidth": 0.7,

@@ -25,7 +25,7 @@ POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src '{script}'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
 )
-"""What the browser may load: nothing from outside. It runs the one script whose hash this names."""
+"""The browser may load nothing from outside. It runs the one script whose hash is named here."""
 VOID = {"br", "input", "link", "meta"}
 
 Mood = Literal["", "good", "bad"]

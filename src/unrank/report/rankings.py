@@ -119,7 +119,7 @@ Row = list[Any]
 
 
 class PageData(TypedDict):
-    """What the page's script makes its table from."""
+    """The data of the page's table, which a script draws."""
 
     sets: Sequence[str]
     documents: list[list[str]]
