@@ -362,6 +362,8 @@ class Record(Mapping[str, Any]):
     """A hash of the base's files, by which it is found again."""
     cleared: Cleared | None = None
     """`None` in version 1, and in the record of a training."""
+    reserved: int | None = None
+    """The number of queries that training left out; `None` if that is not known, as in records of earlier versions."""
     seal: Seal | None = None
     """`None` in version 1, and if there was no key."""
     record_version: int = RECORD_VERSION
@@ -488,10 +490,10 @@ KEYS = (
         "pairs",
     ),
     *("removed", "removed_before", "earlier", "recovery", "deterministic", "index_valid"),
-    *("normalised_epoch", "total_time", "versions", "hashes", "base_digest", "cleared", "seal"),
+    *("normalised_epoch", "total_time", "versions", "hashes", "base_digest", "cleared", "reserved", "seal"),
 )
 """The order of the keys in the file."""
-ADDED = ("state", "pairs", "base_digest", "cleared", "seal")
+ADDED = ("state", "pairs", "base_digest", "cleared", "reserved", "seal")
 """Keys that records of earlier versions lack. They are left out if there is nothing to write."""
 
 
@@ -566,6 +568,11 @@ def measured_epoch(record: Record | None, fingerprint: str, device: str) -> Lear
     if record is None or record.collection.fingerprint != fingerprint or record.learning_epoch.device != device:
         return None
     return record.learning_epoch
+
+
+def reserved_in(record: Record | None, fingerprint: str) -> int | None:
+    """Return how many queries of this collection the training of a ranker left out; `None` if that is not known."""
+    return record.reserved if record is not None and record.collection.fingerprint == fingerprint else None
 
 
 def current_settings(method: str, settings: Mapping[str, Value]) -> dict[str, Value]:

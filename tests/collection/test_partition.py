@@ -16,7 +16,7 @@ from tests.tiny import GOLDEN, make_collection
 
 from unrank.collection.collection import Collection
 from unrank.collection.inspect import describe_removal
-from unrank.collection.partition import make_partition, split_pairs
+from unrank.collection.partition import make_partition, reserved_queries, split_pairs, whole_partition
 from unrank.collection.removal import Removal
 from unrank.errors import UnknownIds, UnrankError
 
@@ -232,3 +232,30 @@ def test_documents_that_are_relevant_to_nothing(dense: Collection) -> None:
     named = dense.documents.id(int(dense.pairs[0, 1]))
     partition = make_partition(dense, Removal(documents=["n1", named]))
     assert sorted(dense.documents.ids(partition.documents)) == sorted(["n1", named])
+
+
+@given(st.integers(140, 180), st.sets(st.integers(0, 20), min_size=1, max_size=6), st.booleans())
+@settings(max_examples=20)
+def test_reserved_pairs_are_in_no_other_set(queries: int, removed: set[int], by_query: bool) -> None:
+    collection = collection_of([Listed([row % 21, (row + 7) % 21]) for row in range(queries)], 21)
+    left_out = reserved_queries(collection)
+    assert len(left_out) == (0 if queries < 150 else 30)
+    names = [f"{'q' if by_query else 'd'}{row}" for row in sorted(removed)]
+    removal = Removal(queries=names) if by_query else Removal(documents=names)
+    plain, made = make_partition(collection, removal), make_partition(collection, removal, reserve=True)
+    assert np.array_equal(plain.forget, made.forget) and not len(plain.reserved)
+    assert as_set(made.reserved) == {pair for pair in as_set(plain.retain) if pair[0] in left_out}
+    assert as_set(made.retain) == as_set(plain.retain) - as_set(made.reserved)
+    assert as_set(whole_partition(collection, reserve=True).reserved) >= as_set(made.reserved)
+
+
+def test_a_removal_must_leave_more_than_reserved_pairs() -> None:
+    collection = collection_of([Listed([row]) for row in range(150)], 150)
+    left_out = collection.queries.ids(reserved_queries(collection))
+    rest = Removal(queries=[query for query in collection.queries.ids(np.arange(150)) if query not in left_out])
+    assert len(make_partition(collection, rest).retain) == 30
+    with pytest.raises(UnrankError, match="leaves nothing: all 120 training pairs"):
+        make_partition(collection, rest, reserve=True)
+    removal, gone = Removal(queries=left_out[:1]), Removal(queries=left_out[1:3])
+    later = make_partition(collection, removal, previous=gone, reserve=True)
+    assert (len(later.forget), len(later.previous), len(later.reserved)) == (1, 2, 27)

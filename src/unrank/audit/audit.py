@@ -36,7 +36,7 @@ from unrank.forgetting.previous_requests import not_recognised, recognised
 from unrank.forgetting.target import check_measurable
 from unrank.forgetting.validation import remembered_base
 from unrank.rankers.base import Ranker
-from unrank.record import Record, requests_of, versions
+from unrank.record import Record, requests_of, reserved_in, versions
 
 AUDIT = "audit.json"
 AUDIT_VERSION = 1
@@ -103,7 +103,8 @@ def audit_ranker(
     described = rankers.map(_described)
     _check_apart(described)
     started = perf_counter()
-    partition = make_partition(collection, removal, previous=recognised(collection, requests_of(record)))
+    previous, reserve = recognised(collection, requests_of(record)), reserved_in(record, collection.fingerprint)
+    partition = make_partition(collection, removal, previous=previous, reserve=bool(reserve))
     check_measurable(collection, partition)
     context = open_context(rankers, collection, partition, options, progress)
     say = context.rankers.ranker.workspace.runtime.progress.say

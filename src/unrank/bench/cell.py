@@ -43,6 +43,8 @@ class Original:
     base_sha256: str
     training: Retrain
     seed: int
+    reserve: bool = True
+    """Whether training leaves the reserved queries out."""
 
     def identity(self) -> dict[str, object]:
         """Return everything that the trained ranker depends on."""
@@ -55,6 +57,7 @@ class Original:
             "training": asdict(self.training),
             "training_source": _source_hash(type(self.training)),
             "seed": self.seed,
+            "reserve": self.reserve,
         }
 
     @cached_property

@@ -77,6 +77,7 @@ class JobRunner:
             run=run,
             cache=self.store.cache,
             fast=self.fast,
+            reserve=original.reserve,
         )
         trained.save(self.store.rankers / original.name)
         return f"MRR {trained.record.history[-1].learned:.3f} on training queries in {trained.record.epochs:g} epochs"

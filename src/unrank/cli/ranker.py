@@ -39,6 +39,8 @@ BASE = (
     "file of word vectors in GloVe's format or 'random', by default GloVe 6B."
 )
 
+RESERVE = "Leave a tenth of the training queries out, so that some are unseen; or train on all."
+
 
 @dataclass(frozen=True)
 class TrainingFlags:
@@ -49,6 +51,7 @@ class TrainingFlags:
     copies: Copies = True
     settings: Settings = None
     cache: CacheFolder = None
+    reserve: Annotated[bool, typer.Option("--reserve/--no-reserve", help=RESERVE)] = True
     seed: Seed = 0
 
 
@@ -107,6 +110,7 @@ def train(
             run=kept,
             cache=cached,
             fast=flags.fast,
+            reserve=training.reserve,
         )
         trained.save(out)
     show_scorecard(trained.after)
@@ -140,7 +144,7 @@ def evaluate(
                 load_ranker(ranker, on.fast),
                 opened,
                 removed,
-                record=Record.read(Path(ranker)) if removed is not None else None,
+                record=Record.read(Path(ranker)),
                 measure=measure,
                 device=on.device,
                 progress=listener,

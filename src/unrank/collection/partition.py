@@ -4,6 +4,9 @@
 - entangled: the kept pairs that share a query or a document with a forget pair;
 - disjoint: all other kept pairs.
 
+Training may leave queries out, so that there are some that no ranker has seen. Their pairs are reserved: they are in
+none of the three sets, unless the removal names them.
+
 >>> pairs = np.array([[1, 1], [1, 2], [2, 3], [3, 2], [4, 3], [4, 4], [5, 5]])
 >>> partition = split_pairs(pairs, np.isin(pairs[:, 0], [1, 2]))  # remove queries 1 and 2
 >>> partition.entangled.tolist(), partition.disjoint.tolist()
@@ -20,10 +23,14 @@ from numpy.typing import NDArray
 
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.removal import Removal
-from unrank.collection.texts import Rows
+from unrank.collection.texts import Rows, hashed_order
 from unrank.errors import UnrankError, count, listed
 
 NOTHING: Rows = np.empty(0, np.int64)
+RESERVED_SHARE = 0.1
+LEAST_RESERVED, MOST_RESERVED = 30, 300
+LEAST_QUERIES = 150
+"""A collection with fewer training queries reserves none."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,8 @@ class Partition:
     """Pairs that a previous request removed and that stay forgotten: they are neither kept nor requested now."""
     risen: Pairs = field(default_factory=lambda: np.empty((0, 2), np.int64))
     """Pairs of a previous request that came back: they must be forgotten again for that request to be met."""
+    reserved: Pairs = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    """Pairs of queries that training left out, and that no request names."""
 
     @cached_property
     def retain(self) -> Pairs:
@@ -77,6 +86,31 @@ def split_pairs(
     return Partition(gone, pairs[shares & ~forget], pairs[~shares & ~forget], queries, documents)
 
 
+def reserved_queries(collection: Collection) -> Rows:
+    """Return the queries that training leaves out: always the same ones, a tenth, at least 30 and at most 300."""
+    queries = np.unique(collection.pairs[:, 0])
+    number = reserved_number(len(queries))
+    return np.sort(queries[hashed_order(collection.queries.ids(queries), "reserved")[:number]]) if number else NOTHING
+
+
+def reserved_number(queries: int) -> int:
+    """Return how many of the training queries that have a relevant document are reserved.
+
+    >>> [reserved_number(queries) for queries in (149, 150, 400, 5_000)]
+    [0, 30, 40, 300]
+    """
+    if queries < LEAST_QUERIES:
+        return 0
+    return min(max(round(RESERVED_SHARE * queries), LEAST_RESERVED), MOST_RESERVED)
+
+
+def whole_partition(collection: Collection, reserve: bool = False) -> Partition:
+    """Return the partition of a collection from which nothing is removed."""
+    pairs = collection.pairs
+    left_out = _of_reserved(collection, reserve)
+    return Partition(pairs[:0], pairs[:0], pairs[~left_out], reserved=pairs[left_out])
+
+
 def make_partition(
     collection: Collection,
     removal: Removal,
@@ -84,8 +118,12 @@ def make_partition(
     previous: Removal | None = None,
     *,
     earlier: Removal | None = None,
+    reserve: bool = False,
 ) -> Partition:
-    """Return the partition that a removal makes; `previous`, once called `earlier`, was removed before."""
+    """Return the partition that a removal makes; `previous`, once called `earlier`, was removed before.
+
+    With `reserve`, the queries that training leaves out are set apart.
+    """
     if not removal:
         raise UnrankError(f"{where}: an empty removal: it names no query, no document and no pair")
     pairs = collection.pairs
@@ -97,11 +135,20 @@ def make_partition(
         )
     if not forget.any():
         raise UnrankError(f"{where}: nothing that it names is a relevant training pair, so there is nothing to forget")
-    if (forget | gone).all():
-        raise UnrankError(f"{where}: leaves nothing: all {len(pairs):,} training pairs would be forgotten; keep some")
-    there = forget | ~gone
+    left_out = _of_reserved(collection, reserve) & ~forget & ~gone
+    if (forget | gone | left_out).all():
+        raise UnrankError(
+            f"{where}: leaves nothing: all {np.count_nonzero(~left_out):,} training pairs would be forgotten; keep some"
+        )
+    there = forget | ~(gone | left_out)
     queries, documents = np.union1d(queries, gone_queries), np.union1d(documents, gone_documents)
-    return replace(split_pairs(pairs[there], forget[there], queries, documents), previous=pairs[~there])
+    made = split_pairs(pairs[there], forget[there], queries, documents)
+    return replace(made, previous=pairs[gone & ~forget], reserved=pairs[left_out])
+
+
+def _of_reserved(collection: Collection, reserve: bool) -> NDArray[np.bool_]:
+    """Mark the pairs of reserved queries."""
+    return np.isin(collection.pairs[:, 0], reserved_queries(collection) if reserve else NOTHING)
 
 
 def named(collection: Collection, removal: Removal, where: str = "the removal") -> tuple[NDArray[np.bool_], Rows, Rows]:

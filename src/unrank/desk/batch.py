@@ -25,7 +25,7 @@ from unrank.desk.ledger import Ledger
 from unrank.desk.request import HONOURED, KINDS, Item, Request, items_of, removal_of
 from unrank.desk.service import ServiceRanker, runnable_in
 from unrank.forgetting.previous_requests import recognised
-from unrank.record import Record, forgotten_requests
+from unrank.record import Record, forgotten_requests, reserved_in
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ class Batch:
     """The copies of items in the collection that their requests do not name yet; a run adds them."""
     left: dict[int, list[Item]] = field(default_factory=dict)
     """The copies of items that stay in the collection, as their requests say."""
+    reserve: bool = False
+    """Whether the training of the ranker left queries out."""
 
     @property
     def all_items(self) -> list[Item]:
@@ -70,7 +72,7 @@ class Batch:
         return replace(self, items=items, requests=kept, later=later, copies=copies, left=left)
 
     def partition(self, collection: Collection) -> Partition:
-        return make_partition(collection, self.removal, "what is open", self.earlier)
+        return make_partition(collection, self.removal, "what is open", self.earlier, reserve=self.reserve)
 
     def overlaps(self, collection: Collection) -> list[tuple[int, int, int]]:
         """Return pairs of requests that name the same training pairs, and the number of these."""
@@ -108,6 +110,7 @@ def open_batch(
         member,
         copies=copies,
         left=left,
+        reserve=bool(reserved_in(record, collection.fingerprint)),
     )
 
 

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from unrank.collection.bm25 import Bm25
 from unrank.collection.collection import Collection, Pairs
-from unrank.collection.partition import make_partition
+from unrank.collection.partition import make_partition, whole_partition
 from unrank.collection.removal import Removal
 from unrank.engine.runtime import Device, Progress
 from unrank.evaluation.scorecard import MOST_QUERIES, Evaluator, Scorecard
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers.base import Ranker
-from unrank.record import Record
+from unrank.record import Record, reserved_in
 
 
 def evaluate(
@@ -29,16 +29,18 @@ def evaluate(
     progress: Progress | None = None,
     known: Record | Mapping[str, object] | None = None,
 ) -> Scorecard:
-    """Measure a ranker on all sets. Without a removal all training pairs are disjoint.
+    """Measure a ranker on all sets. Without a removal all pairs that it was trained on are disjoint.
 
-    `record` is the ranker's record, if unrank made it: what it forgot before is not kept data, and is left out of the
-    lists. `measure` is the maximal number of queries of each kept set, 0 for all. `known` is the old name
-    of `record`.
+    `record` is the ranker's record, if unrank made it: queries that training left out are not measured. With a removal,
+    what it forgot before is not kept data, and is left out of the lists. `measure` is the maximal number of queries of
+    each kept set, 0 for all. `known` is the old name of `record`.
     """
+    record = Record.of(known or record)
     if removal is None:
-        return Workspace.open(ranker, collection, None, device, progress, measure).scorecard(ranker)
+        partition = whole_partition(collection, bool(reserved_in(record, collection.fingerprint)))
+        return Workspace.open(ranker, collection, partition, device, progress, measure).scorecard(ranker)
     workspace = Workspace.for_removal(
-        ranker, collection, removal, Record.of(known or record), device=device, progress=progress, measure=measure
+        ranker, collection, removal, record, device=device, progress=progress, measure=measure
     )
     return workspace.scorecard(ranker)
 

@@ -32,7 +32,7 @@ from unrank.forgetting.validation import layers_of
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import release
-from unrank.record import RETRAIN, CollectionName, PreviousMrr, Record, Recovery, requests_of, shares_kept
+from unrank.record import RETRAIN, CollectionName, PreviousMrr, Record, Recovery, requests_of, reserved_in, shares_kept
 
 
 @dataclass(frozen=True)
@@ -219,6 +219,7 @@ def make_record(request: Request, unlearned: Unlearned, assessed: Assessment, ju
         base=request.base.name,
         base_digest=request.base.digest,
         cleared=unlearned.clearing.record,
+        reserved=reserved_in(request.record, workspace.collection.fingerprint),
         method=earlier.method if earlier else method.name,
         settings=earlier.settings if earlier else settings,
         seed=options.seed,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from unrank.collection.collection import Collection, Pairs
-from unrank.collection.partition import Partition, named
+from unrank.collection.partition import Partition, named, reserved_queries
 from unrank.collection.removal import Removal
 from unrank.collection.texts import Rows
 from unrank.errors import UnrankError, listed
@@ -27,7 +27,7 @@ from unrank.evaluation.scorecard import Evaluator, Scorer, SetMetrics
 from unrank.forgetting.target import tolerance
 from unrank.methods.base import Method
 from unrank.owner import OwnerKey, owner_key
-from unrank.record import HashedIds, PreviousMrr, PreviousRequest, Record, RemovedHashes, requests_of
+from unrank.record import HashedIds, PreviousMrr, PreviousRequest, Record, RemovedHashes, requests_of, reserved_in
 
 if TYPE_CHECKING:
     from unrank.forgetting.workspace import Workspace
@@ -166,6 +166,10 @@ def was_trained_on(collection: Collection, record: Record | None, removal: Remov
     if record is None or record.collection.fingerprint != collection.fingerprint or not_recognised(record):
         return None
     without = union(each for each in previous_removals(collection, record) if each.request.never_seen)
+    if reserved_in(record, collection.fingerprint):
+        left_out = {*collection.queries.ids(reserved_queries(collection))}
+        seen_pairs = [pair for pair in removal.pairs if pair[0] not in left_out]
+        removal = Removal([*{*removal.queries} - left_out], removal.documents, seen_pairs)
     return (without | removal) != without
 
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from unrank.collection.collection import Collection
-from unrank.collection.partition import make_partition
+from unrank.collection.partition import make_partition, reserved_queries, whole_partition
 from unrank.collection.removal import Removal
 from unrank.engine.checkpoint import Cache, Checkpoint
 from unrank.engine.loop import batches_of, fit, make_optimizer, step
@@ -64,6 +64,8 @@ class TrainOptions:
     device: Device = "auto"
     fast: bool = True
     """`False` leaves all passes to the encoder's own library."""
+    reserve: bool = True
+    """Leave some queries out (`reserved_queries`), so that there are training queries that no ranker has seen."""
 
 
 def train(
@@ -80,23 +82,27 @@ def train(
 ) -> Trained:
     """Train a ranker on a collection; with a removal, on the kept pairs alone.
 
-    `changes` are fields of `TrainOptions`: `method`, `seed`, `device` and `fast`. `progress` shows how far the
-    training is; by default it is a bar, if standard error is a terminal. `run` writes checkpoints. `cache` holds the
-    tokens of earlier jobs, and keeps those of this one.
+    `changes` are fields of `TrainOptions`: `method`, `seed`, `device`, `fast` and `reserve`. `progress` shows how
+    far the training is; by default it is a bar, if standard error is a terminal. `run` writes checkpoints. `cache`
+    holds the tokens of earlier jobs, and keeps those of this one.
     """
     options = change(options or TrainOptions(), changes, "train")
     method = options.method or recipe_of(ranker_kind(kind))
-    partition = make_partition(collection, removal) if removal is not None else None
+    partition = whole_partition(collection, options.reserve)
+    if removal is not None:
+        partition = make_partition(collection, removal, reserve=options.reserve)
     if removal is not None and base is not None and was_trained_on(collection, Record.read(Path(base)), removal):
         raise UnrankError(f"{base} was trained on what is removed, as its record says: name another base")
     ranker = create_ranker(kind, base, options.seed, options.fast)
     run = run or ResumableRun()
-    run.claim(lambda: fingerprint("train", ranker, collection, removal, method, options.seed))
+    reserved = len(reserved_queries(collection)) if options.reserve else 0
+    run.claim(lambda: fingerprint("train", ranker, collection, removal, method, options.seed, reserved=reserved))
     with listening(progress) as listener:
         workspace = Workspace.open(ranker, collection, partition, options.device, listener, cache=cache)
         workspace = replace(workspace, removal=removal)
         named = Base(public_name(kind, base), remember_base(ranker.kind, base))
-        return _train_in(workspace, ranker, named, method, options.seed, run)
+        trained = _train_in(workspace, ranker, named, method, options.seed, run)
+    return replace(trained, record=replace(trained.record, reserved=reserved))
 
 
 def _train_in(

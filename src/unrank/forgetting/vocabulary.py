@@ -155,7 +155,7 @@ def is_same(ranker: Ranker, initial: Sequence[Values]) -> bool:
 def removed_texts(partition: Partition) -> dict[Side, Rows]:
     """Return the removed texts: those that requests name, and training queries that are left without a pair."""
     gone = np.concatenate([partition.forget, partition.previous, partition.risen])[:, 0]
-    left = np.setdiff1d(gone, partition.retain[:, 0])
+    left = np.setdiff1d(gone, np.concatenate([partition.retain, partition.reserved])[:, 0])
     return {"query": np.union1d(partition.queries, left), "document": partition.documents}
 
 

@@ -25,7 +25,7 @@ from unrank.forgetting.previous_requests import PreviousRemoval, not_recognised,
 from unrank.methods.task import Negatives, Task, Untrained, no_base
 from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker
-from unrank.record import Record
+from unrank.record import Record, reserved_in
 
 RANDOM_WIDTH = 0.02
 """The standard deviation of random weights, as encoders are initialised."""
@@ -104,7 +104,12 @@ class Workspace:
     ) -> Workspace:
         """Check that something can be ranked, and move the ranker to the device."""
         collection.check_candidates()
-        if partition is not None and not Negatives(collection, partition.documents).are_left(partition.retain[:, 0]):
+        removes = partition is not None and len(partition.forget)
+        if (
+            partition is not None
+            and removes
+            and not Negatives(collection, partition.documents).are_left(partition.retain[:, 0])
+        ):
             raise UnrankError(
                 "the removal takes every negative of the kept queries, so nothing is left to rank against"
             )
@@ -127,9 +132,13 @@ class Workspace:
         measure: int | None = None,
         cache: Cache | None = None,
     ) -> Workspace:
-        """Open a workspace for a removal. What the ranker's record names as removed before is not kept data."""
-        previous = previous_removals(collection, record)
-        partition = make_partition(collection, removal, previous=union(previous))
+        """Open a workspace for a removal.
+
+        What the ranker's record names as removed before is not kept data. If the record says that training left queries
+        out, their pairs are reserved.
+        """
+        previous, reserve = previous_removals(collection, record), bool(reserved_in(record, collection.fingerprint))
+        partition = make_partition(collection, removal, previous=union(previous), reserve=reserve)
         most = MOST_QUERIES if measure is None else measure
         opened = cls.open(ranker, collection, partition, device, progress, most, cache)
         if warning := not_recognised(record):

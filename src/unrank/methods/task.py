@@ -132,9 +132,8 @@ class Task:
     def limit_negatives(self, most: int) -> Task:
         """Return this task with at most this many negatives of each query, so that the teacher has less to score."""
         negatives = self.negatives.thinned(most)
-        relevant = np.concatenate(
-            [self.partition.forget, self.partition.retain, self.partition.previous, self.partition.risen]
-        )
+        parts = self.partition
+        relevant = np.concatenate([parts.forget, parts.retain, parts.previous, parts.risen, parts.reserved])
 
         def lists(queries: Rows) -> Pairs:
             return np.concatenate([relevant[np.isin(relevant[:, 0], queries)], negatives.pairs(queries)])
