@@ -38,7 +38,7 @@ STEPS = {
     "ssd": "",
     "bad-teacher": "learning_rate=1e-4 epochs=2 batch=8",
 }
-TIMES = {"seconds", "timing", "learning_epoch", "normalised_epoch", "total_time", "took", "salt", "removed"}
+TIMES = {"seconds", "timing", "learning_epoch", "normalised_epoch", "total_time", "took", "salt", "removed", "seal"}
 MODULES = (
     "unrank.bench.run", "unrank.forgetting.rankings", "unrank.forgetting.estimate", "unrank.rankers.bi_encoder",
     "unrank.rankers.cross_encoder", "unrank.forgetting.progress", "sentence_transformers", "bm25s",
