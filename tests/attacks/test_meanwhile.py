@@ -55,8 +55,9 @@ def test_a_run_that_is_undone_while_its_certificate_is_written_has_none(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settled = desk.run()
-    made: dict[str, Any] = {"history": {"entries": desk.ledger.head()[0], "last_hash": desk.ledger.head()[1]}}
-    monkeypatch.setattr(certificates, "certificate", lambda *_: certificates.Certificate({**made, "state": "x"}, {}))
+    entries, last = desk.ledger.head()
+    made: Any = {"history": {"entries": entries, "last_hash": last}, "state": "x"}
+    monkeypatch.setattr(certificates, "certificate", lambda *_: certificates.Certificate(made, {}))
     monkeypatch.setattr(certificates, "certificate_page", lambda *_: undo_run(desk.ledger, settled))
     monkeypatch.setattr(certificates, "page_html", lambda _: "<!doctype html>")
     with pytest.raises(UnrankError, match="changed while"):

@@ -138,7 +138,8 @@ def test_a_closed_request_keeps_its_kind(ledger: Ledger, key: Key) -> None:
     made_run(ledger, {1: Judgement(ForgetState.NOTHING, "why", ranks([4], [4]))})
     close(ledger, 1)
     value = certificate(ledger, key, 1).value
-    assert value["state"] == "nothing to forget" and value["request"]["closing"]["at"]
+    closing = value["request"]["closing"]
+    assert value["state"] == "nothing to forget" and closing is not None and closing["at"]
 
 
 def test_what_was_found_at_closing_is_told(ledger: Ledger, key: Key) -> None:
@@ -247,7 +248,7 @@ def test_figures_of_a_run_of_several_requests_are_left_out(ledger: Ledger, key: 
     [part] = value["rankers"]
     assert part["requests"] == 2 and not part["alone"]
     assert "forget" not in part["measured"]["sets"] and part["copies"] == {}
-    assert part["audited"]["tests"]["recovery"] == {"verdict": "suppressed"}
+    assert part["audited"] is not None and part["audited"]["tests"]["recovery"] == {"verdict": "suppressed"}
     assert json.dumps(value).count("4321") == 1, "of the test set, which no request is a part of"
     assert "together with 1 other request" in page_html(certificate_page(value, key.public))
 
@@ -269,13 +270,14 @@ def test_a_service_of_two_rankers_has_one_certificate(
         made_run(ledger, judged, result, member=service_ranker(ledger, name))
         with ledger.transaction():
             replace_ranker(ledger, service_ranker(ledger, name), states.index(state) + 1, folder)
-    deploy(ledger, "second", date(2026, 11, 1))
+    today = date.today()
+    deploy(ledger, "second", today)
     value = write_certificate(ledger, key, 1, tmp_path / "out")
     page = certificate_page(value, key.public)
     assert value["state"] == "forgotten, not verifiable" and page.verdict == "Request 1 is forgotten, not verifiable."
     assert [ranker["state"] for ranker in value["rankers"]] == [str(state) for state in states]
     assert "Ranker first: Every pair that was ranked above" in page.lead and "Ranker second: " in page.lead
-    assert page_html(page).count("It is in service since 2026-11-01.") == 1
+    assert page_html(page).count(f"It is in service since {today}.") == 1
     verify = ["desk", "verify", str(tmp_path / "out"), "--ledger", str(path), "--ranker"]
     for folder in folders.values():
         assert run([*verify, str(folder)]) == 0

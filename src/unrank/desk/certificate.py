@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 import unrank
 from unrank.desk.commitment import commit
@@ -21,6 +22,17 @@ from unrank.desk.history_index import COPIES, Entry, Json
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
 from unrank.desk.page import certificate_page
+from unrank.desk.predicate import (
+    Audited,
+    Closing,
+    Done,
+    EntryPart,
+    Measured,
+    OwnFigures,
+    Predicate,
+    RankerPart,
+    SetFigures,
+)
 from unrank.desk.request import Request, State
 from unrank.desk.service import ServiceRanker, service_rankers
 from unrank.desk.signature import seal, write_seal
@@ -59,7 +71,7 @@ FOUND = ("verdict", "measures", "figure", "low", "high", "threshold", "queries",
 class Certificate:
     """The content of a certificate, and the hashes of the files that it is about."""
 
-    value: Json
+    value: Predicate
     subjects: dict[str, str]
 
 
@@ -75,7 +87,7 @@ class Settlement:
     """The day since when the new ranker is in service; `None` if nobody has recorded it."""
 
 
-def write_certificate(ledger: Ledger, key: Key, id: int, out: Path) -> Json:
+def write_certificate(ledger: Ledger, key: Key, id: int, out: Path) -> Predicate:
     """Write the certificate of a settled request as a folder; the history records it before the folder appears."""
     check_free(out)
     ledger.verify()
@@ -101,7 +113,7 @@ def certificate(ledger: Ledger, key: Key, id: int) -> Certificate:
     number, head = ledger.head()
     nothing = state is State.NOTHING_TO_FORGET
     hashes = ledger.ask("SELECT kind, hash FROM keyed_hash WHERE request = ?", [id])
-    value = {
+    value: Predicate = {
         "certificate_version": CERTIFICATE_VERSION,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "made_by": f"unrank {unrank.__version__}",
@@ -127,12 +139,12 @@ def certificate(ledger: Ledger, key: Key, id: int) -> Certificate:
     return Certificate(value, subjects)
 
 
-def _closing_part(history: list[Entry]) -> Json | None:
+def _closing_part(history: list[Entry]) -> Closing | None:
     """Return when the request was closed, and how many places were then deleted, left or not checked."""
     for entry in history:
         if entry.event == State.CLOSED:
             values = entry.values
-            return {"at": entry.at, **{name: values[name] for name in CLOSING if name in values}}
+            return cast("Closing", {"at": entry.at, **{name: values[name] for name in CLOSING if name in values}})
     return None
 
 
@@ -164,7 +176,9 @@ def _check_certifiable(request: Request, state: State) -> None:
     raise UnrankError(f"request {request.id} is {state}: only a request that a run has settled has a certificate")
 
 
-def _run_part(ledger: Ledger, settled: Settlement, request: Request, history: list[Entry]) -> tuple[Json, Json]:
+def _run_part(
+    ledger: Ledger, settled: Settlement, request: Request, history: list[Entry]
+) -> tuple[RankerPart, dict[str, str]]:
     """Return the part of a certificate about one ranker, and the hashes of its files."""
     entry = next(e for e in reversed(history) if e.values.get("run") == settled.run and "result" in e.values)
     [[asked, written]] = ledger.ask("SELECT asked, result FROM run WHERE id = ?", [settled.run])
@@ -172,7 +186,7 @@ def _run_part(ledger: Ledger, settled: Settlement, request: Request, history: li
         raise UnrankError(f"{ledger.path}: the result of run {settled.run} was changed after it was recorded")
     options, result = json.loads(asked), json.loads(written)
     alone = len(options["requests"]) == 1 and sum(options["removed"].values()) == _number_named(history)
-    part = {
+    part: RankerPart = {
         "name": settled.ranker,
         "state": str(settled.state),
         "in_service_since": settled.since,
@@ -180,15 +194,7 @@ def _run_part(ledger: Ledger, settled: Settlement, request: Request, history: li
         "run": settled.run,
         "requests": len(options["requests"]),
         "alone": alone,
-        "done": {
-            **{name: result["record"][name] for name in HOW if result["record"]},
-            "collection": options["collection_fingerprint"],
-            "references": len(options["references"]),
-            "keep_at_least": options["keep_at_least"],
-            "strict": options["strict"],
-            "copies": result.get("copies", {}).get(str(request.id), {}),
-            "vocabulary": _vocabulary((result["record"] or {}).get("cleared")),
-        },
+        "done": _done_part(options, result, request.id),
         "measured": _measured_part(result, request.id, alone),
         "audited": _audit_part(result["audit"], alone),
         "gates": {gate["name"]: gate["passed"] for gate in result["gates"]},
@@ -196,6 +202,22 @@ def _run_part(ledger: Ledger, settled: Settlement, request: Request, history: li
         "files": result["files"],
     }
     return part, result.get("ranker_files", {})
+
+
+def _done_part(options: Json, result: Json, id: int) -> Done:
+    """Return how the ranker was made to forget, from the options and the result of its run."""
+    return cast(
+        "Done",
+        {
+            **{name: result["record"][name] for name in HOW if result["record"]},
+            "collection": options["collection_fingerprint"],
+            "references": len(options["references"]),
+            "keep_at_least": options["keep_at_least"],
+            "strict": options["strict"],
+            "copies": result.get("copies", {}).get(str(id), {}),
+            "vocabulary": _vocabulary((result["record"] or {}).get("cleared")),
+        },
+    )
 
 
 def _vocabulary(cleared: Json | None) -> str | None:
@@ -210,38 +232,39 @@ def _number_named(history: list[Entry]) -> int:
     return sum(sum(entry.values["names"].values()) for entry in history if entry.event in ("added", COPIES))
 
 
-def _measured_part(result: Json, id: int, alone: bool) -> Json:
+def _measured_part(result: Json, id: int, alone: bool) -> Measured:
     """Return the ranks of the request's own pairs, and the MRR of the sets that were kept."""
-    own, record = dict(result["requests"][str(id)]), result["record"] or {"before": {}, "after": {}}
+    own = cast("OwnFigures", dict(result["requests"][str(id)]))
+    record = result["record"] or {"before": {}, "after": {}}
     if not alone:
         own.pop("words", None)  # they may give counts of all requests of the run
     sets = {
-        name: {"before": record["before"][name]["mrr"], **_estimate(record["after"][name], alone or name == "test")}
+        name: _set_part(record["before"][name], record["after"][name], alone or name == "test")
         for name in (SETS if alone else KEPT)
         if record["before"].get(name) and record["after"].get(name)
     }
     return {"request": own, "sets": sets, "kept": result["kept"]}
 
 
-def _estimate(measured: Json, with_queries: bool) -> Json:
-    found = {"after": measured["mrr"], "low": measured["low"], "high": measured["high"]}
-    return {**found, "queries": measured["queries"]} if with_queries else found
+def _set_part(before: Json, after: Json, with_queries: bool) -> SetFigures:
+    found: SetFigures = {"before": before["mrr"], "after": after["mrr"], "low": after["low"], "high": after["high"]}
+    return {**found, "queries": after["queries"]} if with_queries else found
 
 
-def _audit_part(audit: Json | None, alone: bool) -> Json | None:
+def _audit_part(audit: Json | None, alone: bool) -> Audited | None:
     """Return what each test found; if other requests were tested with this one, only the verdicts."""
     if audit is None:
         return None
     kept = FOUND if alone else FOUND[:1]
     tests = {name: {part: found.get(part) for part in kept} for name, found in audit["tests"].items()}
-    return {"verdict": audit["verdict"], "tests": tests}
+    return cast("Audited", {"verdict": audit["verdict"], "tests": tests})
 
 
-def _copies_part(copies: list[Json], alone: bool) -> Json:
+def _copies_part(copies: list[Json], alone: bool) -> dict[str, int | None]:
     """Return the number of copies of each kind that were found on disk; `None` if they may be another request's."""
     kinds = Counter(copy["kind"] for copy in copies)
     return {kind: number if alone else None for kind, number in sorted(kinds.items())}
 
 
-def _entry_part(entry: Entry) -> Json:
+def _entry_part(entry: Entry) -> EntryPart:
     return {"number": entry.number, "at": entry.at, "event": entry.event, "hash": entry.hash}

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Iterable, Iterator
+from typing import TypedDict
 
 from unrank.collection.normalisation import normalised, normalised_before_version_4
-from unrank.desk.history_index import Json
 from unrank.desk.key import HASH_BYTES, Key
 from unrank.desk.request import HashKind
 
@@ -23,13 +23,20 @@ PARTS: dict[HashKind, str] = {
 }
 
 
-def commit(key: Key, hashes: Iterable[tuple[HashKind, bytes]]) -> Json:
+class Commitment(TypedDict):
+    """A commitment, as a certificate holds it."""
+
+    salt: str
+    of: list[str]
+
+
+def commit(key: Key, hashes: Iterable[tuple[HashKind, bytes]]) -> Commitment:
     """Return a commitment to keyed hashes, with a new salt."""
     salt = secrets.token_hex(SALT_BYTES)
     return {"salt": salt, "of": sorted(_committed(key, salt, kind, hashed) for kind, hashed in hashes)}
 
 
-def matched(key: Key, commitment: Json, *, text: str | None = None, id: str | None = None) -> list[str]:
+def matched(key: Key, commitment: Commitment, *, text: str | None = None, id: str | None = None) -> list[str]:
     """Return in words as what a commitment holds a text or an id; nothing if it does not hold it."""
     held = set(commitment["of"])
     candidates = [*([] if text is None else _of_text(key, text)), *([] if id is None else _of_id(key, id))]

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from operator import itemgetter
 
 from unrank.audit.verdict import Verdict
-from unrank.desk.history_index import Json
 from unrank.desk.page_appendix import appendix
 from unrank.desk.page_words import (
     WORDING,
@@ -21,6 +20,7 @@ from unrank.desk.page_words import (
     what_was_done,
     what_was_measured,
 )
+from unrank.desk.predicate import Predicate
 from unrank.desk.request import State
 from unrank.report.page import Card, Markup, Page, Section, element, paragraph
 from unrank.report.wording import listing
@@ -29,7 +29,7 @@ CHECK = "'unrank desk verify' on the folder of this page finds any change of its
 compares every file of a ranker with this certificate. Compare the public key with the one that its owner published."
 
 
-def certificate_page(value: Json, public_key: str) -> Page:
+def certificate_page(value: Predicate, public_key: str) -> Page:
     """Return the page of a certificate."""
     wording, rankers = WORDING[State(value["state"])], value["rankers"]
     return Page(
@@ -54,13 +54,13 @@ def certificate_page(value: Json, public_key: str) -> Page:
     )
 
 
-def _cards(value: Json) -> list[Card]:
+def _cards(value: Predicate) -> list[Card]:
     own = [ranker["measured"]["request"] for ranker in value["rankers"]]
     lowest = min((one["worst"] for one in own if one["worst"]), key=itemgetter("after"), default=None)
     worst = f"rank {lowest['after']:,} of {lowest['entries']:,}" if lowest else "no pair"
     before = f"rank {lowest['before']:,} before" if lowest else ""
     audits = {Verdict(ranker["audited"]["verdict"]).short for ranker in value["rankers"] if ranker["audited"]}
-    changed, pairs = (sum(one[name] for one in own) for name in ("changed", "pairs"))
+    changed, pairs = sum(one["changed"] for one in own), sum(one["pairs"] for one in own)
     return [
         Card("Asked to forget", named(value)),
         Card("Pairs that changed rank", f"{changed:,} of {pairs:,}"),
@@ -69,7 +69,7 @@ def _cards(value: Json) -> list[Card]:
     ]
 
 
-def _deleted(value: Json) -> Section:
+def _deleted(value: Predicate) -> Section:
     closing = value["request"]["closing"]
     text = copies_found(value["rankers"]) if closing is None else closing_found(closing)
     content = [paragraph(text) if text else None, _bullets(value["also_delete"])]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from unrank.desk.history_index import Json
+from unrank.desk.predicate import Audited, Predicate, RankerPart
 from unrank.report.page import Markup, Section, paragraph
 from unrank.report.table import Table, facts, figure, to_html, words
 from unrank.report.wording import duration
 
 
-def appendix(value: Json, public_key: str) -> list[Section]:
+def appendix(value: Predicate, public_key: str) -> list[Section]:
     """Return the sections of the appendix."""
     rankers = value["rankers"]
     parts = [part for ranker in rankers for part in _ranker_sections(ranker, len(rankers) > 1)]
     return [*parts, _signed(value, public_key)]
 
 
-def _ranker_sections(ranker: Json, several: bool) -> list[Section]:
+def _ranker_sections(ranker: RankerPart, several: bool) -> list[Section]:
     done, id = ranker["done"], f"-{ranker['name']}" if several else ""
     whose = f" ({ranker['name']})" if several else ""
     how: dict[str, object] = {
@@ -28,23 +28,23 @@ def _ranker_sections(ranker: Json, several: bool) -> list[Section]:
     }
     if "method" in done:
         how |= {"target": f"{done['target_name']} ({done['target']:.4f})"}
-        how |= {name: done[name] for name in ("method", "seed", "epochs", "device")}
+        how |= {"method": done["method"], "seed": done["seed"], "epochs": done["epochs"], "device": done["device"]}
         stored = {None: "none", True: "still valid", False: "stale"}[done["index_valid"]]
         how |= {"took": duration(done["seconds"]), "stored document vectors": stored}
     content = [facts("How", how), facts("Settings", done["settings"]) if "settings" in done else None, _gates(ranker)]
     return [
         Section(f"how{id}", f"Settings{whose}", f"How it was done{whose}", content),
         *([_sets(ranker, id, whose)] if ranker["measured"]["sets"] else []),
-        *([_audited(ranker, id, whose)] if ranker["audited"] else []),
+        *([_audited(ranker["audited"], ranker["alone"], id, whose)] if ranker["audited"] else []),
     ]
 
 
-def _gates(ranker: Json) -> Markup | None:
+def _gates(ranker: RankerPart) -> Markup | None:
     rows = [[words(name), words("passed" if passed else "not passed")] for name, passed in ranker["gates"].items()]
     return to_html(Table("gates", "What the run had to show", ["gate", "outcome"], rows, 2)) if rows else None
 
 
-def _sets(ranker: Json, id: str, whose: str) -> Section:
+def _sets(ranker: RankerPart, id: str, whose: str) -> Section:
     rows = []
     for name, found in ranker["measured"]["sets"].items():
         span, kept = words(f"{found['low']:.3f} to {found['high']:.3f}"), ranker["measured"]["kept"].get(name)
@@ -62,23 +62,23 @@ def _sets(ranker: Json, id: str, whose: str) -> Section:
     return Section(f"sets{id}", f"Kept{whose}", f"What was kept{whose}", [paragraph(text), table])
 
 
-def _audited(ranker: Json, id: str, whose: str) -> Section:
+def _audited(audited: Audited, alone: bool, id: str, whose: str) -> Section:
     rows = []
-    for name, found in ranker["audited"]["tests"].items():
+    for name, found in audited["tests"].items():
         row = [words(name.replace("_", " ")), words(found["verdict"])]
-        if ranker["alone"]:
+        if alone:
             span = f"{found['low']:.3f} to {found['high']:.3f}" if found["figure"] is not None else ""
             row += [figure(found["figure"]), words(span), figure(found["threshold"]), words(found["words"])]
         rows.append(row)
     head = ["test", "verdict", "figure", "95 % interval", "smallest difference that counts", "why"]
-    text = f"In all: {ranker['audited']['verdict']}."
-    if not ranker["alone"]:
+    text = f"In all: {audited['verdict']}."
+    if not alone:
         text += " The audit tested everything that the run forgot, so only its verdicts are given here."
-    table = to_html(Table("audit", "Tests", head if ranker["alone"] else head[:2], rows, 2))
+    table = to_html(Table("audit", "Tests", head if alone else head[:2], rows, 2))
     return Section(f"audit{id}", f"Audit{whose}", f"What the audit found{whose}", [paragraph(text), table])
 
 
-def _signed(value: Json, public_key: str) -> Section:
+def _signed(value: Predicate, public_key: str) -> Section:
     history = value["history"]
     hashes = {
         f"{ranker['name']}: {name} (SHA-256)" if ranker["name"] else f"{name} (SHA-256)": hashed

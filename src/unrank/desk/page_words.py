@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import date
 from operator import itemgetter
 
-from unrank.desk.history_index import Json
+from unrank.desk.predicate import Closing, Done, OwnFigures, Predicate, RankerPart
 from unrank.desk.request import State
 from unrank.errors import count
 from unrank.evaluation.bootstrap import MIN_QUERIES
@@ -61,11 +61,11 @@ WORDING = {
 }
 
 
-def named(value: Json) -> str:
+def named(value: Predicate) -> str:
     return listing([count(number, kind) for kind, number in value["request"]["named"].items() if number])
 
 
-def what_was_asked(value: Json) -> str:
+def what_was_asked(value: Predicate) -> str:
     request = value["request"]
     settled = max(ranker["settled"][:10] for ranker in value["rankers"])
     late = (date.fromisoformat(settled) - date.fromisoformat(request["due"])).days
@@ -78,12 +78,12 @@ def what_was_asked(value: Json) -> str:
     )
 
 
-def _whose(ranker: Json) -> str:
+def _whose(ranker: RankerPart) -> str:
     """Begin a sentence about one ranker; if only one is there, it needs no name."""
     return f"Ranker {ranker['name']}: " if ranker["name"] else ""
 
 
-def achieved(ranker: Json) -> str:
+def achieved(ranker: RankerPart) -> str:
     """Say in one sentence what was achieved and what was not."""
     state, done, own = State(ranker["state"]), ranker["done"], ranker["measured"]["request"]
     if state is State.NOTHING_TO_FORGET:
@@ -94,7 +94,7 @@ def achieved(ranker: Json) -> str:
     return f"{_whose(ranker)}{_reached(ranker)}, but {listing(limits)}."
 
 
-def _changed(ranker: Json) -> str:
+def _changed(ranker: RankerPart) -> str:
     """Say which weights a run changed that found nothing to forget."""
     if "method" not in ranker["done"]:
         return WORDING[State.NOTHING_TO_FORGET].limit
@@ -103,7 +103,7 @@ def _changed(ranker: Json) -> str:
     return "the run changed weights for other requests" if ranker["requests"] > 1 else "no training was needed for it"
 
 
-def _reached(ranker: Json) -> str:
+def _reached(ranker: RankerPart) -> str:
     """Say what was achieved. The words must be true of the method, of few queries, and if nothing had to fall."""
     own, done = ranker["measured"]["request"], ranker["done"]
     on_average = own["queries"] >= MIN_QUERIES and not own.get("least_ranks")
@@ -124,13 +124,12 @@ def _reached(ranker: Json) -> str:
     return "Every pair that was ranked above the target is ranked lower now"
 
 
-def _ranks(own: Json) -> PairRanks:
-    given = {field.name: own[field.name] for field in fields(PairRanks) if field.name in own}
-    found: PairRanks = parse(PairRanks, given, "ranks")
+def _ranks(own: OwnFigures) -> PairRanks:
+    found: PairRanks = parse(PairRanks, own, "ranks")
     return found
 
 
-def _untested(ranker: Json) -> list[str]:
+def _untested(ranker: RankerPart) -> list[str]:
     """Say why a request is not verifiable."""
     if State(ranker["state"]) is not State.NOT_VERIFIABLE:
         return []
@@ -139,7 +138,7 @@ def _untested(ranker: Json) -> list[str]:
     return [few if queries < MIN_QUERIES else "the audit could not tell"]
 
 
-def _left_high(own: Json) -> list[str]:
+def _left_high(own: OwnFigures) -> list[str]:
     """Name the pairs that are still among the first of their lists."""
     pairs = zip(own["ranks_after"], own["list_lengths"], strict=True)
     high = sum(after <= FIRST < entries for after, entries in pairs)
@@ -149,7 +148,7 @@ def _left_high(own: Json) -> list[str]:
     return [f"{high:,} of {count(own['pairs'], 'pair')} {where}"] if high else []
 
 
-def what_was_done(ranker: Json) -> str:
+def what_was_done(ranker: RankerPart) -> str:
     done, others = ranker["done"], ranker["requests"] - 1
     together = f", together with {count(others, 'other request')}" if others else ""
     since = f" It is in service since {ranker['in_service_since']}." if ranker["in_service_since"] else ""
@@ -162,12 +161,12 @@ def what_was_done(ranker: Json) -> str:
         said = f"Run {ranker['run']} made a new ranker from the old one with the method {done['method']}{together}."
         said += f"{same} {_target(done)} {_references(done['references'])}"
     copies = [f"{count(number, 'copy')} of what it names {what}" for what, number in done["copies"].items()]
-    rows = {"reset": f" The {ROWS} were reset.", "left": f" The {ROWS} could not be reset."}.get(done["vocabulary"], "")
+    cleared = {None: "", "reset": f" The {ROWS} were reset.", "left": f" The {ROWS} could not be reset."}
     copied = f" In the collection: {listing(copies)}." if copies else ""
-    return f"{_whose(ranker)}{said}{rows}{copied}{since}"
+    return f"{_whose(ranker)}{said}{cleared[done['vocabulary']]}{copied}{since}"
 
 
-def _target(done: Json) -> str:
+def _target(done: Done) -> str:
     meaning = TARGETS.get(done["target_name"])
     return (
         f"The target was {done['target_name']}{f' ({meaning})' if meaning else ''}: a mean reciprocal rank of "
@@ -181,7 +180,7 @@ def _references(number: int) -> str:
     return f"It was compared with {count(number, 'reference')}, given as retrained without the request."
 
 
-def what_was_measured(ranker: Json) -> str:
+def what_was_measured(ranker: RankerPart) -> str:
     own, audit = ranker["measured"]["request"], ranker["audited"]
     ranks = sorted(zip(own["ranks_before"], own["ranks_after"], own["list_lengths"], strict=True), key=itemgetter(1))
     shown = "; ".join(
@@ -207,7 +206,7 @@ def what_was_measured(ranker: Json) -> str:
     return f"{_whose(ranker)}{said} {found}"
 
 
-def copies_found(rankers: Sequence[Json]) -> str:
+def copies_found(rankers: Sequence[RankerPart]) -> str:
     """Say which copies the runs found on disk."""
     kinds: dict[str, int | None] = {}
     for ranker in rankers:
@@ -217,9 +216,13 @@ def copies_found(rankers: Sequence[Json]) -> str:
     return f"The run found copies on its owner's disks ({found}); its ledger has their places." if found else ""
 
 
-def closing_found(closing: Json) -> str:
+def closing_found(closing: Closing) -> str:
     """Say what was found when the request was closed."""
-    parts = {name: closing.get(name) for name in ("deleted", "left", "not_checked")}
+    parts = {
+        "deleted": closing.get("deleted"),
+        "left": closing.get("left"),
+        "not_checked": closing.get("not_checked"),
+    }
     said = {
         name: listing([count(number, kind) for kind, number in kinds.items()]) for name, kinds in parts.items() if kinds
     }

@@ -83,7 +83,7 @@ class RunContext:
         return self.options.asked(self.batch, self.collection)
 
     @cached_property
-    def inputs(self) -> Json:
+    def inputs(self) -> dict[str, object]:
         """Digests of everything that the new ranker is made from."""
         base = find_base(self.original, self.method, self.options.forget.base, self.record)
         return {
@@ -94,7 +94,7 @@ class RunContext:
             "base": base.digest if base.place else None,
         }
 
-    def audit_inputs(self, out: Path) -> Json:
+    def audit_inputs(self, out: Path) -> dict[str, object]:
         """Return digests of everything that the audit of the new ranker in a folder is made from."""
         return {"audited ranker": folder_hash(out), **self.inputs}
 

@@ -60,7 +60,7 @@ class UnfinishedRun:
 class Step:
     """The last time that a step of a run was done."""
 
-    inputs: Json
+    inputs: dict[str, object]
     output: str
     """The digest of the folder that it wrote."""
 
@@ -110,7 +110,7 @@ def last_step(ledger: Ledger, run: UnfinishedRun, name: StepName) -> Step | None
     return None
 
 
-def is_done(ledger: Ledger, run: UnfinishedRun, name: StepName, out: Path, inputs: Json) -> bool:
+def is_done(ledger: Ledger, run: UnfinishedRun, name: StepName, out: Path, inputs: dict[str, object]) -> bool:
     """Return whether a step has written its folder from these inputs. Delete what it wrote from others."""
     if not out.exists():
         return False
@@ -124,7 +124,12 @@ def is_done(ledger: Ledger, run: UnfinishedRun, name: StepName, out: Path, input
 
 
 def do_step(
-    ledger: Ledger, run: UnfinishedRun, name: StepName, out: Path, inputs: Json, write: Callable[[Path], None]
+    ledger: Ledger,
+    run: UnfinishedRun,
+    name: StepName,
+    out: Path,
+    inputs: dict[str, object],
+    write: Callable[[Path], None],
 ) -> None:
     """Let `write` make a folder, bind it to the step's inputs in the history, and move it to its place."""
     apart = out.with_name(f".{out.name}.partial-run{run.id}")
@@ -142,7 +147,7 @@ def do_step(
         shutil.rmtree(apart, ignore_errors=True)
 
 
-def check_step(ledger: Ledger, run: UnfinishedRun, name: StepName, out: Path, inputs: Json) -> str:
+def check_step(ledger: Ledger, run: UnfinishedRun, name: StepName, out: Path, inputs: dict[str, object]) -> str:
     """Return the digest of a step's folder; refuse it if the folder or an input was changed since."""
     last, digest = last_step(ledger, run, name), folder_hash(out)
     if last is None or digest is None or digest != last.output:

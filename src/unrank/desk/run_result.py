@@ -119,7 +119,7 @@ def finish_run(ledger: Ledger, run: UnfinishedRun, context: RunContext) -> RunRe
     return _record(ledger, run, context, shown, judged, result)
 
 
-def _inputs_now(context: RunContext) -> Json:
+def _inputs_now(context: RunContext) -> dict[str, object]:
     """Return digests of the files as they are now: somebody may have changed them since they were loaded."""
     now = open_collection(context.options.collection).fingerprint
     return {**context.inputs, "ranker": folder_hash(Path(context.options.ranker)), "collection": now}

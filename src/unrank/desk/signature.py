@@ -82,7 +82,7 @@ class Seal:
     """The hash of the signed statement."""
 
 
-def seal(value: Json, subjects: Mapping[str, str], page: str, key: Key) -> Seal:
+def seal(value: Mapping[str, object], subjects: Mapping[str, str], page: str, key: Key) -> Seal:
     """Sign a certificate and the page that shows it."""
     predicate = {**value, "page": {"sha256": hashlib.sha256(page.encode()).hexdigest()}}
     statement = {
@@ -193,7 +193,7 @@ def _envelope(payload: bytes, public: str, signature: bytes) -> bytes:
     return _canonical({"payload": base64.b64encode(payload).decode(), "payloadType": PAYLOAD, "signatures": signatures})
 
 
-def _canonical(value: Json) -> bytes:
+def _canonical(value: Mapping[str, object]) -> bytes:
     return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
 
 

@@ -1,0 +1,171 @@
+"""The content of a certificate, as its JSON holds it: the predicate of the signed statement.
+
+`certificate.py` fills it, and the page shows it.
+"""
+
+from __future__ import annotations
+
+from typing import NotRequired, TypedDict
+
+from unrank.desk.commitment import Commitment
+
+
+class WorstPair(TypedDict):
+    """The pair that is ranked highest now."""
+
+    before: int
+    after: int
+    entries: int
+
+
+class OwnFigures(TypedDict):
+    """The judgement of the request by its own pairs. Ranks are sorted, so that they name no pair."""
+
+    state: str
+    words: NotRequired[str]
+    """Left out if the run took other requests too."""
+    pairs: int
+    queries: int
+    ranks_before: list[int]
+    ranks_after: list[int]
+    list_lengths: list[int]
+    least_ranks: NotRequired[list[int]]
+    """The best rank that each pair may have; empty if the target is a mean."""
+    mrr_before: float
+    mrr_after: float
+    target: float
+    worst: WorstPair | None
+    changed: int
+    unmoved: int
+
+
+class SetFigures(TypedDict):
+    """The MRR of one set, with the 95 % interval of the MRR now."""
+
+    before: float
+    after: float
+    low: float
+    high: float
+    queries: NotRequired[int]
+    """Left out if it would tell of other requests."""
+
+
+class Measured(TypedDict):
+    """The measurements of a run."""
+
+    request: OwnFigures
+    sets: dict[str, SetFigures]
+    kept: dict[str, float]
+
+
+class TestFinding(TypedDict):
+    """The finding of one test of the audit. If the run took other requests too, only its verdict is given."""
+
+    verdict: str
+    measures: NotRequired[str]
+    figure: NotRequired[float | None]
+    low: NotRequired[float | None]
+    high: NotRequired[float | None]
+    threshold: NotRequired[float | None]
+    queries: NotRequired[int | None]
+    words: NotRequired[str]
+
+
+class Audited(TypedDict):
+    """The verdict of the audit, and the finding of each test."""
+
+    verdict: str
+    tests: dict[str, TestFinding]
+
+
+class Done(TypedDict):
+    """How a ranker was made to forget. Without a new ranker, the fields of its record are left out."""
+
+    method: NotRequired[str]
+    settings: NotRequired[dict[str, object]]
+    target: NotRequired[float]
+    target_name: NotRequired[str]
+    epochs: NotRequired[float]
+    seconds: NotRequired[float]
+    seed: NotRequired[int]
+    device: NotRequired[str]
+    index_valid: NotRequired[bool | None]
+    versions: NotRequired[dict[str, str]]
+    collection: str
+    references: int
+    keep_at_least: float | None
+    strict: bool
+    copies: dict[str, int]
+    vocabulary: str | None
+
+
+class RankerPart(TypedDict):
+    """The part of a certificate about one ranker."""
+
+    name: str | None
+    state: str
+    in_service_since: str | None
+    settled: str
+    run: int
+    requests: int
+    alone: bool
+    """Whether the run forgot what this request names, and nothing else."""
+    done: Done
+    measured: Measured
+    audited: Audited | None
+    gates: dict[str, bool]
+    copies: dict[str, int | None]
+    files: dict[str, str | None]
+
+
+class Closing(TypedDict):
+    """When the request was closed, and the number of places of each kind that held it."""
+
+    at: str
+    deleted: NotRequired[dict[str, int]]
+    left: NotRequired[dict[str, int]]
+    reason: NotRequired[str]
+    not_checked: NotRequired[dict[str, int]]
+
+
+class RequestPart(TypedDict):
+    """What was asked, without the names of anything."""
+
+    id: int
+    received: str
+    due: str
+    basis: str
+    closing: Closing | None
+    named: dict[str, int]
+    commitment: Commitment
+
+
+class EntryPart(TypedDict):
+    """An entry of the history without its details."""
+
+    number: int
+    at: str
+    event: str
+    hash: str
+
+
+class HistoryPart(TypedDict):
+    """The end of the ledger's history, and the entries about the request."""
+
+    entries: int
+    last_hash: str
+    of_request: list[EntryPart]
+
+
+class Predicate(TypedDict):
+    """The content of a certificate."""
+
+    certificate_version: int
+    made: str
+    made_by: str
+    state: str
+    request: RequestPart
+    rankers: list[RankerPart]
+    also_delete: list[str]
+    not_claimed: list[str]
+    history: HistoryPart
