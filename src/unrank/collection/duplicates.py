@@ -110,7 +110,7 @@ def _duplicates(
 
 
 def _pairs_of_copies(collection: Collection, removal: Removal, copies: Sequence[TextCopy]) -> list[tuple[str, str]]:
-    """Return the training pairs that are removed pairs but for a copy in place of the query, the document or both."""
+    """Return the training pairs that have a copy in place of a removed pair's query, document or both."""
     if not removal.pairs or not copies:
         return []
     others: dict[tuple[str, str], list[str]] = {}
@@ -225,7 +225,7 @@ def runs_of(words: Sequence[str]) -> set[Run]:
 
 
 def likeness(removed: int, other: int, common: int) -> float:
-    """Return the share of runs that a copy has in common with a removed text, by their numbers; 0 if it is no copy.
+    """Return how alike two texts are, from their numbers of runs of words; 0 if the other is no copy.
 
     >>> likeness(60, 60, 55), likeness(60, 60, 50), likeness(60, 600, 57)
     (0.8461538461538461, 0.0, 0.95)

@@ -18,7 +18,7 @@ NORMALISATION = 2
 CONTROL = bytes(code for code in (*range(0x20), 0x7F) if not chr(code).isspace())
 """The control characters of ASCII that are no blanks."""
 LOWER = bytes.maketrans(bytes(range(0x41, 0x5B)) + b"\x1c\x1d\x1e\x1f", bytes(range(0x61, 0x7B)) + b"    ")
-"""Capital letters as small ones, and blanks of strings that are none of bytes as spaces."""
+"""Capital letters become small. The bytes 1c to 1f, which are blanks in strings but not in bytes, become spaces."""
 ASCII = bytes(range(0x80))
 INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]"

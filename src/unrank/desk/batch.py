@@ -122,7 +122,7 @@ def count_copies(ledger: Ledger, batch: Batch, id: int) -> dict[str, int]:
 
 
 def _fitting(items: Sequence[Item], fit: set[Item]) -> list[Item]:
-    """Return the items that fit a collection, if the others are copies of these; else none."""
+    """Return the items that fit a collection; none if another item is not a copy of one of them."""
     here = [item for item in items if item in fit]
     if len(here) == len(items) or not here:
         return here

@@ -37,7 +37,7 @@ def commit(key: Key, hashes: Iterable[tuple[HashKind, bytes]]) -> Commitment:
 
 
 def matched(key: Key, commitment: Commitment, *, text: str | None = None, id: str | None = None) -> list[str]:
-    """Return in words as what a commitment holds a text or an id; nothing if it does not hold it."""
+    """Return, in words, which parts of the request are this text or id; none if the commitment holds neither."""
     held = set(commitment["of"])
     candidates = [*([] if text is None else _of_text(key, text)), *([] if id is None else _of_id(key, id))]
     found = (kind for kind, hashed in candidates if _committed(key, commitment["salt"], kind, hashed) in held)

@@ -129,7 +129,7 @@ class Closing(TypedDict):
 
 
 class RequestPart(TypedDict):
-    """What was asked, without the names of anything."""
+    """The request, without the names of anything."""
 
     id: int
     received: str

@@ -21,8 +21,9 @@ from unrank.forgetting.target import beyond_of, least_ranks
 
 Scores = NDArray[np.float32]
 SLACK = 0.3
-"""How far below the best place it may have a pair is pulled, as a share of the range of its list: the rest of the list
-moves a little too. With less it comes down slowly, and at the lowest score of the list more is lost (docs/log.md)."""
+"""A pair is pulled this far below the best place that it may have, as a share of the range of its list: the rest of the
+list moves a little too. With less it comes down slowly; if it is pulled to the lowest score of the list, more is lost
+(docs/log.md)."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ SETTINGS = {
 
 
 def check_share(share: float | None) -> float | None:
-    """Return the share that must be kept; refuse one that is none."""
+    """Return the share that must be kept; refuse a number outside (0, 1]."""
     if share is not None and not 0 < share <= 1:
         raise UnrankError(f"--keep-at-least {share:g} is outside (0, 1]")
     return share

@@ -127,7 +127,7 @@ def rose(ranks: PairRanks) -> bool:
 
 
 def _missing(ranks: PairRanks) -> str:
-    """Return what did not move as it had to; empty if everything did."""
+    """Say which pairs did not move as they had to; empty if all did."""
     pairs = count(ranks.pairs, "pair")
     if ranks.too_high:
         return f"{ranks.too_high} of {pairs} ranked higher than the target allows"

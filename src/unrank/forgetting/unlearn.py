@@ -144,7 +144,7 @@ def _find_goal(request: Request, score: Scorer, before: Scorecard, clock: Clock)
 
 
 def _estimator(request: Request, task: Task) -> MrrEstimator | None:
-    """Return what estimates the forget MRR during a steered run; `None` for other runs."""
+    """Return the estimator of the forget MRR for a steered run; `None` for other runs."""
     if request.method.run_kind != "steered":
         return None
     workspace, sides = request.workspace, encoded_sides(request.ranker, request.options.freeze)

@@ -187,7 +187,7 @@ def is_small(workspace: Workspace) -> bool:
 def in_no_kept_text(
     tokens: Rows, ranker: Ranker, vocabulary: Vocabulary, workspace: Workspace, removed: Mapping[Side, Rows]
 ) -> Rows:
-    """Return those of some tokens that no kept text has. Texts are read until none of the tokens is left."""
+    """Return the given tokens that no kept text has. Stop reading texts when every token was found in one."""
     sources: dict[Side, Texts] = {"query": workspace.collection.queries, "document": workspace.collection.documents}
     small = is_small(workspace)
     for side in reversed(vocabulary.sides):

@@ -203,8 +203,10 @@ class Cocol(Method):
         return ("may rise", "may fall") if may_part else ("stays", "stays")
 
     def _forget_loss(self, kept_moves: tuple[Move, Move], to_lowest: bool, scored: Scored) -> Tensor:
-        """Compare the forget pairs with the lowest score of their list, or with the scores that the task wants, and the
-        other roles with the teacher."""
+        """Compare other roles with the teacher, and forget pairs with the lowest score of their list.
+
+        If the task wants certain scores of the forget pairs, compare them with these.
+        """
         kept, negative = kept_moves
         moves: dict[str, Move] = {"forget": "may fall", "partner": kept}
         for number in range(1, self.anchors_per_pair + 1):

@@ -78,7 +78,7 @@ ATTENTION = {"attn_implementation", "_attn_implementation", "_attn_implementatio
 HARMLESS = {"dtype", "torch_dtype", "attn_implementation", "model_max_length", "do_lower_case", "use_fast"}
 
 LABELS, MOST_LABELS = ("num_labels", "_num_labels"), 2**16
-"""A name is made up for each label of a classifier, before its weights are looked at."""
+"""The most labels of a classifier: a library makes up a name for each before it reads the weights."""
 
 CONFIGS = {
     "config.json", "config_sentence_transformers.json", "modules.json", "router_config.json", "tokenizer_config.json",

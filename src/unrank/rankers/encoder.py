@@ -85,7 +85,7 @@ def find_model(name: str) -> Path:
 
 
 def check_weights(folder: Path, with_vocabulary: bool = True) -> None:
-    """Refuse a folder without weights or a vocabulary, and one whose tokenizer or weights take too much."""
+    """Refuse a folder without weights or a vocabulary, and one whose texts or weights would be too large."""
     check_parts(folder, with_vocabulary)
     check_tokenizers(folder)
     check_size(folder)

@@ -113,7 +113,7 @@ def _check_file(folder: Path, path: Path) -> None:
 
 
 def check_tokenizers(folder: Path) -> None:
-    """Refuse a folder with a tokenizer that makes too much of a text. Its file may be large, and takes time to read."""
+    """Refuse a folder with a tokenizer that makes texts too long. Its file may be large, and takes time to read."""
     for path in model_files(folder):
         if TOKENIZER.fullmatch(path.name.lower()):
             check_tokenizer(path, read_config(path, LARGEST_TOKENIZER))

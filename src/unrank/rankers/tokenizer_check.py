@@ -1,4 +1,4 @@
-"""A check that a tokenizer makes of a text about as much as the text is long.
+"""A check of tokenizers: none may make a text much longer.
 
 `tokenizer.json` is a chain of steps, and each may make its text longer: thirty steps that double it make a gigabyte of
 one letter. So only known steps are allowed, and the product of what they can do at most is limited.
@@ -48,7 +48,7 @@ class Padding(TypedDict, total=False):
 
 
 def check_tokenizer(path: Path, value: Any) -> None:
-    """Refuse a tokenizer with steps that unrank does not know, or that make too much of a text."""
+    """Refuse a tokenizer with steps that unrank does not know, or that make a text too long."""
     try:
         _check(value)
     except (TypeError, AttributeError, KeyError) as error:
