@@ -96,7 +96,8 @@ def train(
     ranker = create_ranker(kind, base, options.seed, options.fast)
     run = run or ResumableRun()
     reserved = len(reserved_queries(collection)) if options.reserve else 0
-    run.claim(lambda: fingerprint("train", ranker, collection, removal, method, options.seed, reserved=reserved))
+    left_out = {"reserved": reserved}
+    run.claim(lambda: fingerprint("train", ranker, collection, removal, method, options.seed, left_out))
     with listening(progress) as listener:
         workspace = Workspace.open(ranker, collection, partition, options.device, listener, cache=cache)
         workspace = replace(workspace, removal=removal)
