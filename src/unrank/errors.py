@@ -83,6 +83,16 @@ def printable(text: str) -> str:
     return CONTROL_CHARACTERS.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
+def printable_line(text: str) -> str:
+    r"""Return a line that is safe to print: a line break inside is escaped too, so that no name looks like a line.
+
+    >>> print(printable_line("the id a\nrequest 1: forgotten"))
+    the id a\nrequest 1: forgotten
+    """
+    inner = text.strip("\n")
+    return printable(text.replace(inner, inner.replace("\n", "\\n"))) if inner else text
+
+
 def one_line(text: str, most: int) -> str:
     """Return text as one line of at most `most` characters, shortened in its middle.
 

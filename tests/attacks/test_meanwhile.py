@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from datetime import date, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,12 +19,15 @@ from unrank.cli.main import run
 from unrank.desk import certificate as certificates
 from unrank.desk.certificate import write_certificate
 from unrank.desk.closing import close as close_request
+from unrank.desk.key import key_file
 from unrank.desk.request import Item, State
 from unrank.desk.run_ledger import begin_run, only_run, unfinished_run
 from unrank.desk.run_options import RunOptions, folder_hash
 from unrank.desk.run_result import finish_unchanged
 from unrank.desk.service import Role, ServiceRanker, add_ranker, remove_ranker, service_ranker, settle, states_of
+from unrank.desk.trust import rotate
 from unrank.desk.undo import undo_run
+from unrank.desk.witness import write_witness
 from unrank.disk import beside
 from unrank.errors import UnrankError
 
@@ -63,6 +68,20 @@ def test_a_run_that_is_undone_while_its_certificate_is_written_has_none(
     with pytest.raises(UnrankError, match="changed while"):
         write_certificate(desk.ledger, desk.key, 1, desk.folder / "paper")
     assert not (desk.folder / "paper").exists() and desk.ledger.request(1).state is State.OPEN
+
+
+@pytest.mark.attack(0)
+def test_nothing_is_signed_with_a_key_that_was_replaced_meanwhile(desk: Desk) -> None:
+    desk.run()
+    rotate(desk.ledger, key_file(desk.ledger.path))
+    writers: list[Callable[[Path], object]] = [
+        lambda out: write_certificate(desk.ledger, desk.key, 1, out),
+        lambda out: write_witness(desk.ledger, desk.key, out),
+    ]
+    for write in writers:
+        with pytest.raises(UnrankError, match="its signing key was replaced"):
+            write(desk.folder / "out")
+    assert not (desk.folder / "out").exists()
 
 
 @pytest.mark.attack(0)
@@ -144,3 +163,12 @@ def test_a_link_that_no_search_follows_is_listed(desk: Desk, capsys: pytest.Capt
     assert close(desk, "--look", str(look), "--leave", "other") == 0
     told = [line for line in capsys.readouterr().out.splitlines() if "not checked" in line]
     assert told == [f"  not checked: file {look / 'data'} is a link to a folder elsewhere, so it was not searched"]
+
+
+@pytest.mark.attack(0)
+def test_a_line_break_in_a_name_makes_no_line_of_its_own(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    forged = "a\nrequest 9: forgotten"
+    take_in(desk.ledger, desk.key, Item(document=forged, document_text=forged))
+    assert run(["desk", "show", "2", "--ledger", str(desk.ledger.path)]) == 0
+    told = capsys.readouterr().out
+    assert "a\\nrequest 9: forgotten" in told and "request 9: forgotten" not in told.splitlines()

@@ -60,10 +60,15 @@ def _by_pair(result: Forgotten, most: int) -> str:
         missed = f"{ranks.too_high:,} of {count(ranks.pairs, 'pair')} still among the first {most} of the list"
         return f"the target beyond:{most} was not reached in {took}{limit}: {missed}{end}"
     place = f"no forget pair is among the first {most} of its list"
+    if short:
+        last = f"last in a list of {most} or fewer entries"
+        place = (
+            f"{place}, except {count(short, 'pair')} {last}" if short < ranks.pairs else f"every forget pair is {last}"
+        )
     if result.record.epochs:
-        return f"{place}, after {took}{end}"
+        return f"{place}, after {took}"
     done = "only rows of the vocabulary were set back" if result.record.changed else "nothing was done"
-    return f"{done}: {place}{end}"
+    return f"{done}: {place}"
 
 
 def _left_high(ranks: PairRanks) -> str:

@@ -74,7 +74,8 @@ def list_(
 
     names = {Listed.methods: METHODS.names, Listed.rankers: RANKERS.names, Listed.sources: SOURCES.names}
     if quiet:
-        say("\n".join(names[what]()))
+        for name in names[what]():
+            say(name)
     elif what is Listed.sources:
         for name, source in _entries(SOURCES):
             say(f"{name + (':' if source.takes_location else ''):<16}{source.summary}{_origin(SOURCES, name)}")

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from unrank.errors import CONTROL_CHARACTERS, LONGEST_LINE, count, one_line, printable
+from unrank.errors import CONTROL_CHARACTERS, LONGEST_LINE, count, one_line, printable_line
 from unrank.record import SETS
 from unrank.report.wording import duration as duration
 
@@ -40,7 +40,7 @@ def console() -> Console:
 
 def say(line: str) -> None:
     """Print a line, with control characters escaped."""
-    console().print(printable(line), markup=False, soft_wrap=True)
+    console().print(printable_line(line), markup=False, soft_wrap=True)
 
 
 def say_json(value: Any) -> None:
@@ -50,7 +50,7 @@ def say_json(value: Any) -> None:
 
 def notice(line: str) -> None:
     """Print a line on standard error, with control characters escaped, so that the output stays as it was asked for."""
-    print(printable(line), file=sys.stderr)
+    print(printable_line(line), file=sys.stderr)
 
 
 def show_copies(found: Duplicates, removed: bool) -> None:

@@ -91,7 +91,9 @@ def write_certificate(ledger: Ledger, key: Key, id: int, out: Path) -> Predicate
     """Write the certificate of a settled request as a folder; the history records it before the folder appears."""
     check_free(out)
     ledger.verify()
-    made, history = certificate(ledger, key, id), ledger.history(id)
+    with ledger.snapshot():
+        ledger.check_signer(key)
+        made, history = certificate(ledger, key, id), ledger.history(id)
     sealed = seal(made.value, made.subjects, page_html(certificate_page(made.value, key.public)), key)
 
     def record() -> None:

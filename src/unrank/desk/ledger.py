@@ -160,6 +160,11 @@ class Ledger:
             self.notes.append(f"{self.path}: new to this machine; {seen if kept else NO_COUNTER}")
         return key
 
+    def check_signer(self, key: Key) -> None:
+        """Refuse to sign what is read now with a key that another process has replaced since it was read."""
+        if key.public != self.about("public_key"):
+            raise UnrankError(f"{self.path}: its signing key was replaced just now: try again")
+
     def accept(self, path: Path) -> int | None:
         """Accept a ledger that was restored from a backup, and record it in the history.
 

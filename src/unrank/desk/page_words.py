@@ -12,6 +12,7 @@ from unrank.desk.request import State
 from unrank.errors import count
 from unrank.evaluation.bootstrap import MIN_QUERIES
 from unrank.forgetting.outcome import had_to_move
+from unrank.forgetting.target import beyond_of
 from unrank.parse import parse
 from unrank.record import RETRAIN, PairRanks
 from unrank.report.wording import listing
@@ -115,7 +116,7 @@ def _reached(ranker: RankerPart) -> str:
         return "The ranker was trained again without what the request names"
     if not had_to_move(_ranks(own)):
         return "Nothing that the request names was ranked above the target, so nothing had to fall"
-    if not done.get("epochs"):
+    if not done.get("epochs") and own["ranks_before"] == own["ranks_after"]:
         return "An earlier run had forgotten all of it"
     if own.get("least_ranks"):
         return f"Every pair is as low in its list as the target ({done['target_name']}) asks"
@@ -167,6 +168,10 @@ def what_was_done(ranker: RankerPart) -> str:
 
 
 def _target(done: Done) -> str:
+    if (most := beyond_of(done["target_name"])) is not None:
+        return (
+            f"The target was that no pair is among the first {most} of its list, or that it is last in a shorter one."
+        )
     meaning = TARGETS.get(done["target_name"])
     return (
         f"The target was {done['target_name']}{f' ({meaning})' if meaning else ''}: a mean reciprocal rank of "

@@ -55,6 +55,7 @@ def write_witness(ledger: Ledger, key: Key, out: Path) -> Witness:
     """Sign the head of a history, and write it to a file."""
     ledger.verify()
     with ledger.snapshot():
+        ledger.check_signer(key)
         number, hashed = ledger.head()
         value = {
             "witness_version": WITNESS_VERSION,

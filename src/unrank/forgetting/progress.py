@@ -12,7 +12,7 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
 from unrank.engine.runtime import Progress, Silence
-from unrank.errors import printable
+from unrank.errors import printable, printable_line
 
 
 class Bar:
@@ -40,7 +40,7 @@ class Bar:
         self._bars.update(self._task, total=1.0, completed=self._share)
 
     def say(self, line: str) -> None:
-        self._bars.console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
+        self._bars.console.print(printable_line(line), markup=False, highlight=False, soft_wrap=True)
 
     def _describe(self) -> None:
         percent = f" {min(1.0, self._advanced / self._steps):4.0%}" if self._steps else ""
