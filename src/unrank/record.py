@@ -188,6 +188,30 @@ class Recovery:
 
 
 @dataclass(frozen=True)
+class Agreement:
+    """How far two rankers agree on the forget set, query by query."""
+
+    queries: int
+    distance: float
+    """The mean difference of the reciprocal ranks, without its sign."""
+    low: float
+    high: float
+    """The 95 % interval of the distance."""
+    correlation: float | None = None
+    """Pearson's correlation of the reciprocal ranks; `None` if those of a ranker do not vary."""
+    rank_biased_overlap: float | None = None
+    """The mean over the lists of the forget queries; `None` if the lists are not known."""
+
+
+@dataclass(frozen=True)
+class ReferenceAgreement:
+    """The agreement with a reference: of the original, and of the ranker after the run."""
+
+    before: Agreement
+    after: Agreement
+
+
+@dataclass(frozen=True)
 class PairRank:
     """The rank of one pair in its list before and after a run, and the number of entries of that list."""
 
@@ -351,6 +375,8 @@ class Record(Mapping[str, Any]):
     """Removals of earlier runs, in their order. They must stay forgotten."""
     earlier: PreviousMrr | None = None
     recovery: Recovery | None = None
+    agreement: ReferenceAgreement | None = None
+    """`None` if there was no reference, and in records of earlier versions."""
     deterministic: bool = False
     """Whether another run on the same machine gives the same bits. On a CPU it always does."""
     index_valid: bool | None = None
@@ -489,11 +515,11 @@ KEYS = (
         "state",
         "pairs",
     ),
-    *("removed", "removed_before", "earlier", "recovery", "deterministic", "index_valid"),
+    *("removed", "removed_before", "earlier", "recovery", "agreement", "deterministic", "index_valid"),
     *("normalised_epoch", "total_time", "versions", "hashes", "base_digest", "cleared", "reserved", "seal"),
 )
 """The order of the keys in the file."""
-ADDED = ("state", "pairs", "base_digest", "cleared", "reserved", "seal")
+ADDED = ("state", "pairs", "agreement", "base_digest", "cleared", "reserved", "seal")
 """Keys that records of earlier versions lack. They are left out if there is nothing to write."""
 
 

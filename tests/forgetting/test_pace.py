@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from unrank.engine.loop import Schedule, fit
 from unrank.engine.runtime import Runtime
 from unrank.engine.samples import Phase
 from unrank.errors import UnrankError
+from unrank.evaluation.agreement import agreement
 from unrank.evaluation.scorecard import Evaluator
 from unrank.forgetting.evaluate import evaluate
 from unrank.forgetting.forget import Forgotten, forget
@@ -34,6 +36,7 @@ from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.base import Ranker
 from unrank.rankers.bi_encoder import BiEncoderRanker
+from unrank.record import Record
 
 OUT_OF_REACH = 0.01
 
@@ -159,7 +162,7 @@ def test_a_target_that_no_check_can_measure() -> None:
     check_target("unseen", collection, make_partition(collection, Removal(queries=["q1"])))
 
 
-def test_recovery_is_measured_on_copies(
+def test_recovery_and_agreement_are_measured_on_copies(
     trained: Trained, retrained: Trained, dense: Collection, removal: Removal
 ) -> None:
     before = weights(trained.ranker), weights(retrained.ranker)
@@ -185,6 +188,17 @@ def test_recovery_is_measured_on_copies(
     for ranker, after in ((result.ranker, found.after), (retrained.ranker, found.reference_after)):
         assert after == pytest.approx(by_hand(ranker, dense, removal))
     assert "recovery" not in result.record.timing
+    theirs = card.forget_figures
+    assert theirs is not None and result.record.agreement is not None
+    for measured, kept in (
+        (result.before, result.record.agreement.before),
+        (result.after, result.record.agreement.after),
+    ):
+        assert measured.forget_figures is not None
+        assert kept == agreement(measured.forget_figures, theirs)
+    again = Record.of(json.loads(json.dumps(result.record.to_json())))
+    assert again is not None and again.agreement == result.record.agreement
+    assert plain.record.agreement is None and "agreement" not in plain.record, "there was no reference"
 
 
 def by_hand(ranker: Ranker, collection: Collection, removal: Removal) -> float:

@@ -16,8 +16,9 @@ from unrank.audit.comparison import Json
 from unrank.audit.context import AuditContext, AuditedRanker
 from unrank.audit.verdict import Finding, Hiding, find
 from unrank.collection.texts import Rows
+from unrank.evaluation.agreement import agreements
 from unrank.evaluation.bootstrap import BootstrapEstimate
-from unrank.evaluation.measure import Floats, ScoredLists, agreements
+from unrank.evaluation.measure import Floats, ScoredLists
 
 END = 0.1
 """The share of a list that counts as its end."""

@@ -28,6 +28,7 @@ from unrank.cli.show import (
     between,
     say,
     say_json,
+    show_agreement,
     show_change,
     show_cleared,
     show_earlier,
@@ -210,6 +211,7 @@ def _tell(result: Forgotten, workspace: Workspace, job: JobOptions) -> None:
     say(f"{result.state}: {result.judgement.why}")
     show_change(result)
     show_sampled(result)
+    show_agreement(result.record)
     show_recovery(result.record)
     show_cleared(result.record)
     show_earlier(result.record)
@@ -234,6 +236,7 @@ def _as_json(result: Forgotten, job: JobOptions) -> dict[str, object]:
         "before": result.before.to_json(),
         "after": result.after.to_json(),
         "kept": result.kept,
+        "agreement": record.to_json().get("agreement"),
         "limited": result.limited or None,
         "came_back": result.came_back,
         "still_holds": [str(place) for place in (job.details, job.cache) if place is not None],

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from unrank.collection.duplicates import Duplicates, TextCopy
     from unrank.collection.partition import Partition
     from unrank.evaluation.scorecard import Scorecard, SetMetrics
+    from unrank.forgetting.evaluate import ReferenceComparison
     from unrank.forgetting.forget import Forgotten
     from unrank.record import Record
 
@@ -135,6 +137,39 @@ def show_sampled(result: Forgotten) -> None:
         measured: SetMetrics | None = getattr(result.after, name)
         if measured is not None and len(measured.queries) < whole:
             say(f"{name}: {len(measured.queries):,} of its {whole:,} queries were measured; --measure 0 takes all")
+
+
+def show_comparison(compared: ReferenceComparison) -> None:
+    """Print how far a ranker agrees with references on the forget set, beside the noise between these."""
+    queries = next(iter(compared.references.values())).queries
+    say(f"the forget set, {count(queries, 'query')} one by one:")
+    table = Table("compared with", "distance", "95 % interval", "correlation", "overlap of lists", box=None)
+    rows = {escape(one_line(name, LONGEST_LINE)): each for name, each in compared.references.items()}
+    short = {Path(name).name: each for name, each in rows.items()}
+    rows = short if len(short) == len(rows) else rows
+    if compared.noise is not None:
+        rows["each other"] = compared.noise
+    for name, each in rows.items():
+        related, overlap = (
+            "undefined" if value is None else f"{value:.3f}" for value in (each.correlation, each.rank_biased_overlap)
+        )
+        table.add_row(name, f"{each.distance:.3f}", _interval(each.low, each.high), related, overlap)
+    console().print(table)
+    if compared.noise is None:
+        say("with a second --reference, retrained with another seed, the noise between the two would be known")
+
+
+def show_agreement(record: Record) -> None:
+    """Print the distance to the reference before and after, query by query."""
+    if record.agreement is not None:
+        before, after = record.agreement.before, record.agreement.after
+        line = (
+            f"query by query, the forget set is {after.distance:.3f} from the reference's, before {before.distance:.3f}"
+        )
+        related = [
+            "undefined" if value is None else f"{value:.2f}" for value in (after.correlation, before.correlation)
+        ]
+        say(f"{line}; correlation {related[0]}, before {related[1]}")
 
 
 def show_recovery(record: Record) -> None:

@@ -27,6 +27,7 @@ from unrank.collection.texts import Rows, hashed_order
 from unrank.errors import UnrankError, count, listed
 
 NOTHING: Rows = np.empty(0, np.int64)
+NO_PAIRS: Pairs = np.empty((0, 2), np.int64)
 RESERVED_SHARE = 0.1
 LEAST_RESERVED, MOST_RESERVED = 30, 300
 LEAST_QUERIES = 150

@@ -1,4 +1,4 @@
-"""Measures: reciprocal rank and nDCG@10 of lists, the agreement of two orders, the separation of two sets of values.
+"""Measures: reciprocal rank and nDCG@10 of lists, and the separation of two sets of values.
 
 A list is a query's candidates with their scores; its targets are the documents that count. A tie is decided against
 the ranker: a target that should rank high comes last among equals, one that should have fallen comes first.
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Scores = NDArray[np.floating]
 CUT = 10
-PERSISTENCE = 0.9
 
 
 @dataclass(frozen=True)
@@ -66,49 +65,6 @@ def ndcg(lists: ScoredLists, ties_first: bool) -> Floats:
     best = ideal[np.minimum(np.bincount(owner, minlength=lists.lists), CUT)]
     share: Floats = np.divide(reached, best, out=np.zeros(lists.lists), where=best > 0)
     return share
-
-
-def rank_biased_overlap(one: Scores, other: Scores, persistence: float = PERSISTENCE) -> float:
-    """Return the rank-biased overlap (RBO) of two rankings of the same documents; 1 if they agree.
-
-    It is the share of common documents at each depth d, weighted by `(1 - p) p^(d - 1)`. A tie goes to the document
-    that comes first in the list. Beyond the end of the list nothing can differ.
-
-    >>> rank_biased_overlap(np.array([3.0, 2.0, 1.0]), np.array([3.0, 1.0, 2.0]), 0.5)  # 1/2·1 + 1/4·1/2 + 1/4·1
-    0.875
-    """
-    size = len(one)
-    depth = np.arange(1, size + 1)
-    places = np.maximum(_places(one), _places(other))  # a document is common from the later of its two places on
-    common = np.cumsum(np.bincount(places, minlength=size)) / depth
-    weights = (1 - persistence) * persistence ** (depth - 1)
-    return float((weights * common).sum() + persistence**size)
-
-
-def kendall_tau(one: Scores, other: Scores) -> float:
-    """Return Kendall's τ-b: concordant less discordant pairs of documents, as a share that allows for ties.
-
-    It is 0 if one of the two rankings ties all documents.
-
-    >>> kendall_tau(np.array([3.0, 2.0, 1.0]), np.array([3.0, 1.0, 2.0]))  # two pairs agree, one does not
-    0.3333333333333333
-    """
-    first, second = (np.sign(np.subtract.outer(scores, scores)) for scores in (one, other))
-    untied = float(np.count_nonzero(first)) * float(np.count_nonzero(second))
-    return float((first * second).sum() / np.sqrt(untied)) if untied else 0.0
-
-
-def _places(scores: Scores) -> NDArray[np.int64]:
-    places = np.empty(len(scores), np.int64)
-    places[np.argsort(-scores, kind="stable")] = np.arange(len(scores))
-    return places
-
-
-def agreements(one: Scores, other: Scores, owner: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Return rank-biased overlap and τ of each list. Entries of one owner form a list and lie side by side."""
-    cuts = np.flatnonzero(np.diff(owner)) + 1
-    lists = list(zip(np.split(one, cuts), np.split(other, cuts), strict=True))
-    return np.array([rank_biased_overlap(*pair) for pair in lists]), np.array([kendall_tau(*pair) for pair in lists])
 
 
 def area_under_curve(members: Floats, strangers: Floats) -> float:

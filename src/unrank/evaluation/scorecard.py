@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition
 from unrank.collection.texts import Rows
+from unrank.evaluation.agreement import DEPTH, ForgetFigures, order_of
 from unrank.evaluation.bootstrap import interval, paired_interval
 from unrank.evaluation.measure import Floats, ScoredLists, ndcg, reciprocal_ranks
 from unrank.record import MEASURED, SETS, SetSummary
@@ -59,11 +60,23 @@ class Scorecard:
     forget_full: SetMetrics | None
     pair_ranks: Rows | None = None
     """The rank of each forget pair among the negatives of its query, in the order of the partition."""
+    pair_scores: NDArray[np.float32] | None = None
+    """The score of each forget pair, in the order of the partition."""
+    forget_orders: tuple[Rows, ...] = ()
+    """The first places of each forget query's whole list, as `ForgetFigures` has them."""
 
     @property
     def mrrs(self) -> dict[str, float]:
         """The MRR of each of the four sets that has a query."""
         return {name: measured.mean for name in SETS if (measured := getattr(self, name)) is not None}
+
+    @property
+    def forget_figures(self) -> ForgetFigures | None:
+        """The forget set query by query; `None` if nothing is forgotten."""
+        if self.forget is None:
+            return None
+        scores = None if self.pair_scores is None else self.pair_scores.astype(np.float64)
+        return ForgetFigures(self.forget.reciprocal, scores, self.forget_orders)
 
     @property
     def summary(self) -> dict[str, SetSummary]:
@@ -117,10 +130,13 @@ class Evaluator:
     def scorecard(self, score: Scorer) -> Scorecard:
         """Measure all five figures, scoring each list once."""
         lists = self._score(score, self.queries)
+        ranks, scores, orders = self._pair_figures(lists) if len(self.partition.forget) else (None, None, ())
         return Scorecard(
             forget=self._measure(lists, self.partition.forget, forget=True),
             forget_full=self._measure(lists, self.partition.forget, forget=True, full=True),
-            pair_ranks=self._pair_ranks(lists) if len(self.partition.forget) else None,
+            pair_ranks=ranks,
+            pair_scores=scores,
+            forget_orders=orders,
             **{name: self._measure(lists, pairs) for name, pairs in self._measured.items()},
         )
 
@@ -128,15 +144,25 @@ class Evaluator:
         """Return the MRR of the forget pairs, scoring only the lists that it depends on."""
         return float(self.reciprocals(score, self.partition.forget, forget=True).mean())
 
-    def _pair_ranks(self, scored: ListScores) -> Rows:
-        """Return the rank of each forget pair among the negatives of its query, from scored lists."""
+    def forget_figures(self, score: Scorer) -> ForgetFigures:
+        """Measure the forget set query by query, scoring only its lists."""
+        lists = self._score(score, np.unique(self.partition.forget[:, 0]))
+        _, scores, orders = self._pair_figures(lists)
+        reciprocal = reciprocal_ranks(*self._lists(lists, self.partition.forget, forget=True))
+        return ForgetFigures(reciprocal, scores.astype(np.float64), orders)
+
+    def _pair_figures(self, scored: ListScores) -> tuple[Rows, NDArray[np.float32], tuple[Rows, ...]]:
+        """Return the ranks and scores of the forget pairs, and the first places of the forget queries' whole lists."""
         forget, keys = self.partition.forget, self._collection.pair_keys
         listed, queries = keys(scored.pairs), np.unique(forget[:, 0])
-        order = np.argsort(listed)
+        order = np.argsort(listed)  # by query, then by document
         own = scored.scores[order[np.searchsorted(listed, keys(forget), sorter=order)]]
-        negative = np.isin(scored.pairs[:, 0], queries)
-        negative &= ~np.isin(listed, keys(self._collection.relevant.pairs(queries)))
-        return ranks_among(forget, own, scored.pairs[negative], scored.scores[negative])
+        theirs = np.isin(scored.pairs[:, 0], queries)
+        negative = theirs & ~np.isin(listed, keys(self._collection.relevant.pairs(queries)))
+        ranks = ranks_among(forget, own, scored.pairs[negative], scored.scores[negative])
+        order = order[theirs[order]]
+        cuts = np.flatnonzero(np.diff(scored.pairs[order, 0])) + 1
+        return ranks, own, tuple(order_of(scores, DEPTH) for scores in np.split(scored.scores[order], cuts))
 
     def forget_lists(self) -> Pairs:
         """Return the pairs whose scores the forget MRR depends on: the forget pairs first, then negatives."""

@@ -1,8 +1,10 @@
-"""Measure a ranker, with or without a removal; and BM25, which every ranker has to beat."""
+"""Measure a ranker, with or without a removal, alone or beside references; and BM25, which every ranker has to beat."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +14,13 @@ from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import make_partition, whole_partition
 from unrank.collection.removal import Removal
 from unrank.engine.runtime import Device, Progress
+from unrank.evaluation.agreement import ForgetFigures, agreement, noise_between
+from unrank.evaluation.query_details import read_forget_figures
 from unrank.evaluation.scorecard import MOST_QUERIES, Evaluator, Scorecard
 from unrank.forgetting.workspace import Workspace
+from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
-from unrank.record import Record, reserved_in
+from unrank.record import Agreement, Record, reserved_in
 
 
 def evaluate(
@@ -43,6 +48,41 @@ def evaluate(
         ranker, collection, removal, record, device=device, progress=progress, measure=measure
     )
     return workspace.scorecard(ranker)
+
+
+@dataclass(frozen=True)
+class ReferenceComparison:
+    """The agreement of a ranker with each reference on the forget set, and that of the references with each other."""
+
+    references: Mapping[str, Agreement]
+    noise: Agreement | None
+    """The mean over pairs of references; `None` if there is only one."""
+
+    def to_json(self) -> dict[str, object]:
+        found = [{"reference": name, **asdict(each)} for name, each in self.references.items()]
+        return {"references": found, "noise": asdict(self.noise) if self.noise else None}
+
+
+def compare_with(card: Scorecard, references: Mapping[str, ForgetFigures]) -> ReferenceComparison:
+    """Compare a measured ranker with references, by their figures on the same forget set."""
+    figures = card.forget_figures
+    assert figures is not None
+    return ReferenceComparison(
+        {name: agreement(figures, theirs) for name, theirs in references.items()},
+        noise_between([*references.values()]),
+    )
+
+
+def reference_figures(
+    name: str, collection: Collection, removal: Removal, device: Device, progress: Progress | None, fast: bool = True
+) -> ForgetFigures:
+    """Measure a reference on the forget set. It is a ranker, or a file of details, which need no ranker."""
+    partition = make_partition(collection, removal)
+    if Path(name).is_file():
+        return read_forget_figures(Path(name), collection, partition.forget)
+    ranker = load_ranker(name, fast)
+    workspace = Workspace.open(ranker, collection, partition, device, progress)
+    return workspace.evaluator.forget_figures(workspace.scorer(ranker))
 
 
 def evaluate_bm25(collection: Collection, removal: Removal | None = None, measure: int = MOST_QUERIES) -> Scorecard:

@@ -17,6 +17,7 @@ from unrank.collection.removal import Removal
 from unrank.engine.checkpoint import Cache
 from unrank.engine.resume import ResumableRun
 from unrank.engine.runtime import Progress, deterministic
+from unrank.evaluation.agreement import agreement
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.outcome import Findings, ForgetState, Judgement, judge, ranks_of
@@ -32,7 +33,17 @@ from unrank.forgetting.validation import layers_of
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import release
-from unrank.record import RETRAIN, CollectionName, PreviousMrr, Record, Recovery, requests_of, reserved_in, shares_kept
+from unrank.record import (
+    RETRAIN,
+    CollectionName,
+    PreviousMrr,
+    Record,
+    Recovery,
+    ReferenceAgreement,
+    requests_of,
+    reserved_in,
+    shares_kept,
+)
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,8 @@ class Assessment:
     outcome: Outcome
     earlier: PreviousMrr | None
     recovered: Recovery | None
+    agreement: ReferenceAgreement | None = None
+    """`None` if there is no reference."""
 
 
 def forget(
@@ -176,7 +189,18 @@ def assess(request: Request, unlearned: Unlearned) -> Assessment:
         if request.options.recovery
         else None
     )
-    return Assessment(after, outcome, unlearned.previous.change_to(now), recovered)
+    likeness = compare_with_reference(request, unlearned.before, after)
+    return Assessment(after, outcome, unlearned.previous.change_to(now), recovered, likeness)
+
+
+def compare_with_reference(request: Request, before: Scorecard, after: Scorecard) -> ReferenceAgreement | None:
+    """Compare the forget set query by query with the reference's, before and after; `None` if there is none."""
+    workspace, reference = request.workspace, request.reference.ranker
+    then, now = before.forget_figures, after.forget_figures
+    if reference is None or then is None or now is None:
+        return None
+    theirs = workspace.evaluator.forget_figures(workspace.scorer(reference.to(workspace.runtime.device)))
+    return ReferenceAgreement(agreement(then, theirs), agreement(now, theirs))
 
 
 def judge_run(request: Request, unlearned: Unlearned, assessed: Assessment) -> Judgement:
@@ -244,5 +268,6 @@ def make_record(request: Request, unlearned: Unlearned, assessed: Assessment, ju
         removed_before=requests_of(request.record),
         earlier=assessed.earlier,
         recovery=assessed.recovered,
+        agreement=assessed.agreement,
         history=tuple(outcome.history),
     )

@@ -1,0 +1,138 @@
+"""`unrank evaluate` beside retrained references: query by query, with their rankers or with their details alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Refused
+from unrank.cli.main import run
+from unrank.collection.collection import open_collection
+from unrank.collection.removal import Removal
+from unrank.evaluation.agreement import agreement
+from unrank.forgetting.evaluate import evaluate
+from unrank.rankers import load_ranker
+
+FIGURES = {"queries", "distance", "low", "high", "correlation", "rank_biased_overlap"}
+
+
+@pytest.fixture(scope="module")
+def references(collection: Path, removal: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two rankers that were trained without what is removed, with two seeds."""
+    folder = tmp_path_factory.mktemp("references")
+    for seed in ("0", "1"):
+        given = ["--ranker", "bi-encoder", "--base", encoder, "--removal", removal, "--out", folder / seed, "--quiet"]
+        settings = ["--set", "epochs=1", "--set", "batch=48", "--set", "learning_rate=1e-3", "--seed", seed]
+        assert run(["train", *map(str, [collection, *given]), *settings]) == 0
+    return [folder / "0", folder / "1"]
+
+
+@pytest.fixture
+def evaluated(ranker: Path, collection: Path, removal: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    def measure(*more: object) -> str:
+        capsys.readouterr()
+        given = [ranker, collection, "--removal", removal, "--quiet", "--device", "cpu", *more]
+        assert run(["evaluate", *map(str, given)]) == 0
+        return capsys.readouterr().out
+
+    return measure
+
+
+def named(references: list[Path]) -> list[object]:
+    return [item for name in references for item in ("--reference", name)]
+
+
+def test_a_ranker_beside_two_references(
+    evaluated: Any, references: list[Path], ranker: Path, collection: Path, removal: Path
+) -> None:
+    found = json.loads(evaluated(*named(references), "--json"))
+    assert [each["reference"] for each in found["references"]] == [*map(str, references)]
+    opened, asked = open_collection(collection), Removal.load(removal)
+    mine, *theirs = (
+        evaluate(load_ranker(name), opened, asked, device="cpu").forget_figures for name in (ranker, *references)
+    )
+    assert mine is not None
+    for each, figures in zip(found["references"], theirs, strict=True):
+        assert figures is not None
+        assert {key: each[key] for key in FIGURES} == pytest.approx(vars(agreement(mine, figures)))
+    assert theirs[0] is not None and theirs[1] is not None
+    assert found["noise"] == pytest.approx(vars(agreement(theirs[0], theirs[1])))
+    text = evaluated(*named(references))
+    assert f"the forget set, {found['noise']['queries']} queries one by one:" in text
+    rows = {line.split("  ")[0].strip(): line for line in text.splitlines()}
+    assert f"{found['references'][1]['distance']:.3f}" in rows["1"]
+    assert f"{found['noise']['distance']:.3f}" in rows["each other"]
+
+
+def test_details_stand_for_the_ranker_that_they_were_written_of(
+    evaluated: Any, references: list[Path], collection: Path, removal: Path, tmp_path: Path
+) -> None:
+    details = [tmp_path / name.name for name in references]
+    for name, out in zip(references, details, strict=True):
+        given = ["evaluate", name, collection, "--removal", removal, "--details", out, "--quiet"]
+        assert run([*map(str, given)]) == 0
+    first, second = (json.loads(evaluated(*named(names), "--json")) for names in (references, details))
+    for each in (*first["references"], *second["references"]):
+        del each["reference"]
+    assert first == second
+    kept, asked = json.loads(details[0].read_text()), Removal.load(removal)
+    assert set(kept["reciprocal_ranks"]) == {"forget", "entangled", "disjoint", "test", "forget_full"}
+    assert len(kept["reciprocal_ranks"]["forget"]) == len(kept["forget"]["lists"]) == first["noise"]["queries"]
+    assert not any(f'"{id}"' in details[0].read_text() for id in asked.documents), "it names nothing"
+
+
+def test_one_query_has_no_correlation(
+    references: list[Path], ranker: Path, collection: Path, removal: Path, tmp_path: Path, capsys: Any
+) -> None:
+    """It is said to be undefined, and the ranker's folder is never written to."""
+    opened, asked = open_collection(collection), Removal.load(removal)
+    found = [document for _, document in opened.pair_ids(opened.pairs) if document in asked.documents]
+    Removal(documents=[id for id in found if found.count(id) == 1][:1]).save(tmp_path / "one.json")
+    given = [ranker, collection, "--removal", tmp_path / "one.json", "--no-copies", "--quiet"]
+    for more in ((), ("--json",)):
+        capsys.readouterr()
+        assert run(["evaluate", *map(str, [*given, "--reference", references[0], *more])]) == 0
+        said = capsys.readouterr().out
+        if more:
+            (each,) = json.loads(said)["references"]
+            assert json.loads(said)["noise"] is None, "there is only one"
+            assert (each["queries"], each["correlation"]) == (1, None)
+        else:
+            assert "the forget set, 1 query one by one:" in said and "undefined" in said
+            assert "with a second --reference" in said
+
+
+def test_what_cannot_be_compared_is_refused(
+    refused: Refused, references: list[Path], ranker: Path, collection: Path, removal: Path, tmp_path: Path
+) -> None:
+    evaluate = ("evaluate", ranker, collection, "--quiet")
+    asked = (*evaluate, "--removal", removal)
+    assert "name what was removed with --removal" in refused(*evaluate, "--reference", references[0])
+    assert "was trained on what is removed, as its record says" in refused(*asked, "--reference", ranker)
+    assert "is inside" in refused(*asked, "--details", ranker / "details.json")
+    assert "exists already" in refused(*asked, "--details", removal)
+    assert "not the details that 'unrank evaluate --details' writes" in refused(*asked, "--reference", removal)
+    out = tmp_path / "details.json"
+    assert run([*map(str, [*asked, "--details", out])]) == 0
+    Removal(documents=Removal.load(removal).documents[:1]).save(tmp_path / "other.json")
+    other = refused(*evaluate, "--removal", tmp_path / "other.json", "--reference", out)
+    assert "holds details of another collection, request or owner: it cannot be compared" in other
+    kept = json.loads(out.read_text())
+    changes: list[dict[str, list[Any]]] = [
+        {"lists": [[0, 0]] * len(kept["forget"]["lists"])},
+        {"lists": [[-1]] * len(kept["forget"]["lists"])},
+        {"lists": [["0"]] * len(kept["forget"]["lists"])},
+        {"lists": [[]]},
+        {"pair_scores": ["a"]},
+        {"pair_scores": []},
+    ]
+    for change in changes:
+        out.write_text(json.dumps(kept | {"forget": kept["forget"] | change}))
+        assert "damaged details: " in refused(*asked, "--reference", out)
+    out.write_text(json.dumps(kept | {"forget": None}))
+    assert "write them again with --removal" in refused(*asked, "--reference", out)
+    out.write_text(json.dumps(kept | {"details_format": 9}))
+    assert "details of format 9, this unrank reads 1" in refused(*asked, "--reference", out)
