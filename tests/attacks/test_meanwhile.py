@@ -172,3 +172,15 @@ def test_a_line_break_in_a_name_makes_no_line_of_its_own(desk: Desk, capsys: pyt
     assert run(["desk", "show", "2", "--ledger", str(desk.ledger.path)]) == 0
     told = capsys.readouterr().out
     assert "a\\nrequest 9: forgotten" in told and "request 9: forgotten" not in told.splitlines()
+
+
+@pytest.mark.attack(0)
+def test_raw_data_inside_another_rankers_folder_is_found(desk: Desk) -> None:
+    desk.run()
+    look = desk.folder / "look"
+    look.mkdir()
+    shutil.copytree(desk.new, look / "model")
+    (look / "model" / "data").mkdir()
+    [item] = desk.ledger.items(1)
+    (look / "model" / "data" / "train.jsonl").write_text(f'{{"text": "{item.document_text}"}}')
+    assert ("file", "holds a text, or half of one") in desk.remains(look)

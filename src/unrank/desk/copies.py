@@ -32,6 +32,8 @@ LEAST_HALF = 20
 """The fewest characters of half a text that identify it."""
 OF_LEDGER = ("", "-wal", "-shm")
 """The endings of the ledger's files: closing a request erases its items from them."""
+DATA = (".jsonl", ".tsv", ".csv", ".log", ".xml", ".trec")
+"""The endings of files with texts that no ranker and no collection of ours has."""
 WEIGHTS = (".safetensors", ".bin", ".pt", ".onnx")
 
 
@@ -161,14 +163,23 @@ def _below(place: Path, items: list[Item], needles: list[str], collection: Colle
         if "collection.json" in names:
             inner.clear()
             yield from _collection(here, items)
+            yield from _strange_files(here, needles)
         elif _is_ranker(names):
             inner.clear()  # do not look at its parts one by one
             yield from _ranker(here, removal_of(items), collection)
+            yield from _strange_files(here, needles)
         else:
             if _has_weights(names):  # weights without a ranker: look at the other files too
                 yield from _ranker(here, removal_of(items), collection)
             for name in sorted(names):
                 yield from _file(here / name, needles)
+
+
+def _strange_files(folder: Path, needles: list[str]) -> Iterator[Copy]:
+    """Find texts in data that somebody put into the folder of a ranker or a collection."""
+    for path in sorted(folder.rglob("*")):
+        if path.suffix.lower() in DATA:
+            yield from _file(path, needles)
 
 
 def _caches(place: Path, collection: CollectionLike) -> Iterator[Copy]:
