@@ -6,6 +6,7 @@ as hashes under the owner's key, which does not ship with the ranker: without th
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 import platform
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import unrank
 from unrank.disk import read_json, sha256, write_json
@@ -329,6 +330,35 @@ class Cleared:
 
 
 @dataclass(frozen=True)
+class HeldOut:
+    """The part of a collection that a proxy never saw: one of several folds of its queries and of its documents.
+
+    A hash of seed and id gives the fold of a query or of a document, so the record names none of them.
+    """
+
+    folds: int
+    fold: int
+    """From 1 to the number of folds."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.fold <= self.folds:
+            raise WrongValue(f"held_out names fold {self.fold} of {self.folds}")
+
+    def __str__(self) -> str:
+        return f"fold {self.fold} of {self.folds} by seed {self.seed}"
+
+    def holds(self, kind: Literal["query", "document"], id: str) -> bool:
+        """Return whether an id is in the fold.
+
+        >>> [HeldOut(3, fold).holds("query", "q1") for fold in (1, 2, 3)]
+        [False, False, True]
+        """
+        hashed = hashlib.sha256(f"{self.seed}:{kind}:{id}".encode()).digest()
+        return int.from_bytes(hashed[:8]) % self.folds == self.fold - 1
+
+
+@dataclass(frozen=True)
 class Seal:
     """The owner's keyed hash of a record, and the public name of the key."""
 
@@ -390,6 +420,8 @@ class Record(Mapping[str, Any]):
     """`None` in version 1, and in the record of a training."""
     reserved: int | None = None
     """The number of queries that training left out; `None` if that is not known, as in records of earlier versions."""
+    held_out: HeldOut | None = None
+    """The part of the collection that a proxy never saw; `None` if the ranker is no prepared proxy."""
     seal: Seal | None = None
     """`None` in version 1, and if there was no key."""
     record_version: int = RECORD_VERSION
@@ -516,10 +548,10 @@ KEYS = (
         "pairs",
     ),
     *("removed", "removed_before", "earlier", "recovery", "agreement", "deterministic", "index_valid"),
-    *("normalised_epoch", "total_time", "versions", "hashes", "base_digest", "cleared", "reserved", "seal"),
+    *("normalised_epoch", "total_time", "versions", "hashes", "base_digest", "cleared", "reserved", "held_out", "seal"),
 )
 """The order of the keys in the file."""
-ADDED = ("state", "pairs", "agreement", "base_digest", "cleared", "reserved", "seal")
+ADDED = ("state", "pairs", "agreement", "base_digest", "cleared", "reserved", "held_out", "seal")
 """Keys that records of earlier versions lack. They are left out if there is nothing to write."""
 
 

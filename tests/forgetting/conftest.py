@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiny import make_large_collection
 from unrank.collection.collection import Collection
 from unrank.collection.inspect import pair_ids
 from unrank.collection.removal import Removal
@@ -20,6 +21,7 @@ from unrank.methods.retrain import Retrain
 FAST = Cocol(learning_rate=1e-3, batch=16, min_steps=1, disjoint_per_epoch=100)
 """Steps large enough that a tiny ranker forgets within a few epochs."""
 
+QUICK = Retrain(epochs=1, negatives=1, together=1, batch=64)
 QUICK_TRAINING = Retrain(learning_rate=1e-3, epochs=6, enough=0.9, negatives=4, batch=48)
 
 
@@ -62,3 +64,15 @@ def forgotten(trained: Trained, dense: Collection, removal: Removal, target: flo
 def briefly(trained: Trained, dense: Collection) -> Callable[[Removal], Forgotten]:
     """Forgetting that never gets there: two epochs towards a target out of reach."""
     return lambda removal: forget(trained.ranker, dense, removal, method=replace(FAST, epochs=2), target=0.01)
+
+
+@pytest.fixture(scope="session")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Collection:
+    """A collection that reserves queries."""
+    return make_large_collection(tmp_path_factory.mktemp("large") / "large")
+
+
+@pytest.fixture(scope="session")
+def learned(large: Collection, encoder: Path) -> Trained:
+    """A ranker that has learned a little of the large collection."""
+    return train(large, "bi-encoder", str(encoder), method=QUICK, device="cpu")

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import unrank
-from unrank.cli import audit, bench, collection, demo, desk, forget, ranker
+from unrank.cli import audit, bench, collection, demo, desk, forget, proxies, ranker
 from unrank.cli.option import Quiet, WithPairs
 from unrank.cli.show import say
 from unrank.disk import follows
@@ -113,6 +113,7 @@ app.command("inspect")(collection.inspect)
 app.command("find")(collection.find)
 app.command("split")(collection.split)
 app.command("train")(ranker.train)
+app.command("proxies")(proxies.proxies)
 app.command("forget", cls=WithPairs)(forget.forget)
 app.command("evaluate")(ranker.evaluate)
 app.command("bench")(bench.bench)

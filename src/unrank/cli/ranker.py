@@ -27,8 +27,9 @@ from unrank.cli.option import (
     with_copies,
     with_flags,
 )
+from unrank.cli.proxies import ProxyFlags, prepare
 from unrank.cli.show import duration, epochs_of, say, say_json, show_comparison, show_scorecard
-from unrank.disk import check_free, check_outside, check_result
+from unrank.disk import check_free, check_outside, check_result, check_writable
 from unrank.errors import UnrankError
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ BASE = (
     "The model to start from: an encoder's folder or hub id, by default all-MiniLM-L6-v2; for duet and match-pyramid a "
     "file of word vectors in GloVe's format or 'random', by default GloVe 6B."
 )
-
 RESERVE = "Leave a tenth of the training queries out, so that some are unseen; or train on all."
+PROXIES = "Also prepare this many proxies, as 'unrank proxies' does, in a folder beside --out."
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class TrainingFlags:
     copies: Copies = True
     settings: Settings = None
     cache: CacheFolder = None
+    proxies: Annotated[int | None, typer.Option("--proxies", help=PROXIES, metavar="COUNT", min=2)] = None
     reserve: Annotated[bool, typer.Option("--reserve/--no-reserve", help=RESERVE)] = True
     seed: Seed = 0
 
@@ -98,6 +100,9 @@ def train(
     kind = ranker_kind(ranker)
     check_outside(out, collection)
     check_result(out)
+    beside = out.with_name(f"{out.name}-proxies")
+    if training.proxies is not None:
+        check_writable(beside)
     opened, removed = open_both(collection, training.removal, training.copies)
 
     from unrank.engine.resume import resumable
@@ -128,6 +133,9 @@ def train(
         trained.save(out)
     show_scorecard(trained.after)
     say(f"{epochs_of(trained.record.epochs)} in {duration(trained.record.seconds)}; written to {out}")
+    if training.proxies is not None:
+        how = ProxyFlags(training.proxies, seed=training.seed, base=training.base, cache=training.cache)
+        prepare(str(out), collection, beside, how, DeviceFlags(flags.device, flags.fast, quiet))
 
 
 @with_flags

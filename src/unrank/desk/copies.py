@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from unrank.collection.collection import Collection, open_collection
+from unrank.collection.folds import held_part
 from unrank.collection.normalisation import EDGES, normalised
 from unrank.collection.removal import Removal
 from unrank.desk.paths import safe_path
@@ -37,7 +38,7 @@ DATA = (".jsonl", ".tsv", ".csv", ".log", ".xml", ".trec")
 WEIGHTS = (".safetensors", ".bin", ".pt", ".onnx")
 
 
-CopyKind = Literal["collection", "ranker", "cache", "file", "checkpoint", "index"]
+CopyKind = Literal["collection", "ranker", "proxy", "cache", "file", "checkpoint", "index"]
 
 
 class CollectionLike(Protocol):
@@ -207,8 +208,10 @@ def _ranker(folder: Path, removal: Removal, collection: CollectionLike) -> Itera
         return
     if record.collection.name != collection.name and record.collection.fingerprint != collection.fingerprint:
         return
-    forgotten = recognised_among(removal, forgotten_requests(record))
-    if (forgotten | removal) != forgotten:
+    forgotten = recognised_among(removal, forgotten_requests(record)) | held_part(removal, record.held_out)
+    if (forgotten | removal) != forgotten and record.held_out is not None:
+        yield Copy("proxy", str(folder), "was trained on part of it; 'unrank proxies --rebuild' trains it without")
+    elif (forgotten | removal) != forgotten:
         yield Copy("ranker", str(folder), "was trained on this collection and has not forgotten all of it")
     elif record.settings.get("freeze") == "documents":
         yield Copy(

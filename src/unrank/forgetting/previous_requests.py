@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from unrank.collection.collection import Collection, Pairs
+from unrank.collection.folds import held_part
 from unrank.collection.partition import Partition, named, reserved_queries
 from unrank.collection.removal import Removal
 from unrank.collection.texts import Rows
@@ -162,7 +163,10 @@ def union(previous: Iterable[PreviousRemoval]) -> Removal:
 
 
 def was_trained_on(collection: Collection, record: Record | None, removal: Removal) -> bool | None:
-    """Return whether a ranker with this record was trained on part of a removal; `None` if the record does not say."""
+    """Return whether a ranker with this record was trained on part of a removal; `None` if the record does not say.
+
+    It was not trained on queries that were left out, and a proxy not on what it held out.
+    """
     if record is None or record.collection.fingerprint != collection.fingerprint or not_recognised(record):
         return None
     without = union(each for each in previous_removals(collection, record) if each.request.never_seen)
@@ -170,6 +174,7 @@ def was_trained_on(collection: Collection, record: Record | None, removal: Remov
         left_out = {*collection.queries.ids(reserved_queries(collection))}
         seen_pairs = [pair for pair in removal.pairs if pair[0] not in left_out]
         removal = Removal([*{*removal.queries} - left_out], removal.documents, seen_pairs)
+    without |= held_part(removal, record.held_out)
     return (without | removal) != without
 
 

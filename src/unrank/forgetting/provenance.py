@@ -29,6 +29,7 @@ class Reference:
     ranker: Ranker | None = None
     known: bool = False
     """Whether its provenance is known: its record shows that it never saw what is removed."""
+    record: Record | None = None
 
     @classmethod
     def of(cls, value: Ranker | Reference | None) -> Reference:
@@ -48,6 +49,8 @@ def unknown_provenance(
     if record is None:
         return "it has no record"
     check_references([name], collection, removal)
+    if record.held_out is not None:
+        return f"it is a proxy of {record.epochs:g} epochs, not a ranker that was retrained in full"
     if record.method != RETRAIN:
         return f"it was made with {record.method}, not trained without what is removed"
     if record.collection.fingerprint != collection.fingerprint:

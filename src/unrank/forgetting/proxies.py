@@ -7,22 +7,34 @@ the original's. But it ranks what it never saw much as a retrained ranker does.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unrank.collection.partition import Partition
+from unrank.collection.collection import Pairs
+from unrank.collection.folds import held_rows
+from unrank.collection.partition import Partition, named, reserved_queries
+from unrank.collection.texts import Rows
+from unrank.disk import exists
 from unrank.engine.loop import fit
+from unrank.errors import UnrankError
+from unrank.forgetting.previous_requests import previous_removals, union
+from unrank.forgetting.provenance import Reference
 from unrank.forgetting.train import recipe_of
 from unrank.forgetting.workspace import Workspace
 from unrank.methods.task import no_base
-from unrank.rankers import create_ranker
+from unrank.owner import recall, remember
+from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.base import Ranker
+from unrank.record import RECORD, RETRAIN, Check, Record, reserved_in, sealed_by_owner
 
 PROXY_EPOCHS = 2
 MOST_KEPT = 20_000
-"""The most kept pairs that a proxy is trained on."""
+"""The most kept pairs that a proxy is trained on when it is made for one request."""
+STATE_KIND = "proxies"
+"""The kind of the fact, in the owner's state folder, that says where proxies are."""
 
 
 @dataclass(frozen=True)
@@ -34,19 +46,29 @@ class Proxy:
     """For each forget pair, in the order of the partition."""
     source: Literal["made", "prepared", "reference"]
     epochs: int
-    """The number of epochs that it was trained for."""
+    """The number of epochs that it was trained for; 0 if that is not known."""
+    reserves: bool = True
+    """Whether it never saw the reserved queries either."""
 
 
 def make_proxy(workspace: Workspace, ranker: Ranker, base: str | None, seed: int, epochs: int = PROXY_EPOCHS) -> Proxy:
     """Train a proxy of a ranker on kept pairs of the workspace, from the base that the ranker was trained from."""
     if base is None:
         no_base("initial")
-    proxy = create_ranker(ranker.kind, base, seed, ranker.fast).to(workspace.runtime.device)
-    recipe = replace(recipe_of(ranker.kind), epochs=epochs)
-    task = replace(workspace.task(ranker), partition=sample_kept(workspace.partition, MOST_KEPT, seed))
-    for _ in fit(proxy, recipe.plan(task), recipe.schedule(seed), workspace.store, workspace.runtime):
-        pass
-    return Proxy(proxy.requires_grad_(False), np.ones(len(workspace.partition.forget), bool), "made", epochs)
+    proxy = create_ranker(ranker.kind, base, seed, ranker.fast)
+    train_proxy(proxy, workspace, sample_kept(workspace.partition, MOST_KEPT, seed), seed, epochs)
+    return Proxy(proxy, np.ones(len(workspace.partition.forget), bool), "made", epochs)
+
+
+def train_proxy(proxy: Ranker, workspace: Workspace, partition: Partition, seed: int, epochs: int) -> list[Check]:
+    """Train a new ranker in place on the kept pairs of a partition, by the recipe of its kind; return the history."""
+    proxy.to(workspace.runtime.device)
+    recipe = replace(recipe_of(proxy.kind), epochs=epochs)
+    task = replace(workspace, partition=partition, cache=None).task(proxy)  # no teacher is asked
+    trained = fit(proxy, recipe.plan(task), recipe.schedule(seed), workspace.store, workspace.runtime)
+    history = [Check(each.epochs, each.seconds, losses=each.losses) for each in trained]
+    proxy.requires_grad_(False)
+    return history
 
 
 def sample_kept(partition: Partition, most: int, seed: int) -> Partition:
@@ -55,8 +77,130 @@ def sample_kept(partition: Partition, most: int, seed: int) -> Partition:
     return replace(partition, entangled=entangled, disjoint=_sample(partition.disjoint, most - len(entangled), seed))
 
 
-def _sample(pairs: NDArray[np.int64], most: int, seed: int) -> NDArray[np.int64]:
+def _sample(pairs: Pairs, most: int, seed: int) -> Pairs:
     """Return at most this many pairs, in their order."""
     if len(pairs) <= most:
         return pairs
     return pairs[np.sort(np.random.default_rng(seed).permutation(len(pairs))[:most])]
+
+
+def proxy_of(reference: Reference, workspace: Workspace) -> Proxy | None:
+    """Return a retrained reference as a proxy; `None` if nobody knows what it was trained on."""
+    if reference.ranker is None or not reference.known:
+        return None
+    record, forget = reference.record, workspace.partition.forget
+    reserves = bool(reserved_in(record, workspace.collection.fingerprint))
+    epochs = round(record.epochs) if record else 0
+    ranker = reference.ranker.to(workspace.runtime.device)
+    return Proxy(ranker, np.ones(len(forget), bool), "reference", epochs, reserves)
+
+
+def find_proxies(
+    workspace: Workspace, ranker: Ranker, base_digest: str | None, given: Path | None = None
+) -> list[Proxy]:
+    """Return the prepared proxies of a ranker that never saw some of the forget pairs.
+
+    They are in the folder that is given, or in those that this owner remembers. A given one that does not fit is
+    refused; a remembered one is left out, and the reason is shown. `base_digest` is that of the ranker's base.
+    """
+    key = proxies_key(ranker.kind, base_digest, workspace.collection.fingerprint)
+    places = [place for folder in ([given] if given else remembered_proxies(key)) for place in proxy_folders(folder)]
+    if given is not None and not places:
+        raise UnrankError(f"--proxies {given}: no proxies are there; make some with 'unrank proxies'")
+    found = []
+    for place in places:
+        try:
+            if proxy := load_proxy(place, workspace, ranker, base_digest):
+                found.append(proxy)
+        except UnrankError as error:
+            if given is not None:
+                raise
+            workspace.runtime.progress.say(f"a proxy is not used: {error}")
+    if given is not None:
+        remember_proxies(key, given)
+    return found
+
+
+def load_proxy(folder: Path, workspace: Workspace, ranker: Ranker, base_digest: str | None) -> Proxy | None:
+    """Return a prepared proxy that fits a ranker; `None` if it saw all of the forget pairs."""
+    record = read_proxy(folder, ranker.kind, base_digest, workspace.collection.fingerprint)
+    never_saw = unseen_pairs(workspace, record)
+    if not never_saw.any():
+        return None
+    check_sealed(folder)
+    loaded = load_ranker(folder, ranker.fast).to(workspace.runtime.device).requires_grad_(False)
+    return Proxy(loaded, never_saw, "prepared", round(record.epochs))
+
+
+def proxy_folders(folder: Path) -> list[Path]:
+    """Return the folders of the proxies in a folder, in the order of their names."""
+    return sorted(place for place in folder.iterdir() if (place / RECORD).is_file()) if folder.is_dir() else []
+
+
+def read_proxy(folder: Path, kind: str, base_digest: str | None, fingerprint: str | None) -> Record:
+    """Return the record of a proxy; refuse one of another kind, base or collection. `None` is any collection."""
+    record, wrong = Record.read(folder), ""
+    if record is None or record.held_out is None or record.method != RETRAIN:
+        wrong = "not a proxy: its record does not say what it never saw"
+    elif record.ranker != kind:
+        wrong = f"a proxy of a {record.ranker}, and the ranker is a {kind}"
+    elif base_digest is None or record.base_digest != base_digest:
+        wrong = "not known to have the base of the ranker; name the base with --base"
+    elif fingerprint is not None and record.collection.fingerprint != fingerprint:
+        wrong = "a proxy of another collection; 'unrank proxies --rebuild' trains it again"
+    if wrong or record is None:
+        raise UnrankError(f"{folder}: {wrong}")
+    return record
+
+
+def check_sealed(folder: Path) -> None:
+    """Refuse a proxy whose record or files are not as this owner wrote them."""
+    if not sealed_by_owner(folder):
+        raise UnrankError(
+            f"{folder}: its record does not have this owner's seal, or a file was changed since, so nobody knows what "
+            "it never saw; remove it, and make it again with 'unrank proxies'"
+        )
+
+
+def unseen_pairs(workspace: Workspace, record: Record) -> NDArray[np.bool_]:
+    """Mark the forget pairs of which a prepared proxy never saw what the removal names: query, document or both.
+
+    Of a pair that is named by itself it must not have seen the query or the document.
+    """
+    collection, forget, held = workspace.collection, workspace.partition.forget, record.held_out
+    assert held is not None and workspace.removal is not None
+    gone, gone_queries, gone_documents = named(collection, union(previous_removals(collection, record)))
+    if reserved_in(record, collection.fingerprint):
+        gone_queries = np.union1d(gone_queries, reserved_queries(collection))
+    never_query, never_document = (
+        np.isin(forget[:, side], np.union1d(known, held_rows(texts, np.unique(forget[:, side]), held)))
+        for side, texts, known in ((0, collection.queries, gone_queries), (1, collection.documents, gone_documents))
+    )
+    of_query, of_document = (np.isin(forget[:, side], rows) for side, rows in enumerate(_named_rows(workspace)))
+    never_pair = never_query | never_document
+    never_pair |= np.isin(collection.pair_keys(forget), collection.pair_keys(collection.pairs[gone]))
+    by_part = (~of_query | never_query) & (~of_document | never_document)
+    return np.where(of_query | of_document, by_part, never_pair)
+
+
+def _named_rows(workspace: Workspace) -> tuple[Rows, Rows]:
+    """Return the queries and the documents that the removal names."""
+    assert workspace.removal is not None
+    collection, removal = workspace.collection, workspace.removal
+    return collection.queries.rows(removal.queries), collection.documents.rows(removal.documents)
+
+
+def proxies_key(kind: str, base_digest: str | None, fingerprint: str) -> str:
+    """Return what proxies are remembered by. All rankers of a kind, a base and a collection have the same."""
+    return f"{kind} {base_digest} {fingerprint}"
+
+
+def remember_proxies(key: str, folder: Path) -> None:
+    """Keep the place of proxies in the owner's state folder, beside the places that still exist."""
+    places = dict.fromkeys([*map(str, remembered_proxies(key)), str(folder.resolve())])
+    remember(STATE_KIND, key, "\n".join(places))
+
+
+def remembered_proxies(key: str) -> list[Path]:
+    """Return the remembered folders of proxies that still exist."""
+    return [Path(place) for place in (recall(STATE_KIND, key) or "").split("\n") if place and exists(Path(place))]

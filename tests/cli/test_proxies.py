@@ -1,0 +1,35 @@
+"""The command `proxies`, and `train --proxies`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unrank.cli.main import run
+from unrank.collection.collection import Collection
+from unrank.record import HeldOut, Record
+
+FEW = ("--set", "epochs=1", "--set", "negatives=1", "--device", "cpu", "--quiet")
+
+
+def test_proxies_are_written_beside_a_ranker_and_added_later(
+    dense: Collection, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, beside, data = tmp_path / "ranker", tmp_path / "ranker-proxies", str(dense.folder)
+    train = ("train", data, "--ranker", "bi-encoder", "--base", str(encoder), "--out", str(out), *FEW)
+    assert run([*train, "--proxies", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "2 proxies made, 0 trained again, 0 left as they are, in" in said and str(beside) in said
+    assert "never ship this folder" in said
+    assert not (out / "proxy-1").exists()
+    records = [Record.read(beside / f"proxy-{fold}") for fold in (1, 2)]
+    assert [record and record.held_out for record in records] == [HeldOut(2, 1), HeldOut(2, 2)]
+    prepare = ("proxies", str(out), data, "--out", str(beside), "--device", "cpu", "--quiet")
+    assert run([*prepare, "--count", "2"]) == 0
+    assert "0 proxies made, 0 trained again, 2 left as they are" in capsys.readouterr().out
+    assert run(["evaluate", str(beside / "proxy-1"), data, "--device", "cpu", "--quiet"]) == 0
+    assert run([*prepare, "--count", "3"]) == 2
+    assert "proxy-1: holds out fold 1 of 2 by seed 0" in capsys.readouterr().err
+    assert run(["proxies", str(out), data, "--out", str(out / "inside")]) == 2
+    assert "is inside" in capsys.readouterr().err
