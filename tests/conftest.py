@@ -1,21 +1,22 @@
+"""Fixtures of all tests. This file imports no torch: the process that only hands tests out reads it too, and waits."""
+
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import pytest
-import torch
 from hypothesis import settings
 
-from tests.tiny import GOLDEN, make_collection, make_dense_collection, make_encoder
-from unrank.collection.collection import Collection
+if TYPE_CHECKING:
+    from unrank.collection.collection import Collection
 
 settings.register_profile("here", deadline=None)  # how long an example takes is up to what else the machine does
 settings.load_profile("here")
-torch.set_num_threads(1)  # models this small only lose by sharing their work
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -27,16 +28,39 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Models this small only lose by sharing their work."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def briefly_timed() -> Iterator[None]:
+    """Time an epoch of training on one step in place of four, which would take a third of most runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("unrank.forgetting.train.TIMED_STEPS", 1)
+        patch.setattr("unrank.forgetting.train.WARM_UP", {"cpu": 0, "cuda": 0})
+        yield
+
+
 @pytest.fixture(scope="session")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.tiny import make_encoder
+
     return make_encoder(tmp_path_factory.mktemp("encoder") / "tiny")
 
 
 @pytest.fixture(scope="session")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> Collection:
+    from tests.tiny import GOLDEN, make_collection
+
     return make_collection(tmp_path_factory.mktemp("golden") / "golden", GOLDEN)
 
 
 @pytest.fixture(scope="session")
 def dense(tmp_path_factory: pytest.TempPathFactory) -> Collection:
+    from tests.tiny import make_dense_collection
+
     return make_dense_collection(tmp_path_factory.mktemp("dense") / "dense")

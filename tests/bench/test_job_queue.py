@@ -90,17 +90,26 @@ class ShownGpu(JobRunner):
         return os.environ["CUDA_VISIBLE_DEVICES"]
 
 
-def test_each_worker_has_a_gpu_of_its_own(grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cells = cells_of(grid(TWO))
+def test_each_worker_has_a_gpu_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     three = Processes(ShownGpu(Store(tmp_path), "auto", False), jobs=3)
     assert [worker.gpu for worker in three.workers] == ["0", "1", "0"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    two = Processes(ShownGpu(Store(tmp_path), "cuda", False), jobs=2)
+    assert [worker.gpu for worker in two.workers] == ["4", "7"]
+    on_cpu = Processes(ShownGpu(Store(tmp_path), "cpu", False), jobs=2)
+    assert [worker.gpu for worker in on_cpu.workers] == [None, None]
+
+
+@pytest.mark.slow
+def test_a_worker_sees_its_gpu_alone(grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow: each worker is a process that imports torch."""
+    cells = cells_of(grid(TWO))
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     with open_pool(ShownGpu(Store(tmp_path), "cuda", False), jobs=2) as pool:
         for worker, cell in zip(pool.idle(), cells, strict=False):
             worker.start(cell)
         results = [result for _ in cells[:2] for result in pool.wait()]
     assert sorted(result.message for result in results) == ["4", "7"]
-    on_cpu = Processes(ShownGpu(Store(tmp_path), "cpu", False), jobs=2)
-    assert [worker.gpu for worker in on_cpu.workers] == [None, None]

@@ -246,8 +246,14 @@ def test_a_known_learning_epoch_of_the_same_device_is_used(
 
 @pytest.mark.parametrize("known", [None, LearningEpoch(2.0, "measured", "another machine")])
 def test_an_unknown_one_is_estimated_and_said_to_be(
-    trained: Trained, dense: Collection, removal: Removal, known: LearningEpoch | None
+    trained: Trained,
+    dense: Collection,
+    removal: Removal,
+    known: LearningEpoch | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("unrank.forgetting.train.TIMED_STEPS", 3)
+    monkeypatch.setattr("unrank.forgetting.train.WARM_UP", {"cpu": 1})
     before = weights(trained.ranker)
     record = replace(trained.record, learning_epoch=known) if known else None
     result = forget(trained.ranker, dense, removal, target=1.0, device="cpu", record=record)
