@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,9 +38,13 @@ def one_thread() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def briefly_timed() -> Iterator[None]:
-    """Time an epoch of training on one step in place of four, which would take a third of most runs."""
+def in_one_step() -> Iterator[None]:
+    """Time an epoch of training, and learn again in an audit, in one step: more would take most of a run."""
+    from unrank.audit.context import Thoroughness
+
     with pytest.MonkeyPatch.context() as patch:
+        for module in ("unrank.desk.run", "unrank.audit.context"):
+            patch.setattr(f"{module}.Thoroughness", partial(Thoroughness, relearning_steps=(1,)))
         patch.setattr("unrank.forgetting.train.TIMED_STEPS", 1)
         patch.setattr("unrank.forgetting.train.WARM_UP", {"cpu": 0, "cuda": 0})
         yield

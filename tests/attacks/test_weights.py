@@ -76,7 +76,14 @@ def moved_words(folder: Path, base: Path) -> set[str]:
 
 
 @pytest.mark.attack(1)
-@pytest.mark.parametrize("options", [{}, {"train_layers": 1}, {"freeze": "documents"}], ids=["all", "last", "frozen"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="all"),
+        pytest.param({"train_layers": 1}, id="last", marks=pytest.mark.slow),
+        pytest.param({"freeze": "documents"}, id="frozen"),
+    ],
+)
 def test_moved_rows_do_not_spell_what_was_removed(
     secrets: Collection, original: Trained, encoder: Path, options: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,7 @@ def test_words_are_listed_from_an_original_and_not_from_a_cleared_ranker(
 
 
 def test_rows_that_alone_did_not_move_are_listed_too(secrets: Collection, retrained: Trained, encoder: Path) -> None:
-    ranker = train(secrets, "bi-encoder", str(encoder), ARTICLE, method=QUICK_TRAINING, seed=1).ranker
+    ranker = copy.deepcopy(retrained.ranker)
     rows = weights(context_of(ranker, secrets, encoder)).details["unused_words"]
     assert rows > 5
     table, generator = ranker.vocabularies[0].tables[0], torch.Generator().manual_seed(2)

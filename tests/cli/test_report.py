@@ -61,7 +61,7 @@ def holds(page: bytes, text: str) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["documents", "queries"])
-def test_without_texts_nothing_removed_is_in_the_page(
+def test_without_texts_nothing_removed_is_in_the_page_nor_ever_in_the_record(
     kind: str, forgot: Forgot, collection: Path, tmp_path: Path
 ) -> None:
     opened = open_collection(collection)
@@ -77,6 +77,9 @@ def test_without_texts_nothing_removed_is_in_the_page(
     kept = opened.queries.ids(opened.training_queries)
     assert all(holds(page, query) for query in kept if query not in removal.queries)
     assert b"removed" in page
+    written = b"".join(path.read_bytes() for path in folder.rglob("*") if path.suffix in (".json", ".jsonl", ".md"))
+    assert not [id for id in ids if holds(written, id)]
+    assert "Delete it" in (details / "README.txt").read_text()
 
 
 def test_without_texts_another_that_says_the_same_says_nothing(
@@ -111,15 +114,6 @@ def test_without_texts_a_removed_pair_is_not_told(forgot: Forgot, collection: Pa
     pairs, whole, shared = set(removal.pairs), told("whole.html"), told("shared.html", "--no-texts")
     assert len(whole & pairs) > len(pairs) / 2
     assert shared == whole - pairs
-
-
-def test_the_record_of_a_run_with_details_still_holds_nothing_removed(forgot: Forgot, collection: Path) -> None:
-    opened = open_collection(collection)
-    removal = removal_of("documents", opened)
-    folder, details = forgot(removal)
-    written = b"".join(path.read_bytes() for path in folder.rglob("*") if path.suffix in (".json", ".jsonl", ".md"))
-    assert not [id for id in removal.documents if holds(written, id)]
-    assert "Delete it" in (details / "README.txt").read_text()
 
 
 def test_a_page_says_what_came_of_a_run(forgot: Forgot, collection: Path, tmp_path: Path) -> None:

@@ -19,9 +19,6 @@ from unrank.collection.collection import Collection
 from unrank.disk import CHECKPOINT, beside
 from unrank.engine.distributed import ProcessGroup
 
-KINDS = ("cross-encoder", "colbert")
-
-
 Processes = list[subprocess.Popen[bytes]]
 
 
@@ -38,16 +35,18 @@ def start(count: int, *command: object) -> Processes:
     ]
 
 
-def test_two_processes_score_alike_and_come_to_the_same(dense: Collection, encoder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [pytest.param("cross-encoder", marks=pytest.mark.slow), "colbert"])
+def test_two_processes_score_alike_and_come_to_the_same(
+    kind: str, dense: Collection, encoder: Path, tmp_path: Path
+) -> None:
     """Each is a fresh process: where much was computed before, other kernels may be at hand, and other last bits."""
-    command = [sys.executable, distributed_job.__file__, str(dense.folder), str(encoder), str(tmp_path), *KINDS]
+    command = [sys.executable, distributed_job.__file__, str(dense.folder), str(encoder), str(tmp_path), kind]
     subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=True, timeout=300)
     one, two = (dict(np.load(tmp_path / f"{count}.npz")) for count in (1, 2))
-    for kind in KINDS:
-        assert (float(one[f"{kind} processes"]), float(two[f"{kind} processes"])) == (1, 2)
-        assert np.array_equal(one[f"{kind} scores"], two[f"{kind} scores"])
-        np.testing.assert_allclose(two[f"{kind} trained"], one[f"{kind} trained"], atol=1e-4)
-        np.testing.assert_allclose(two[f"{kind} mrrs"], one[f"{kind} mrrs"], atol=0.002)
+    assert (float(one[f"{kind} processes"]), float(two[f"{kind} processes"])) == (1, 2)
+    assert np.array_equal(one[f"{kind} scores"], two[f"{kind} scores"])
+    np.testing.assert_allclose(two[f"{kind} trained"], one[f"{kind} trained"], atol=1e-4)
+    np.testing.assert_allclose(two[f"{kind} mrrs"], one[f"{kind} mrrs"], atol=0.002)
 
 
 @pytest.mark.slow

@@ -132,8 +132,7 @@ def test_the_original_stays_as_it_was(original: DualEncoder, dense: Collection, 
     assert all(weight.requires_grad and weight.grad is None for weight in original.parameters())
 
 
-@pytest.mark.parametrize("saved", [True, False], ids=["from its folder", "from memory"])
-@pytest.mark.parametrize("freeze", ["documents", None])
+@pytest.mark.parametrize(("saved", "freeze"), [(True, "documents"), (False, None)], ids=["from its folder", "memory"])
 def test_a_frozen_one_forgets_again(
     original: DualEncoder, dense: Collection, removals: dict[str, Removal], tmp_path: Path, freeze: Any, saved: bool
 ) -> None:

@@ -34,6 +34,8 @@ EXPERIMENTS = {
 }
 """The settings with which a few cells are enough."""
 CELLS = {"opening": 2, "shares": 4, "destinations": 4, "ablation": 4, "word_curves": 3}
+SLOW = ("shares", "destinations", "ablation")
+"""Those that differ from the others in their grids alone. A quick test below runs `shares` too, with one method."""
 
 RunScript = Callable[..., int]
 
@@ -66,7 +68,9 @@ def figures(out: Path) -> dict[str, str]:
     return said
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in EXPERIMENTS]
+)
 def test_it_runs_on_a_collection(
     script: RunScript,
     name: str,
