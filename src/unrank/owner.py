@@ -122,6 +122,16 @@ def recall(kind: str, digest: str) -> str | None:
         return None
 
 
+def recall_all(kind: str) -> list[str]:
+    """Return everything that was remembered under a kind."""
+    folder = state_folder()
+    found = []
+    for fact in sorted((folder / kind).glob("*")) if folder is not None else []:
+        with suppress(OSError, UnicodeDecodeError):
+            found.append(fact.read_text(encoding="utf-8"))
+    return found
+
+
 def forget_fact(kind: str, digest: str) -> None:
     """Delete what was remembered about the files with this digest."""
     folder = state_folder()

@@ -14,8 +14,13 @@ FEW = ("--set", "epochs=1", "--set", "negatives=1", "--device", "cpu", "--quiet"
 
 
 def test_proxies_are_written_beside_a_ranker_and_added_later(
-    dense: Collection, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    dense: Collection,
+    encoder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setenv("UNRANK_STATE", str(tmp_path / "state"))  # no other test finds them
     out, beside, data = tmp_path / "ranker", tmp_path / "ranker-proxies", str(dense.folder)
     train = ("train", data, "--ranker", "bi-encoder", "--base", str(encoder), "--out", str(out), *FEW)
     assert run([*train, "--proxies", "2"]) == 0

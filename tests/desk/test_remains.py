@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -40,7 +40,9 @@ from unrank.desk.undo import undo_run
 from unrank.errors import UnrankError
 from unrank.forgetting.outcome import ForgetState, Judgement
 from unrank.forgetting.previous_requests import hashed
+from unrank.forgetting.proxies import remember_proxies
 from unrank.owner import recall, remember
+from unrank.record import HeldOut
 
 ITEM = Removal(documents=["doc1"])
 HELD = ("collection", "holds 1 of 1 named")
@@ -178,6 +180,36 @@ def test_a_ranker_on_a_hub_is_not_checked_and_that_is_said(desk: Desk) -> None:
     assert find_remains(desk.ledger, 1).unchecked == [
         Copy("ranker", "owner/model", "is on a hub, which is not checked")
     ]
+
+
+def test_proxies_that_saw_a_request_remember_it_and_can_be_deleted(
+    desk: Desk, path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("UNRANK_STATE", str(desk.folder / "state"))
+    proxies, folds = desk.folder / "proxies", [HeldOut(3, fold) for fold in (1, 2, 3)]
+    desk.run()
+    for place in (desk.original, desk.data, desk.new):
+        shutil.rmtree(place)
+    for held in folds:
+        (proxies / f"proxy-{held.fold}").mkdir(parents=True)
+        record = replace(made_record(desk.collection.fingerprint), method="retrain", held_out=held)
+        (proxies / f"proxy-{held.fold}" / "unrank.json").write_text(json.dumps(record.to_json()))
+    assert desk.remains() == set()
+    remember_proxies("of any ranker", proxies)
+    [own] = [held.fold for held in folds if held.holds("document", "doc1")]
+    there = [Path(copy.path).name for copy in find_remains(desk.ledger, 1).there if copy.kind == "proxy"]
+    assert there == [f"proxy-{held.fold}" for held in folds if held.fold != own]
+    old = desk.folder / "look" / "old"
+    old.mkdir(parents=True)
+    (old / "unrank.json").write_text(json.dumps(made_record(desk.collection.fingerprint).to_json()))
+    close = ["desk", "close", "1", "--ledger", str(path), "--delete-proxies"]
+    assert run([*close, "--look", str(old)]) == 3  # something else remembers it, so nothing is deleted
+    assert len(list(proxies.iterdir())) == 3
+    assert "proxy" in capsys.readouterr().out
+    assert run(close) == 0
+    assert [place.name for place in proxies.iterdir()] == [f"proxy-{own}"]
+    assert capsys.readouterr().out.count("was deleted now") == 2
+    assert desk.ledger.history(1)[-1].values["deleted"]["proxy"] == 2
 
 
 def test_closing_clears_what_the_state_folder_holds_of_a_request(desk: Desk) -> None:

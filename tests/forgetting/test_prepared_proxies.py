@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from unrank.collection.collection import Collection
+from unrank.collection.partition import whole_partition
 from unrank.collection.removal import Removal
 from unrank.disk import sha256
 from unrank.errors import UnrankError
+from unrank.forgetting import proxies
 from unrank.forgetting.prepared_proxies import REPLACED, Prepared, ProxyOptions, prepare_proxies
 from unrank.forgetting.previous_requests import hashed, was_trained_on
 from unrank.forgetting.provenance import Reference, unknown_provenance
-from unrank.forgetting.proxies import Proxy, find_proxies, proxy_of
+from unrank.forgetting.proxies import Proxy, find_proxies, gather_proxies, proxy_of
 from unrank.forgetting.train import Trained
 from unrank.forgetting.validation import Base
 from unrank.forgetting.workspace import Workspace
@@ -142,3 +144,23 @@ def test_a_known_reference_is_a_proxy_and_a_proxy_is_no_reference(world: World) 
     assert proxy_of(Reference(world.original.ranker), workspace) is None
     folder = str(world.folder(fold_of("document", "doc5")))
     assert "it is a proxy" in unknown_provenance(folder, world.collection, removal, record, None)
+
+
+def test_one_more_proxy_is_trained_if_prepared_ones_saw_a_pair(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = whole_partition(world.collection, reserve=True).retain
+    query, document = next(
+        pair
+        for pair in world.collection.pair_ids(kept)
+        if pair[1] != "doc1" and fold_of("query", pair[0]) != fold_of("document", pair[1])
+    )
+    ranker, made = world.original.ranker, Proxy(world.original.ranker, np.ones(1, bool), "made", 2)
+    monkeypatch.setattr(proxies, "make_proxy", lambda *given: made)
+
+    def sources(removal: Removal, base: Base) -> list[str]:
+        return [proxy.source for proxy in gather_proxies(world.workspace(removal), ranker, base, seed=0)]
+
+    assert {*sources(Removal(documents=["doc2"]), world.base)} == {"prepared"}
+    elsewhere = replace(world.base, digest="another")
+    assert sources(Removal(documents=["doc2"]), elsewhere) == ["made"]
+    assert sources(Removal(documents=["doc2"]), replace(elsewhere, place=None)) == []
+    assert sources(Removal(queries=[query], documents=[document]), world.base)[-1] == "made"

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 SERVICE = "Register the rankers of a service: a request is forgotten when it is in all of them."
 SINCE = "The day since when it answers searches, as 2026-03-31."
 LEAVE = "Close though something still remembers it, for this reason, which is written into the history."
+DELETE = "Delete proxies that were trained on part of it, if nothing else stands in the way."
 LEDGER = LedgerFlags()
 RankerOfService = Annotated[str, typer.Argument(metavar="NAME", help="The name of a ranker of the service.")]
 
@@ -144,6 +145,7 @@ def close(
     instead: Annotated[Ending | None, typer.Option("--as", help="End a request that is not forgotten.")] = None,
     look: Look = None,
     leave: Annotated[Leave | None, typer.Option("--leave", help=LEAVE)] = None,
+    delete: Annotated[bool, typer.Option("--delete-proxies", help=DELETE)] = False,
     as_json: AsJson = False,
     files: LedgerFlags = LEDGER,
     quiet: Quiet = False,
@@ -155,9 +157,11 @@ def close(
         state = desk.request(request).state
         remains = _remains(desk, request, look or []) if state in SETTLED and instead is None else None
         others = also_named_by(desk, request)
-        if remains and remains.there and leave is None:
+        blocks = [copy for copy in remains.there if not (delete and copy.kind == "proxy")] if remains else []
+        if remains and blocks and leave is None:
             _show_remains(request, state, remains, as_json)
             raise typer.Exit(NOT_REACHED)
+        remains = _without_proxies(remains) if remains and delete else remains
         ended = close_request(desk, request, State(instead.value) if instead else None, **_found(remains, leave))
     if as_json:
         found = remains.to_json() if remains else {}
@@ -217,6 +221,12 @@ def _remains(desk: Ledger, request: int, look: list[Path]) -> Remains:
     from unrank.desk.remains import find_remains
 
     return find_remains(desk, request, look)
+
+
+def _without_proxies(remains: Remains) -> Remains:
+    from unrank.desk.remains import delete_proxies
+
+    return delete_proxies(remains)
 
 
 def _found(remains: Remains | None, leave: Leave | None) -> dict[str, object]:

@@ -1,7 +1,8 @@
 """The remains of a request: what still remembers it, in all places that the ledger knows or that its owner names.
 
 The ledger knows the rankers, collections and indexes of the service, what each run read and wrote, and the copies that
-a run listed. A place on a hub, on another machine or in a backup cannot be checked from here.
+a run listed. The owner's state folder knows where proxies are. A place on a hub, on another machine or in a backup
+cannot be checked from here.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from unrank.desk.copies import Copy, find_copies, not_searched
@@ -22,10 +24,12 @@ from unrank.desk.request import SETTLED, Item, State
 from unrank.desk.run_options import folder_hash
 from unrank.desk.service import service_rankers, states_of
 from unrank.disk import beside, exists, regular_files
+from unrank.forgetting.proxies import remembered_proxies
 from unrank.record import CollectionName
 
 GONE = "is no longer there"
 CLEAN = "no longer holds it"
+DELETED = "was deleted now"
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,7 @@ def find_remains(ledger: Ledger, request: int, look: Sequence[Path] = ()) -> Rem
     known += [Copy("ranker", member.before[0], "") for member in members if member.before]
     places = [*(place for run in runs for place in run.places), *(copy.path for copy in known)]
     places += [place for member in members for place in (member.ranker, member.collection, *member.indexes)]
+    places += map(str, remembered_proxies())
     here = [Path(place) for place in dict.fromkeys(places) if place and exists(Path(place))]
     found: dict[str, Copy] = {}
     for name in dict.fromkeys(run.collection for run in runs):
@@ -127,6 +132,15 @@ def find_remains(ledger: Ledger, request: int, look: Sequence[Path] = ()) -> Rem
     there = [found[path] for path in sorted(found) if path not in never]
     gone, unchecked = _checked(known, {copy.path for copy in there}, never)
     return Remains(there, gone, [*unchecked, *not_searched(look)])
+
+
+def delete_proxies(remains: Remains) -> Remains:
+    """Delete the proxies that still remember a request; return the remains without them."""
+    proxies = [copy for copy in remains.there if copy.kind == "proxy"]
+    for copy in proxies:
+        rmtree(copy.path)
+    there = [copy for copy in remains.there if copy not in proxies]
+    return replace(remains, there=there, gone=[*remains.gone, *(replace(copy, why=DELETED) for copy in proxies)])
 
 
 def _checked(known: Sequence[Copy], there: set[str], never: set[str]) -> tuple[list[Copy], list[Copy]]:

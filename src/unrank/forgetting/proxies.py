@@ -23,9 +23,10 @@ from unrank.errors import UnrankError
 from unrank.forgetting.previous_requests import previous_removals, union
 from unrank.forgetting.provenance import Reference
 from unrank.forgetting.train import recipe_of
+from unrank.forgetting.validation import Base
 from unrank.forgetting.workspace import Workspace
 from unrank.methods.task import no_base
-from unrank.owner import recall, remember
+from unrank.owner import recall, recall_all, remember
 from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.base import Ranker
 from unrank.record import RECORD, RETRAIN, Check, Record, reserved_in, sealed_by_owner
@@ -93,6 +94,31 @@ def proxy_of(reference: Reference, workspace: Workspace) -> Proxy | None:
     epochs = round(record.epochs) if record else 0
     ranker = reference.ranker.to(workspace.runtime.device)
     return Proxy(ranker, np.ones(len(forget), bool), "reference", epochs, reserves)
+
+
+def gather_proxies(
+    workspace: Workspace,
+    ranker: Ranker,
+    base: Base,
+    seed: int,
+    *,
+    reference: Reference | None = None,
+    given: Path | None = None,
+    epochs: int = PROXY_EPOCHS,
+) -> list[Proxy]:
+    """Return proxies of which each forget pair has one that never saw it: the reference, or prepared ones.
+
+    If the prepared ones saw some pair, one more is trained now. If the base is not known then, the list is empty.
+    """
+    known = proxy_of(reference, workspace) if reference is not None else None
+    if known is not None and given is None:
+        return [known]
+    found = find_proxies(workspace, ranker, base.digest, given)
+    if found and np.any([proxy.never_saw for proxy in found], axis=0).all():
+        return found
+    if base.place is None:
+        return []
+    return [*found, make_proxy(workspace, ranker, base.place, seed, epochs)]
 
 
 def find_proxies(
@@ -201,6 +227,8 @@ def remember_proxies(key: str, folder: Path) -> None:
     remember(STATE_KIND, key, "\n".join(places))
 
 
-def remembered_proxies(key: str) -> list[Path]:
-    """Return the remembered folders of proxies that still exist."""
-    return [Path(place) for place in (recall(STATE_KIND, key) or "").split("\n") if place and exists(Path(place))]
+def remembered_proxies(key: str | None = None) -> list[Path]:
+    """Return the remembered folders of proxies that still exist: those of a key, or all."""
+    facts = recall_all(STATE_KIND) if key is None else [recall(STATE_KIND, key) or ""]
+    places = dict.fromkeys(place for fact in facts for place in fact.split("\n") if place)
+    return [Path(place) for place in places if exists(Path(place))]
