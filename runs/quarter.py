@@ -13,7 +13,9 @@ from collections.abc import Sequence
 
 from shared import Shown, experiment
 
+from unrank.evaluation.agreement import ForgetFigures, distance
 from unrank.record import KEPT
+from unrank.report.agreement_tables import kept_table
 from unrank.report.bench_tables import summary_table
 from unrank.report.cell import Bench, Cell
 from unrank.report.compare import mean
@@ -21,18 +23,20 @@ from unrank.report.table import Table, Value, figure, words
 from unrank.report.wording import file_name
 
 HEAD = [
-    "collection", "ranker", "removed", "δ", "F", "E kept", "D kept", "T kept", "epochs", "seconds",
-    "time / retrain", "recovered", "by", "retrain recovered", "by ",
+    "collection", "ranker", "removed", "δ", "F", "E / original", "D / original", "T / original", "E / retrain",
+    "D / retrain", "T / retrain", "distance", "epochs", "seconds", "time / retrain", "recovered", "by",
+    "retrain recovered", "by ",
 ]  # fmt: skip
 LABELS = 3
 NOTE = (
-    "Kept: the share of the lower of the original's and retrain's MRR. Time: all of it, checks and landing included. "
+    "E, D, T: as shares of the original's MRR and of retrain's. Distance: the mean of |RR − RR(retrain)| over forget "
+    "queries. Time: all of it, checks and landing included. "
     "Recovered: F after an epoch on kept data alone, and by how much that epoch moved it."
 )
 
 
 def show(bench: Bench) -> Shown:
-    return [], [summary_table(bench), *(table(bench, name) for name in bench.series)]
+    return [], [summary_table(bench), kept_table(bench), *(table(bench, name) for name in bench.series)]
 
 
 def table(bench: Bench, name: str) -> Table:
@@ -48,6 +52,8 @@ def row(cell: Cell) -> list[Value]:
         figure(run.target if cell.target else None),
         figure(run.after["forget"].mrr),
         *(figure(cell.kept(of)) for of in KEPT),
+        *(figure(cell.kept_of_retrain(of)) for of in KEPT),
+        figure(apart(*cell.beside_retrain) if cell.beside_retrain else None),
         figure(run.epochs, ".2g"),
         figure(run.seconds if cell.alone else None, ".1f"),
         figure(cell.time, ".2f"),
@@ -56,13 +62,17 @@ def row(cell: Cell) -> list[Value]:
     ]
 
 
+def apart(one: ForgetFigures, other: ForgetFigures) -> float:
+    return distance(one.reciprocal, other.reciprocal)
+
+
 def recovery(recovered: float | None, forgot: float) -> list[Value]:
     return [figure(recovered), figure(None if recovered is None else recovered - forgot, "+.3f")]
 
 
 def means(rows: Sequence[Sequence[Value]]) -> list[Value]:
     columns = [[row[column].number for row in rows] for column in range(LABELS, len(HEAD))]
-    forms = [".3f"] * 5 + [".1f", ".1f", ".2f", ".3f", "+.3f", ".3f", "+.3f"]
+    forms = [".3f"] * 9 + [".1f", ".1f", ".2f", ".3f", "+.3f", ".3f", "+.3f"]
     found = [figure(mean(column), form) for column, form in zip(columns, forms, strict=True)]
     return [words(f"mean of {len(rows)}"), *[words("")] * (LABELS - 1), *found]
 

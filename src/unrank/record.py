@@ -36,6 +36,8 @@ CELL_FORMAT = 2
 CELL_FORMATS = (1, 2)
 """The formats of `cell.json` that a report reads. Format 2 adds hashes of the code of method and training."""
 RANKS = "ranks.json"
+FORGET_LISTS = "forget.json"
+"""The file of a cell with its scores and lists of the forget set. Cells of earlier versions have none."""
 
 SETS = ("forget", "entangled", "disjoint", "test")
 """The four sets that every ranker is measured on."""

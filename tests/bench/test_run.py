@@ -20,11 +20,13 @@ from unrank.disk import CHECKPOINT, clear_checkpoints
 from unrank.engine.checkpoint import Checkpoint
 from unrank.engine.resume import ResumableRun
 from unrank.errors import BadFile, UnrankError
+from unrank.evaluation.agreement import agreement
+from unrank.evaluation.query_details import read_cell_figures
 from unrank.methods import METHODS, MethodEntry
 from unrank.methods.finetune import Finetune
 from unrank.rankers import load_ranker
 
-FILES = {"cell.json", "unrank.json", "history.jsonl", "ranks.json"}
+FILES = {"cell.json", "unrank.json", "history.jsonl", "ranks.json", "forget.json"}
 THREE = 'removals = ["documents"]\nmethods = ["retrain", "cocol", "ssd"]'
 
 
@@ -64,6 +66,30 @@ def test_a_cell_says_what_it_is(done: tuple[Path, dict[str, dict[str, Any]]]) ->
     assert [cells[label]["cell.json"]["target"] for label in ("retrain", "cocol", "ssd")] == [
         None, "destination-2", None,
     ]  # fmt: skip
+
+
+def test_every_query_is_kept_so_that_a_comparison_needs_no_weights(
+    done: tuple[Path, dict[str, dict[str, Any]]],
+) -> None:
+    """The record's agreement with the retrained ranker follows from the files of the two cells."""
+    cells = done[1]
+    retrained, figures = cells["retrain"], {}
+    assert set(retrained["forget.json"]) == {"before", "after"}
+    for label, files in cells.items():
+        ranks = {side: np.array(values, float) for side, values in files["ranks.json"]["forget"].items()}
+        folder = done[0] / "out" / "cells" / files["name"]
+        figures[label] = read_cell_figures(folder, {side: 1 / values for side, values in ranks.items()})
+        after = figures[label]["after"]
+        assert len(after.orders) == len(after.reciprocal) == files["unrank.json"]["after"]["forget"]["queries"]
+        assert after.pair_scores is not None
+        assert len(after.pair_scores) == len(files["forget.json"]["before"]["pair_scores"]) >= len(after.orders)
+        assert bool(figures[label]["before"].orders) is (label == "retrain"), "the same for all cells of an original"
+    theirs = figures["retrain"]
+    for label in ("cocol", "ssd"):
+        found = cells[label]["unrank.json"]["agreement"]
+        assert found["after"] == pytest.approx(vars(agreement(figures[label]["after"], theirs["after"])))
+        assert found["before"] == pytest.approx(vars(agreement(theirs["before"], theirs["after"])))
+    assert "agreement" not in retrained["unrank.json"]
 
 
 def test_the_records_belong_together(done: tuple[Path, dict[str, dict[str, Any]]]) -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from tests.report.made import SETS, write_bench, write_cell
 from unrank.errors import UnrankError, count
+from unrank.report.agreement_tables import agreement_table, kept_table
 from unrank.report.bench_figures import mean_radars, radars_of, rank_changes, set_bars, times
 from unrank.report.bench_folder import read_bench
 from unrank.report.bench_tables import (
@@ -56,8 +57,8 @@ def test_a_cell_is_measured_by_the_retrained_ranker_of_its_own_setting_and_seed(
     for cell in bench.cells:
         twin = next(c for c in bench.cells if c.is_retrained and c.setting == cell.setting and c.seed == cell.seed)
         assert cell.retrained is twin.record
-        lower = min(cell.record.before["test"].mrr, twin.record.after["test"].mrr)
-        assert cell.kept("test") == cell.record.after["test"].mrr / lower
+        assert cell.kept("test") == cell.record.after["test"].mrr / cell.record.before["test"].mrr
+        assert cell.kept_of_retrain("test") == cell.record.after["test"].mrr / twin.record.after["test"].mrr
         assert cell.time == cell.record.seconds / twin.record.seconds
 
 
@@ -157,7 +158,7 @@ def test_a_difference_within_the_noise_of_retraining_is_marked(bench: Bench, tmp
     for row, name in ((row, name) for row in rows if row != "retrain" for name in SETS[1:]):
         lost: dict[object, list[float]] = defaultdict(list)
         for cell in bench.of(row):
-            lost[cell.setting].append(cell.record.after[name].mrr - (cell.lower(name) or 0.0))
+            lost[cell.setting].append(cell.record.after[name].mrr - cell.record.before[name].mrr)
         apart = fmean(abs(fmean(seeds)) for seeds in lost.values())
         assert rows[row][3 + 2 * SETS.index(name)].in_noise == (apart < floor[name])
     lonely = read_bench(write_bench(tmp_path / "one", ["retrain", "cocol"], seeds=[0]))
@@ -186,7 +187,7 @@ def test_ours_and_the_papers_means_are_over_the_same_cells(bench: Bench) -> None
     assert ours["whose"].text == "ours"
     assert theirs["whose"].text == "the paper's"
     assert ours["cells"].number == theirs["cells"].number == len(cells) == 16
-    assert ours["T kept"].number == fmean(cell.kept("test") or 0 for cell in cells)
+    assert ours["T kept"].number == fmean(cell.kept_of_retrain("test") or 0 for cell in cells)
     printed = [paper.kept(cell)["test"] for cell in cells]
     assert (theirs["T kept"].number, theirs["T least"].number) == (fmean(printed), min(printed))
     assert theirs[DISTANCE].number == fmean(paper.distance(cell) or 0 for cell in cells)
@@ -306,8 +307,10 @@ def test_a_cell_without_a_retrained_ranker_is_still_shown(tmp_path: Path) -> Non
     page, tables = read_page(write_bench(tmp_path / "bench", ["cocol"], ["one"], ["bi-encoder"], [0.25], [0]))
     assert page.verdict.startswith("cocol: target reached in 2 of 2 cells, 0.")
     assert "best" not in page.verdict + page.lead, "it was compared with no other method"
-    assert tables[0].rows[0][5].text == ""
-    assert "and so in |F\u00a0−\u00a0δ| alone: 2 cells." in tables[0].note
+    shown = dict(zip(tables[0].head, tables[0].rows[0], strict=True))
+    assert shown["T kept"].text != shown[DISTANCE].text == ""
+    assert "and so only in |F\u00a0−\u00a0δ| and in what is kept: 2 cells." in tables[0].note
+    assert "agreement" not in {table.name for table in tables}, "there is nothing to agree with"
 
 
 @pytest.mark.parametrize("crowded", ["retrain", "cocol"])
@@ -473,7 +476,7 @@ def test_a_method_that_changed_nothing_is_not_marked_best(tmp_path: Path, method
             record |= {"after": record["before"], "seconds": 0.1}
 
     change_records(folder, change)
-    for table in read_page(folder)[1]:
+    for table in (table for table in read_page(folder)[1] if table.name not in ("kept", "agreement")):
         rows = {next(value.text for value in row if value.text in (*methods, "original")): row for row in table.rows}
         assert not any(value.best for value in rows[method])
         assert any(value.best for value in rows["cocol"])
@@ -523,3 +526,61 @@ def test_unequal_numbers_of_seeds_are_named_and_not_compared(tmp_path: Path) -> 
     first = [cell.record.after["test"].mrr for cell in bench.of("cocol", setting) if cell.seed == 0]
     assert f"test, {setting.removal} {first[0]:.3f}" in radars_of(bench)[0].description.partition("cocol")[2]
     assert "reached in 2 of 2 cells" in read_page(folder)[0].verdict
+
+
+def test_what_is_kept_has_a_row_for_doing_nothing(bench: Bench) -> None:
+    """Shares of the original's and of retrain's, each with a paired interval around it."""
+    table = kept_table(bench)
+    rows = {row[0].text: dict(zip(table.head, row, strict=True)) for row in table.rows}
+    assert [*rows] == ["nothing (the original)", "retrain", "cocol", "finetune", "ssd"]
+    nothing, retrained = rows["nothing (the original)"], rows["retrain"]
+    originals = [c for c in bench.cells if c.is_retrained]
+    theirs = [fmean(c.ranks["test"].reciprocal) for c in originals]
+    assert nothing["T of original's"].number == retrained["T of retrain's"].number == 1
+    assert nothing["T of retrain's"].number == pytest.approx(fmean(1 / mrr for mrr in theirs))
+    assert retrained["T of original's"].number == pytest.approx(fmean(theirs))
+    assert nothing["T of original's, 95 %"].text == "1.000 to 1.000"
+    for row in rows.values():
+        for letter in "EDT":
+            for of in ("original's", "retrain's"):
+                low, high = map(float, row[f"{letter} of {of}, 95 %"].text.split(" to "))
+                assert low - 5e-4 <= (row[f"{letter} of {of}"].number or 0) <= high + 5e-4
+
+
+def test_agreement_with_retrain_stands_beside_the_noise_and_doing_nothing(tmp_path: Path) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol"], ["one"], ["bi-encoder"], [0.25], [0, 1])
+    after = {("retrain", 0): [1, 2, 4, 1], ("retrain", 1): [1, 1, 4, 2], ("cocol", 0): [2, 1, 4, 1]}
+    for path in (folder / "cells").iterdir():
+        value = json.loads((path / "cell.json").read_text())
+        key = (value["method"], value["seed"])
+        if key not in after or value["removal"] != "queries":
+            shutil.rmtree(path)
+            continue
+        ranks = {name: {"before": [1, 1, 1, 1], "after": after[key]} for name in SETS}
+        (path / "ranks.json").write_text(json.dumps(ranks))
+    without = agreement_table(read_bench(folder))
+    for path in (folder / "cells").iterdir():  # all lists alike, but those of the second seed
+        second = json.loads((path / "cell.json").read_text())["seed"] == 1
+        side = {"pair_scores": [0.5] * 5, "lists": [[1, 0] if second else [0, 1]] * 4}
+        (path / "forget.json").write_text(json.dumps({"before": side, "after": side}))
+    table = agreement_table(read_bench(folder))
+    assert table is not None and without is not None
+    rows = {row[0].text: dict(zip(table.head, row, strict=True)) for row in table.rows}
+    assert [*rows] == ["retrain, two seeds", "nothing (the original)", "cocol"]
+    noise, nothing, cocol = rows.values()
+    assert (noise["distance"].number, cocol["distance"].number) == (0.25, 0.25)  # (.5 + .5) / 4 and (.5 + .5) / 4
+    assert nothing["distance"].number == pytest.approx(fmean([0, 0.5, 0.75, 0, 0, 0, 0.75, 0.5]))
+    assert (cocol["/ noise"].text, nothing["/ noise"].text) == ("1.00", "1.25")
+    assert nothing["correlation"].text == "", "the original finds everything, so nothing varies"
+    assert cocol["correlation"].number == pytest.approx(np.corrcoef([0.5, 1, 0.25, 1], [1, 0.5, 0.25, 1])[0, 1])
+    assert (cocol["overlap of lists"].text, noise["overlap of lists"].text) == ("1.000", "0.900")  # .1·0 + .9
+    head = without.head.index("overlap of lists")
+    assert {row[head].text for row in without.rows} == {""}, "cells of earlier versions keep no lists"
+
+
+@pytest.mark.parametrize("value", [[], {"before": {}}, {"before": {}, "after": {"pair_scores": [], "lists": [[0]]}}])
+def test_damaged_lists_are_named(tmp_path: Path, value: Any) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain"], ["one"], ["bi-encoder"], [0.25], [0])
+    (folder / "cells" / "0000" / "forget.json").write_text(json.dumps(value))
+    with pytest.raises(UnrankError, match=r"damaged cell: .*forget"):
+        read_bench(folder)

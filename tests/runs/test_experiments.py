@@ -133,7 +133,8 @@ def test_a_quarter_forgotten_is_a_table_a_method(script: RunScript, finished: Pa
     assert means["collection"] == f"mean of {len(cells)}"
     for column, values in {
         "time / retrain": [cell.time for cell in cells],
-        "T kept": [cell.kept("test") for cell in cells],
+        "T / original": [cell.kept("test") for cell in cells],
+        "T / retrain": [cell.kept_of_retrain("test") for cell in cells],
     }.items():
         assert [float(row[column]) for row in rows] == pytest.approx(values, rel=1e-4)
         assert float(means[column]) == pytest.approx(fmean(value for value in values if value is not None), rel=1e-4)

@@ -134,12 +134,19 @@ class Cell:
         return _hash(self.identity())
 
     @cached_property
-    def reference(self) -> Cell | None:
-        """The retrained ranker that the target is measured on; `None` if the target needs none."""
-        if self.target not in OF_REFERENCE:
-            return None
+    def retrained(self) -> Cell:
+        """The retrained ranker that the cell is compared with."""
         training = self.original.training
         return replace(self, spec=MethodSpec(training, None, training.name), target=None, pace=UNWATCHED)
+
+    @property
+    def is_retrained(self) -> bool:
+        return self.name == self.retrained.name
+
+    @property
+    def reference(self) -> Cell | None:
+        """The retrained ranker that the target is measured on; `None` if the target needs none."""
+        return self.retrained if self.target in OF_REFERENCE else None
 
     @property
     def needs(self) -> list[str]:

@@ -18,11 +18,15 @@ from unrank.bench.cell import Cell, Original
 from unrank.disk import exists, fits, new_folder, read_json, write_json
 from unrank.engine.checkpoint import PARTIAL, Cache
 from unrank.errors import BadFile
+from unrank.evaluation.agreement import agreement
+from unrank.evaluation.measure import reciprocal_of
+from unrank.evaluation.query_details import cell_lists, read_cell_figures
 from unrank.evaluation.scorecard import Scorecard, SetMetrics
 from unrank.forgetting.forget import Forgotten
+from unrank.parse import WrongValue
 from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
-from unrank.record import CELL, CELL_FORMAT, RANKS, SETS, Record
+from unrank.record import CELL, CELL_FORMAT, FORGET_LISTS, RANKS, SETS, Record, ReferenceAgreement
 
 FINISHED = {"ranker": str, "fingerprint": str, "method": str, "took": float, "original": {"seconds": float}}
 
@@ -112,13 +116,28 @@ class Store:
         return record
 
     def write(self, cell: Cell, result: Forgotten, run: Mapping[str, object]) -> None:
-        """Write a finished cell; `run` says how it was run."""
-        record = _without_hashes(result.record)
+        """Write a finished cell, compared with its retrained ranker if that is done; `run` says how it was run."""
+        record = replace(_without_hashes(result.record), agreement=self._agreement(cell, result))
         with new_folder(self.cells / cell.name) as folder:
             write_json(folder / CELL, cell.describe() | dict(run))
             record.write(folder, hashes={})
             ranks = json.dumps(_ranks(result.before, result.after), separators=(",", ":"))
             (folder / RANKS).write_text(f"{ranks}\n", encoding="utf-8")
+            lists = json.dumps(cell_lists(result.before, result.after, cell.is_retrained), separators=(",", ":"))
+            (folder / FORGET_LISTS).write_text(f"{lists}\n", encoding="utf-8")
+
+    def _agreement(self, cell: Cell, result: Forgotten) -> ReferenceAgreement | None:
+        """Compare a cell with its retrained ranker query by query; `None` if that is itself, or not done yet."""
+        folder = self.cells / cell.retrained.name
+        before, after = result.before.forget_figures, result.after.forget_figures
+        if cell.is_retrained or not exists(folder / RANKS) or before is None or after is None:
+            return None
+        try:
+            ranks = np.array(read_json(folder / RANKS)["forget"]["after"], np.float64)
+            theirs = read_cell_figures(folder, {"after": reciprocal_of(ranks)})["after"]
+        except (WrongValue, KeyError, TypeError, ValueError) as error:
+            raise BadFile(folder, "a damaged cell; remove its folder, and it is run again") from error
+        return ReferenceAgreement(agreement(before, theirs), agreement(after, theirs))
 
 
 def _read_cell(folder: Path) -> FinishedCell:

@@ -37,6 +37,23 @@ def resampled_means(values: Floats, seed: int = 0) -> Floats:
     return np.concatenate(means)
 
 
+def resampled_columns(columns: Floats, seed: int = 0) -> Floats:
+    """Return the mean of each column in each resample: rows are drawn as `resampled_means` draws values.
+
+    >>> values = np.array([1.0, 0.5, 0.0])
+    >>> np.allclose(resampled_columns(values[:, None])[:, 0], resampled_means(values))
+    True
+    """
+    generator, number = np.random.default_rng(seed), len(columns)
+    at_once = max(1, VALUES_AT_ONCE // number)
+    means = []
+    for start in range(0, RESAMPLES, at_once):
+        rows = min(at_once, RESAMPLES - start)
+        drawn = generator.integers(number, size=(rows, number)) + number * np.arange(rows)[:, None]
+        means.append(np.bincount(drawn.ravel(), minlength=rows * number).reshape(rows, number) @ columns / number)
+    return np.concatenate(means)
+
+
 def percentiles(resampled: Floats) -> tuple[float, float]:
     """Return the ends between which 95 % of the values lie.
 
@@ -87,6 +104,12 @@ class BootstrapEstimate:
     def __sub__(self, other: BootstrapEstimate) -> BootstrapEstimate:
         queries = min(self.queries, other.queries)
         return BootstrapEstimate(self.value - other.value, self.resampled - other.resampled, queries)
+
+    def __truediv__(self, other: BootstrapEstimate) -> BootstrapEstimate:
+        """Return this as a share of the other, which must not be 0. A resample in which the other is 0 has none."""
+        shares = np.full(len(self.resampled), np.nan)
+        np.divide(self.resampled, other.resampled, out=shares, where=other.resampled > 0)
+        return BootstrapEstimate(self.value / other.value, shares, min(self.queries, other.queries))
 
     @cached_property
     def interval(self) -> tuple[float, float]:

@@ -51,6 +51,16 @@ def reciprocal_ranks(lists: ScoredLists, ties_first: bool) -> Floats:
     return values
 
 
+def reciprocal_of(ranks: Floats) -> Floats:
+    """Return 1 over each rank; 0 stands for no rank, and stays 0.
+
+    >>> reciprocal_of(np.array([1.0, 4.0, 0.0])).tolist()
+    [1.0, 0.25, 0.0]
+    """
+    found: Floats = np.divide(1.0, ranks, out=np.zeros_like(ranks), where=ranks > 0)
+    return found
+
+
 def ndcg(lists: ScoredLists, ties_first: bool) -> Floats:
     """Return the discounted gain of the targets in the first ten places, as a share of the best possible.
 

@@ -6,7 +6,8 @@ They name nothing: queries and pairs are in the order of their rows, and the doc
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from unrank.evaluation.measure import Floats
 from unrank.evaluation.scorecard import Scorecard
 from unrank.owner import owner_key
 from unrank.parse import WrongValue
-from unrank.record import MEASURED
+from unrank.record import FORGET_LISTS, MEASURED
 
 DETAILS_FORMAT = 1
 FORM = {
@@ -72,9 +73,34 @@ def read_forget_figures(path: Path, collection: Collection, forget: Pairs) -> Fo
 
 
 def lists_to_json(figures: ForgetFigures) -> dict[str, list[float] | list[list[int]]]:
-    """Return the forget scores, and the first places of the forget lists."""
-    scores = [] if figures.pair_scores is None else figures.pair_scores.tolist()
+    """Return the forget scores, to six digits, and the first places of the forget lists."""
+    scores = [] if figures.pair_scores is None else [float(f"{score:.6g}") for score in figures.pair_scores.tolist()]
     return {"pair_scores": scores, "lists": [order.tolist() for order in figures.orders]}
+
+
+def cell_lists(before: Scorecard, after: Scorecard, whole: bool) -> dict[str, object]:
+    """Return the forget scores of a cell before and after, and its lists after; with `whole`, before too.
+
+    Cells of one original have the same lists before: one of them is enough.
+    """
+    sides = {"before": before.forget_figures, "after": after.forget_figures}
+    found: dict[str, object] = {}
+    for side, figures in sides.items():
+        if figures is not None:
+            kept = figures if whole or side == "after" else replace(figures, orders=())
+            found[side] = lists_to_json(kept)
+    return found
+
+
+def read_cell_figures(folder: Path, reciprocal: Mapping[str, Floats]) -> dict[str, ForgetFigures]:
+    """Return the figures of a cell before and after, given its reciprocal ranks; without lists if it keeps none."""
+    path = folder / FORGET_LISTS
+    if not path.is_file():
+        return {side: ForgetFigures(values) for side, values in reciprocal.items()}
+    value = read_json(path)
+    if not fits(value, dict.fromkeys(reciprocal, dict)):
+        raise WrongValue(f"{FORGET_LISTS} does not hold the two sides of a cell")
+    return {side: figures_of_json(value[side], values) for side, values in reciprocal.items()}
 
 
 def figures_of_json(value: object, reciprocal: Floats, pairs: int | None = None) -> ForgetFigures:

@@ -1,4 +1,4 @@
-"""Read what `unrank bench` wrote: `DIR/cells/*/{cell,unrank,ranks}.json`, each cell beside its retrained ranker."""
+"""Read what `unrank bench` wrote: `DIR/cells/*/{cell,unrank,ranks,forget}.json`, each beside its retrained ranker."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 
 from unrank.disk import fits, read_json
 from unrank.errors import BadFile, UnrankError
+from unrank.evaluation.agreement import ForgetFigures
+from unrank.evaluation.query_details import read_cell_figures
 from unrank.parse import WrongValue, parse
 from unrank.record import CELL, CELL_FORMATS, RANKS, SETS, OtherVersion, read_run
 from unrank.report.cell import REMOVALS, Bench, Cell, Ranks, Setting
@@ -65,6 +67,7 @@ def _read_cell(folder: Path, value: Mapping[str, object]) -> Cell:
         if "target" not in value or value.get("jobs", 1) is None:
             raise WrongValue("target or jobs is missing")
         ranks = _read_ranks(folder / RANKS)
+        forget = _read_forget(folder, ranks.get("forget"))
     except WrongValue as error:
         raise BadFile(folder, f"damaged cell: {error}") from error
     setting = Setting(cell.collection, cell.ranker, cell.removal, float(cell.share))
@@ -74,7 +77,7 @@ def _read_cell(folder: Path, value: Mapping[str, object]) -> Cell:
         raise
     except BadFile as error:
         raise UnrankError(f"{error}; remove {folder}, and 'unrank bench' makes that cell again") from error
-    return Cell(folder.name, setting, cell.label, cell.target, cell.seed, record, ranks, cell.jobs == 1)
+    return Cell(folder.name, setting, cell.label, cell.target, cell.seed, record, ranks, cell.jobs == 1, forget=forget)
 
 
 def _read_ranks(path: Path) -> dict[str, Ranks]:
@@ -86,6 +89,12 @@ def _read_ranks(path: Path) -> dict[str, Ranks]:
         if not all(0 <= rank < MOST_RANKS for side in ("before", "after") for rank in of[side]):
             raise WrongValue(f"{RANKS} holds ranks that are no places in a list")
     return {name: Ranks(of["before"], of["after"]) for name, of in sets.items()}
+
+
+def _read_forget(folder: Path, ranks: Ranks | None) -> dict[str, ForgetFigures]:
+    if ranks is None:
+        return {}
+    return read_cell_figures(folder, {"before": ranks.reciprocal_before, "after": ranks.reciprocal})
 
 
 def _beside(cell: Cell, twin: Cell | None) -> Cell:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from unrank.errors import count
+from unrank.report.agreement_tables import agreement_table, kept_table
 from unrank.report.bench_figures import (
     curves_of,
     mean_radars,
@@ -42,9 +43,11 @@ CRITERION = (
 def bench_page(bench: Bench) -> tuple[Page, list[Table]]:
     """Make the page, and its tables for files."""
     summary = [table for table in (summary_table(bench), shared_table(bench), paper_table(bench)) if table]
+    compared = [kept_table(bench), *([table] if (table := agreement_table(bench)) else [])]
     details, paths = detail_tables(bench), _named_apart(curves_of(bench))
     sections = [
         _summary(bench, summary),
+        _by_query(compared),
         _radars(mean_radars(bench), paper_radars(bench), _named_apart(radars_of(bench))),
         _removed(bench),
         _details(bench, details),
@@ -52,7 +55,7 @@ def bench_page(bench: Bench) -> tuple[Page, list[Table]]:
         Section("making", "Making", "How it was made", [to_html(table) for table in making_tables(bench)]),
     ]
     verdict, lead, cards = _headline(bench)
-    return Page(_kind(bench), verdict, lead, cards, sections), [*summary, *details]
+    return Page(_kind(bench), verdict, lead, cards, sections), [*summary, *compared, *details]
 
 
 def _named_apart(drawings: Sequence[Drawing]) -> list[Drawing]:
@@ -159,7 +162,7 @@ def _cards(best: Means) -> list[Card]:
     over = f"{best.name}, on average over {count(best.cells, 'cell')}"
     cards = [Card("From the target", f"{best.gap:.3f}", f"{over}; at worst {best.worst:.3f}")]
     if best.kept is not None:
-        cards.append(Card("Kept of the rest", f"{best.kept:.1%}", "of the lower of the original's and retrain's MRR"))
+        cards.append(Card("Kept of the rest", f"{best.kept:.1%}", "of the original's MRR"))
     if best.time is not None:
         cards.append(Card("Time", f"{best.time:.2f} ×", f"of what retraining takes, over {count(best.timed, 'cell')}"))
     return cards
@@ -173,13 +176,17 @@ def _destination_card(target: str, methods: Sequence[Means], shared: bool) -> Ca
 def _summary(bench: Bench, tables: Sequence[Table]) -> Section:
     captions = (
         f"Means {_where(bench)}. Forgetting is 1 − the distance from the target, or from retrain's test MRR if a "
-        "method has none; retention is measured by the lower of the original and retrain.",
+        "method has none; retention is the share of the original's MRR that the other sets kept.",
         "Time in times of retraining, checks and landing included, over the cells of each method that had the machine "
         "to themselves; the dashed line is retraining.",
     )
     drawn = zip((mean_tradeoff(bench), times(bench)), captions, strict=True)
     figures = Figures([(drawing, caption) for drawing, caption in drawn if drawing])
     return Section("summary", "Summary", "Method by method", [figures, *map(to_html, tables)])
+
+
+def _by_query(tables: Sequence[Table]) -> Section:
+    return Section("queries", "Query by query", "What was kept, and query by query", [*map(to_html, tables)])
 
 
 def _where(bench: Bench) -> str:

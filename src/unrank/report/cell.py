@@ -6,12 +6,13 @@ That is the cell of method `retrain` with the same collection, ranker, training,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from unrank.evaluation.measure import Floats
+from unrank.evaluation.agreement import ForgetFigures
+from unrank.evaluation.measure import Floats, reciprocal_of
 from unrank.record import RETRAIN, Record
 from unrank.report.wording import percent
 
@@ -52,8 +53,11 @@ class Ranks:
         >>> Ranks([1, 1, 1], [1, 4, 0]).reciprocal.tolist()
         [1.0, 0.25, 0.0]
         """
-        values = np.asarray(self.after, np.float64)
-        return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
+        return reciprocal_of(np.asarray(self.after, np.float64))
+
+    @property
+    def reciprocal_before(self) -> Floats:
+        return reciprocal_of(np.asarray(self.before, np.float64))
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,8 @@ class Cell:
     """Whether no other cell ran at the same time, so that its time can be compared."""
     twin: Cell | None = None
     """The cell of the retrained ranker; a retrained ranker is its own."""
+    forget: Mapping[str, ForgetFigures] = field(default_factory=dict)
+    """The forget set query by query, `before` and `after`; without lists in cells of earlier versions."""
 
     @property
     def is_retrained(self) -> bool:
@@ -106,16 +112,29 @@ class Cell:
         """The distance from the target, or from the test MRR of the retrained ranker if there is no target."""
         return self.distance if self.target is None else self.record.gap
 
-    def lower(self, name: str) -> float | None:
-        """Return what a set should keep: the lower MRR of the original and the retrained ranker."""
-        if self.retrained is None or name not in self.record.after:
-            return None
-        return min(self.record.before[name].mrr, self.retrained.after[name].mrr)
-
     def kept(self, name: str) -> float | None:
-        """Return the share of that which is left."""
-        lower = self.lower(name)
-        return self.record.after[name].mrr / lower if lower else None
+        """Return the share of the original's MRR that a set kept."""
+        there = self.record.before.get(name)
+        return self.record.after[name].mrr / there.mrr if there and there.mrr else None
+
+    def kept_of_retrain(self, name: str) -> float | None:
+        """Return a set's MRR as a share of the retrained ranker's."""
+        there = self.retrained.after.get(name) if self.retrained else None
+        return self.record.after[name].mrr / there.mrr if there and there.mrr and name in self.record.after else None
+
+    @property
+    def beside_retrain(self) -> tuple[ForgetFigures, ForgetFigures] | None:
+        """The forget set of this ranker and of the retrained one; `None` if there is none, or if it is this."""
+        if self.twin is None or self.is_retrained or "after" not in self.forget or "after" not in self.twin.forget:
+            return None
+        return self.forget["after"], self.twin.forget["after"]
+
+    @property
+    def original_beside_retrain(self) -> tuple[ForgetFigures, ForgetFigures] | None:
+        """The forget set of the original and of the retrained ranker; `None` if there is none."""
+        if self.twin is None or not self.twin.forget:
+            return None
+        return self.twin.forget["before"], self.twin.forget["after"]
 
     @property
     def recovered_over_retrain(self) -> float | None:

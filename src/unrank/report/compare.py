@@ -60,14 +60,14 @@ def rivals(bench: Bench, setting: Setting | None = None) -> list[dict[str, bool]
 
 
 def least_kept(cells: Iterable[Cell], name: str) -> float | None:
-    """Return the least share that a cell kept of a set, over the cells that measure it with enough queries."""
+    """Return the least share of the original's MRR that a cell kept, over the cells with enough queries of the set."""
     sizes = [(cell, cell.record.after[name].queries) for cell in cells if name in cell.record.after]
     kept = [cell.kept(name) for cell, queries in sizes if queries >= ENOUGH]
     return min((share for share in kept if share is not None), default=None)
 
 
 def retention(cell: Cell) -> float | None:
-    """Return the mean of the shares that the three other sets kept."""
+    """Return the mean of the shares of the original's MRR that the three other sets kept."""
     return mean(cell.kept(name) for name in KEPT)
 
 
@@ -95,10 +95,9 @@ class Floor:
         return self._hides([(where, ours[name].mrr - theirs[name].mrr) for where, ours, theirs in both], name)
 
     def hides_loss(self, cells: Iterable[Cell], name: str) -> bool:
-        """Return whether the noise is more than the difference of a set's MRR from what it should keep."""
-        lowers = [(cell, cell.lower(name)) for cell in _others(cells)]
-        there = [(cell.setting, cell.record.after[name].mrr - lower) for cell, lower in lowers if lower is not None]
-        return self._hides(there, name)
+        """Return whether the noise is more than the difference of a set's MRR from the original's."""
+        runs = [(cell.setting, cell.record) for cell in _others(cells) if name in cell.record.before]
+        return self._hides([(where, run.after[name].mrr - run.before[name].mrr) for where, run in runs], name)
 
     def hides_distance(self, cells: Iterable[Cell]) -> bool:
         """Return whether the noise is more than the paper's distance."""
