@@ -113,6 +113,9 @@ def test_a_folder_that_does_not_fit_is_refused(world: World, tmp_path: Path) -> 
             world.find(removal, given=world.out)
     finally:
         path.write_text(written)
+    trained_here = replace(world.base, place=str(world.folder(1)))
+    with pytest.raises(UnrankError, match="was trained on this collection, as its record says"):
+        prepare_proxies(world.original.ranker, world.collection, tmp_path / "none", trained_here)
     with pytest.raises(UnrankError, match=r"holds out fold 1 of 3 by seed 0, not fold 1 of 2 by seed 0"):
         world.prepare(count=2)
 

@@ -135,7 +135,8 @@ def train(
     say(f"{epochs_of(trained.record.epochs)} in {duration(trained.record.seconds)}; written to {out}")
     if training.proxies is not None:
         how = ProxyFlags(training.proxies, seed=training.seed, base=training.base, cache=training.cache)
-        prepare(str(out), collection, beside, how, DeviceFlags(flags.device, flags.fast, quiet))
+        with deterministic(flags.deterministic):
+            prepare(str(out), collection, beside, how, DeviceFlags(flags.device, flags.fast, quiet))
 
 
 @with_flags

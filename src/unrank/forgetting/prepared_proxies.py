@@ -14,6 +14,7 @@ from unrank.collection.collection import Collection
 from unrank.collection.folds import fold_partition
 from unrank.collection.partition import reserved_queries
 from unrank.collection.removal import Removal
+from unrank.disk import exists, follows
 from unrank.engine.checkpoint import Cache
 from unrank.engine.runtime import Device, Progress
 from unrank.errors import UnrankError, count
@@ -88,6 +89,7 @@ def prepare_proxies(
     trained again if the options say so, and refused otherwise.
     """
     options = options or ProxyOptions()
+    check_base_unseen(base, collection)
     base = replace(base, digest=base.digest or remember_base(ranker.kind, base.place))
     removal = union(previous_removals(collection, record))
     there = {fold: place for fold in options.folds if (place := out / f"proxy-{fold}").exists()}
@@ -97,9 +99,9 @@ def prepare_proxies(
         if is_stale(place, ranker, base, collection, removal, HeldOut(options.count, fold, options.seed))
     ]
     if stale and not options.rebuild:
-        what = "of another collection, or trained on what the ranker has forgotten since"
         raise UnrankError(
-            f"{out}: {len(stale)} of {count(options.count, 'proxy')} {what}: give --rebuild to train again"
+            f"{out}: {len(stale)} of {count(options.count, 'proxy')} of another collection, or trained on what the "
+            "ranker has forgotten since: give --rebuild to train again"
         )
     made = [fold for fold in options.folds if fold not in there]
     with listening(progress) as listener:
@@ -111,6 +113,13 @@ def prepare_proxies(
         workspace.store.save(workspace.runtime.progress.say)
     remember_proxies(proxies_key(ranker.kind, base.digest, collection.fingerprint), out)
     return Prepared(made, stale, [fold for fold in there if fold not in stale], seconds)
+
+
+def check_base_unseen(base: Base, collection: Collection) -> None:
+    """Refuse a base that was itself trained on the collection: nothing that starts from it has never seen a part."""
+    known = Record.read(base.place) if base.place and exists(Path(base.place)) else None
+    if known is not None and known.collection.fingerprint == collection.fingerprint:
+        raise UnrankError(f"{base.place} was trained on this collection, as its record says: name another --base")
 
 
 def is_stale(place: Path, ranker: Ranker, base: Base, collection: Collection, removal: Removal, held: HeldOut) -> bool:
@@ -134,7 +143,8 @@ def _make(workspace: Workspace, ranker: Ranker, base: Base, options: ProxyOption
     if earlier is not None:
         timing = {**proxy.record.timing, REPLACED: earlier.seconds}
         proxy = replace(proxy, record=replace(proxy.record, timing=timing, seconds=seconds + earlier.seconds))
-        rmtree(place)
+        if not follows():
+            rmtree(place)
     proxy.save(place)
     workspace.runtime.progress.say(f"proxy {fold} of {options.count}: {seconds:.1f} s")
     return seconds

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unrank.collection.collection import Pairs
-from unrank.collection.folds import held_rows
+from unrank.collection.folds import held_part
 from unrank.collection.partition import Partition, named, reserved_queries
-from unrank.collection.texts import Rows
+from unrank.collection.removal import Removal
 from unrank.disk import exists
 from unrank.engine.loop import fit
 from unrank.errors import UnrankError
-from unrank.forgetting.previous_requests import previous_removals, union
+from unrank.forgetting.previous_requests import recognised_among
 from unrank.forgetting.provenance import Reference
 from unrank.forgetting.train import recipe_of
 from unrank.forgetting.validation import Base
@@ -29,7 +29,7 @@ from unrank.methods.task import no_base
 from unrank.owner import recall, recall_all, remember
 from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.base import Ranker
-from unrank.record import RECORD, RETRAIN, Check, Record, reserved_in, sealed_by_owner
+from unrank.record import RECORD, RETRAIN, Check, Record, requests_of, reserved_in, sealed_by_owner
 
 PROXY_EPOCHS = 2
 MOST_KEPT = 20_000
@@ -191,29 +191,23 @@ def check_sealed(folder: Path) -> None:
 def unseen_pairs(workspace: Workspace, record: Record) -> NDArray[np.bool_]:
     """Mark the forget pairs of which a prepared proxy never saw what the removal names: query, document or both.
 
-    Of a pair that is named by itself it must not have seen the query or the document.
+    Of a pair that is named by itself it must not have seen the query, the document or the pair.
     """
-    collection, forget, held = workspace.collection, workspace.partition.forget, record.held_out
-    assert held is not None and workspace.removal is not None
-    gone, gone_queries, gone_documents = named(collection, union(previous_removals(collection, record)))
+    collection, forget, removal = workspace.collection, workspace.partition.forget, workspace.removal
+    assert removal is not None
+    queries, documents = collection.queries, collection.documents
+    asked = Removal(queries.ids(np.unique(forget[:, 0])), documents.ids(np.unique(forget[:, 1])))
+    asked |= Removal(pairs=collection.pair_ids(forget))
+    unseen = held_part(asked, record.held_out) | recognised_among(asked, requests_of(record))
+    gone, gone_queries, gone_documents = named(collection, unseen)
     if reserved_in(record, collection.fingerprint):
         gone_queries = np.union1d(gone_queries, reserved_queries(collection))
-    never_query, never_document = (
-        np.isin(forget[:, side], np.union1d(known, held_rows(texts, np.unique(forget[:, side]), held)))
-        for side, texts, known in ((0, collection.queries, gone_queries), (1, collection.documents, gone_documents))
-    )
-    of_query, of_document = (np.isin(forget[:, side], rows) for side, rows in enumerate(_named_rows(workspace)))
-    never_pair = never_query | never_document
-    never_pair |= np.isin(collection.pair_keys(forget), collection.pair_keys(collection.pairs[gone]))
+    of_query = np.isin(forget[:, 0], queries.rows(removal.queries))
+    of_document = np.isin(forget[:, 1], documents.rows(removal.documents))
+    never_query, never_document = np.isin(forget[:, 0], gone_queries), np.isin(forget[:, 1], gone_documents)
+    never_pair = never_query | np.isin(collection.pair_keys(forget), collection.pair_keys(collection.pairs[gone]))
     by_part = (~of_query | never_query) & (~of_document | never_document)
     return np.where(of_query | of_document, by_part, never_pair)
-
-
-def _named_rows(workspace: Workspace) -> tuple[Rows, Rows]:
-    """Return the queries and the documents that the removal names."""
-    assert workspace.removal is not None
-    collection, removal = workspace.collection, workspace.removal
-    return collection.queries.rows(removal.queries), collection.documents.rows(removal.documents)
 
 
 def proxies_key(kind: str, base_digest: str | None, fingerprint: str) -> str:
