@@ -121,11 +121,13 @@ def load_reference(
     """Load the ranker to compare with, if one is named; refuse one that saw what is removed."""
     from unrank.forgetting.provenance import Reference, unknown_provenance
     from unrank.rankers import load_ranker
+    from unrank.record import Record
 
     if job.reference is None:
         return Reference()
     unknown = unknown_provenance(job.reference, collection, removal, record, base)
-    return Reference(load_ranker(job.reference, job.fast), known=not unknown)
+    theirs = Record.read(Path(job.reference))
+    return Reference(load_ranker(job.reference, job.fast), known=not unknown, record=theirs)
 
 
 def _run(
