@@ -161,6 +161,7 @@ NAMES = {
     "check_every": "check_every = 4",
     "watch": "watch = 3",
     "recovery": "recovery = true",
+    "reserve": "reserve = false",
     "ranker": 'rankers = ["colbert"]',
     "removal": 'removals = ["documents"]',
 }

@@ -387,7 +387,7 @@ def test_cells_that_would_be_taken_for_one_are_refused(tmp_path: Path) -> None:
         read_bench(folder)
 
 
-@pytest.mark.parametrize("key", ["fingerprint", "base_sha256", "training", "removal_seed"])
+@pytest.mark.parametrize("key", ["fingerprint", "base_sha256", "training", "removal_seed", "reserve"])
 def test_cells_that_differ_in_more_than_their_seed_are_not_averaged(tmp_path: Path, key: str) -> None:
     folder = write_bench(tmp_path / "bench", ["retrain", "cocol"], ["one"], ["bi-encoder"], [0.25], [0, 1])
     for path in (folder / "cells").glob("*/cell.json"):

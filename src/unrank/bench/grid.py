@@ -45,6 +45,7 @@ class Section:
     check_every: int | None = None
     watch: int = 0
     recovery: bool = False
+    reserve: bool = True
 
     @property
     def lists(self) -> tuple[tuple[object, ...], ...]:
@@ -81,7 +82,7 @@ LISTS: Mapping[str, type] = {
 }  # fmt: skip
 VALUES: Mapping[str, type] = {
     "removal_seed": int, "base": str, "words": str, "training": str, "epochs": int, "minutes": float,
-    "check_every": int, "watch": int, "recovery": bool,
+    "check_every": int, "watch": int, "recovery": bool, "reserve": bool,
 }  # fmt: skip
 KEYS = [field.name for field in fields(Section)]
 KINDS = {str: "a text", float: "a number", int: "a whole number", bool: "true or false"}

@@ -106,6 +106,7 @@ def _original(section: Section, collection: Collection, kind: str, seed: int, ha
         hashed(kind, base),
         recipe_of(kind, read_settings(split_settings(section.training))),
         seed,
+        section.reserve,
     )
 
 

@@ -29,7 +29,7 @@ from unrank.cli.option import (
 )
 from unrank.cli.proxies import ProxyFlags, prepare
 from unrank.cli.show import duration, epochs_of, say, say_json, show_comparison, show_scorecard
-from unrank.disk import check_free, check_outside, check_result, check_writable
+from unrank.disk import check_free, check_outside, check_result
 from unrank.errors import UnrankError
 
 if TYPE_CHECKING:
@@ -100,9 +100,6 @@ def train(
     kind = ranker_kind(ranker)
     check_outside(out, collection)
     check_result(out)
-    beside = out.with_name(f"{out.name}-proxies")
-    if training.proxies is not None:
-        check_writable(beside)
     opened, removed = open_both(collection, training.removal, training.copies)
 
     from unrank.engine.resume import resumable
@@ -134,9 +131,15 @@ def train(
     show_scorecard(trained.after)
     say(f"{epochs_of(trained.record.epochs)} in {duration(trained.record.seconds)}; written to {out}")
     if training.proxies is not None:
-        how = ProxyFlags(training.proxies, seed=training.seed, base=training.base, cache=training.cache)
         with deterministic(flags.deterministic):
-            prepare(str(out), collection, beside, how, DeviceFlags(flags.device, flags.fast, quiet))
+            prepare_beside(out, collection, training, DeviceFlags(flags.device, flags.fast, quiet))
+
+
+def prepare_beside(out: Path, collection: Path, training: TrainingFlags, on: DeviceFlags) -> None:
+    """Prepare the proxies of a ranker that was just written, in a folder beside it."""
+    assert training.proxies is not None
+    how = ProxyFlags(training.proxies, seed=training.seed, base=training.base, cache=training.cache)
+    prepare(str(out), collection, out.with_name(f"{out.name}-proxies"), how, on)
 
 
 @with_flags

@@ -15,7 +15,7 @@ from unrank.parse import WrongValue, parse
 from unrank.record import CELL, CELL_FORMATS, RANKS, SETS, OtherVersion, read_run
 from unrank.report.cell import REMOVALS, Bench, Cell, Ranks, Setting
 
-SHARED = ("fingerprint", "ranker", "base_sha256", "training", "removal", "share", "removal_seed", "seed")
+SHARED = ("fingerprint", "ranker", "base_sha256", "training", "removal", "share", "removal_seed", "seed", "reserve")
 """The keys of `cell.json` that a cell and its retrained ranker have in common."""
 MOST_RANKS = 10**9
 
