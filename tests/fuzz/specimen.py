@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import Dropout, LayerNorm, Pooling, WeightedLayerPooling
 
-from tests.report.made import write_bench, write_details, write_run
+from tests.report.made import write_bench, write_run
+from tests.report.made import write_details as write_made_details
 from tests.tiny import WORDS, made_record, make_dense_collection, make_encoder, make_learnable_beir, make_word_vectors
 from unrank.bench.grid import read_grid
 from unrank.bench.plan import plan_cells
@@ -26,12 +28,15 @@ from unrank.bench.run import Eta
 from unrank.bench.store import Store
 from unrank.collection.bm25 import find_texts
 from unrank.collection.build import import_collection
-from unrank.collection.collection import open_collection
+from unrank.collection.collection import Pairs, open_collection
 from unrank.collection.inspect import dataset_table, describe, describe_removal
 from unrank.collection.options import ImportOptions
 from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.collection.sources import read_source
+from unrank.evaluation.agreement import agreement
+from unrank.evaluation.query_details import read_forget_figures, write_details
+from unrank.evaluation.scorecard import Evaluator
 from unrank.forgetting.previous_requests import hashed, recognised
 from unrank.forgetting.save import save_ranker
 from unrank.rankers import create_ranker, load_ranker
@@ -79,9 +84,27 @@ def make_specimens(folder: Path) -> list[Specimen]:
         Specimen("collection", collection, read_collection, cost=4, hashed=True),
         _unsealed(collection, folder / "unsealed"),
         *_records(folder / "records", collection),
+        _query_details(folder / "query-details", collection),
         *_word_vectors(folder / "vectors"),
         *_rankers(folder),
     ]
+
+
+def _query_details(folder: Path, collection: Path) -> Specimen:
+    """What `unrank evaluate --details` writes, read as a reference."""
+    opened = open_collection(collection)
+    forget = make_partition(opened, Removal(pairs=opened.pair_ids(opened.pairs)[::5]))
+
+    def score(pairs: Pairs) -> NDArray[np.float32]:
+        return ((pairs[:, 0] * 7 + pairs[:, 1] * 13) % 11).astype(np.float32)
+
+    def read(path: Path) -> Any:
+        figures = read_forget_figures(path / "details.json", opened, forget.forget)
+        return asdict(agreement(figures, Evaluator(opened, forget).forget_figures(score)))
+
+    folder.mkdir()
+    write_details(folder / "details.json", Evaluator(opened, forget).scorecard(score), opened, forget.forget)
+    return Specimen("details of queries", folder, read, cost=2)
 
 
 def _read_source(kind: str) -> Read:
@@ -195,7 +218,7 @@ def read_collection(folder: Path, verify: bool | None = None) -> Any:
 
 def _records(folder: Path, collection: Path) -> list[Specimen]:
     opened = open_collection(collection)
-    run, details = write_run(folder / "run"), write_details(folder / "details", 12, WORDS)
+    run, details = write_run(folder / "run"), write_made_details(folder / "details", 12, WORDS)
     known = json.loads((run / "unrank.json").read_text())
     known["removed"] = asdict(hashed(Removal(["query1"], ["doc3"], [("query2", "doc4")])))
     known["removed_before"] = [asdict(hashed(Removal(["query5"])))]
@@ -207,6 +230,8 @@ def _records(folder: Path, collection: Path) -> list[Specimen]:
         described = json.loads((cell / "cell.json").read_text())
         described |= {"original": {"seconds": 3.0}, "format": CELL_FORMAT}
         (cell / "cell.json").write_text(json.dumps(described))
+        side = {"pair_scores": [0.5, 0.25], "lists": [[0, 2, 1]] * 40}
+        (cell / "forget.json").write_text(json.dumps({"before": side, "after": side}))
 
     def forgotten(path: Path) -> Any:
         return recognised(opened, requests_of(read_record(path)))

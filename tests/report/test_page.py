@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -178,6 +179,15 @@ def test_a_run_without_a_test_set_is_reported(tmp_path: Path) -> None:
     assert "no other set" in page.lead
     assert "tradeoff" not in {drawing.name for drawing in page.drawings}, "nothing is known of what was kept"
     assert [value.text for value in table.rows[3]][:2] == ["test", "none"]
+
+
+def test_the_distance_to_the_reference_is_told(tmp_path: Path) -> None:
+    """With one query a correlation is undefined, and that is what the page says."""
+    before = {"queries": 1, "distance": 0.5, "low": 0.5, "high": 0.5, "correlation": None}
+    made = record("cocol", (0.6, 0.9, 0.9, 0.6), agreement={"before": before, "after": before | {"distance": 0.25}})
+    page = page_of(write_run(tmp_path / "run", made), tmp_path / "page.html")
+    assert "the forget set is 0.250 from the reference's, before the run 0.500" in unescape(page)
+    assert "over 1 query. Their correlation is undefined, before undefined." in page
 
 
 def test_what_came_after_a_run_is_told(tmp_path: Path) -> None:

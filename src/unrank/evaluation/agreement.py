@@ -95,16 +95,17 @@ def order_of(scores: Scores, depth: int | None = None) -> Rows:
 def rank_biased_overlap(one: Rows, other: Rows, persistence: float = PERSISTENCE) -> float:
     """Return the extrapolated rank-biased overlap (Webber, Moffat and Zobel 2010) of two rankings; 1 if they agree.
 
-    Each is given by its first places, of the same number k; a whole ranking is the best. The share of common documents
-    at each depth d up to k has the weight `(1 - p) p^(d - 1)`; the share at k also has the weight of all below, `p^k`.
+    Each is given by its first places, of which as many are compared as both have, k; a whole ranking is the best. The
+    share of common documents at each depth d up to k has the weight `(1 - p) p^(d - 1)`; the share at k also has the
+    weight of all below, `p^k`.
 
     >>> rank_biased_overlap(np.array([0, 1, 2]), np.array([0, 2, 1]), 0.5)  # 1/2·1 + 1/4·1/2 + 1/8·1 + 1/8·1
     0.875
     >>> rank_biased_overlap(np.array([0, 1]), np.array([0, 2]), 0.5)  # 1/2·1 + 1/4·1/2 + 1/4·1/2
     0.75
     """
-    size = len(one)
-    _, first, second = np.intersect1d(one, other, assume_unique=True, return_indices=True)
+    size = min(len(one), len(other))
+    _, first, second = np.intersect1d(one[:size], other[:size], assume_unique=True, return_indices=True)
     later = np.maximum(first, second)  # a document is common from the later of its two places on
     depth = np.arange(1, size + 1)
     common = np.cumsum(np.bincount(later, minlength=size)) / depth

@@ -110,10 +110,12 @@ def _text(shared: Mapping[str, object]) -> str:
 
 
 def _check_settings(cells: Sequence[tuple[Cell, Mapping[str, object]]]) -> None:
-    """Refuse cells of one setting that differ in more than method and seed."""
+    """Refuse cells of one setting that differ in more than method and seed, or in the number of forget queries."""
     first: dict[Setting, tuple[Cell, Mapping[str, object]]] = {}
     for cell, shared in cells:
         other, before = first.setdefault(cell.setting, (cell, shared))
+        if len({len(each.ranks["forget"].after) for each in (cell, other) if "forget" in each.ranks}) > 1:
+            raise UnrankError(f"cells {other.name} and {cell.name} of one setting were measured on different queries")
         if differ := [key for key in SHARED if key != "seed" and shared[key] != before[key]]:
             raise UnrankError(
                 f"cells {other.name} and {cell.name} are both on {cell.setting}, but differ in {', '.join(differ)}: "

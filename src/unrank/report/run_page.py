@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unrank.errors import count
-from unrank.record import SETS, Record
+from unrank.record import SETS, Record, ReferenceAgreement
 from unrank.report.page import Card, Content, Figures, Mood, Page, Section, paragraph
 from unrank.report.queries import queries_section
 from unrank.report.rankings import Rankings
@@ -117,8 +117,10 @@ def _change(run: Record) -> Section:
 
 
 def _afterwards(run: Record) -> list[str]:
-    """Say what the record holds on recovery and on stored document vectors."""
+    """Say what the record holds on the reference, on recovery and on stored document vectors."""
     said = []
+    if run.agreement:
+        said.append(_beside_reference(run.agreement))
     if found := run.recovery:
         text = f"After one epoch of training on kept data alone the forget MRR goes from {found.before:.3f} to "
         text += f"{found.after:.3f}"
@@ -130,6 +132,17 @@ def _afterwards(run: Record) -> list[str]:
         state = "stay valid" if run.index_valid else "are stale"
         said.append(f"Document vectors that were stored with the old ranker {state}.")
     return said
+
+
+def _beside_reference(found: ReferenceAgreement) -> str:
+    """Say how far the original and the new ranker are from the reference, query by query."""
+    text = f"Query by query, the forget set is {found.after.distance:.3f} from the reference's, before the run "
+    text += f"{found.before.distance:.3f}: the mean difference of the reciprocal ranks over "
+    text += count(found.after.queries, "query")
+    sides = [
+        "undefined" if side.correlation is None else f"{side.correlation:.2f}" for side in (found.after, found.before)
+    ]
+    return f"{text}. Their correlation is {sides[0]}, before {sides[1]}."
 
 
 def _removed(run: Record) -> Section:
