@@ -15,7 +15,7 @@ from shared import Shown, experiment
 
 from unrank.evaluation.agreement import ForgetFigures, distance
 from unrank.record import KEPT
-from unrank.report.agreement_tables import kept_table
+from unrank.report.agreement_tables import agreement_table, kept_table
 from unrank.report.bench_tables import summary_table
 from unrank.report.cell import Bench, Cell
 from unrank.report.compare import mean
@@ -36,7 +36,8 @@ NOTE = (
 
 
 def show(bench: Bench) -> Shown:
-    return [], [summary_table(bench), kept_table(bench), *(table(bench, name) for name in bench.series)]
+    compared = [table for table in (kept_table(bench), agreement_table(bench)) if table]
+    return [], [summary_table(bench), *compared, *(table(bench, name) for name in bench.series)]
 
 
 def table(bench: Bench, name: str) -> Table:

@@ -95,14 +95,24 @@ def kept_table(bench: Bench) -> Table:
     head += [
         part for letter in sets for of in SHARES.values() for part in (f"{letter} {of}", f"{letter} {of}, {INTERVAL}")
     ]
-    originals = bench.originals()
 
     def row(label: str, cells: Sequence[Cell], side: str = "after") -> list[Value]:
         shares = [of.share(cells, whole, side) for of in sets.values() for whole in SHARES]
         return [words(label), figure(len(cells), "d"), *(part for share in shares for part in _with_interval(share))]
 
-    rows = [row(NOTHING, originals, "before"), *(row(name, bench.of(name)) for name in bench.series)]
+    rows = [row(NOTHING, _tried(bench), "before"), *(row(name, bench.of(name)) for name in bench.series)]
     return Table("kept", "What each method kept, beside doing nothing", head, rows, note=KEPT_NOTE)
+
+
+def _tried(bench: Bench) -> list[Cell]:
+    """Return one cell for each original that a method was tried on, that of retrain if there is one.
+
+    If there is only retrain, return one for each original.
+    """
+    tried = {(cell.setting, cell.seed) for cell in bench.cells if not cell.is_retrained}
+    retrained_last = sorted(bench.cells, key=lambda cell: cell.is_retrained)
+    found = {(cell.setting, cell.seed): cell for cell in retrained_last}
+    return [cell for key, cell in found.items() if key in tried or not tried]
 
 
 def _with_interval(estimate: BootstrapEstimate | None) -> list[Value]:
@@ -134,7 +144,7 @@ def _removal_rows(bench: Bench, removal: str, noises: Mapping[Setting, Agreement
         mine = [cell for cell in cells if cell.setting.removal == removal]
         return [(cell.setting, two) for cell in mine if (two := pair(cell)) is not None]
 
-    shown = {NOTHING: pairs_of(bench.originals(), lambda cell: cell.original_beside_retrain)}
+    shown = {NOTHING: pairs_of(_tried(bench), lambda cell: cell.original_beside_retrain)}
     shown |= {name: pairs_of(bench.of(name), lambda cell: cell.beside_retrain) for name in bench.series}
     rows = [_agreement_row(name, removal, pairs, noises) for name, pairs in shown.items() if pairs]
     here = [noise for setting, noise in noises.items() if setting.removal == removal]
