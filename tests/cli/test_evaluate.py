@@ -113,6 +113,8 @@ def test_what_cannot_be_compared_is_refused(
     assert "name what was removed with --removal" in refused(*evaluate, "--reference", references[0])
     assert "was trained on what is removed, as its record says" in refused(*asked, "--reference", ranker)
     assert "is inside" in refused(*asked, "--details", ranker / "details.json")
+    inside = ("--details", references[0] / "details.json")
+    assert "is inside" in refused(*asked, "--reference", references[0], *inside), "its seal covers every file"
     assert "exists already" in refused(*asked, "--details", removal)
     assert "not the details that 'unrank evaluate --details' writes" in refused(*asked, "--reference", removal)
     out = tmp_path / "details.json"

@@ -159,7 +159,7 @@ def evaluate(
     from unrank.collection.removal import Removal
 
     if details is not None:
-        check_outside(details, ranker, collection, option="--details")
+        check_outside(details, ranker, collection, *(reference or ()), option="--details")
         check_free(details)
     if reference and removal is None:
         raise UnrankError("--reference compares what is forgotten: name what was removed with --removal")
