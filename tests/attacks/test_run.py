@@ -195,6 +195,7 @@ def stop_before_the_end(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path(f"{desk.options.ranker}-run1")
 
 
+@pytest.mark.slow
 @pytest.mark.attack(7)
 def test_the_audit_of_one_ranker_is_not_joined_with_the_weights_of_another(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
@@ -242,6 +243,20 @@ def test_what_was_changed_between_two_steps_is_not_taken_for_the_runs_own(
     assert desk.ledger.ask("SELECT state FROM run WHERE id = 1") == [("abandoned",)]
 
 
+@pytest.mark.attack(17)
+def test_a_request_that_arrives_does_not_throw_a_run_away_that_is_not_recorded_yet(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.ask(pairs=first_pairs(desk)[:1])
+    out = stop_before_the_end(desk, monkeypatch)
+    written = sha256(out / WEIGHTS)
+    desk.ask(pairs=first_pairs(desk)[1:2])
+    done = desk.run()
+    assert (done.run, [*done.requests], done.later) == (1, [1], [2]) and sha256(out / WEIGHTS) == written
+    assert desk.ledger.request(2).state is State.OPEN
+
+
+@pytest.mark.slow
 @pytest.mark.attack(17)
 def test_a_request_that_arrives_does_not_throw_an_unfinished_run_away(
     desk: Desk, make_desk: Callable[[Path], Desk], tmp_path: Path

@@ -81,7 +81,7 @@ def moved_words(folder: Path, base: Path) -> set[str]:
     [
         pytest.param({}, id="all"),
         pytest.param({"train_layers": 1}, id="last", marks=pytest.mark.slow),
-        pytest.param({"freeze": "documents"}, id="frozen"),
+        pytest.param({"freeze": "documents"}, id="frozen", marks=pytest.mark.slow),
     ],
 )
 def test_moved_rows_do_not_spell_what_was_removed(

@@ -25,6 +25,7 @@ from unrank.forgetting.previous_requests import hashed
 from unrank.forgetting.train import train
 from unrank.methods.finetune import Finetune
 from unrank.methods.retrain import Retrain
+from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker
 from unrank.record import SETS, PreviousRequest
 
@@ -71,6 +72,7 @@ def encoded(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Encoded:
     return Encoded(collection, removal, trained(None, 0), [trained(removal, seed) for seed in (1, 2)], encoder)
 
 
+@pytest.mark.slow
 def test_what_was_learned_by_heart_is_still_remembered(encoded: Encoded) -> None:
     found = encoded.audit(encoded.original)
     assert found.verdict is Verdict.REMEMBERED
@@ -78,6 +80,7 @@ def test_what_was_learned_by_heart_is_still_remembered(encoded: Encoded) -> None
     assert {name: found.findings[name].verdict for name in seen} == dict.fromkeys(seen, Verdict.REMEMBERED)
 
 
+@pytest.mark.slow
 def test_a_retrained_ranker_passes(encoded: Encoded) -> None:
     found = encoded.audit(encoded.retrained[0])
     assert found.verdict is Verdict.INDISTINGUISHABLE
@@ -87,10 +90,15 @@ def test_a_retrained_ranker_passes(encoded: Encoded) -> None:
 
 
 @pytest.fixture(scope="module")
-def audited(
+def passed(
     world: Collection, removal: Removal, original: TableRanker, retrained: TableRanker, references: list[TableRanker]
-) -> dict[str, Any]:
-    return table_audit(world, removal, retrained, original, references).to_json()
+) -> Audit:
+    return table_audit(world, removal, retrained, original, references)
+
+
+@pytest.fixture(scope="module")
+def audited(passed: Audit) -> dict[str, Any]:
+    return passed.to_json()
 
 
 def table_audit(
@@ -136,15 +144,15 @@ def test_the_same_seed_gives_the_same_audit(
     assert other["tests"] != audited["tests"]
 
 
-def test_its_file_names_nothing_that_was_removed(encoded: Encoded, tmp_path: Path) -> None:
-    result = audit_ranker(encoded.retrained[0], encoded.collection, encoded.removal, thoroughness=BRIEF)
+def test_its_file_names_nothing_that_was_removed(dense: Collection, encoder: Path, tmp_path: Path) -> None:
+    removal = Removal.sample(dense, "documents", 0.4)
+    result = audit_ranker(create_ranker("bi-encoder", str(encoder), 0), dense, removal, thoroughness=BRIEF)
     result.save(tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == [AUDIT]
     written = (tmp_path / "out" / AUDIT).read_text()
     assert json.loads(written) == json.loads(json.dumps(result.to_json()))
-    documents = encoded.collection.documents
-    rows = documents.rows(encoded.removal.documents)
-    for removed in [*encoded.removal.documents, *documents.texts(rows)]:
+    rows = dense.documents.rows(removal.documents)
+    for removed in [*removal.documents, *dense.documents.texts(rows)]:
         assert f'"{removed}"' not in written and removed not in written.replace("documents", "")
 
 
@@ -155,14 +163,11 @@ def test_alone_it_says_what_cannot_be_known(world: Collection, removal: Removal,
     assert all(found.figure is not None for name, found in alone.findings.items() if name in OF_MEMORY[:-1])
 
 
-def test_what_is_kept_does_not_decide_what_is_remembered(
-    world: Collection, removal: Removal, original: TableRanker, retrained: TableRanker, references: list[TableRanker]
-) -> None:
-    found = table_audit(world, removal, retrained, original, references)
-    assert found.verdict is Verdict.INDISTINGUISHABLE
+def test_what_is_kept_does_not_decide_what_is_remembered(passed: Audit) -> None:
+    assert passed.verdict is Verdict.INDISTINGUISHABLE
     for said in (Verdict.UNKNOWN, Verdict.LOST):
-        retention = replace(found.findings["retention"], verdict=said)
-        assert replace(found, findings=found.findings | {"retention": retention}).verdict is Verdict.INDISTINGUISHABLE
+        retention = replace(passed.findings["retention"], verdict=said)
+        assert replace(passed, findings=passed.findings | {"retention": retention}).verdict is Verdict.INDISTINGUISHABLE
 
 
 def test_large_sets_are_sampled_and_it_says_so(
@@ -174,17 +179,15 @@ def test_large_sets_are_sampled_and_it_says_so(
     assert found.about["thoroughness"]["queries"] == 12
 
 
-def test_what_was_forgotten_before_is_not_kept(
-    world: Collection, removal: Removal, original: TableRanker, retrained: TableRanker, references: list[TableRanker]
-) -> None:
+def test_what_was_forgotten_before_is_not_kept(world: Collection, removal: Removal, retrained: TableRanker) -> None:
     now, before = Removal(documents=removal.documents[:9]), Removal(documents=removal.documents[9:])
-    plain = table_audit(world, now, retrained, original, references)
+    plain = table_audit(world, now, retrained, None, [])
     known = table_audit(
         world,
         now,
         retrained,
-        original,
-        references,
+        None,
+        [],
         record=made_record(removed=hashed(now), removed_before=(PreviousRequest(**vars(hashed(before))),)),
     )
     assert known.about["sets"]["forget"] == plain.about["sets"]["forget"]
@@ -194,17 +197,19 @@ def test_what_was_forgotten_before_is_not_kept(
 
 @pytest.mark.parametrize("what", ["original", "reference"])
 def test_another_kind_of_ranker_is_refused(
-    world: Collection, removal: Removal, retrained: TableRanker, encoded: Encoded, what: str
+    world: Collection, removal: Removal, retrained: TableRanker, encoder: Path, what: str
 ) -> None:
+    other = create_ranker("bi-encoder", str(encoder), 0)
     beside: dict[str, Any] = {"original": None, "references": []}
-    beside |= {"original": encoded.original} if what == "original" else {"references": [encoded.original]}
+    beside |= {"original": other} if what == "original" else {"references": [other]}
     with pytest.raises(UnrankError, match=f"the {what} is a bi-encoder, the ranker a table: they cannot be compared"):
         table_audit(world, removal, retrained, **beside)
 
 
 def test_a_ranker_is_known_again_by_its_weights(world: Collection, removal: Removal, original: TableRanker) -> None:
     def weights(ranker: Ranker) -> str:
-        described = table_audit(world, removal, ranker, None, []).about["rankers"]["ranker"]
+        brief = replace(THOROUGHNESS, queries=3)
+        described = table_audit(world, removal, ranker, None, [], thoroughness=brief).about["rankers"]["ranker"]
         return str(described["weights"])
 
     scaled = copy.deepcopy(original)

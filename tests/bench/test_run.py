@@ -173,6 +173,7 @@ def test_a_finished_cell_is_never_run_again(
     assert len(jobs) == 4
 
 
+@pytest.mark.slow
 def test_cells_of_two_folders_are_copied_together(grid: Grid, bench: RunBench, tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     only = 'removals = ["documents"]\nmethods = '

@@ -331,7 +331,7 @@ def test_a_target_above_unseen_is_no_forgetting_though_it_is_met(
     assert all((before[name] == after[name]).all() for name in before)
 
 
-@pytest.mark.parametrize("kind", ["bi-encoder", "colbert"])
+@pytest.mark.parametrize("kind", ["bi-encoder", pytest.param("colbert", marks=pytest.mark.slow)])
 def test_frozen_documents_keep_their_vectors(
     ran: Ran, done: Callable[..., str], encoder: Path, collection: Path, removal: Path, tmp_path: Path, kind: str
 ) -> None:
@@ -454,7 +454,15 @@ def test_a_reference_sets_the_target_and_its_recovery_stands_beside(
     assert record["recovery"]["reference_before"] == pytest.approx(record["target"])
 
 
-@pytest.mark.parametrize("method", ["finetune", "amnesiac", "neggrad", "ssd", "bad-teacher", "cf", "badt"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "neggrad",
+        "ssd",
+        "badt",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("amnesiac", "bad-teacher", "cf")),
+    ],
+)
 def test_every_method_by_name(
     ran: Ran, ranker: Path, collection: Path, removal: Path, encoder: Path, tmp_path: Path, method: str
 ) -> None:

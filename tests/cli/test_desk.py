@@ -60,6 +60,7 @@ def walked(marked: Path, folder: Path, encoder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_whole_walk(
     walked: Path, capsys: Said, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +161,7 @@ def test_the_whole_walk(
     check_changes(Path("certificate1"), walked / "desk.ledger", refused, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_target_that_asks_for_nothing_fulfils_nothing(
     walked: Path, capsys: Said, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

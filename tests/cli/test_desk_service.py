@@ -103,6 +103,7 @@ def test_three_queries_in_a_service_of_two(place: Path, capsys: Said, refused: R
     assert "not verifiable" in first_sentence or "cannot be verified" in first_sentence
 
 
+@pytest.mark.slow
 def test_a_run_is_undone(place: Path, capsys: Said, refused: Refused) -> None:
     assert run(["desk", "add", "collection", "--document", THREE]) == 0
     status = run(["desk", "run", "retriever", "collection", "--yes", *QUICK])
@@ -116,6 +117,7 @@ def test_a_run_is_undone(place: Path, capsys: Said, refused: Refused) -> None:
     assert "settled no request" in refused("desk", "undo", "1")
 
 
+@pytest.mark.slow
 def test_a_target_that_moves_nothing_is_no_forgetting(place: Path, capsys: Said, refused: Refused) -> None:
     assert run(["desk", "add", "collection", "--document", THREE]) == 0
     capsys.readouterr()

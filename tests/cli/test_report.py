@@ -60,7 +60,7 @@ def holds(page: bytes, text: str) -> bool:
     return re.search(rb"\b" + re.escape(text.encode()) + rb"\b", page) is not None
 
 
-@pytest.mark.parametrize("kind", ["documents", "queries"])
+@pytest.mark.parametrize("kind", ["documents", pytest.param("queries", marks=pytest.mark.slow)])
 def test_without_texts_nothing_removed_is_in_the_page_nor_ever_in_the_record(
     kind: str, forgot: Forgot, collection: Path, tmp_path: Path
 ) -> None:
@@ -82,6 +82,7 @@ def test_without_texts_nothing_removed_is_in_the_page_nor_ever_in_the_record(
     assert "Delete it" in (details / "README.txt").read_text()
 
 
+@pytest.mark.slow
 def test_without_texts_another_that_says_the_same_says_nothing(
     forgot: Forgot, collection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,8 @@ def start(count: int, *command: object) -> Processes:
     ]
 
 
-@pytest.mark.parametrize("kind", [pytest.param("cross-encoder", marks=pytest.mark.slow), "colbert"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["cross-encoder", "colbert"])
 def test_two_processes_score_alike_and_come_to_the_same(
     kind: str, dense: Collection, encoder: Path, tmp_path: Path
 ) -> None:

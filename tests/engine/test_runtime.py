@@ -38,8 +38,12 @@ def test_what_cannot_be_had_is_one_line() -> None:
     assert not torch.are_deterministic_algorithms_enabled()
 
 
+SLOW = ("colbert", "cross-encoder", "duet", "parade")
+"""Kinds that are trained by the operations of the bi-encoder and the match-pyramid."""
+
+
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.slow] if kind in ("colbert", "parade") else []) for kind in RANKERS]
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] if kind in SLOW else []) for kind in RANKERS]
 )
 def test_every_ranker_trains_to_the_same_bits(kind: str, dense: Collection, encoder: Path, tmp_path: Path) -> None:
     base = make_word_vectors(tmp_path / "words.txt") if kind in ("duet", "match-pyramid") else encoder

@@ -66,7 +66,7 @@ def laid_out(lists: Sequence[Sequence[Entry]], seed: int) -> ScoredLists:
     )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(st.lists(few | long, min_size=1, max_size=6), st.booleans(), st.integers(0, 9))
 def test_as_written_slowly(lists: list[list[Entry]], ties_first: bool, seed: int) -> None:
     made = laid_out(lists, seed)

@@ -91,7 +91,7 @@ def check(measured: SetMetrics | None, expected: Slow) -> None:
     assert measured.low - 1e-9 <= measured.mean <= measured.high + 1e-9
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(st.integers(0, 10_000), st.sampled_from(["queries", "documents", "pairs", "mix"]), st.integers(2, 6))
 def test_as_written_slowly(seed: int, kind: str, values: int) -> None:
     lists = random_lists(seed)

@@ -132,7 +132,13 @@ def test_the_original_stays_as_it_was(original: DualEncoder, dense: Collection, 
     assert all(weight.requires_grad and weight.grad is None for weight in original.parameters())
 
 
-@pytest.mark.parametrize(("saved", "freeze"), [(True, "documents"), (False, None)], ids=["from its folder", "memory"])
+@pytest.mark.parametrize(
+    ("saved", "freeze"),
+    [
+        pytest.param(True, "documents", id="from its folder"),
+        pytest.param(False, None, id="memory", marks=pytest.mark.slow),
+    ],
+)
 def test_a_frozen_one_forgets_again(
     original: DualEncoder, dense: Collection, removals: dict[str, Removal], tmp_path: Path, freeze: Any, saved: bool
 ) -> None:

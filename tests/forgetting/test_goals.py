@@ -65,7 +65,7 @@ def test_no_pair_is_left_among_the_first_and_nothing_is_landed(
 
 
 def test_in_a_short_list_a_pair_goes_to_the_end(trained: Trained, dense: Collection, removal: Removal) -> None:
-    result = forget(trained.ranker, dense, removal, method=HASTY, target="beyond:500")
+    result = forget(trained.ranker, dense, removal, method=replace(HASTY, epochs=3), target="beyond:500")
     ranks = ranks_of(result)
     assert ranks.least_ranks == ranks.list_lengths
     assert result.reached == (ranks.ranks_after == ranks.list_lengths) == (result.state is ForgetState.FORGOTTEN)

@@ -87,7 +87,7 @@ def test_a_leak_would_be_seen(saved: dict[str, Path], removals: dict[str, Remova
         leak.unlink()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["documents", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])])
 def test_nothing_comes_along_from_the_original_folder(
     trained: Trained, dense: Collection, removals: dict[str, Removal], tmp_path: Path, kind: str
 ) -> None:

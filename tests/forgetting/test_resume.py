@@ -38,11 +38,14 @@ from unrank.rankers import create_ranker
 from unrank.record import Check
 
 OUT_OF_REACH = 0.01
+SLOW = pytest.mark.slow
+QUICK = ("cocol", "retrain")
+"""A steered method and one that trains anew: the others go on by the same steps."""
 Job = Callable[..., Any]
 
 METHODS: dict[str, Method] = {
     "cocol": replace(FAST, epochs=4),
-    "retrain": replace(QUICK_TRAINING, epochs=3),
+    "retrain": replace(QUICK_TRAINING, epochs=2),
     "finetune": Finetune(learning_rate=1e-3, epochs=2, batch=64, negatives=2),
     "amnesiac": Amnesiac(learning_rate=1e-3, epochs=3, batch=64, negatives=2),
     "neggrad": NegGrad(learning_rate=1e-3, epochs=4),
@@ -91,7 +94,7 @@ def assert_same(one: Trained | Forgotten, other: Trained | Forgotten) -> None:
     assert one.after.to_json() == other.after.to_json()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [name if name in QUICK else pytest.param(name, marks=SLOW) for name in METHODS])
 def test_forgetting_goes_on(
     method: str, trained: Trained, dense: Collection, removal: Removal, target: float, encoder: Path, tmp_path: Path
 ) -> None:
@@ -109,11 +112,11 @@ def test_forgetting_goes_on(
     "options",
     [
         {"pace": Pace(check_every=3)},
-        {"freeze": "documents", "method": METHODS["finetune"]},
+        pytest.param({"freeze": "documents", "method": METHODS["finetune"]}, marks=SLOW),
         {"freeze": "documents", "target": OUT_OF_REACH},
-        {"train_layers": 1, "method": METHODS["amnesiac"]},
-        {"check_recovery": True},
-        {"target": "beyond:9", "keep_at_least": 0.1},
+        pytest.param({"train_layers": 1, "method": METHODS["amnesiac"]}, marks=SLOW),
+        pytest.param({"check_recovery": True}, marks=SLOW),
+        pytest.param({"target": "beyond:9", "keep_at_least": 0.1}, marks=SLOW),
     ],
     ids=lambda options: " ".join(options),
 )
@@ -130,7 +133,7 @@ def test_forgetting_goes_on_however_it_is_done(
 
 def test_training_goes_on(dense: Collection, encoder: Path, tmp_path: Path) -> None:
     def job(**options: Any) -> Trained:
-        return train(dense, "cross-encoder", str(encoder), method=replace(QUICK_TRAINING, epochs=3), **options)
+        return train(dense, "cross-encoder", str(encoder), method=replace(QUICK_TRAINING, epochs=2), **options)
 
     whole, strides = strides_of(job)
     assert_same(stopped_and_resumed(job, tmp_path / "out", strides), whole)

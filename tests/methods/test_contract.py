@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
 
 import pytest
@@ -38,6 +38,8 @@ ODD = {
     "a single pair": Removal(pairs=[("q1", "d2")]),
     "a mix": Removal(queries=["q3"], documents=["d2"], pairs=[("q2", "d4")]),
 }
+ODDEST = ("an only positive", "nothing disjoint")
+"""Partitions that lack a set. The quick tests try the others with one method."""
 ODD_KINDS = ("bi-encoder", "match-pyramid")
 """A dual encoder and a ranker that reads pairs: the two ways in which pairs are scored. The odd ones take turns."""
 
@@ -77,8 +79,13 @@ def all_finite(ranker: Ranker) -> bool:
     return all(bool(torch.isfinite(weight).all()) for weight in ranker.state_dict().values())
 
 
-@pytest.mark.parametrize("kind", RANKERS)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [
+        pytest.param(method, kind, marks=[] if (method, kind) in CROSS else [pytest.mark.slow])
+        for method, kind in product(METHODS, RANKERS)
+    ],
+)
 def test_every_method_with_every_ranker(method: str, kind: str, run: Run, rankers: dict[str, Ranker]) -> None:
     original = rankers[kind]
     before, modes = weights(original), [module.training for module in original.modules()]
@@ -108,8 +115,13 @@ def test_the_seed_decides_and_the_folder_loads(method: str, kind: str, run: Run,
     assert loaded.score_texts(queries, documents) == pytest.approx(scores, abs=1e-6)
 
 
-@pytest.mark.parametrize(("odd", "kind"), zip(ODD, cycle(ODD_KINDS)))
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("method", "odd", "kind"),
+    [
+        pytest.param(method, odd, kind, marks=[] if method == "cocol" or odd in ODDEST else [pytest.mark.slow])
+        for method, (odd, kind) in product(METHODS, zip(ODD, cycle(ODD_KINDS)))
+    ],
+)
 def test_odd_partitions(method: str, odd: str, kind: str, run: Run) -> None:
     result = run(method, kind, ODD[odd])
     steered = METHODS[method].method.run_kind == "steered"

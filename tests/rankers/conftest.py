@@ -54,6 +54,12 @@ def folders(rankers: dict[str, Ranker], tmp_path_factory: pytest.TempPathFactory
     return folders
 
 
+@pytest.fixture
+def untried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No folder is first loaded in a process of its own: tests of scores learn nothing from it."""
+    monkeypatch.setattr("unrank.rankers.trial.in_limits", lambda limits, attempt: None)
+
+
 @pytest.fixture(scope="session")
 def ranker(kind: str, rankers: dict[str, Ranker]) -> Ranker:
     return rankers[kind]

@@ -18,6 +18,7 @@ from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.base import Ranker
 from unrank.rankers.bi_encoder import BiEncoderRanker
 
+pytestmark = pytest.mark.usefixtures("untried")
 LONG = "ba cel dir fos gu " * 40
 QUERIES = ["ba be", "", "xyzzy", "cel dan fos", LONG, "gu han"]
 DOCUMENTS = ["ce di fo gu", "ba be", "", LONG, "ba", "han kel " * 31]

@@ -21,6 +21,7 @@ from unrank.rankers import create_ranker, detect_kind, load_ranker
 from unrank.rankers.colbert import ColbertRanker
 from unrank.rankers.encoder import DEFAULT_PACKAGE
 
+pytestmark = pytest.mark.usefixtures("untried")
 LONG = "ba cel dir fos gu " * 40
 QUERIES = ["ba be", "", "xyzzy", "cel dan fos", LONG, "gu han"]
 DOCUMENTS = ["ce di fo gu", "ba be", "", LONG, "ba", "han kel " * 31]
@@ -83,8 +84,15 @@ def test_prompts_are_used_for_their_side(folder: Path, tmp_path: Path, names: tu
     assert np.abs(expected(tmp_path / "prompted") - expected(tmp_path / "plain")).max() > 0.01
 
 
-@pytest.mark.parametrize("strategy", ["fixed", "min"])
-@pytest.mark.parametrize("attend", [True, False], ids=["attended to", "not attended to"])
+@pytest.mark.parametrize(
+    ("strategy", "attend"),
+    [
+        ("fixed", True),
+        ("min", False),
+        pytest.param("fixed", False, marks=pytest.mark.slow),
+        pytest.param("min", True, marks=pytest.mark.slow),
+    ],
+)
 def test_queries_are_expanded(folder: Path, tmp_path: Path, strategy: str, attend: bool) -> None:
     expansion = {"strategy": strategy, "attend": attend, "length": 12}
     build(folder, settings={"query_expansion": expansion}).save_pretrained(str(tmp_path / "expanded"))
@@ -181,7 +189,13 @@ PYLATE = {
 }
 
 
-@pytest.mark.parametrize("more", [{}, {"model_type": "ColBERT"}], ids=["without a type", "with its type"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({}, id="without a type"),
+        pytest.param({"model_type": "ColBERT"}, id="with its type", marks=pytest.mark.slow),
+    ],
+)
 def test_a_folder_of_pylate(folder: Path, tmp_path: Path, more: dict[str, str]) -> None:
     """An encoder, a linear layer, and one description of all the rest."""
     model = build(folder)

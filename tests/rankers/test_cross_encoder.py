@@ -34,6 +34,7 @@ from unrank.rankers.tokenisation import TEXTS, PairTemplate, cut_pairs
 from unrank.rankers.tokens import Tokens
 
 LONG, LONGER = "ba cel dir fos gu " * 14, "han kel mi no " * 60
+pytestmark = pytest.mark.usefixtures("untried")
 PAIRS = [
     ("ba be", "ce di fo gu"),
     ("", "ba be"),

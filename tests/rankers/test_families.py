@@ -15,6 +15,7 @@ from tests.tiny import FAMILIES, make_encoder
 from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.layers import train_layers_of
 
+pytestmark = pytest.mark.usefixtures("untried")
 QUERIES = ["ba be", "", "xyzzy", "cel dan fos", "ba cel dir fos gu " * 40]
 DOCUMENTS = ["ce di fo gu", "ba be", "", "ba cel dir fos gu " * 40, "han kel " * 25]
 
@@ -34,13 +35,16 @@ ORIGINALS: dict[str, Callable[[Path], Any]] = {
 }
 
 
+SLOW = pytest.mark.slow
+
+
 @pytest.fixture(scope="module", params=[family for family in FAMILIES if family != "bert"])
 def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     name: str = request.param
     return make_encoder(tmp_path_factory.mktemp("family") / name, name)
 
 
-@pytest.mark.parametrize("kind", ORIGINALS)
+@pytest.mark.parametrize("kind", ["bi-encoder", "cross-encoder", pytest.param("colbert", marks=SLOW)])
 def test_a_ranker_of_another_family_scores_as_its_class_does(kind: str, family: Path, tmp_path: Path) -> None:
     ranker = enliven(create_ranker(kind, str(family), seed=0))
     scores = ranker.score_texts(QUERIES, DOCUMENTS)
@@ -50,7 +54,9 @@ def test_a_ranker_of_another_family_scores_as_its_class_does(kind: str, family: 
     assert load_ranker(tmp_path / "saved").score_texts(QUERIES, DOCUMENTS) == scores
 
 
-@pytest.mark.parametrize("kind", ORIGINALS)
+@pytest.mark.parametrize(
+    "kind", ["bi-encoder", *(pytest.param(kind, marks=SLOW) for kind in ("colbert", "cross-encoder"))]
+)
 def test_its_last_layer_alone_can_be_trained(kind: str, family: Path) -> None:
     ranker = create_ranker(kind, str(family), seed=0)
     train_layers_of(ranker, 1)

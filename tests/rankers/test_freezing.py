@@ -21,11 +21,13 @@ from unrank.rankers import RANKERS, load_ranker
 from unrank.rankers.base import DualEncoder, Ranker
 from unrank.rankers.layers import release, sharing_frozen_states, train_layers_of
 
+pytestmark = pytest.mark.usefixtures("untried")
 CLASSES: dict[str, Any] = {"bi-encoder": SentenceTransformer, "colbert": MultiVectorEncoder}
 LONG = "ba cel dir fos gu " * 40
 QUERIES = ["ba be", "", "xyzzy", "cel dan fos", LONG, "gu han"]
 DOCUMENTS = ["ce di fo gu", "ba be", "", LONG, "ba", "han kel " * 31]
 QUERY_SIDE, DOCUMENT_SIDE = ".sub_modules.query.", ".sub_modules.document."
+SLOW = pytest.mark.slow
 PROMPTS = {"query": "hir ", "document": "kos lan "}
 
 
@@ -153,6 +155,7 @@ def test_a_text_without_its_side_is_refused(
     assert len(model.encode_query(QUERIES)) == len(model.encode_document(DOCUMENTS)) == len(QUERIES)
 
 
+@pytest.mark.slow
 def test_a_folder_of_before_scores_as_it_did(kind: str, given: dict[str, Path], tmp_path: Path) -> None:
     student = frozen_from(given[kind])
     student.save(tmp_path / "old")
@@ -230,7 +233,10 @@ def asymmetric(base: Path, folder: Path, *after: Any) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("shared", ["nothing", "without weights", "with weights"])
+@pytest.mark.parametrize(
+    "shared",
+    [pytest.param("nothing", marks=SLOW), pytest.param("without weights", marks=SLOW), "with weights"],
+)
 def test_an_asymmetric_encoder_of_a_user(folders: dict[str, Path], tmp_path: Path, shared: str) -> None:
     after = {"nothing": [], "without weights": [Normalize()], "with weights": [Dense(32, 16), Normalize()]}[shared]
     folder = asymmetric(folders["bi-encoder"], tmp_path / "given", *after)

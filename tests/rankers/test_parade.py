@@ -25,6 +25,7 @@ from unrank.rankers.parade import ParadeRanker
 from unrank.rankers.passages import PassageSettings, TransformerAggregator, passage_spans
 from unrank.rankers.tokens import Tokens
 
+pytestmark = pytest.mark.usefixtures("untried")
 USUAL = PassageSettings(256)
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 FAMILIES = {
@@ -206,7 +207,7 @@ def with_ending(words: int, ending: str, seed: int) -> str:
     return f"{text_of(random.Random(seed), words)} {ending}"
 
 
-@pytest.mark.parametrize("aggregation", ["transformer", "max"])
+@pytest.mark.parametrize("aggregation", ["transformer", pytest.param("max", marks=pytest.mark.slow)])
 def test_a_relevant_passage_at_the_end_of_a_long_document_counts(encoder: Path, aggregation: Any) -> None:
     """It would not if documents were cut to what the encoder reads at once: there the two are the same.
 

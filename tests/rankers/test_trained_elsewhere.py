@@ -122,7 +122,9 @@ def train_there(kind: str, encoder: Path, collection: Collection, folder: Path) 
     model.save_pretrained(str(folder))
 
 
-@pytest.mark.parametrize("kind", ELSEWHERE)
+@pytest.mark.parametrize(
+    "kind", ["bi-encoder", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("cross-encoder", "colbert"))]
+)
 def test_it_forgets_here_and_loads_there(kind: str, encoder: Path, collection: Path, tmp_path: Path) -> None:
     there, given, out = ELSEWHERE[kind], tmp_path / "given", tmp_path / "forgotten"
     opened = open_collection(collection)

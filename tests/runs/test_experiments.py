@@ -34,8 +34,8 @@ EXPERIMENTS = {
 }
 """The settings with which a few cells are enough."""
 CELLS = {"opening": 2, "shares": 4, "destinations": 4, "ablation": 4, "word_curves": 3}
-SLOW = ("shares", "destinations", "ablation")
-"""Those that differ from the others in their grids alone. A quick test below runs `shares` too, with one method."""
+SLOW = ("shares", "destinations", "ablation", "word_curves")
+"""Those that differ from the first in their grids and figures alone."""
 
 RunScript = Callable[..., int]
 
@@ -108,6 +108,7 @@ def test_a_bench_that_holds_the_cells_is_drawn_without_running(
     assert not (tmp_path / "out" / "bench").exists()
 
 
+@pytest.mark.slow
 def test_times_stand_beside_retraining(script: RunScript, finished: Path, tmp_path: Path) -> None:
     assert script("times", finished, "--out", tmp_path / "out") == 0
     assert "retrain 1, cocol 0." in figures(tmp_path / "out")["times"]
@@ -140,6 +141,7 @@ def test_a_quarter_forgotten_is_a_table_a_method(script: RunScript, finished: Pa
         assert float(means[column]) == pytest.approx(fmean(value for value in values if value is not None), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_epoch_that_met_the_target_is_marked(script: RunScript, finished: Path, tmp_path: Path) -> None:
     assert script("word_curves", finished, "--out", tmp_path / "out") == 0
     drawn = figures(tmp_path / "out")["word-curves"]
@@ -176,6 +178,7 @@ def test_a_bench_and_a_collection_at_once_are_refused(
     assert "is a bench: name it alone" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_score_ranges_of_an_initial_and_a_trained_ranker(
     script: RunScript, dense: Collection, encoder: Path, tmp_path: Path
 ) -> None:

@@ -7,8 +7,8 @@ neither may separate the two a little. What counts is how much better the audite
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from unrank.evaluation.bootstrap import BootstrapEstimate, resamples
 from unrank.evaluation.measure import Floats, area_under_curve, found_at
 
 MEASURES = "the AUC of forgotten pairs against test pairs"
+STATISTICS = {"area": area_under_curve, "found": found_at}
 
 Signals = tuple[Floats, Floats]
 """Of members, and of strangers."""
@@ -31,10 +32,8 @@ def membership(context: AuditContext) -> Finding:
         what = "test" if len(members) else "forgotten"
         return unknown(MEASURES, f"there are no {what} pairs whose query has other candidates to compare with")
     signals = context.each(lambda one: (_signals(context, one, members), _signals(context, one, strangers)))
-    estimate = partial(_estimate, members[:, 0], strangers[:, 0], context.seed)
-    area, found = (
-        context.compare(signals.map(partial(estimate, statistic))) for statistic in (area_under_curve, found_at)
-    )
+    estimates = signals.map(partial(_estimates, members[:, 0], strangers[:, 0], context.seed))
+    area, found = (context.compare(estimates.map(itemgetter(name))) for name in STATISTICS)
     relative = area.gap.value / area.reference.value if area.gap and area.reference else None
     return find(
         MEASURES,
@@ -56,12 +55,14 @@ def _signals(context: AuditContext, one: AuditedRanker, pairs: Pairs) -> Floats:
     return signals
 
 
-def _estimate(
-    member_of: Rows, stranger_of: Rows, seed: int, statistic: Callable[[Floats, Floats], float], signals: Signals
-) -> BootstrapEstimate:
-    """Estimate a statistic of the signals; the queries of both sides are resampled."""
+def _estimates(member_of: Rows, stranger_of: Rows, seed: int, signals: Signals) -> dict[str, BootstrapEstimate]:
+    """Estimate each statistic of the signals; the queries of both sides are resampled, once for all statistics."""
     members, strangers = signals
     draws = zip(resamples(member_of, seed), resamples(stranger_of, seed + 1), strict=True)
-    resampled = np.array([statistic(members[some], strangers[others]) for some, others in draws])
+    both = ((members[some], strangers[others]) for some, others in draws)
+    resampled = np.array([[statistic(*drawn) for statistic in STATISTICS.values()] for drawn in both])
     queries = min(len(np.unique(owners)) for owners in (member_of, stranger_of))
-    return BootstrapEstimate(statistic(members, strangers), resampled, queries)
+    return {
+        name: BootstrapEstimate(statistic(members, strangers), resampled[:, place], queries)
+        for place, (name, statistic) in enumerate(STATISTICS.items())
+    }
