@@ -23,9 +23,12 @@ settings.load_profile("here")
 @pytest.fixture(scope="session", autouse=True)
 def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A state directory of the tests, in place of the user's."""
+    from unrank.owner import remember
+
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("state")
         patch.setenv("XDG_STATE_HOME", str(folder))
+        remember("told", "places")  # what is said once was said
         yield folder
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from unrank.rankers import RANKERS, load_ranker
     from unrank.record import read_record
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Where each public name lives: torch is imported when a name that needs it is first used.
 _HOMES = {

@@ -244,10 +244,14 @@ class PairRanks:
     """The MRR that these queries should fall to."""
     least_ranks: tuple[int, ...] = ()
     """The best rank that each pair may have; empty if the target is a mean."""
+    places: tuple[int, ...] = ()
+    """The rank of each pair's place; empty if the target is another one."""
+    may_exceed: int = 0
+    """The number of pairs that may be ranked better than that: so many of as many unseen pairs would be."""
 
     def __post_init__(self) -> None:
         sizes = {len(self.ranks_before), len(self.ranks_after), len(self.list_lengths)}
-        if len(sizes) > 1 or len(self.least_ranks) not in (0, *sizes):
+        if len(sizes) > 1 or any(len(goal) not in (0, *sizes) for goal in (self.least_ranks, self.places)):
             raise WrongValue("not every pair has a rank before, a rank after and the length of its list")
         if any(not 1 <= rank <= pair.entries for pair in self.each for rank in (pair.before, pair.after)):
             raise WrongValue("a pair has a rank that its list does not have")
@@ -361,6 +365,26 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
+class PlacesFound:
+    """How the places of the forget pairs were found, and how far the pairs are from them."""
+
+    proxies: int
+    source: str
+    """`made` on the spot, `prepared`, `reference`; or `estimated` without a proxy."""
+    epochs: int
+    """The epochs that a proxy was trained for."""
+    calibrated_on: int
+    """The number of unseen pairs that margins were mapped by; 0 if they were not."""
+    spread: float
+    """How far above its place an unseen pair may stand, as a share of the range of its list."""
+    mrr: float = 0.0
+    """The forget MRR of a ranker that has every pair at its place."""
+    distance_before: float | None = None
+    """The mean distance of the queries' reciprocal ranks from those of their places."""
+    distance_after: float | None = None
+
+
+@dataclass(frozen=True)
 class Seal:
     """The owner's keyed hash of a record, and the public name of the key."""
 
@@ -424,6 +448,8 @@ class Record(Mapping[str, Any]):
     """The number of queries that training left out; `None` if that is not known, as in records of earlier versions."""
     held_out: HeldOut | None = None
     """The part of the collection that a proxy never saw; `None` if the ranker is no prepared proxy."""
+    places: PlacesFound | None = None
+    """`None` if the target is another one."""
     seal: Seal | None = None
     """`None` in version 1, and if there was no key."""
     record_version: int = RECORD_VERSION
@@ -550,10 +576,11 @@ KEYS = (
         "pairs",
     ),
     *("removed", "removed_before", "earlier", "recovery", "agreement", "deterministic", "index_valid"),
-    *("normalised_epoch", "total_time", "versions", "hashes", "base_digest", "cleared", "reserved", "held_out", "seal"),
+    *("normalised_epoch", "total_time", "versions", "hashes", "base_digest", "cleared", "reserved", "held_out"),
+    *("places", "seal"),
 )
 """The order of the keys in the file."""
-ADDED = ("state", "pairs", "agreement", "base_digest", "cleared", "reserved", "held_out", "seal")
+ADDED = ("state", "pairs", "agreement", "base_digest", "cleared", "reserved", "held_out", "places", "seal")
 """Keys that records of earlier versions lack. They are left out if there is nothing to write."""
 
 
@@ -672,7 +699,19 @@ def _checked(value: Any) -> Record:
         raise WrongValue("learning_epoch.seconds is not above 0")
     if record.before and ("forget" not in record.before or set(record.before) != set(record.after)):
         raise WrongValue("before and after do not have the same sets")
-    return replace(record, settings=current_settings(record.method, record.settings))
+    return replace(
+        record,
+        settings=current_settings(record.method, record.settings),
+        target_name=current_target(record.target_name),
+        removed_before=tuple(
+            replace(each, target_name=current_target(each.target_name)) for each in record.removed_before
+        ),
+    )
+
+
+def current_target(name: str | None) -> str | None:
+    """Return the name today of a target in a record: what `unseen` meant once is now called `test-mrr`."""
+    return "test-mrr" if name == "unseen" else name
 
 
 def _plain(value: Any) -> Any:

@@ -30,7 +30,7 @@ def test_a_list_of_eleven_has_no_place_beyond_the_hundredth(entries: int, said: 
 def settled(**done: Any) -> Any:
     """The part of a certificate about a ranker in which a request of one pair fell from the first to the last place."""
     own = json.loads(json.dumps({**vars(ranks([1], [11])), "pairs": 1}))
-    plain = {"method": "cocol", "target": 0.1, "target_name": "unseen", "epochs": 0, "references": 0, "copies": {}}
+    plain = {"method": "cocol", "target": 0.1, "target_name": "test-mrr", "epochs": 0, "references": 0, "copies": {}}
     return {
         "name": None,
         "state": "forgotten, not verifiable",

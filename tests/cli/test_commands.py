@@ -331,6 +331,22 @@ def test_a_target_above_unseen_is_no_forgetting_though_it_is_met(
     assert all((before[name] == after[name]).all() for name in before)
 
 
+def test_the_new_default_target_is_told_once(
+    ranker: Path,
+    collection: Path,
+    removal: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("UNRANK_STATE", str(tmp_path / "state"))
+    command = ["forget", str(ranker), str(collection), "--removal", str(removal), "--out", str(tmp_path / "out")]
+    assert run([*command, "--target", "unseen", "--base", "no-such-model"]) == 2
+    assert "what unseen was is now test-mrr" in capsys.readouterr().err
+    assert run([*command, "--base", "no-such-model"]) == 2
+    assert "test-mrr" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("kind", ["bi-encoder", pytest.param("colbert", marks=pytest.mark.slow)])
 def test_frozen_documents_keep_their_vectors(
     ran: Ran, done: Callable[..., str], encoder: Path, collection: Path, removal: Path, tmp_path: Path, kind: str
@@ -384,7 +400,19 @@ def test_what_was_never_ranked_high_is_nothing_to_forget(
     score = Workspace.open(load_ranker(ranker), opened, None, "cpu").scorer(load_ranker(ranker))
     lowest = int(pair_ranks(opened, opened.pairs, score).argmax())
     ((query, document),) = opened.pair_ids(opened.pairs[lowest : lowest + 1])
-    status, said = ran("forget", ranker, collection, "--pair", query, document, "--out", tmp_path / "same", "--quiet")
+    status, said = ran(
+        "forget",
+        ranker,
+        collection,
+        "--pair",
+        query,
+        document,
+        "--target",
+        "test-mrr",
+        "--out",
+        tmp_path / "same",
+        "--quiet",
+    )
     assert status == 0
     assert said.startswith("nothing to forget: no weight was changed: nothing was ranked above the target\n")
     assert record_of(tmp_path / "same")["state"] == "nothing to forget"

@@ -41,7 +41,7 @@ def made_result(
     nothing = all(one.state is ForgetState.NOTHING for one in judged.values())
     summary = {"mrr": 0.5, "low": 0.45, "high": 0.55, "queries": 4321}
     sets = dict.fromkeys(("forget", "entangled", "disjoint", "test"), summary)
-    record = made_record().to_json() | {"target": 0.4, "target_name": "unseen", "before": sets, "after": sets}
+    record = made_record().to_json() | {"target": 0.4, "target_name": "test-mrr", "before": sets, "after": sets}
     return {
         "record": None if nothing else record,
         "kept": {} if nothing else {"entangled": 0.99, "disjoint": 1.0, "test": 0.98},

@@ -398,10 +398,10 @@ def test_caches_are_found_wherever_they_lie(dense: Collection, encoder: Path, tm
 @pytest.mark.parametrize(
     ("reference", "given", "target"),
     [
-        (None, None, "unseen"),
+        (None, None, "test-mrr"),
         ("without", None, "destination-1"),
         ("without", "half-unseen", "half-unseen"),
-        ("unknown", None, "unseen"),  # nothing is known of it
+        ("unknown", None, "test-mrr"),  # nothing is known of it
     ],
 )
 def test_a_run_forgets_to_where_a_ranker_is_that_never_saw_it(

@@ -264,18 +264,20 @@ def test_an_unknown_one_is_estimated_and_said_to_be(
     assert same(weights(trained.ranker), before)
 
 
-def test_unseen_is_what_the_original_reaches_on_test_queries(
+def test_test_mrr_is_what_the_original_reaches_on_test_queries(
     trained: Trained, dense: Collection, removal: Removal
 ) -> None:
-    result = forget(trained.ranker, dense, removal, method=replace(FAST, epochs=1))
+    result = forget(trained.ranker, dense, removal, method=replace(FAST, epochs=1), target="test-mrr")
     assert result.before.test is not None
     assert result.target == result.before.test.mean
-    assert (result.record.target_name, result.record.target) == ("unseen", result.target)
+    assert (result.record.target_name, result.record.target) == ("test-mrr", result.target)
 
 
-def test_without_test_queries_unseen_means_nothing(trained: Trained, golden: Collection) -> None:
+def test_without_test_queries_test_mrr_means_nothing(trained: Trained, golden: Collection) -> None:
     removal = Removal(queries=["q1"])
     with pytest.raises(UnrankError, match="none is there or none is left"):
+        forget(trained.ranker, golden, removal, target="test-mrr")
+    with pytest.raises(UnrankError, match="or test queries to estimate places by: name it with --base"):
         forget(trained.ranker, golden, removal)
     result = forget(trained.ranker, golden, removal, target=1.0)
     assert result.after.test is None

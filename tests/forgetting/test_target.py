@@ -25,7 +25,7 @@ def scorecard(test_mrr: float | None) -> Scorecard:
     return Scorecard(one, one, one, None if test_mrr is None else measured(test_mrr), one)
 
 
-@pytest.mark.parametrize("target", ["unseen", "half-unseen", 0.45, "0.45", 1, "1", 1e-6, "50%", "0.1%", "100%"])
+@pytest.mark.parametrize("target", ["test-mrr", "half-unseen", 0.45, "0.45", 1, "1", 1e-6, "50%", "0.1%", "100%"])
 def test_what_can_be_a_target(target: str | float, dense: Collection) -> None:
     check_target(target, dense, make_partition(dense, Removal(queries=["query1"])))
     assert 0 < resolve_target(target, scorecard(0.5)) <= 1
@@ -41,7 +41,9 @@ def test_numbers_that_cannot(target: str | float, dense: Collection) -> None:
 
 @pytest.mark.parametrize("target", ["abc", "", "0,5", "UNSEEN", "unseen ", "%", "half%", "50%%"])
 def test_words_that_cannot(target: str, dense: Collection) -> None:
-    with pytest.raises(UnknownName, match=r"unknown target .*known are unseen, half-unseen, .* a number in \(0, 1\]"):
+    with pytest.raises(
+        UnknownName, match=r"unknown target .*known are places, test-mrr, half-unseen, .* a number in \(0, 1\]"
+    ):
         check_target(target, dense, make_partition(dense, Removal(queries=["query1"])))
 
 
@@ -50,17 +52,18 @@ def test_the_nearest_name_is_offered(dense: Collection) -> None:
         check_target("half_unseen", dense, make_partition(dense, Removal(queries=["query1"])))
 
 
-def test_unseen_is_what_the_ranker_reaches_on_test_queries() -> None:
+def test_test_mrr_is_what_the_ranker_reaches_on_test_queries() -> None:
     before = scorecard(0.62)
-    assert resolve_target("unseen", before) == 0.62
+    assert resolve_target("test-mrr", before) == 0.62
     assert resolve_target("half-unseen", before) == 0.31
     assert resolve_target(0.45, before) == resolve_target("0.45", before) == 0.45
 
 
-def test_unseen_needs_test_queries_and_a_number_does_not(golden: Collection) -> None:
+def test_test_mrr_needs_test_queries_and_a_number_does_not(golden: Collection) -> None:
     partition = make_partition(golden, Removal(queries=["q1"]))
     with pytest.raises(UnrankError, match="MRR on test queries, and none is there or none is left: give a number"):
-        check_target("unseen", golden, partition)
+        check_target("test-mrr", golden, partition)
+    check_target("places", golden, partition)
     check_target(0.3, golden, partition)
     assert resolve_target(0.3, scorecard(None)) == 0.3
 

@@ -33,7 +33,7 @@ def record(method: str, after: Sequence[float], **given: Any) -> Object:
         "collection": {"name": "trec-car-little", "fingerprint": "ab12"}, "epochs": epochs, "seconds": 12.5,
         "timing": {"teacher": 1.5, "steps": 9.0, "checks": 1.5, "landing": 0.5},
         "learning_epoch": {"seconds": 14.0, "how": "measured", "device": "cpu"}, "device": "cpu",
-        "before": card((0.95, 0.94, 0.96, 0.6)), "after": card(after), "target": target, "target_name": "unseen",
+        "before": card((0.95, 0.94, 0.96, 0.6)), "after": card(after), "target": target, "target_name": "test-mrr",
         "reached": None if target is None else True, "landing": LANDING if target else None,
         "history": [{"epoch": n, "seconds": 3.0, "forget": mrr, **watched} for n, mrr in enumerate(steps, 1)],
         "removed": {"salt": "5a17", "queries": NONE, "documents": {"count": 120, "hashes": []}, "pairs": NONE},

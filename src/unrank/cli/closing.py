@@ -10,7 +10,7 @@ from unrank.errors import count
 
 if TYPE_CHECKING:
     from unrank.forgetting.forget import Forgotten
-    from unrank.record import PairRanks, Record
+    from unrank.record import PairRanks, PlacesFound, Record
 
 FIRST = 10
 """The places of a list that a reader looks at."""
@@ -26,7 +26,10 @@ def closing(result: Forgotten, out: Path | None) -> str:
         saved = f"saved unchanged to {out}"
     elif not result.reached:
         saved = f"the best model was {saved}"
-    said = _by_mean(result) if most is None else _by_pair(result, most)
+    if record.places is not None and record.epochs:
+        said = _by_place(result, record.places)
+    else:
+        said = _by_mean(result) if most is None else _by_pair(result, most)
     return f"{said}; {saved}"
 
 
@@ -48,6 +51,31 @@ def _by_mean(result: Forgotten) -> str:
         allowed = f"for {count(queries, 'forget query')} the tolerance is {result.tolerance:.3f}"
         goal = f"{mrr:.3f}, which counts as {goal} ({allowed}),"
     return f"the forget MRR was brought to {goal} in {took}{left}"
+
+
+def _by_place(result: Forgotten, places: PlacesFound) -> str:
+    """Say how near the pairs are to their places, how those were found, and how many pairs stand too high."""
+    took, ranks = f"{epochs_of(result.record.epochs)}, {duration(result.record.seconds)}", result.judgement.ranks
+    near = (
+        f"the reciprocal ranks of the forget queries are {places.distance_after:.3f} from those of their places on "
+        f"average, {places.distance_before:.3f} before, after {took}"
+    )
+    high = f"{ranks.too_high:,} of {count(ranks.pairs, 'pair')} ranked higher than its place allows"
+    if ranks.may_exceed:
+        high += f", as up to {ranks.may_exceed:,} of as many unseen pairs would be"
+    return f"{near}; {high}; {_found(places)}"
+
+
+def _found(places: PlacesFound) -> str:
+    """Say how places were found."""
+    if not places.proxies:
+        return f"the places are estimates by {count(places.calibrated_on, 'unseen pair')}, without a proxy"
+    proxies = {
+        "reference": "the reference, which never saw it",
+        "prepared": f"{count(places.proxies, 'prepared proxy')} that never saw it",
+        "made": f"a proxy of {epochs_of(places.epochs)} that never saw it",
+    }[places.source]
+    return f"the places are those of {proxies}" + ("" if places.calibrated_on else ", not calibrated")
 
 
 def _by_pair(result: Forgotten, most: int) -> str:

@@ -40,7 +40,7 @@ Look = Annotated[
 ]
 Base = Annotated[str | None, flag_of(FORGET["base"], help="The encoder or word vectors the ranker was trained from.")]
 TARGET = (
-    "The forget MRR to reach, as in 'unrank forget'; by default that of a reference that never saw it, or 'unseen'."
+    "The forget MRR to reach, as in 'unrank forget'; by default that of a reference that never saw it, or 'test-mrr'."
 )
 REFERENCE = "A ranker retrained without what is removed, for the audit; give two to measure their difference."
 LEDGER = LedgerFlags()

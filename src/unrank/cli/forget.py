@@ -26,6 +26,7 @@ from unrank.cli.option import (
 )
 from unrank.cli.show import (
     between,
+    notice,
     say,
     say_json,
     show_agreement,
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from unrank.record import Record
 
 DETAILS = "Also write every query's list before and after, to this folder; it still holds what was removed."
+TOLD = "told"
+"""The kind of the facts, in the owner's state folder, that say what an owner was told once."""
 REFERENCE = "A ranker that was retrained without what is removed, to compare with."
 
 
@@ -95,6 +98,8 @@ def forget(
     from unrank.rankers import load_ranker
     from unrank.record import Record
 
+    if not (job.quiet or job.as_json):
+        tell_of_places(options.target)
     options.method_for(None), layers_of(options)  # wrong names are refused before anything is loaded
     check_target(options.target, opened, partition, job.reference is not None)
     loaded, record = load_ranker(ranker, job.fast), Record.read(Path(ranker))
@@ -157,6 +162,14 @@ def _run(
     if job.details is not None:
         save_details(workspace, ranker, result, job.details)
     return result
+
+
+def tell_of_places(target: float | str) -> None:
+    """Say once to each owner that the default target has changed."""
+    from unrank.owner import recall, remember
+
+    if target == "places" and recall(TOLD, "places") is None and remember(TOLD, "places", "told"):
+        notice("the default target is now each pair's own place (places, or unseen); what unseen was is now test-mrr")
 
 
 def show_plan(workspace: Workspace, method: str, seconds: Seconds, as_json: bool) -> None:

@@ -23,6 +23,7 @@ FIRST = 10
 """The places of a list that a reader looks at."""
 
 TARGETS = {
+    "test-mrr": "to rank it as the ranker ranks what it never saw",
     "unseen": "to rank it as the ranker ranks what it never saw",
     "destination-1": "to rank it as a ranker that was trained without it does",
 }

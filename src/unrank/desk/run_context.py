@@ -16,16 +16,15 @@ from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.provenance import check_retrain_base, unknown_provenance
-from unrank.forgetting.target import OF_REFERENCE, resolve_target
+from unrank.forgetting.target import OF_REFERENCE, PLACES, TEST_MRR, resolve_target
 from unrank.forgetting.validation import check_base, check_request, find_base
 from unrank.forgetting.workspace import Workspace, usual_measure
 from unrank.methods.base import Method
 from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
-from unrank.record import RETRAIN, Record
+from unrank.record import RETRAIN, Record, current_target
 
 DESTINATION = OF_REFERENCE[0]
-UNSEEN = "unseen"
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,10 @@ class RunContext:
         facts = (collection, batch.removal, record, options.forget.base)
         reasons = [unknown_provenance(name, *facts) for name in options.references]
         doubts = tuple(f"reference {number}: provenance unknown: {why}" for number, why in enumerate(reasons, 1) if why)
-        default = DESTINATION if options.references and not doubts else UNSEEN
-        target = options.target or default
+        default = DESTINATION if options.references and not doubts else TEST_MRR
+        target = current_target(options.target) or default
+        if target == PLACES:
+            raise UnrankError("a desk takes no places yet: take test-mrr or beyond:10, or forget with 'unrank forget'")
         return cls(replace(options, target=target), target, default, collection, batch, record, doubts)
 
     @cached_property
@@ -116,7 +117,7 @@ class RunContext:
 
     def targets(self, workspace: Workspace, before: Scorecard) -> tuple[float, float | None]:
         """Return the forget MRR that the target means, and that of the default; `None` if that cannot be measured."""
-        default = None if self.default_target == UNSEEN and before.test is None else self.default_target
+        default = None if self.default_target == TEST_MRR and before.test is None else self.default_target
         both = [self._number(name, workspace, before) for name in (self.target, default) if name is not None]
         return both[0], both[1] if default is not None else None
 

@@ -25,6 +25,9 @@ from unrank.engine.training_state import STATE, Interval, TrainingState
 from unrank.rankers.base import Ranker
 from unrank.rankers.fast.pinned_memory import to_device
 
+LAST_RATE = 0.1
+"""The share of the learning rate that a falling rate ends with."""
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -37,6 +40,8 @@ class Schedule:
     """Steps between pauses within an epoch. Without it there is a pause at the end of each epoch."""
     warm_up: int = 1
     """Steps over which the rate rises to its full value."""
+    falls_over: int | None = None
+    """Steps over which the rate falls to a tenth; `None` if it does not fall."""
     over: Callable[[float], bool] | None = None
     """Decides from the seconds since the last pause whether time is up, so that a pause is due."""
 
@@ -48,8 +53,11 @@ class Schedule:
 
         >>> [Schedule(1, 0.8, warm_up=4).rate(step) for step in (1, 2, 4, 5)]
         [0.2, 0.4, 0.8, 0.8]
+        >>> [round(Schedule(1, 1.0, falls_over=10).rate(step), 2) for step in (1, 5, 9, 10)]
+        [0.9, 0.5, 0.1, 0.1]
         """
-        return self.learning_rate * min(1.0, step / max(1, self.warm_up))
+        left = 1 - step / self.falls_over if self.falls_over else 1.0
+        return self.learning_rate * min(1.0, step / max(1, self.warm_up)) * max(LAST_RATE, left)
 
 
 def fit(

@@ -67,6 +67,10 @@ class ResumableRun:
                 "use the same options and files, start again with --no-resume, or choose another --out"
             )
 
+    def stored(self, name: str) -> Checkpoint | None:
+        """Return a part of the last checkpoint, before it is followed; `None` if there is none."""
+        return self._last.part(name) if self._last is not None and name in self._last.facts else None
+
     def follow(self, say: Callable[[str], None], processes: ProcessGroup, **parts: Stateful) -> None:
         """Restore these parts from the last checkpoint, if there is one, and save their state from now on."""
         self._parts, self._say = parts, say

@@ -92,6 +92,10 @@ class Teacher:
         self.learn(pairs[:, 0])
         return TeacherScores(self.scores(pairs), self._min[pairs[:, 0]], self._range[pairs[:, 0]])
 
+    def knows(self, pairs: Pairs) -> NDArray[np.bool_]:
+        """Return which pairs were scored before."""
+        return self._scores.knows(self._collection.pair_keys(pairs))
+
     def scores(self, pairs: Pairs) -> Scores:
         """Return the scores of pairs. To measure the original by these also prepares the teacher."""
         keys = self._collection.pair_keys(pairs)

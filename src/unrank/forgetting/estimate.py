@@ -23,14 +23,15 @@ from unrank.engine.teacher import Scores, Teacher
 from unrank.forgetting.mrr_estimator import Effort, to_read
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.pair_stopping import LIMIT_QUERIES
-from unrank.forgetting.target import beyond_of
+from unrank.forgetting.proxies import MOST_KEPT, PROXY_EPOCHS
+from unrank.forgetting.target import PLACES, beyond_of
 from unrank.forgetting.train import estimate_learning_epoch
 from unrank.forgetting.validation import check_freeze, encoded_sides, keep_frozen, restrict
 from unrank.forgetting.workspace import Clock, Workspace
 from unrank.methods.base import Method, RunKind
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import sharing_frozen_states
-from unrank.record import Record, measured_epoch
+from unrank.record import LearningEpoch, Record, measured_epoch
 
 TIMED_PAIRS = {"cpu": 64, "cuda": 16_384}
 """Pairs that are timed, sampled from all lists. Fewer would fill no whole chunk, and a text would take longer."""
@@ -43,6 +44,8 @@ WARM_UP = {"cpu": 1, "cuda": 3}
 """Steps before the timed ones, in which a GPU compiles its kernels and records its passes."""
 FEW_EPOCHS, MANY_EPOCHS = 1, 8
 """The epochs within which most runs reach their target."""
+SURE = 0.8, 1.3
+"""The time of an epoch that was measured before, now, as a share of it."""
 TYPICAL_LANDING = 2
 """Measurements not far from the first one."""
 
@@ -134,9 +137,10 @@ def time_parts(
 ) -> Costs:
     """Time a few lists and steps, and scale them to what the run has to read and to train on."""
     setup = NONE
-    if measured_epoch(record, workspace.collection.fingerprint, workspace.runtime.name) is None:
+    learning = measured_epoch(record, workspace.collection.fingerprint, workspace.runtime.name)
+    if learning is None:
         started = perf_counter()
-        estimate_learning_epoch(ranker, workspace)
+        learning = estimate_learning_epoch(ranker, workspace)
         setup = Seconds.of([perf_counter() - started])
     student = copy.deepcopy(ranker)
     restrict(student, options)
@@ -150,6 +154,8 @@ def time_parts(
     effort = Effort.of(workspace.evaluator.forget_lists(), workspace.partition.forget, sides)
     with sharing_frozen_states(ranker, student) if method.start == "original" else nullcontext():
         epoch = seconds_per_epoch(ranker, student, workspace, method, base)
+    if options.target == PLACES and method.run_kind == "steered" and base is not None:
+        setup += proxy_time(workspace, learning) + text.times(effort.whole)
     by_pair = beyond_of(options.target) is not None  # near its goals every list is measured, and nothing is landed
     watched = workspace.evaluator.watched_pairs(LIMIT_QUERIES) if by_pair and options.keep_at_least else lists[:0]
     return Costs(
@@ -160,6 +166,12 @@ def time_parts(
         teacher=text.times(to_read(asked, whole)),
         setup=setup,
     )
+
+
+def proxy_time(workspace: Workspace, learning: LearningEpoch) -> Seconds:
+    """Return the time to train a proxy, from that of an epoch on all training pairs."""
+    kept = min(MOST_KEPT, len(workspace.partition.retain)) / len(workspace.collection.pairs)
+    return Seconds(*SURE).times(PROXY_EPOCHS * kept * learning.seconds)
 
 
 def seconds_per_text(ranker: Ranker, workspace: Workspace) -> Seconds:

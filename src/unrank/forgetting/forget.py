@@ -36,6 +36,7 @@ from unrank.rankers.layers import release
 from unrank.record import (
     RETRAIN,
     CollectionName,
+    PlacesFound,
     PreviousMrr,
     Record,
     Recovery,
@@ -178,7 +179,7 @@ def assess(request: Request, unlearned: Unlearned) -> Assessment:
         score = workspace.scorer(student)
         after = workspace.evaluator.scorecard(score)
         now = PreviousRanks.measure(score, workspace.previous, workspace.collection, workspace.evaluator)
-    outcome = outcome.confirmed(unlearned.goal, after, unlearned.goals)
+    outcome = outcome.confirmed(unlearned.goal, after, request.steers_by(unlearned.goals))
     request.shared.close()
     release(student, request.ranker)
     unlearned.teacher.save()
@@ -209,12 +210,15 @@ def judge_run(request: Request, unlearned: Unlearned, assessed: Assessment) -> J
     then, now = unlearned.before.pair_ranks, assessed.after.pair_ranks
     assert then is not None and now is not None and workspace.removal is not None
     default = default_mrr(target, goal, unlearned.before, request.reference.known)
+    goals, places = unlearned.goals, unlearned.places
     ranks = ranks_of(
         workspace.collection,
         workspace.partition.forget,
         np.stack([then, now]),
         goal if default is None else min(goal, default),
-        unlearned.goals.least if unlearned.goals else None,
+        goals.least if goals else None,
+        places.ranks if places else None,
+        goals.may_exceed if goals else 0,
     )
     moved = bool(assessed.outcome.history)
     before = unlearned.fulfilled
@@ -224,10 +228,17 @@ def judge_run(request: Request, unlearned: Unlearned, assessed: Assessment) -> J
         rows_left=unlearned.clearing.record.left,
         retrained=never_seen or (moved and request.method.name == RETRAIN),
         forgotten_before=before,
-        has_reference=request.reference.known,
+        has_reference=request.reference.known or bool(places and places.found.proxies),
         default_known=default is not None,
     )
     return judge(ranks, found)
+
+
+def _places_found(unlearned: Unlearned, assessed: Assessment) -> PlacesFound | None:
+    """Return how places were found and how far the pairs are from them; `None` if the target is another one."""
+    then, now = unlearned.before.pair_ranks, assessed.after.pair_ranks
+    assert then is not None and now is not None
+    return unlearned.places.measured(then, now) if unlearned.places else None
 
 
 def make_record(request: Request, unlearned: Unlearned, assessed: Assessment, judged: Judgement) -> Record:
@@ -258,6 +269,7 @@ def make_record(request: Request, unlearned: Unlearned, assessed: Assessment, ju
         landing=outcome.landing,
         state=str(judged.state),
         pairs=judged.ranks,
+        places=_places_found(unlearned, assessed),
         device=workspace.runtime.name,
         deterministic=workspace.runtime.deterministic,
         index_valid=(options.freeze is not None or not moved) if ranker.separable else None,

@@ -1,13 +1,14 @@
 """The goals of single pairs: where each forget pair should come to in its list.
 
-A target is a mean (`unseen`, `0.45`), and then there are none. Or it is a goal for each pair: with `beyond:10` no
-forget pair may be among the first ten of its list. A run with goals stops by the worst pair and is not landed back up.
-Another kind of goal is another function that makes `PairGoals`.
+A target is a mean (`test-mrr`, `0.45`), and then there are none. Or it is a goal for each pair: its place
+(`places.py`), or with `beyond:10` no forget pair may be among the first ten of its list. A run with goals stops by them
+and is not landed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,10 @@ from numpy.typing import NDArray
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.texts import Rows
 from unrank.errors import UnrankError
+from unrank.evaluation.bootstrap import MIN_QUERIES
+from unrank.evaluation.measure import Floats
 from unrank.evaluation.scorecard import Scorecard, Scorer
-from unrank.forgetting.outcome import list_lengths, mrr
+from unrank.forgetting.outcome import best_reciprocals, list_lengths, mrr
 from unrank.forgetting.target import beyond_of, least_ranks
 
 Scores = NDArray[np.float32]
@@ -35,14 +38,33 @@ class PairGoals:
     wanted: Scores
     """On the scale of the original's scores, which the rest of the list keeps."""
 
+    pulls_up: ClassVar[bool] = False
+    """Whether a pair that is below its wanted score is pulled up to it."""
+    may_exceed: ClassVar[int] = 0
+    """The number of pairs that may be ranked better than they may."""
+
     @property
     def mrr(self) -> float:
         """The highest forget MRR of a ranker that meets all goals."""
         return mrr(self.pairs, self.least)
 
+    @property
+    def few(self) -> bool:
+        """Whether there are too few queries for a mean to say much."""
+        return len(np.unique(self.pairs[:, 0])) < MIN_QUERIES
+
+    @property
+    def reciprocals(self) -> Floats:
+        """For each forget query the highest reciprocal rank of a ranker that meets all goals."""
+        return best_reciprocals(self.pairs, self.least)
+
     def missed(self, ranks: Rows) -> int:
-        """Return the number of pairs that are ranked better than they may be."""
-        return int(np.count_nonzero(ranks < self.least))
+        """Return the number of pairs that are ranked better than they may be, less those that may."""
+        return max(0, int(np.count_nonzero(ranks < self.least)) - self.may_exceed)
+
+    def distance(self, ranks: Rows) -> float:
+        """Return how far pairs with these ranks are from their goals, apart from how many miss them."""
+        return mrr(self.pairs, ranks)
 
 
 def pair_goals(
@@ -56,7 +78,7 @@ def pair_goals(
         least = int(1 / before.test.mean) if before.test.mean else most + 1
         raise UnrankError(
             f"the target {target} asks for less than forgetting: unseen test queries have an MRR of "
-            f"{before.test.mean:.3f}; take beyond:{max(least, most + 1)} or more, or unseen"
+            f"{before.test.mean:.3f}; take beyond:{max(least, most + 1)} or more, or places"
         )
     least_rank = least_ranks(most, list_lengths(collection, forget))
     return PairGoals(forget, least_rank, wanted_scores(collection, forget, least_rank, original))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
+from unrank.evaluation.measure import Floats
 from unrank.evaluation.scorecard import Evaluator, Scorer, ranks_among
 
 Scores = NDArray[np.float32]
@@ -117,9 +118,23 @@ class MrrEstimator:
             return self.measure()
         return float(np.clip(self._mean_of_part(self._student(self._pairs[self._part])) + self.apart, 0, 1))
 
+    def estimate_distance(self, wanted: Floats) -> float:
+        """Return the mean distance of the sampled queries' reciprocal ranks, at the last estimate, from wanted ones.
+
+        `wanted` are those of all forget queries, in their order.
+        """
+        queries, forget = np.unique(self._pairs[self._part, 0]), self._evaluator.partition.forget
+        wanted = wanted[np.searchsorted(np.unique(forget[:, 0]), queries)]
+        return float(np.abs(self._reciprocals - self._without_order_below(wanted)).mean())
+
     def _mean_of_part(self, scores: Scores) -> float:
         ranks = self._evaluator.forget_ranks(self._pairs[self._part], scores)
-        return float(np.where(ranks * (CANDIDATES + 1) > 1, ranks, np.minimum(ranks, self._below_all)).mean())
+        self._reciprocals = self._without_order_below(ranks)
+        return float(self._reciprocals.mean())
+
+    def _without_order_below(self, reciprocals: Floats) -> Floats:
+        """Return reciprocal ranks, with one value for all ranks below the scored candidates."""
+        return np.where(reciprocals * (CANDIDATES + 1) > 1, reciprocals, np.minimum(reciprocals, self._below_all))
 
 
 def to_read(pairs: Pairs, encoded: Sequence[int], most: int | None = None) -> int:

@@ -25,10 +25,12 @@ RENAMED = {"check_recovery": "recovery"}
 """Old names of keywords, and their names today."""
 
 TARGET = (
-    "The forget MRR to reach: unseen, half-unseen, a share such as 50%, or a number; with --reference also "
-    "destination-1, -2 or -3. Or beyond:10, so that no forget pair is among the first 10 of its list."
+    "Where to stop: places, so that each forget pair comes to where a ranker that never saw it puts it; or beyond:10, "
+    "so that none is among the first 10 of its list. Or a forget MRR: test-mrr, half-unseen, a share such as 50%, a "
+    "number; with --reference also destination-1, -2 or -3."
 )
 BASE = "The encoder, or the word vectors, that the ranker was trained from."
+PROXIES = "The folder of prepared proxies; see 'unrank proxies'. By default those that are remembered, or one made now."
 LAYERS = "The layers that are trained: a number of last layers, 'head', or 'all-but-embeddings'."
 FREEZE = "Train the query side alone: stored document vectors stay valid."
 WATCH = "Queries of each kept set to measure at every check; by default 100 on a GPU."
@@ -87,8 +89,10 @@ class ForgetOptions:
     method: str | Method = flag(METHOD, "How to forget; see 'unrank list methods'.", type=str)
     preset: str | None = flag(None, "Settings by name: 'paper' is cocol as printed.")
     settings: Mapping[str, str] = field(default_factory=dict, metadata=SETTINGS)
-    target: float | str = flag("unseen", TARGET, type=str)
+    target: float | str = flag("places", TARGET, type=str)
     base: str | None = flag(None, BASE)
+    proxies: str | None = flag(None, PROXIES)
+    proxy_epochs: int = flag(2, "Epochs that a proxy is trained for.", min=1)
     train_layers: int | str | None = flag(None, LAYERS, type=str | None)
     freeze: Freeze | None = flag(None, FREEZE)
     check_every: int | None = flag(None, "Steps between checks; by default one check each epoch.")
@@ -107,6 +111,8 @@ class ForgetOptions:
         Pace(self.check_every, self.minutes, self.watch)  # refuses what is not above 0
         check_seed(self.seed)
         check_share(self.keep_at_least)
+        if self.target == "unseen":  # another name for it
+            object.__setattr__(self, "target", "places")
 
     def changed(self, **changes: Any) -> ForgetOptions:
         """Return these options with some changed; `pace` replaces its three fields."""

@@ -1,6 +1,7 @@
-"""Stopping by single pairs: a run with a goal for each forget pair ends when the worst pair has met its goal.
+"""Stopping by single pairs: a run with a goal for each forget pair ends when no pair misses its goal. A run to places
+goes on until its rate has fallen: what is kept recovers last.
 
-It is not landed back up. If a limit on what is kept is given, the run ends before the limit is passed.
+It is not landed. If a limit on what is kept is given, the run ends before the limit is passed.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class PairStoppingRule(StoppingRule):
     """The pairs that have not met their goal at the last check."""
     limited: str = ""
     """Why the run ended before its goals, if what is kept would have fallen below the limit."""
+    distance: float = 0.0
+    """The distance to the goals at the last check."""
 
     @property
     def on_target(self) -> bool:
@@ -42,9 +45,7 @@ class PairStoppingRule(StoppingRule):
             self._check(interval)
             if self.limited:
                 break
-            if self.on_target:
-                return None
-            if self.out_of_time():
+            if (self.on_target and not self.goals.pulls_up) or self.out_of_time():
                 break
         self._return()
         return None
@@ -61,17 +62,34 @@ class PairStoppingRule(StoppingRule):
         """Record a check. Far from the goals an estimate of the MRR is enough to know that some pair misses its own."""
         self.clock.add("steps", interval.seconds)
         with self.clock.on("checks"):
-            self.forget, measured = self.estimator.estimate(), self.estimator.exact
-            if self.forget <= self.target + CLEARLY and not measured:
-                self.forget, measured = self.estimator.measure(), True
-            self.missed = self.goals.missed(self.estimator.pair_ranks()) if measured else len(self.goals.pairs)
+            measured = self._measure()
         seen = self._watch()
         self.limited = self._lost(seen)
-        best = self.missed + self.forget  # fewest pairs first, then the lowest MRR
-        if not self.limited and (self.best is None or best < self.best[0]):
-            self.best = best, weights_of(self.student)
+        if not self.limited and (self.best is None or self._rank <= self.best[0]):
+            self.best = self._rank, weights_of(self.student)
         self._add_to_history(interval, measured, seen)
         self._report(interval, measured)
+
+    @property
+    def _rank(self) -> float:
+        """How far the weights are from the best; 0 if later ones are always better, because the rate falls."""
+        if self.goals.pulls_up:
+            return self.missed if self.goals.few else 0.0
+        return self.missed + self.forget  # fewest pairs first, then the lowest MRR
+
+    def _measure(self) -> bool:
+        """Measure or estimate the forget MRR and the distance to the goals. Return whether they were measured."""
+        self.forget, measured = self.estimator.estimate(), self.estimator.exact
+        near = self.goals.few if self.goals.pulls_up else self.forget <= self.target + CLEARLY
+        if near and not measured:
+            self.forget, measured = self.estimator.measure(), True
+        if measured:
+            ranks = self.estimator.pair_ranks()
+            self.missed, self.distance = self.goals.missed(ranks), self.goals.distance(ranks)
+        else:
+            self.missed = len(self.goals.pairs)
+            self.distance = self.estimator.estimate_distance(self.goals.reciprocals)
+        return measured
 
     def _lost(self, seen: Mapping[str, float]) -> str:
         """Say which kept set has fallen below the limit; nothing if none has."""
@@ -86,6 +104,8 @@ class PairStoppingRule(StoppingRule):
         progress, pairs = self.workspace.runtime.progress, len(self.goals.pairs)
         progress.done((pairs - self.missed) / pairs)
         about = f"{self.missed:,} of {pairs:,} forget pairs above their goal" if measured else "far from the goals"
+        if self.goals.pulls_up:
+            about = f"{self.distance:.3f} from the places"
         progress.say(
             f"epoch {interval.epochs:.3g}: forget MRR {'' if measured else 'about '}{self.forget:.3f}, {about}"
         )

@@ -19,8 +19,9 @@ from unrank.forgetting.landing import weights_of
 from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.pair_stopping import LIMIT_QUERIES, PairStoppingRule
+from unrank.forgetting.places import Places
 from unrank.forgetting.stopping import StoppingRule
-from unrank.forgetting.target import tolerance
+from unrank.forgetting.target import PLACES, tolerance
 from unrank.forgetting.train import run_training
 from unrank.forgetting.workspace import Clock, Workspace
 from unrank.methods.base import Method, OneShot, RunKind
@@ -96,7 +97,11 @@ def run_steered(run: MethodRun) -> Outcome:
     schedule = replace(schedule, over=rule.out_of_time if options.minutes is not None else None)
     with clock.on("teacher"):  # a plan may make a teacher of its own
         plan = run.method.plan(run.task)
+    if run.goals is not None and run.goals.pulls_up:
+        schedule = run.method.place_schedule(schedule, plan)
     parts: dict[str, Stateful] = {"steering": rule, "clock": clock}  # their names in checkpoints
+    if isinstance(run.goals, Places):
+        parts[PLACES] = run.goals
     landing = rule.follow(
         fit(run.student, plan, schedule, workspace.store, workspace.runtime, run.checkpoints, **parts)
     )

@@ -1,7 +1,8 @@
 """The target: what a run stops at. It is a forget MRR, or a place for each forget pair.
 
-`unseen` is the original ranker's MRR on the test queries: how well it ranks what it was never shown. It needs no
-retraining. `half-unseen` is half of that. `50%` is half of the forget MRR before. A number in (0, 1] is itself. With a
+`places` is no mean: each forget pair goes to its own place, where a ranker that never saw it puts it. `unseen` is
+another name for it. `test-mrr` is the original ranker's MRR on the test queries: how well it ranks what it was never
+shown. `half-unseen` is half of that. `50%` is half of the forget MRR before. A number in (0, 1] is itself. With a
 retrained ranker there are the paper's three: `destination-1` is its forget MRR, `destination-2` its MRR on the test
 queries, and `destination-3` half of that. `beyond:10` is no mean: no forget pair may be among the first ten of its
 list.
@@ -21,14 +22,17 @@ from unrank.errors import UnknownName, UnrankError
 from unrank.evaluation.scorecard import Scorecard
 from unrank.record import SetSummary
 
-OF_TEST = {"unseen": 1.0, "half-unseen": 0.5, "destination-2": 1.0, "destination-3": 0.5}
+PLACES = "places"
+ALSO_PLACES = "unseen"
+TEST_MRR = "test-mrr"
+OF_TEST = {TEST_MRR: 1.0, "half-unseen": 0.5, "destination-2": 1.0, "destination-3": 0.5}
 OF_REFERENCE = ("destination-1", "destination-2", "destination-3")
 BEYOND = "beyond:"
 
 
 def check_target_name(target: str | float) -> None:
     """Refuse a target that no ranker can have."""
-    if target in OF_TEST or target in OF_REFERENCE or beyond_of(target) is not None:
+    if target in (PLACES, ALSO_PLACES, *OF_TEST, *OF_REFERENCE) or beyond_of(target) is not None:
         return
     value = _number(target)
     if not (math.isfinite(value) and 0 < value <= 1):
@@ -99,7 +103,7 @@ def default_mrr(target: str | float, goal: float, before: Scorecard, reference_k
 
     It is the MRR of what the ranker was never shown. A destination counts if its reference is known to be one.
     """
-    if target in ("unseen", "half-unseen") or (target in OF_REFERENCE and reference_known):
+    if target in (PLACES, TEST_MRR, "half-unseen") or (target in OF_REFERENCE and reference_known):
         return goal
     if beyond_of(target) is not None:  # less than forgetting was refused
         return goal if before.test is not None else None
@@ -148,5 +152,11 @@ def _number(target: str | float) -> float:
         raise UnknownName(
             "target",
             str(target),
-            [*dict.fromkeys([*OF_TEST, *OF_REFERENCE]), "a number in (0, 1]", "a share such as 50%", "beyond:10"],
+            [
+                PLACES,
+                *dict.fromkeys([*OF_TEST, *OF_REFERENCE]),
+                "a number in (0, 1]",
+                "a share such as 50%",
+                "beyond:10",
+            ],
         ) from error

@@ -15,10 +15,12 @@ from unrank.evaluation.scorecard import Scorecard, Scorer
 from unrank.forgetting.goals import PairGoals, pair_goals
 from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.options import ForgetOptions
+from unrank.forgetting.places import Places, estimate_places, find_places
 from unrank.forgetting.previous_requests import PreviousRanks, is_fulfilled, was_trained_on
 from unrank.forgetting.provenance import Reference
+from unrank.forgetting.proxies import gather_proxies
 from unrank.forgetting.run import RUNNERS, MethodRun, Outcome
-from unrank.forgetting.target import OF_REFERENCE, resolve_target
+from unrank.forgetting.target import OF_REFERENCE, PLACES, TEST_MRR, resolve_target
 from unrank.forgetting.train import estimate_learning_epoch
 from unrank.forgetting.validation import (
     Base,
@@ -54,6 +56,10 @@ class Request:
     shared: ExitStack
     """Ends what the original and the student share, and what holds rows of the student in place."""
 
+    def steers_by(self, goals: PairGoals | None) -> PairGoals | None:
+        """Return the goals that stop the run; `None` if it stops at a mean, because its method pulls no pair up."""
+        return None if goals and goals.pulls_up and not self.method.takes_goals else goals
+
 
 @dataclass(frozen=True)
 class Unlearned:
@@ -72,6 +78,11 @@ class Unlearned:
     goals: PairGoals | None = None
     """The goals of single pairs; `None` if the target is a mean."""
 
+    @property
+    def places(self) -> Places | None:
+        """The goals, if they are places."""
+        return self.goals if isinstance(self.goals, Places) else None
+
 
 def validate(
     workspace: Workspace,
@@ -83,6 +94,8 @@ def validate(
 ) -> Request:
     """Refuse what cannot be done, make the student, and claim the checkpoint of this very run."""
     method = options.method_for(ranker.kind)
+    if options.target == PLACES and method.run_kind != "steered":
+        options = replace(options, target=TEST_MRR)  # it stops by its own measure, so it needs no proxy
     check_request(workspace, ranker, method, options, reference.ranker)
     base = find_base(ranker, method, options.base, record)
     student = make_student(ranker, method, base, options)
@@ -114,9 +127,10 @@ def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
     _tell_of_rows_left(request, clearing)
     assert before.forget is not None and before.pair_ranks is not None
     goal, goals = _find_goal(request, task.teacher.scores, before, clock)
-    task = replace(task, wanted=goals.wanted if goals else None)
+    task = replace(task, wanted=goals.wanted if goals else None, pulls_up=bool(goals and goals.pulls_up))
     if method.run_kind == "training":
         clock = Clock(runtime)  # it asks no teacher
+    steer = request.steers_by(goals)
     missed = None if goals is None else goals.missed(before.pair_ranks)
     if is_fulfilled(workspace, method, str(options.target), goal, before.forget, missed):
         student, outcome, fulfilled = copy.deepcopy(ranker), Outcome(reached=True), True
@@ -127,7 +141,7 @@ def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
             if clearing.moved:
                 with clock.on("checks"):
                     start, ranks = estimator.measure(), estimator.pair_ranks()
-        inputs = (clock, goal, start, estimator, request.checkpoints, ranks, goals)
+        inputs = (clock, goal, start, estimator, request.checkpoints, ranks, steer)
         outcome = RUNNERS[method.run_kind](MethodRun(method, options, task, student, workspace, *inputs))
         fulfilled = False
     clearing.put(student)  # a recorded pass on a GPU may know nothing of the hooks that hold the rows
@@ -138,9 +152,35 @@ def _find_goal(request: Request, score: Scorer, before: Scorecard, clock: Clock)
     """Return the forget MRR that the target means, and the goals of single pairs if it is not a mean."""
     workspace, target, reference = request.workspace, request.options.target, request.reference.ranker
     compared = workspace.scorecard(reference) if reference and target in OF_REFERENCE else None
-    with clock.on("teacher"):
-        goals = pair_goals(target, workspace.collection, workspace.partition.forget, score, before)
+    goals: PairGoals | None
+    if target == PLACES and request.method.run_kind == "steered":
+        goals = _find_places(request, score, clock)
+    else:
+        with clock.on("teacher"):
+            goals = pair_goals(target, workspace.collection, workspace.partition.forget, score, before)
     return (goals.mrr if goals else resolve_target(target, before, compared)), goals
+
+
+def _find_places(request: Request, score: Scorer, clock: Clock) -> Places:
+    """Return the places of the forget pairs: those of an unfinished run, or by proxies, or estimated."""
+    workspace = request.workspace
+    if stored := request.checkpoints.stored(PLACES):
+        return Places.of(workspace.partition.forget, stored)
+    options = request.options
+    with clock.on("proxies"):
+        proxies = gather_proxies(
+            *(workspace, request.ranker, replace(request.base, place=_untrained(request)), options.seed),
+            reference=request.reference,
+            given=Path(options.proxies) if options.proxies else None,
+            epochs=options.proxy_epochs,
+        )
+    if not proxies:
+        workspace.runtime.progress.say(
+            "places are estimated, because the model that the ranker was trained from is not known or saw what is "
+            f"removed: {request.base.warning or 'name it with --base'}"
+        )
+    with clock.on("teacher"):
+        return find_places(workspace, score, proxies) if proxies else estimate_places(workspace, score)
 
 
 def _estimator(request: Request, task: Task) -> MrrEstimator | None:

@@ -36,6 +36,8 @@ class Method(ABC):
     run_kind: ClassVar[RunKind] = "steered"
     """How it is run: "steered" takes steps until the target, "training" goes by its own measure, "edit" changes the
     weights once."""
+    takes_goals: ClassVar[bool] = False
+    """Whether it pulls each forget pair to a goal of its own. One that does not stops at the mean of the goals."""
     presets: ClassVar[Mapping[str, Settings]] = {}
     """Settings by name, for `--preset`."""
     limits: ClassVar[Mapping[str, tuple[float, float]]] = {}
@@ -69,6 +71,10 @@ class Method(ABC):
     def schedule(self, seed: int, check_every: int | None = None) -> Schedule:
         """Return the length and the learning rate of its run."""
         return Schedule(self.epochs, self.learning_rate, seed, check_every)
+
+    def place_schedule(self, schedule: Schedule, plan: Sequence[Phase]) -> Schedule:
+        """Return the schedule of a run to places. Asked of a method that takes goals."""
+        return schedule
 
     def prepare(self, task: Task) -> None:
         """Ask the teacher for the scores that the plan will need. This time counts as the method's."""

@@ -1,9 +1,10 @@
-"""CoCoL: push the forget pairs down to the lowest score of their list, and hold the scores around them in place.
+"""CoCoL: pull the forget pairs to their places, or down to the lowest score of their list, and hold the scores around
+them.
 
 Reference: Hou, Finke, Cosma, Neural Machine Unranking: contrastive and consistent loss.
 Differs: gaps are measured in units of the range of the teacher's list, because the printed quotient turns real rankers
 into noise (`scale="paper"` keeps it); a step also holds negatives and random kept pairs in place (`anchors="paper"`
-does not). See docs/reference/differences.md.
+does not); a pair may have a place of its own to come to. See docs/reference/differences.md.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from unrank.engine.losses import mean_where, paper_gap, range_gap
 from unrank.engine.samples import Drawn, Phase, Samples, Scored, all_present
 from unrank.errors import UnrankError
 from unrank.methods.base import Method
-from unrank.methods.task import KEPT_SETS, KeptSet, Task
+from unrank.methods.task import KEPT_SETS, HardNegatives, KeptSet, Negatives, Task
 
 MIN_DISJOINT = 1024
 """The least number of disjoint pairs that the teacher scores, however small the request. If the ranker has forgotten
 before, an epoch holds at least as many: small losses of many requests add up."""
+HIGHEST = 8
+"""The number of highest negatives of a query that hard negatives are drawn from."""
 ALL = 1_000_000
-Move = Literal["stays", "may rise", "may fall"]
+Move = Literal["stays", "may rise", "may fall", "free"]
 """What a score may do at no cost."""
 
 
@@ -39,6 +42,7 @@ class Cocol(Method):
     """Pushes the forget pairs down and holds the scores around them in place."""
 
     name = "cocol"
+    takes_goals = True
     presets = MappingProxyType(
         {
             "paper": {
@@ -56,7 +60,9 @@ class Cocol(Method):
         }
     )
     limits = MappingProxyType(
-        dict.fromkeys(["anchors_per_pair", "disjoint_per_pair", "disjoint_per_epoch", "warm_up"], (0, math.inf))
+        dict.fromkeys(
+            ["anchors_per_pair", "disjoint_per_pair", "disjoint_per_epoch", "hard_negatives", "warm_up"], (0, math.inf)
+        )
     )
 
     learning_rate: float = 8.5e-5
@@ -79,6 +85,13 @@ class Cocol(Method):
     """How many of them an epoch holds, drawn anew each time; at least 1,024 if the ranker has forgotten before."""
     negatives_seen: int = 8
     """Negatives of a query that the teacher scores and that may be held in place."""
+    place_weight: float = 2.0
+    """With places, the weight of a forget pair's distance to its place."""
+    place_epochs: int = 6
+    """With places, the epochs of a run, over which the rate falls to a tenth."""
+    hard_negatives: int = 2
+    """With places, how many of the highest negatives of a forget pair's query a step holds and compares the pair with:
+    else the list comes down with the pair."""
     phases: Literal["two", "joint"] = "two"
     """Whether there is a second phase, which holds the disjoint pairs."""
     without_entangled: bool = False
@@ -98,20 +111,25 @@ class Cocol(Method):
     def schedule(self, seed: int, check_every: int | None = None) -> Schedule:
         return replace(super().schedule(seed, check_every), warm_up=self.warm_up)
 
+    def place_schedule(self, schedule: Schedule, plan: Sequence[Phase]) -> Schedule:
+        steps = sum(-(-phase.size // phase.batch) for phase in plan)
+        return replace(schedule, epochs=self.place_epochs, falls_over=self.place_epochs * steps)
+
     def prepare(self, task: Task) -> None:
         task = self._limited(task)
         earlier = [task.partition.previous, task.partition.risen] if self.anchors == "wide" else []
         task.teacher.learn(np.concatenate([task.partition.forget, task.kept(self._kept_sets), *earlier])[:, 0])
 
     def plan(self, task: Task) -> Sequence[Phase]:
-        task = self._limited(task)
-        draw_forget, draw_hold = partial(self._draw_forget, task), partial(self._draw_hold, task)
+        whole, task = task, self._limited(task)
+        hard = self._hard_negatives(task, whole.negatives) if self._to_places(task) else None
+        draw_forget, draw_hold = partial(self._draw_forget, task, hard), partial(self._draw_hold, task, hard)
         rows, kept_moves = self._rows_per_pair(task), self._kept_moves(task)
         batch, size = rows * self._batch(task), rows * self._forget_size(task)
-        forget_loss = partial(self._forget_loss, kept_moves, task.wanted is None)
+        forget_loss = partial(self._place_loss if hard else self._forget_loss, kept_moves, task.wanted is None)
         plan = [Phase("forget", size, draw_forget, forget_loss, batch, together=rows)]
         if self.phases == "two" and not self.without_disjoint and self._hold_size(task):
-            hold_loss = partial(self._hold_loss, kept_moves)
+            hold_loss = partial(self._hold_loss, kept_moves, hard is not None)
             plan.append(Phase("hold", self._hold_size(task), draw_hold, hold_loss, self.hold_factor * batch))
         return plan
 
@@ -124,7 +142,18 @@ class Cocol(Method):
         left_out = {"entangled": self.without_entangled, "disjoint": self.without_disjoint}
         return [name for name in KEPT_SETS if not left_out[name]]
 
-    def _draw_forget(self, task: Task, generator: np.random.Generator, epoch: int) -> Samples:
+    def _to_places(self, task: Task) -> bool:
+        """Return whether forget pairs are pulled to places, and compared with the highest negatives of their lists."""
+        return task.pulls_up and self.hard_negatives > 0 and self.anchors == "wide"
+
+    def _hard_negatives(self, task: Task, whole: Negatives) -> HardNegatives:
+        """Return the highest negatives of all queries of the task."""
+        queries = np.concatenate([task.partition.forget, task.partition.retain])[:, 0]
+        return HardNegatives(whole, task.negatives, queries, task.teacher, HIGHEST)
+
+    def _draw_forget(
+        self, task: Task, hard: HardNegatives | None, generator: np.random.Generator, epoch: int
+    ) -> Samples:
         """Draw for each forget pair a partner and, with wide anchors, a negative of its query, other kept pairs, and a
         negative for each kept pair. If a forget pair has several rows, it is pushed in the first and its anchors are
         held in all of them."""
@@ -138,17 +167,22 @@ class Cocol(Method):
             draws = [task.draw_kept(len(forget), generator, self._kept_sets) for _ in range(self.anchors_per_pair)]
             roles["negative"] = task.negatives.draw(forget[:, 0], generator)
             for number, (kept, has_kept) in enumerate(draws, 1):
-                negative, has_negative = task.negatives.draw(kept[:, 0], generator)
+                negative, has_negative = (hard or task.negatives).draw(kept[:, 0], generator)
                 roles[f"kept_{number}"] = kept, has_kept
                 roles[f"kept_{number}_negative"] = negative, has_kept & has_negative
+        if hard is not None:
+            negative, has_negative = hard.draw(np.where(has_partner, partner[:, 0], forget[:, 0]), generator)
+            roles["partner_negative"] = negative, roles["partner"][1] & has_negative
+            for number in range(1, self.hard_negatives + 1):
+                roles[f"hard_{number}"] = hard.draw(forget[:, 0], generator)
         samples = self._with_earlier(task, roles, generator, falls=True)
         return samples if task.wanted is None else samples.wanting("forget", np.resize(task.wanted, size).repeat(rows))
 
-    def _draw_hold(self, task: Task, generator: np.random.Generator, epoch: int) -> Samples:
+    def _draw_hold(self, task: Task, hard: HardNegatives | None, generator: np.random.Generator, epoch: int) -> Samples:
         """Draw disjoint pairs, each with a negative of its query."""
         disjoint = task.partition.disjoint
         pairs = disjoint[generator.permutation(len(disjoint))[: self._hold_size(task)]]
-        roles = {"kept": all_present(pairs), "kept_negative": task.negatives.draw(pairs[:, 0], generator)}
+        roles = {"kept": all_present(pairs), "kept_negative": (hard or task.negatives).draw(pairs[:, 0], generator)}
         return self._with_earlier(task, roles, generator, falls=False)
 
     def _with_earlier(
@@ -214,15 +248,44 @@ class Cocol(Method):
         wanted = scored.teacher_with_lowest("forget") if to_lowest else scored.teacher
         return self._mean_gaps(wanted, moves, scored)
 
-    def _hold_loss(self, kept_moves: tuple[Move, Move], scored: Scored) -> Tensor:
-        kept, negative = kept_moves
-        return self._mean_gaps(scored.teacher, {"kept": kept, "kept_negative": negative}, scored)
+    def _place_loss(self, kept_moves: tuple[Move, Move], to_lowest: bool, scored: Scored) -> Tensor:
+        """Compare the margin of each forget pair over its hard negatives with that of its place, and hold the rest.
 
-    def _mean_gaps(self, wanted: Tensor, moves: Mapping[str, Move], scored: Scored) -> Tensor:
-        """Return the mean gap to the wanted score, where it costs, summed over roles. A role without a move stays."""
-        gaps = self._gap(wanted, scored).unbind(1)
-        costs = [_cost(gap, moves.get(role, "stays")) for gap, role in zip(gaps, scored.roles, strict=True)]
-        return mean_where(torch.stack(costs, dim=1), scored.present).sum()
+        The farthest pairs are pulled most.
+        """
+        gaps, roles = self._gap(scored.teacher, scored), list(scored.roles)
+        hard = [column for column, role in enumerate(roles) if role.startswith("hard")]
+        present = scored.present[:, hard]
+        list_moved = torch.where(present, gaps[:, hard], 0.0).sum(1) / present.sum(1).clamp(min=1)
+        apart = (gaps[:, roles.index("forget")] - list_moved).abs()
+        pulled = mean_where(apart + 4 * apart.square(), scored.present[:, roles.index("forget")])
+        moves: dict[str, Move] = {"forget": "free"}
+        for role in roles:
+            if role.startswith(("kept", "partner")):
+                moves[role] = kept_moves[role.endswith("negative")]
+        return self.place_weight * pulled + self._mean_gaps(scored.teacher, moves, scored, hold_margins=True)
+
+    def _hold_loss(self, kept_moves: tuple[Move, Move], hold_margins: bool, scored: Scored) -> Tensor:
+        kept, negative = kept_moves
+        moves: dict[str, Move] = {"kept": kept, "kept_negative": negative}
+        return self._mean_gaps(scored.teacher, moves, scored, hold_margins)
+
+    def _mean_gaps(
+        self, wanted: Tensor, moves: Mapping[str, Move], scored: Scored, hold_margins: bool = False
+    ) -> Tensor:
+        """Return the mean gap to the wanted score, where it costs, summed over roles. A role without a move stays.
+
+        With `hold_margins` it also costs if the margin of a kept pair over its negative shrinks.
+        """
+        gaps = dict(zip(scored.roles, self._gap(wanted, scored).unbind(1), strict=True))
+        costs = [_cost(gap, moves.get(role, "stays")) for role, gap in gaps.items()]
+        loss = mean_where(torch.stack(costs, dim=1), scored.present).sum()
+        for role in gaps if hold_margins else ():
+            if role.startswith(("kept", "partner")) and not role.endswith("negative"):
+                negative = f"{role}_negative"
+                shrunk = torch.where(scored[negative].present, (gaps[negative] - gaps[role]).relu(), 0.0)
+                loss = loss + mean_where(shrunk, scored[role].present)
+        return loss
 
     def _gap(self, wanted: Tensor, scored: Scored) -> Tensor:
         """Return how far each score is above the wanted one. [batch, roles]"""
@@ -235,4 +298,6 @@ class Cocol(Method):
 def _cost(gap: Tensor, move: Move) -> Tensor:
     if move == "stays":
         return gap.abs()
+    if move == "free":
+        return torch.zeros_like(gap)
     return (gap if move == "may fall" else -gap).relu()

@@ -79,6 +79,32 @@ class Negatives:
         return _select(kept, (counts <= self._most) | spread)
 
 
+class HardNegatives:
+    """The negatives of some queries that a teacher scores highest.
+
+    If the teacher has not scored all negatives of a query, they are the highest of those that `few` has.
+    """
+
+    def __init__(self, negatives: Negatives, few: Negatives, queries: Rows, teacher: Teacher, most: int) -> None:
+        self._queries = np.unique(queries)
+        whole = negatives.pairs(self._queries)
+        unknown = np.isin(self._queries, whole[~teacher.knows(whole), 0])
+        part = few.pairs(self._queries[unknown])
+        pairs = np.concatenate([whole[~np.isin(whole[:, 0], self._queries[unknown])], part])
+        self._pairs = pairs[np.lexsort((-teacher.scores(pairs), pairs[:, 0]))]
+        self._starts = np.searchsorted(self._pairs[:, 0], self._queries)
+        self._counts = np.minimum(np.searchsorted(self._pairs[:, 0], self._queries, "right") - self._starts, most)
+
+    def draw(self, queries: Rows, generator: np.random.Generator) -> Drawn:
+        """Draw one of them for each query at random."""
+        row = np.searchsorted(self._queries, queries)
+        pick = np.floor(generator.random(len(queries)) * self._counts[row]).astype(np.int64)
+        has = self._counts[row] > 0
+        chosen = np.stack([queries, np.zeros_like(queries)], axis=1)
+        chosen[has] = self._pairs[(self._starts[row] + pick)[has]]
+        return chosen, has
+
+
 def _select(lists: Ragged, chosen: NDArray[np.bool_]) -> Ragged:
     """Return lists with the chosen values only."""
     return Ragged(np.concatenate([[0], np.cumsum(chosen)])[lists.offsets], lists.values[chosen])
@@ -106,6 +132,8 @@ class Task:
     """Makes an untrained teacher."""
     wanted: NDArray[np.float32] | None = None
     """The score that each forget pair is pulled to, in the order of the partition; `None`: the lowest of its list."""
+    pulls_up: bool = False
+    """Whether a forget pair that is below its wanted score is pulled up to it."""
 
     def draw_kept(self, size: int, generator: np.random.Generator, sets: Sequence[KeptSet] = KEPT_SETS) -> Drawn:
         """Draw kept pairs at random, from these sets. If the sets are empty, no sample has one."""

@@ -1,0 +1,189 @@
+"""Places: where a ranker that never saw a pair puts it, as a goal for each forget pair.
+
+The margin of a pair is its score less that of the best negative of its query, in units of the range of the negatives. A
+proxy knows less than the original, so its margins are mapped to the original's, quantile to quantile, on queries that
+neither has seen. The place of a pair is the score with that margin in the original's list. Without a proxy, places are
+estimated: the original's own margins are mapped from those of pairs that it was trained on to those of pairs that it
+was not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unrank.collection.collection import Collection, Pairs
+from unrank.collection.texts import Rows
+from unrank.engine.checkpoint import Checkpoint
+from unrank.errors import UnrankError
+from unrank.evaluation.measure import Floats
+from unrank.evaluation.scorecard import Scorer, ranks_among
+from unrank.forgetting.goals import PairGoals
+from unrank.forgetting.outcome import best_reciprocals, list_lengths, mrr
+from unrank.forgetting.proxies import Proxy
+from unrank.forgetting.workspace import Workspace
+from unrank.record import PlacesFound
+
+LEAST_RANGE = 1e-3
+"""The range of a list whose negatives have equal scores."""
+LEAST_UNSEEN = 20
+"""The least number of reserved pairs that a proxy's margins are mapped by."""
+MOST_SEEN = 1_000
+"""The most pairs whose margins show how the ranker places what it was trained on."""
+SPREAD = 0.84
+"""The share of unseen pairs that stand no higher above their place than its spread: one standard deviation."""
+
+
+@dataclass(frozen=True)
+class Places(PairGoals):
+    """A place for each forget pair. A pair is pulled there from above and from below.
+
+    `least` is the best rank that a pair may have: that of its place, less the spread of places.
+    """
+
+    ranks: Rows
+    """The rank of each place in the original's list."""
+    found: PlacesFound
+    """How they were found, for the record."""
+
+    pulls_up = True
+
+    @property
+    def mrr(self) -> float:
+        """The forget MRR of a ranker that has every pair at its place."""
+        return mrr(self.pairs, self.ranks)
+
+    @property
+    def reciprocals(self) -> Floats:
+        """For each forget query the reciprocal rank of its highest place."""
+        return best_reciprocals(self.pairs, self.ranks)
+
+    @property
+    def may_exceed(self) -> int:  # type: ignore[override]
+        """The number of pairs that may be ranked better than they may: as many as of unseen pairs, by chance."""
+        pairs = len(self.pairs)
+        if self.few:
+            return 0
+        share = 1 - SPREAD if self.found.spread else 0.5
+        return math.floor(pairs * share + 2 * math.sqrt(pairs * share * (1 - share)))
+
+    def distance(self, ranks: Rows) -> float:
+        """Return the mean distance of the queries' reciprocal ranks from those of their places."""
+        return float(np.abs(best_reciprocals(self.pairs, ranks) - self.reciprocals).mean())
+
+    def measured(self, before: Rows, after: Rows) -> PlacesFound:
+        """Return how they were found, with the distance before and after a run."""
+        return replace(self.found, distance_before=self.distance(before), distance_after=self.distance(after))
+
+    def state(self) -> Checkpoint:
+        arrays = {"least": self.least, "wanted": self.wanted, "ranks": self.ranks}
+        return Checkpoint(vars(self.found), {name: torch.from_numpy(array) for name, array in arrays.items()})
+
+    def restore(self, state: Checkpoint) -> None:
+        """Do nothing: places are read from a checkpoint before a run begins."""
+
+    @classmethod
+    def of(cls, pairs: Pairs, state: Checkpoint) -> Places:
+        """Return the places of an unfinished run."""
+        arrays = {name: tensor.numpy() for name, tensor in state.tensors.items()}
+        return cls(pairs, found=PlacesFound(**state.facts), **arrays)
+
+
+def find_places(workspace: Workspace, original: Scorer, proxies: Sequence[Proxy]) -> Places:
+    """Return the places of the forget pairs by proxies, each of which never saw some; together, all of them."""
+    forget, collection = workspace.partition.forget, workspace.collection
+    unseen = workspace.partition.reserved
+    calibrated = len(unseen) >= LEAST_UNSEEN and all(proxy.reserves for proxy in proxies)
+    own = margins(collection, unseen, original) if calibrated else np.empty(0)
+    said, apart = np.full((len(proxies), len(forget)), np.nan), []
+    for row, proxy in zip(said, proxies, strict=True):
+        score = workspace.scorer(proxy.ranker)
+        row[proxy.never_saw] = margins(collection, forget[proxy.never_saw], score)
+        if calibrated:
+            theirs = margins(collection, unseen, score)
+            row[proxy.never_saw] = mapped(row[proxy.never_saw], theirs, own)
+            apart.append(own - mapped(theirs, theirs, own))
+    spread = float(np.quantile(np.concatenate(apart), SPREAD)) if apart else between(said)
+    first = proxies[0]
+    found = PlacesFound(
+        proxies=len(proxies),
+        source=first.source,
+        epochs=first.epochs,
+        calibrated_on=len(unseen) if calibrated else 0,
+        spread=max(0.0, spread),
+    )
+    return places_at(collection, forget, original, np.nanmean(said, axis=0), found)
+
+
+def estimate_places(workspace: Workspace, original: Scorer) -> Places:
+    """Return places without a proxy, from the original's margins of what it was and was not trained on."""
+    parts, collection = workspace.partition, workspace.collection
+    tests = collection.test_pairs[~np.isin(collection.test_pairs[:, 1], parts.documents)]
+    unseen = parts.reserved if len(parts.reserved) >= LEAST_UNSEEN else tests
+    if not (len(unseen) and len(parts.retain)):
+        raise UnrankError(
+            "the target 'places' needs the model that the ranker was trained from, or test queries to estimate places "
+            "by: name it with --base, or give another --target"
+        )
+    seen = parts.retain[np.random.default_rng(0).permutation(len(parts.retain))[:MOST_SEEN]]
+    theirs, others = margins(collection, seen, original), margins(collection, unseen, original)
+    wanted = mapped(margins(collection, parts.forget, original), theirs, others)
+    found = PlacesFound(proxies=0, source="estimated", epochs=0, calibrated_on=len(unseen), spread=0.0)
+    return places_at(collection, parts.forget, original, wanted, found)
+
+
+def places_at(collection: Collection, forget: Pairs, original: Scorer, wanted: Floats, found: PlacesFound) -> Places:
+    """Return the places with these margins in the original's lists."""
+    negatives = collection.negatives.pairs(np.unique(forget[:, 0]))
+    scores = original(negatives)
+    best, width = list_tops(forget, negatives, scores)
+    alone = ~np.isfinite(best)  # without a negative a pair is first wherever it is
+    heights = [np.where(alone, 0.0, best + margin * width) for margin in (wanted, wanted + found.spread)]
+    ranks, least = (ranks_among(forget, height.astype(np.float32), negatives, scores) for height in heights)
+    height = np.where(alone, original(forget), heights[0]).astype(np.float32)
+    found = replace(found, mrr=mrr(forget, ranks))
+    return Places(forget, np.minimum(least, list_lengths(collection, forget)), height, ranks=ranks, found=found)
+
+
+def margins(collection: Collection, pairs: Pairs, score: Scorer) -> Floats:
+    """Return how far each pair is above the best negative of its query, in units of the range of the negatives."""
+    negatives = collection.negatives.pairs(np.unique(pairs[:, 0]))
+    scores = score(np.concatenate([pairs, negatives]))
+    best, width = list_tops(pairs, negatives, scores[len(pairs) :])
+    return np.where(np.isfinite(best), (scores[: len(pairs)] - best) / width, 0.0)
+
+
+def list_tops(pairs: Pairs, negatives: Pairs, scores: NDArray[np.float32]) -> tuple[Floats, Floats]:
+    """Return for each pair the highest score of a negative of its query, and the range of the negatives.
+
+    Of a query without a negative the highest score is minus infinity.
+    """
+    queries = np.unique(pairs[:, 0])
+    high, low = np.full(len(queries), -np.inf), np.full(len(queries), np.inf)
+    row = np.searchsorted(queries, negatives[:, 0])
+    np.maximum.at(high, row, scores)
+    np.minimum.at(low, row, scores)
+    width = np.where(np.isfinite(high), np.maximum(high - np.where(np.isfinite(high), low, 0), LEAST_RANGE), 1.0)
+    own = np.searchsorted(queries, pairs[:, 0])
+    return high[own], width[own]
+
+
+def mapped(values: Floats, known: Floats, wanted: Floats) -> Floats:
+    """Map values from the quantiles of one sample to those of another; beyond its ends, to the nearest quantile.
+
+    >>> mapped(np.array([0.0, 1.0, 9.0]), np.array([0.0, 1.0, 2.0]), np.array([10.0, 20.0, 30.0])).tolist()
+    [10.0, 20.0, 30.0]
+    """
+    shares = np.linspace(0, 1, 101)
+    return np.interp(values, np.quantile(known, shares), np.quantile(wanted, shares))
+
+
+def between(said: Floats) -> float:
+    """Return the spread of what several proxies say of a pair; 0 if no pair has two. [proxies, pairs]"""
+    twice = np.count_nonzero(np.isfinite(said), axis=0) > 1
+    return float(np.nanstd(said[:, twice], axis=0).mean()) if twice.any() else 0.0
