@@ -1,0 +1,180 @@
+"""CoCoL to places against retrained rankers that served for nothing else, query by query.
+
+For each collection, ranker and kind of removal: an original, retrained judges, and a run to places. A line of JSON for
+each run tells its distance to the judges beside the distance between them, what it kept, what comes back after an epoch
+on kept data, and its time as a share of retraining's.
+
+    python runs/places.py COLLECTION... --base ENCODER --rankers bi-encoder cross-encoder --out places.jsonl
+        [--by documents queries] [--share 0.25] [--removal-seed 7] [--judges 2] [--proxy-epochs 2] [--means]
+
+With `--means` also a run of CoCoL to destination 1: the mean forget MRR of the first judge.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+import unrank
+from unrank.evaluation.agreement import correlation, distance
+from unrank.evaluation.measure import Floats
+from unrank.evaluation.scorecard import Scorecard
+from unrank.forgetting.forget import Forgotten, forget_in
+from unrank.forgetting.options import ForgetOptions
+from unrank.forgetting.provenance import Reference
+from unrank.forgetting.train import Trained, recover, train
+from unrank.forgetting.workspace import Workspace
+from unrank.record import KEPT
+
+JUDGES = (101, 102, 103, 104)
+"""The seeds of the judges. No proxy has one of them."""
+
+
+class Cell:
+    """One original, one removal, and the judges that never saw it."""
+
+    def __init__(self, facts: Mapping[str, object], original: Trained, workspace: Workspace, judges: Sequence[Trained]):
+        self.facts, self.original, self.workspace, self.judges = facts, original, workspace, judges
+        self.before = workspace.scorecard(original.ranker)
+        self.cards = [workspace.scorecard(judge.ranker) for judge in judges]
+        self.seconds = float(np.mean([judge.record.seconds for judge in judges]))
+        gains = [
+            recover(judge.ranker, workspace, 0) - _forget(card).mean()
+            for judge, card in zip(judges, self.cards, strict=True)
+        ]
+        self.gain = float(np.mean(gains))
+
+    def noise(self) -> dict[str, object]:
+        """Return what two judges differ by."""
+        pairs = [*combinations(map(_forget, self.cards), 2)]
+        return {
+            **self.facts,
+            "run": "judges",
+            "distance": _mean(distance(*pair) for pair in pairs),
+            "correlation": _mean(correlation(*pair) for pair in pairs),
+            "forget": _mean(_forget(card).mean() for card in self.cards),
+            "gain": self.gain,
+            "seconds": self.seconds,
+            "queries": len(_forget(self.before)),
+            **{
+                f"{name} of the original's": _mean(card.mrrs[name] / self.before.mrrs[name] for card in self.cards)
+                for name in KEPT
+            },
+        }
+
+    def measure(self, run: str, card: Scorecard, after_epoch: float | None, seconds: float = 0.0) -> dict[str, object]:
+        """Return what a ranker with this scorecard differs from the judges by."""
+        own = _forget(card)
+        return {
+            **self.facts,
+            "run": run,
+            "distance": _mean(distance(own, _forget(judge)) for judge in self.cards),
+            "correlation": _mean(correlation(own, _forget(judge)) for judge in self.cards),
+            "forget": float(own.mean()),
+            "off": float(own.mean() - np.mean([_forget(judge).mean() for judge in self.cards])),
+            "gain": None if after_epoch is None else after_epoch - float(own.mean()),
+            "judges gain": self.gain,
+            "time": seconds / self.seconds,
+            **{f"{name} of the original's": card.mrrs[name] / self.before.mrrs[name] for name in KEPT},
+            **{
+                f"{name} of retrain's": _mean(card.mrrs[name] / judge.mrrs[name] for judge in self.cards)
+                for name in KEPT
+            },
+            **{f"{name} queries": len(getattr(card, name).queries) for name in KEPT},
+        }
+
+    def run(self, name: str, options: ForgetOptions, reference: Reference | None = None) -> dict[str, object]:
+        done: Forgotten = forget_in(
+            self.workspace,
+            self.original.ranker,
+            options,
+            reference=reference,
+            record=self.original.record,
+            before=self.before,
+        )
+        after = recover(done.ranker, self.workspace, 0)
+        found = self.measure(name, done.after, after, done.record.seconds)
+        places = done.record.places
+        return {
+            **found,
+            "timing": dict(done.record.timing),
+            "state": str(done.state),
+            "places": vars(places) if places else None,
+        }
+
+
+def _forget(card: Scorecard) -> Floats:
+    assert card.forget is not None
+    return card.forget.reciprocal
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    there = [value for value in values if value is not None]
+    return float(np.mean(there)) if there else None
+
+
+def cells(arguments: argparse.Namespace) -> Iterable[Cell]:
+    for folder in arguments.collections:
+        collection = unrank.open_collection(folder)
+        for kind in arguments.rankers:
+            original = train(collection, kind, arguments.base, device=arguments.device)
+            for by in arguments.by:
+                removal = unrank.Removal.sample(collection, by, arguments.share, arguments.removal_seed)
+                judges = [
+                    train(collection, kind, arguments.base, removal, seed=seed, device=arguments.device)
+                    for seed in JUDGES[: arguments.judges]
+                ]
+                workspace = Workspace.for_removal(
+                    original.ranker, collection, removal, original.record, device=arguments.device
+                )
+                facts = {
+                    "collection": Path(folder).name,
+                    "ranker": kind,
+                    "by": by,
+                    "removal_seed": arguments.removal_seed,
+                }
+                yield Cell(facts, original, workspace, judges)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("collections", nargs="+")
+    options.add_argument("--base")
+    options.add_argument("--rankers", nargs="+", default=["bi-encoder"])
+    options.add_argument("--by", nargs="+", default=["documents", "queries"])
+    options.add_argument("--share", type=float, default=0.25)
+    options.add_argument("--removal-seed", type=int, default=7)
+    options.add_argument("--judges", type=int, default=2)
+    options.add_argument("--proxy-epochs", nargs="+", type=int, default=[2])
+    options.add_argument("--means", action="store_true")
+    options.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE")
+    options.add_argument("--device", default="auto")
+    options.add_argument("--out", type=Path, required=True)
+    arguments = options.parse_args()
+    settings = dict(each.split("=", 1) for each in arguments.set)
+    began = perf_counter()
+    with arguments.out.open("w") as file:
+
+        def write(line: Mapping[str, object]) -> None:
+            file.write(json.dumps({**line, "at": round(perf_counter() - began)}) + "\n")
+            file.flush()
+
+        for cell in cells(arguments):
+            write(cell.noise())
+            write(cell.measure("the original", cell.before, None))
+            for epochs in arguments.proxy_epochs:
+                chosen = ForgetOptions(settings=settings, proxy_epochs=epochs, device=arguments.device)
+                write(cell.run(f"places, proxy of {epochs}", chosen))
+            if arguments.means:
+                mean = ForgetOptions(target="destination-1", device=arguments.device)
+                write(cell.run("destination-1", mean, Reference(cell.judges[0].ranker)))
+
+
+if __name__ == "__main__":
+    main()
