@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from functools import partial
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 
 settings.register_profile("here", deadline=None)  # how long an example takes is up to what else the machine does
 settings.load_profile("here")
+
+
+def pytest_collection_finish() -> None:
+    """Leave all that was imported and collected out of the searches for garbage: there is too much of it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
