@@ -377,8 +377,8 @@ def test_few_queries_are_not_verifiable_unless_they_did_not_move(
     """Exit code 4, and the state first; with 3 if a named pair stays where it was."""
     opened = open_collection(collection)
     (query, document), *_ = opened.pair_ids(opened.pairs)
-    one = ("forget", ranker, collection, "--pair", query, document, "--target", 0.09, "--json", "--set", "min_steps=8")
-    status, said = ran(*one, "--set", "learning_rate=4e-3", "--out", tmp_path / "clean")
+    one = ("forget", ranker, collection, "--pair", query, document, "--target", 0.09, "--json", "--set", "warm_up=1")
+    status, said = ran(*one, "--set", "learning_rate=1e-2", "--set", "epochs=4", "--out", tmp_path / "clean")
     found = json.loads(said)
     assert status == found["exit_status"] == 4 and found["state"] == "forgotten, not verifiable"
     assert found["words"].startswith(
