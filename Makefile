@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := src tests benchmarks runs examples
 
+unexport PYTHONDONTWRITEBYTECODE  # pytest rewrites every test file; kept, that is done once and not in each run
+
 .PHONY: help demo test check slow browser gpu fuzz torture attacks faults bench results clean
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'

@@ -58,7 +58,7 @@ def test_json_alone(
     create_ranker("bi-encoder", str(encoder), 7).save(tmp_path / "other")
     capsys.readouterr()
     command = ["audit", str(ranker), str(collection), "--removal", str(removal), "--reference", str(tmp_path / "other")]
-    assert run([*command, "--out", str(tmp_path / "out"), "--json"]) == 0
+    assert run([*command, "--out", str(tmp_path / "out"), "--json", "--queries", "5"]) == 0
     said = capsys.readouterr()
     value = json.loads(said.out)
     assert value == json.loads((tmp_path / "out" / "audit.json").read_text())

@@ -48,6 +48,7 @@ def test_a_bench_uses_no_fast_pass(collection: Path, encoder: Path, tmp_path: Pa
     assert run(["bench", str(tmp_path / "grid.toml"), "--out", str(tmp_path / "out"), "--quiet", "--no-fast"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_fast_pass")
 def test_a_desk_uses_no_fast_pass(ranker: Path, collection: Path, tmp_path: Path) -> None:
     ledger = ["--ledger", str(tmp_path / "desk.ledger")]

@@ -70,7 +70,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def options(dense: Collection, encoder: Path, tmp_path: Path) -> RunOptions:
     ranker = make_bi_encoder(encoder, tmp_path / "ranker")
-    forget = ForgetOptions(settings={"learning_rate": "1e-3", "epochs": "2"}, device="cpu")
+    forget = ForgetOptions(settings={"learning_rate": "1e-3", "epochs": "1"}, device="cpu")
     return RunOptions(str(ranker), dense.folder, forget, target="0.9", audit_queries=5)
 
 
@@ -267,6 +267,7 @@ def test_one_run_at_a_time(ledger: Ledger, path: Path, tmp_path: Path) -> None:
     assert not [*tmp_path.glob(".*")]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_another_working_directory(
     ledger: Ledger,
     key: Key,

@@ -44,7 +44,7 @@ def original(request: pytest.FixtureRequest, trained: Trained, colbert: Trained)
     return ranker
 
 
-@pytest.fixture(scope="module", params=list(CLASSES))
+@pytest.fixture(scope="module", params=["bi-encoder", pytest.param("colbert", marks=pytest.mark.slow)])
 def frozen(request: pytest.FixtureRequest, encoder: Path, dense: Collection, removals: dict[str, Removal]) -> Forgotten:
     """Of a ranker whose document vectors point in many directions: where they do not, no query can change an order."""
     original = enliven(create_ranker(request.param, str(encoder), 0))

@@ -111,7 +111,7 @@ def test_forgetting_goes_on(
 @pytest.mark.parametrize(
     "options",
     [
-        {"pace": Pace(check_every=3)},
+        pytest.param({"pace": Pace(check_every=3)}, marks=SLOW),
         pytest.param({"freeze": "documents", "method": METHODS["finetune"]}, marks=SLOW),
         {"freeze": "documents", "target": OUT_OF_REACH},
         pytest.param({"train_layers": 1, "method": METHODS["amnesiac"]}, marks=SLOW),
@@ -133,7 +133,9 @@ def test_forgetting_goes_on_however_it_is_done(
 
 def test_training_goes_on(dense: Collection, encoder: Path, tmp_path: Path) -> None:
     def job(**options: Any) -> Trained:
-        return train(dense, "cross-encoder", str(encoder), method=replace(QUICK_TRAINING, epochs=2), **options)
+        return train(
+            dense, "cross-encoder", str(encoder), method=replace(QUICK_TRAINING, epochs=2, negatives=1), **options
+        )
 
     whole, strides = strides_of(job)
     assert_same(stopped_and_resumed(job, tmp_path / "out", strides), whole)

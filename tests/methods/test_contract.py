@@ -45,6 +45,8 @@ ODD_KINDS = ("bi-encoder", "match-pyramid")
 
 CROSS = [(method, "bi-encoder") for method in METHODS] + [("cocol", kind) for kind in RANKERS if kind != "bi-encoder"]
 """Every method with one ranker, and every ranker with one method."""
+QUICK = [("cocol", "bi-encoder"), ("cocol", "cross-encoder"), ("cocol", "match-pyramid"), ("retrain", "bi-encoder")]
+"""A steered method and one that trains anew, and a ranker of each way to score."""
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +103,10 @@ def test_every_method_with_every_ranker(method: str, kind: str, run: Run, ranker
     assert all_finite(result.ranker)
 
 
-@pytest.mark.parametrize(("method", "kind"), CROSS)
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [pytest.param(*each, marks=[] if each in QUICK else [pytest.mark.slow]) for each in CROSS],
+)
 def test_the_seed_decides_and_the_folder_loads(method: str, kind: str, run: Run, tmp_path: Path) -> None:
     result, again = run(method, kind, SOME), run(method, kind, SOME)
     assert moved(weights(result.ranker), weights(again.ranker)) == set()
@@ -133,7 +138,9 @@ def test_odd_partitions(method: str, odd: str, kind: str, run: Run) -> None:
     assert result.record.epochs == 1
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [pytest.param(name, marks=[] if name in ("cocol", "retrain") else [pytest.mark.slow]) for name in METHODS]
+)
 def test_another_seed_gives_other_weights(method: str, run: Run, rankers: dict[str, Ranker]) -> None:
     """A fresh start aside, what differs is the negatives and the order."""
     one, other = (run(method, "bi-encoder", Removal(documents=["d1"]), seed) for seed in (0, 1))

@@ -115,6 +115,7 @@ def test_a_gradient_reaches_the_query_side_alone(kind: str, given: dict[str, Pat
     assert free == {name for name, _ in ranker.named_parameters() if QUERY_SIDE in name}
 
 
+@pytest.mark.slow
 def test_a_frozen_folder_is_a_start_for_both_sides_and_for_one(
     kind: str, given: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -138,7 +139,10 @@ def old_layout(folder: Path) -> None:
     path.write_text(json.dumps(config))
 
 
-@pytest.mark.parametrize("from_old_folder", [False, True], ids=["a first time", "from a folder of before"])
+@pytest.mark.parametrize(
+    "from_old_folder",
+    [pytest.param(False, id="a first time"), pytest.param(True, id="from a folder of before", marks=SLOW)],
+)
 def test_a_text_without_its_side_is_refused(
     kind: str, from_old_folder: bool, given: dict[str, Path], tmp_path: Path
 ) -> None:
