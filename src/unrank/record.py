@@ -358,7 +358,7 @@ class HeldOut:
         """Return whether an id is in the fold.
 
         >>> [HeldOut(3, fold).holds("query", "q1") for fold in (1, 2, 3)]
-        [False, False, True]
+        [False, True, False]
         """
         hashed = hashlib.sha256(f"{self.seed}:{kind}:{id}".encode()).digest()
         return int.from_bytes(hashed[:8]) % self.folds == self.fold - 1

@@ -33,7 +33,7 @@ def held_rows(texts: Texts, rows: Rows, held: HeldOut) -> Rows:
 def held_part(removal: Removal, held: HeldOut | None) -> Removal:
     """Return what a proxy that holds out a fold never saw of a removal. A pair was not seen if one of its two was not.
 
-    >>> held_part(Removal(queries=["q1"], pairs=[("q1", "d1")]), HeldOut(3, 3))
+    >>> held_part(Removal(queries=["q1"], pairs=[("q1", "d1")]), HeldOut(3, 2))
     Removal(queries=('q1',), documents=(), pairs=(('q1', 'd1'),))
     """
     if held is None:
