@@ -376,7 +376,9 @@ class PlacesFound:
     calibrated_on: int
     """The number of unseen pairs that margins were mapped by; 0 if they were not."""
     spread: float
-    """How far above its place an unseen pair may stand, as a share of the range of its list."""
+    """How far above its place an unseen pair stands, as a share of the range of its list: one standard deviation."""
+    above: float = 0.5
+    """The share of unseen pairs that are ranked higher than their places allow."""
     mrr: float = 0.0
     """The forget MRR of a ranker that has every pair at its place."""
     distance_before: float | None = None

@@ -17,7 +17,7 @@ from unrank.errors import count
 from unrank.evaluation.bootstrap import MIN_QUERIES
 from unrank.evaluation.measure import Floats
 from unrank.evaluation.scorecard import Scorer, ranks_among
-from unrank.forgetting.target import tolerance
+from unrank.forgetting.target import NEAR, tolerance
 from unrank.record import PairRank, PairRanks
 
 __all__ = ["Findings", "ForgetState", "Judgement", "PairRank", "PairRanks", "judge", "pair_ranks", "ranks_of"]
@@ -116,21 +116,25 @@ def judge(ranks: PairRanks, found: Findings) -> Judgement:
 def had_to_move(ranks: PairRanks) -> bool:
     """Return whether the request was ranked above the target: by its mean, or by any pair if it has few queries."""
     if ranks.least_ranks or ranks.queries < MIN_QUERIES:
-        return sum(ranks.had_to_fall) > ranks.may_exceed
+        return sum(ranks.had_to_fall) > _may_exceed(ranks, ranks.mrr_before)
     return ranks.mrr_before > ranks.target
 
 
 def rose(ranks: PairRanks) -> bool:
     """Return whether the request is ranked above the target now."""
-    if ranks.least_ranks or ranks.queries < MIN_QUERIES:
-        return sum(replace(ranks, ranks_before=ranks.ranks_after).had_to_fall) > ranks.may_exceed
+    if ranks.least_ranks:
+        return ranks.too_high > _may_exceed(ranks, ranks.mrr_after)
+    if ranks.queries < MIN_QUERIES:
+        return any(replace(ranks, ranks_before=ranks.ranks_after).had_to_fall)
     return ranks.mrr_after > ranks.target + tolerance(ranks.queries)
 
 
 def _missing(ranks: PairRanks) -> str:
     """Say which pairs did not move as they had to; empty if all did."""
     pairs = count(ranks.pairs, "pair")
-    if ranks.too_high > ranks.may_exceed:
+    if ranks.too_high > _may_exceed(ranks, ranks.mrr_after):
+        if ranks.too_high <= ranks.may_exceed:
+            return f"the mean of {ranks.mrr_after:.3f} is more than {NEAR} above that of the places, {ranks.target:.3f}"
         unseen = f", where {ranks.may_exceed} of as many unseen pairs would be" if ranks.may_exceed else ""
         return f"{ranks.too_high} of {pairs} ranked higher than the target allows{unseen}"
     if not had_to_move(ranks) or ranks.least_ranks:
@@ -141,6 +145,11 @@ def _missing(ranks: PairRanks) -> str:
     if ranks.unmoved and (ranks.queries < MIN_QUERIES or not low):
         return f"{ranks.unmoved} of {pairs} had to fall and did not"
     return "" if low else "all pairs that had to fall did, but not far enough"
+
+
+def _may_exceed(ranks: PairRanks, mrr: float) -> int:
+    """Return how many pairs may be ranked better than they may; none if the mean is not near that of their places."""
+    return 0 if ranks.places and mrr > ranks.target + NEAR else ranks.may_exceed
 
 
 def _doubts(ranks: PairRanks, found: Findings) -> list[str]:

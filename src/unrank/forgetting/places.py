@@ -24,10 +24,11 @@ from unrank.errors import UnrankError
 from unrank.evaluation.measure import Floats
 from unrank.evaluation.scorecard import Scorer, ranks_among
 from unrank.forgetting.goals import PairGoals
-from unrank.forgetting.outcome import best_reciprocals, list_lengths, mrr
+from unrank.forgetting.outcome import best_reciprocals, mrr
 from unrank.forgetting.proxies import Proxy
+from unrank.forgetting.target import NEAR
 from unrank.forgetting.workspace import Workspace
-from unrank.record import PlacesFound
+from unrank.record import ROUNDING, PlacesFound
 
 LEAST_RANGE = 1e-3
 """The range of a list whose negatives have equal scores."""
@@ -43,7 +44,7 @@ SPREAD = 0.84
 class Places(PairGoals):
     """A place for each forget pair. A pair is pulled there from above and from below.
 
-    `least` is the best rank that a pair may have: that of its place, less the spread of places.
+    `least` is the best rank that a pair may have: the first that is near its place.
     """
 
     ranks: Rows
@@ -65,12 +66,19 @@ class Places(PairGoals):
 
     @property
     def may_exceed(self) -> int:  # type: ignore[override]
-        """The number of pairs that may be ranked better than they may: as many as of unseen pairs, by chance."""
-        pairs = len(self.pairs)
+        """The number of pairs that may be ranked better than that: as many as of unseen pairs, by chance."""
+        pairs, share = len(self.pairs), self.found.above
         if self.few:
             return 0
-        share = 1 - SPREAD if self.found.spread else 0.5
         return math.floor(pairs * share + 2 * math.sqrt(pairs * share * (1 - share)))
+
+    def missed(self, ranks: Rows) -> int:
+        """Return the number of pairs that are ranked better than they may be, less those that may.
+
+        If the mean is not near that of the places, none may.
+        """
+        above = int(np.count_nonzero(ranks < self.least))
+        return above if mrr(self.pairs, ranks) > self.mrr + NEAR else max(0, above - self.may_exceed)
 
     def distance(self, ranks: Rows) -> float:
         """Return the mean distance of the queries' reciprocal ranks from those of their places."""
@@ -100,14 +108,17 @@ def find_places(workspace: Workspace, original: Scorer, proxies: Sequence[Proxy]
     unseen = workspace.partition.reserved
     calibrated = len(unseen) >= LEAST_UNSEEN and all(proxy.reserves for proxy in proxies)
     own = margins(collection, unseen, original) if calibrated else np.empty(0)
-    said, apart = np.full((len(proxies), len(forget)), np.nan), []
+    said, apart, above = np.full((len(proxies), len(forget)), np.nan), [], []
     for row, proxy in zip(said, proxies, strict=True):
         score = workspace.scorer(proxy.ranker)
         row[proxy.never_saw] = margins(collection, forget[proxy.never_saw], score)
         if calibrated:
             theirs = margins(collection, unseen, score)
             row[proxy.never_saw] = mapped(row[proxy.never_saw], theirs, own)
-            apart.append(own - mapped(theirs, theirs, own))
+            wanted = mapped(theirs, theirs, own)
+            apart.append(own - wanted)
+            ranks = [rank_at(collection, unseen, original, each) for each in (own, wanted)]
+            above.append(ranks[0] < near(ranks[1]))
     spread = float(np.quantile(np.concatenate(apart), SPREAD)) if apart else between(said)
     first = proxies[0]
     found = PlacesFound(
@@ -116,6 +127,7 @@ def find_places(workspace: Workspace, original: Scorer, proxies: Sequence[Proxy]
         epochs=first.epochs,
         calibrated_on=len(unseen) if calibrated else 0,
         spread=max(0.0, spread),
+        above=float(np.concatenate(above).mean()) if above else 0.5,
     )
     return places_at(collection, forget, original, np.nanmean(said, axis=0), found)
 
@@ -139,15 +151,31 @@ def estimate_places(workspace: Workspace, original: Scorer) -> Places:
 
 def places_at(collection: Collection, forget: Pairs, original: Scorer, wanted: Floats, found: PlacesFound) -> Places:
     """Return the places with these margins in the original's lists."""
-    negatives = collection.negatives.pairs(np.unique(forget[:, 0]))
-    scores = original(negatives)
-    best, width = list_tops(forget, negatives, scores)
+    ranks, height = rank_at(collection, forget, original, wanted), score_at(collection, forget, original, wanted)
+    return Places(forget, near(ranks), height, ranks=ranks, found=replace(found, mrr=mrr(forget, ranks)))
+
+
+def near(places: Rows) -> Rows:
+    """Return the best rank that a pair may have, for each rank of a place.
+
+    >>> near(np.array([1, 2, 3, 8, 100])).tolist()
+    [1, 2, 3, 6, 17]
+    """
+    return np.ceil(1 / (1 / places + NEAR) - ROUNDING).astype(np.int64)
+
+
+def score_at(collection: Collection, pairs: Pairs, original: Scorer, wanted: Floats) -> NDArray[np.float32]:
+    """Return the scores with these margins in the original's lists."""
+    negatives = collection.negatives.pairs(np.unique(pairs[:, 0]))
+    best, width = list_tops(pairs, negatives, original(negatives))
     alone = ~np.isfinite(best)  # without a negative a pair is first wherever it is
-    heights = [np.where(alone, 0.0, best + margin * width) for margin in (wanted, wanted + found.spread)]
-    ranks, least = (ranks_among(forget, height.astype(np.float32), negatives, scores) for height in heights)
-    height = np.where(alone, original(forget), heights[0]).astype(np.float32)
-    found = replace(found, mrr=mrr(forget, ranks))
-    return Places(forget, np.minimum(least, list_lengths(collection, forget)), height, ranks=ranks, found=found)
+    return np.where(alone, original(pairs), np.where(alone, 0.0, best) + wanted * width).astype(np.float32)
+
+
+def rank_at(collection: Collection, pairs: Pairs, original: Scorer, wanted: Floats) -> Rows:
+    """Return the ranks with these margins in the original's lists."""
+    negatives = collection.negatives.pairs(np.unique(pairs[:, 0]))
+    return ranks_among(pairs, score_at(collection, pairs, original, wanted), negatives, original(negatives))
 
 
 def margins(collection: Collection, pairs: Pairs, score: Scorer) -> Floats:

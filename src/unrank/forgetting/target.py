@@ -28,6 +28,8 @@ TEST_MRR = "test-mrr"
 OF_TEST = {TEST_MRR: 1.0, "half-unseen": 0.5, "destination-2": 1.0, "destination-3": 0.5}
 OF_REFERENCE = ("destination-1", "destination-2", "destination-3")
 BEYOND = "beyond:"
+NEAR = 0.05
+"""How far the reciprocal rank of a pair may be above that of its place, and the mean above that of all places."""
 
 
 def check_target_name(target: str | float) -> None:

@@ -87,6 +87,8 @@ class Cocol(Method):
     """Negatives of a query that the teacher scores and that may be held in place."""
     place_weight: float = 2.0
     """With places, the weight of a forget pair's distance to its place."""
+    place_below: float = 0.5
+    """With places, the weight of a pair that is below its place, as a share of that of one above."""
     place_epochs: int = 6
     """With places, the epochs of a run, over which the rate falls to a tenth."""
     hard_negatives: int = 2
@@ -257,8 +259,9 @@ class Cocol(Method):
         hard = [column for column, role in enumerate(roles) if role.startswith("hard")]
         present = scored.present[:, hard]
         list_moved = torch.where(present, gaps[:, hard], 0.0).sum(1) / present.sum(1).clamp(min=1)
-        apart = (gaps[:, roles.index("forget")] - list_moved).abs()
-        pulled = mean_where(apart + 4 * apart.square(), scored.present[:, roles.index("forget")])
+        above = gaps[:, roles.index("forget")] - list_moved
+        apart = torch.where(above > 0, 1.0, self.place_below) * (above.abs() + 4 * above.square())
+        pulled = mean_where(apart, scored.present[:, roles.index("forget")])
         moves: dict[str, Move] = {"forget": "free"}
         for role in roles:
             if role.startswith(("kept", "partner")):
