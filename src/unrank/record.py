@@ -221,9 +221,18 @@ class PairRank:
     before: int
     after: int
     entries: int
+    place: int | None = None
+    """The rank of its place; `None` if the target is another one."""
 
     def __str__(self) -> str:
-        return f"rank {self.before} of {self.entries} before, rank {self.after} now"
+        place = "" if self.place is None else f", place {self.place}"
+        return f"rank {self.before} of {self.entries} before, rank {self.after} now{place}"
+
+    @property
+    def order(self) -> tuple[float, int, int]:
+        """The worst pair has the least: the one highest above its place or, without places, the highest one."""
+        below = 0.0 if self.place is None else 1 / self.place - 1 / self.after
+        return below, self.after, self.before
 
 
 @dataclass(frozen=True)
@@ -262,12 +271,14 @@ class PairRanks:
 
     @property
     def each(self) -> list[PairRank]:
-        return [PairRank(*one) for one in zip(self.ranks_before, self.ranks_after, self.list_lengths, strict=True)]
+        places = self.places or (None,) * self.pairs
+        ranks = zip(self.ranks_before, self.ranks_after, self.list_lengths, places, strict=True)
+        return [PairRank(*one) for one in ranks]
 
     @property
     def worst(self) -> PairRank | None:
-        """The pair that is ranked highest now; `None` if there is no pair."""
-        return min(self.each, key=lambda pair: (pair.after, pair.before), default=None)
+        """The pair that is ranked highest now, with places the one highest above its own; `None` if there is none."""
+        return min(self.each, key=lambda pair: pair.order, default=None)
 
     @property
     def changed(self) -> int:
@@ -294,7 +305,7 @@ class PairRanks:
 
     def to_json(self) -> dict[str, object]:
         found = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
-        worst = None if self.worst is None else asdict(self.worst)
+        worst = self.worst and {name: rank for name, rank in vars(self.worst).items() if rank is not None}
         return {**found, "pairs": self.pairs, "worst": worst, "changed": self.changed, "unmoved": self.unmoved}
 
 
@@ -370,15 +381,15 @@ class PlacesFound:
 
     proxies: int
     source: str
-    """`made` on the spot, `prepared`, `reference`; or `estimated` without a proxy."""
+    """`made` on the spot, `prepared`, both (`prepared and made`), `reference`; or `estimated` without a proxy."""
     epochs: int
-    """The epochs that a proxy was trained for."""
+    """The epochs that a proxy was trained for; the most, if there are several."""
     calibrated_on: int
     """The number of unseen pairs that margins were mapped by; 0 if they were not."""
     spread: float
     """How far above its place an unseen pair stands, as a share of the range of its list: one standard deviation."""
-    above: float = 0.5
-    """The share of unseen pairs that are ranked higher than their places allow."""
+    above: float | None = None
+    """The share of unseen pairs that are ranked higher than their places allow; a guess if nothing was calibrated."""
     mrr: float = 0.0
     """The forget MRR of a ranker that has every pair at its place."""
     distance_before: float | None = None

@@ -83,7 +83,7 @@ def test_what_must_be_read_is_counted(
     def texts(pairs: Any) -> int:
         return sum(len(set(pairs[:, side].tolist())) for side in (0, 1))
 
-    options = ForgetOptions(method=method)
+    options = ForgetOptions(method=method, target="test-mrr")
     workspace, few = (Workspace.open(trained.ranker, dense, partition, "cpu", measure=most) for most in (0, 1))
     everything, one = (
         [*estimate(opened, trained.ranker, options, record=trained.record)] for opened in (workspace, few)

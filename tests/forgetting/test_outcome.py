@@ -47,6 +47,25 @@ def test_a_target_of_places_asks_every_pair() -> None:
     assert state([12, 13], [12, 13], least_ranks=(11, 11), found=Findings(False)) is NOTHING
 
 
+def test_places_allow_some_pairs_by_chance_and_no_mean_far_above_theirs() -> None:
+    places: dict[str, Any] = {"target": 0.5, "least_ranks": (2,) * 12, "places": (2,) * 12, "may_exceed": 4}
+    most = judge(ranks([1] * 12, [1] + [2] * 11, **places), MOVED)
+    assert most.state is FORGOTTEN
+    assert most.why == (
+        "11 of 12 pairs that had to fall did; 1 of 12 pairs ranked higher than the target allows, where up to 4 may be "
+        "by chance"
+    )
+    assert state([1] * 12, [1] * 5 + [2] * 7, **places) is NOT
+    nothing = judge(ranks([1] + [2] * 11, [1] + [2] * 11, **places), Findings(False))
+    assert nothing.state is NOTHING
+    assert nothing.why.startswith("no weight was changed: 1 of 12 pairs ranked higher than the target allows, where up")
+    lenient = places | {"may_exceed": 12}
+    assert judge(ranks([1] * 12, [1] * 11 + [2], **lenient), MOVED).why == (
+        "the mean of 0.958 is more than 0.05 above that of the places, 0.500"
+    )
+    assert state([1] * 12, [1] * 12, found=Findings(False), **lenient) is NOT
+
+
 def test_what_cannot_be_verified_is_not_called_forgotten() -> None:
     moved = [1, 1, 1], [5, 6, 7]
     few = judge(ranks(*moved), Findings(weights_changed=True))
@@ -82,6 +101,8 @@ def test_the_worst_pair_and_the_unmoved_ones_are_named_without_ids() -> None:
     written = judge(found, MOVED).to_json()
     assert written["state"] == "not forgotten" and written["unmoved"] == 2 and written["pairs"] == 4
     assert written["worst"] == {"before": 1, "after": 1, "entries": 30}
+    placed = replace(found, least_ranks=(1, 1, 1, 9), places=(1, 1, 1, 30))
+    assert str(placed.worst) == "rank 9 of 30 before, rank 12 now, place 30", "the others are at their places"
     empty = PairRanks(0, (), (), (), 0.0, 0.0, 0.4)
     assert empty.worst is None and "there is no pair" in judge(empty, Findings(False)).words
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import floor, sqrt
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +15,18 @@ from tests.tiny import make_collection
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.removal import Removal
 from unrank.errors import UnrankError
+from unrank.evaluation.scorecard import SetMetrics
 from unrank.forgetting.forget import forget
-from unrank.forgetting.places import Places, between, mapped, margins, places_at
+from unrank.forgetting.options import ForgetOptions
+from unrank.forgetting.places import Places, between, find_places, list_tops, mapped, margins, places_at
+from unrank.forgetting.previous_requests import hashed, is_fulfilled, previous_removals
+from unrank.forgetting.proxies import Proxy
 from unrank.forgetting.train import Trained, train
+from unrank.forgetting.validation import Base, run_fingerprint
+from unrank.forgetting.workspace import Workspace
 from unrank.methods.cocol import Cocol
 from unrank.methods.retrain import Retrain
-from unrank.record import PlacesFound
+from unrank.record import PlacesFound, Record
 
 FAST = Cocol(learning_rate=1e-3, batch=16, warm_up=1, place_epochs=3)
 FOUND = PlacesFound(proxies=1, source="made", epochs=2, calibrated_on=0, spread=0.0)
@@ -65,6 +72,22 @@ def test_as_many_pairs_may_be_above_their_places_as_of_unseen_ones(dense: Collec
     assert (one.may_exceed, one.missed(np.ones(1, int))) == (0, 1), "of a few pairs none may"
 
 
+def test_pairs_that_are_first_at_their_place_excuse_no_others(dense: Collection) -> None:
+    pairs = dense.pairs[np.unique(dense.pairs[:, 0], return_index=True)[1]]
+    low = np.arange(len(pairs)) % 5 < 2
+    places = places_at(dense, pairs, scores, np.where(low, -0.7, 0.5), FOUND)
+    assert places.found.above == pytest.approx(0.5 * low.mean())
+    assert 0 < places.may_exceed < low.sum()
+    assert places_at(dense, pairs, scores, np.full(len(pairs), 0.5), FOUND).may_exceed == 0
+
+
+def test_a_list_with_one_negative_is_as_wide_as_the_others() -> None:
+    pairs, negatives = np.array([[0, 9], [1, 9], [2, 9]]), np.array([[0, 1], [0, 2], [1, 1]])
+    best, width = list_tops(pairs, negatives, np.array([3.0, 1.0, 5.0], np.float32))
+    assert best.tolist() == [3.0, 5.0, -np.inf]
+    assert width.tolist() == [2.0, 2.0, 2.0]
+
+
 def test_margins_are_mapped_quantile_to_quantile() -> None:
     known, wanted = np.linspace(0, 1, 50), np.linspace(10, 30, 80)
     assert mapped(np.array([0.0, 0.5, 1.0, 7.0]), known, wanted) == pytest.approx([10, 20, 30, 30])
@@ -81,8 +104,12 @@ def original(dense: Collection, encoder: Path) -> Trained:
 
 
 def test_pairs_come_nearer_to_their_places(original: Trained, dense: Collection, removal: Removal) -> None:
-    result = forget(original.ranker, dense, removal, method=FAST, record=original.record, device="cpu")
+    result = forget(
+        original.ranker, dense, removal, method=FAST, record=original.record, device="cpu", keep_at_least=1.0
+    )
     places = result.record.places
+    assert min(result.kept.values()) < 1
+    assert not result.limited, "what is kept counts at the end"
     assert places is not None
     assert (places.proxies, places.source, places.calibrated_on) == (1, "made", 0)
     assert places.distance_before is not None
@@ -94,6 +121,47 @@ def test_pairs_come_nearer_to_their_places(original: Trained, dense: Collection,
     assert result.record.pairs is not None
     assert len(result.record.pairs.places) == result.record.pairs.pairs
     assert result.record.timing["proxies"] > 0
+
+
+def test_prepared_proxies_and_one_made_now(original: Trained, dense: Collection, removal: Removal) -> None:
+    workspace = Workspace.for_removal(original.ranker, dense, removal, original.record, device="cpu")
+    some = np.arange(len(workspace.partition.forget)) % 2 == 0
+    proxies = [Proxy(original.ranker, some, "prepared", 3), Proxy(original.ranker, some | True, "made", 2)]
+    places = find_places(workspace, workspace.scorer(original.ranker), proxies)
+    assert (places.found.proxies, places.found.source, places.found.epochs) == (2, "prepared and made", 3)
+    assert places.wanted == pytest.approx(workspace.scorer(original.ranker)(workspace.partition.forget), abs=1e-4)
+
+
+def test_another_way_to_find_places_is_another_run(original: Trained, dense: Collection, removal: Removal) -> None:
+    workspace = Workspace.for_removal(original.ranker, dense, removal, original.record, device="cpu")
+    every: list[dict[str, Any]] = [{}, {"proxy_epochs": 1}, {"proxies": "there"}]
+    found = [run_fingerprint(workspace, original.ranker, FAST, ForgetOptions(**some), Base(), None) for some in every]
+    assert found[0] != found[1]
+    assert found[0] != found[2]
+
+
+def test_a_run_to_places_has_no_more_epochs_than_the_method() -> None:
+    schedule = replace(FAST, epochs=2).place_schedule(FAST.schedule(0), ())
+    assert schedule.epochs == 2
+
+
+def test_what_was_brought_to_places_is_done_until_it_comes_back(
+    original: Trained, dense: Collection, removal: Removal
+) -> None:
+    done: dict[str, Any] = {"method": "cocol", "target": 0.5, "target_name": "places", "reached": True, "epochs": 1}
+    record = replace(original.record, removed=hashed(removal), **done)
+    workspace = Workspace.for_removal(original.ranker, dense, removal, record, device="cpu")
+
+    def fulfilled(mean: float, before: Record = record) -> bool:
+        there = replace(workspace, previous=previous_removals(dense, before))
+        now = SetMetrics(np.array([0]), np.array([mean]), mean, mean, mean, mean)
+        return is_fulfilled(there, FAST, "places", 0.4, now, missed=1)
+
+    assert fulfilled(0.54)
+    assert not fulfilled(0.6)
+    assert not fulfilled(0.54, replace(record, reached=False))
+    assert not fulfilled(0.54, replace(record, target_name="test-mrr"))
+    assert fulfilled(0.9, replace(record, method="retrain")), "a ranker that never saw it has nothing to forget"
 
 
 def test_unseen_is_another_name_for_places(original: Trained, dense: Collection, removal: Removal) -> None:

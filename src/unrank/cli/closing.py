@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 FIRST = 10
 """The places of a list that a reader looks at."""
+BEFORE = "this ranker has forgotten all of it before"
 
 
 def closing(result: Forgotten, out: Path | None) -> str:
@@ -26,7 +27,7 @@ def closing(result: Forgotten, out: Path | None) -> str:
         saved = f"saved unchanged to {out}"
     elif not result.reached:
         saved = f"the best model was {saved}"
-    if record.places is not None and record.epochs:
+    if record.places is not None:
         said = _by_place(result, record.places)
     else:
         said = _by_mean(result) if most is None else _by_pair(result, most)
@@ -38,9 +39,9 @@ def _by_mean(result: Forgotten) -> str:
     took, left = f"{epochs_of(record.epochs)}, {duration(record.seconds)}", _left_high(result.judgement.ranks)
     assert result.after.forget is not None
     mrr, queries = result.after.forget.mean, len(result.after.forget.queries)
-    done = "only rows of the vocabulary were set back" if record.changed else "nothing was done"
+    done = _done(record)
     if result.fulfilled:
-        return f"{done}: this ranker has forgotten all of it before{left}"
+        return f"{done}: {BEFORE}{left}"
     if record.reached is None:
         return f"{record.method} has no target; {took}{left}"
     if not record.epochs:
@@ -56,13 +57,21 @@ def _by_mean(result: Forgotten) -> str:
 def _by_place(result: Forgotten, places: PlacesFound) -> str:
     """Say how near the pairs are to their places, how those were found, and how many pairs stand too high."""
     took, ranks = f"{epochs_of(result.record.epochs)}, {duration(result.record.seconds)}", result.judgement.ranks
+    high = f"{ranks.too_high:,} of {count(ranks.pairs, 'pair')}" if ranks.too_high else "no pair"
+    high += (
+        " is ranked higher than its place allows"
+        if ranks.too_high < 2
+        else " are ranked higher than their places allow"
+    )
+    if ranks.may_exceed:
+        high += f", where up to {ranks.may_exceed:,} may be by chance"
+    if not result.record.epochs:
+        before = f"{BEFORE}; " if result.fulfilled else ""
+        return f"{_done(result.record)}: {before}{high}; {_found(places)}"
     near = (
         f"the reciprocal ranks of the forget queries are {places.distance_after:.3f} from those of their places on "
         f"average, {places.distance_before:.3f} before, after {took}"
     )
-    high = f"{ranks.too_high:,} of {count(ranks.pairs, 'pair')} ranked higher than its place allows"
-    if ranks.may_exceed:
-        high += f", as up to {ranks.may_exceed:,} of as many unseen pairs would be"
     return f"{near}; {high}; {_found(places)}"
 
 
@@ -70,9 +79,11 @@ def _found(places: PlacesFound) -> str:
     """Say how places were found."""
     if not places.proxies:
         return f"the places are estimates by {count(places.calibrated_on, 'unseen pair')}, without a proxy"
+    that = " that never saw it" if places.proxies == 1 else ", for each pair those that never saw it"
     proxies = {
         "reference": "the reference, which never saw it",
-        "prepared": f"{count(places.proxies, 'prepared proxy')} that never saw it",
+        "prepared": f"{count(places.proxies, 'prepared proxy')}{that}",
+        "prepared and made": f"{count(places.proxies - 1, 'prepared proxy')} and one made now{that}",
         "made": f"a proxy of {epochs_of(places.epochs)} that never saw it",
     }[places.source]
     return f"the places are those of {proxies}" + ("" if places.calibrated_on else ", not calibrated")
@@ -95,8 +106,12 @@ def _by_pair(result: Forgotten, most: int) -> str:
         )
     if result.record.epochs:
         return f"{place}, after {took}"
-    done = "only rows of the vocabulary were set back" if result.record.changed else "nothing was done"
-    return f"{done}: {place}"
+    return f"{_done(result.record)}: {place}"
+
+
+def _done(record: Record) -> str:
+    """Say what a run without an epoch did."""
+    return "only rows of the vocabulary were set back" if record.changed else "nothing was done"
 
 
 def _left_high(ranks: PairRanks) -> str:

@@ -153,7 +153,8 @@ def _run(
     if job.dry_run:
         request = validate(workspace, ranker, options, reference, record)
         seconds = estimate(workspace, ranker, options, base=request.base.place, record=record)
-        show_plan(workspace, request.method.name, seconds, job.as_json)
+        fixed = request.options.target == "places" and request.method.takes_goals
+        show_plan(workspace, request.method.name, seconds, job.as_json, fixed)
         return None
     assert job.out is not None
     with resumable(job.out, every=options.checkpoint_every, resume=options.resume) as run:
@@ -172,15 +173,16 @@ def tell_of_places(target: float | str) -> None:
         notice("the default target is now each pair's own place (places, or unseen); what unseen was is now test-mrr")
 
 
-def show_plan(workspace: Workspace, method: str, seconds: Seconds, as_json: bool) -> None:
-    """Print how many pairs are touched, and the time that it takes."""
+def show_plan(workspace: Workspace, method: str, seconds: Seconds, as_json: bool, fixed: bool) -> None:
+    """Print how many pairs are touched, and the time that it takes; `fixed` if the epochs are known."""
     partition = workspace.partition
     if as_json:
         sizes = {f"{name}_pairs": len(getattr(partition, name)) for name in ("forget", "entangled", "disjoint")}
         say_json({"state": None, "dry_run": True, "method": method, **sizes, "seconds": [*seconds]})
         return
     show_partition(partition)
-    say(f"with {method} it takes {between(*seconds)} here, depending on how many epochs it needs to reach the target")
+    why = "" if fixed else ", depending on how many epochs it needs to reach the target"
+    say(f"with {method} it takes {between(*seconds)} here{why}")
     say("nothing was done")
 
 

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from unrank.errors import CONTROL_CHARACTERS, LONGEST_LINE, count, one_line, printable_line
-from unrank.record import SETS
+from unrank.record import SETS, PairRank
 from unrank.report.wording import duration as duration
 
 if TYPE_CHECKING:
@@ -196,13 +196,15 @@ def show_earlier(record: Record) -> None:
 
 
 def show_worst_pair(result: Forgotten, collection: Collection, forget: Pairs) -> None:
-    """Print the forget pair that is ranked highest now, and how many pairs that had to fall did not.
+    """Print the worst forget pair, and how many pairs that had to fall did not.
 
     `forget` are the forget pairs in the order of the partition.
     """
     before, after, ranks = result.before.pair_ranks, result.after.pair_ranks, result.judgement.ranks
     assert before is not None and after is not None and ranks.worst is not None
-    worst = min(range(len(after)), key=lambda place: (after[place], before[place]))
+    places = [None] * len(after) if result.places is None else result.places.ranks.tolist()
+    every = [PairRank(then, now, 0, place) for then, now, place in zip(before, after, places, strict=True)]
+    worst = min(range(len(every)), key=lambda number: every[number].order)
     query, document = (
         texts.id(int(row)) for texts, row in zip((collection.queries, collection.documents), forget[worst], strict=True)
     )

@@ -23,7 +23,7 @@ from unrank.engine.teacher import Scores, Teacher
 from unrank.forgetting.mrr_estimator import Effort, to_read
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.pair_stopping import LIMIT_QUERIES
-from unrank.forgetting.proxies import MOST_KEPT, PROXY_EPOCHS
+from unrank.forgetting.proxies import MOST_KEPT
 from unrank.forgetting.target import PLACES, beyond_of
 from unrank.forgetting.train import estimate_learning_epoch
 from unrank.forgetting.validation import check_freeze, encoded_sides, keep_frozen, restrict
@@ -88,12 +88,14 @@ class Costs:
     teacher: Seconds
     """The original's scorecard, and the scores that the method asks for."""
     setup: Seconds
-    """Timing an epoch of training, if no record names it."""
+    """Timing an epoch of training, if no record names it; and training a proxy."""
+    epochs: int | None = None
+    """The epochs of a run, if they are known: one to places ends when its rate has fallen."""
 
 
 def steered_time(method: Method, costs: Costs) -> Seconds:
-    most = min(MANY_EPOCHS, method.epochs)
-    steps = (costs.epoch + costs.check).times(min(FEW_EPOCHS, most), most)
+    most = costs.epochs or min(MANY_EPOCHS, method.epochs)
+    steps = (costs.epoch + costs.check).times(costs.epochs or min(FEW_EPOCHS, most), most)
     return costs.setup + costs.teacher + steps + costs.landing + costs.scorecard
 
 
@@ -152,26 +154,28 @@ def time_parts(
     if method.run_kind == "steered":
         asked = np.unique(np.concatenate([lists, asked_of_teacher(ranker, workspace, method, base)]), axis=0)
     effort = Effort.of(workspace.evaluator.forget_lists(), workspace.partition.forget, sides)
+    to_places = options.target == PLACES and method.takes_goals
     with sharing_frozen_states(ranker, student) if method.start == "original" else nullcontext():
-        epoch = seconds_per_epoch(ranker, student, workspace, method, base)
+        epoch = seconds_per_epoch(ranker, student, workspace, method, base, to_places)
     if options.target == PLACES and method.run_kind == "steered" and base is not None:
-        setup += proxy_time(workspace, learning) + text.times(effort.whole)
+        setup += proxy_time(workspace, learning, options.proxy_epochs) + text.times(effort.whole)
     by_pair = beyond_of(options.target) is not None  # near its goals every list is measured, and nothing is landed
     watched = workspace.evaluator.watched_pairs(LIMIT_QUERIES) if by_pair and options.keep_at_least else lists[:0]
     return Costs(
         epoch=epoch,
         check=text.times(effort.whole + to_read(watched, sides) if by_pair else effort.estimate),
-        landing=NONE if by_pair else text.times(effort.whole + TYPICAL_LANDING * effort.again),
+        landing=NONE if by_pair or to_places else text.times(effort.whole + TYPICAL_LANDING * effort.again),
         scorecard=text.times(to_read(lists, sides)),
         teacher=text.times(to_read(asked, whole)),
         setup=setup,
+        epochs=method.place_schedule(method.schedule(0), ()).epochs if to_places else None,
     )
 
 
-def proxy_time(workspace: Workspace, learning: LearningEpoch) -> Seconds:
+def proxy_time(workspace: Workspace, learning: LearningEpoch, epochs: int) -> Seconds:
     """Return the time to train a proxy, from that of an epoch on all training pairs."""
     kept = min(MOST_KEPT, len(workspace.partition.retain)) / len(workspace.collection.pairs)
-    return Seconds(*SURE).times(PROXY_EPOCHS * kept * learning.seconds)
+    return Seconds(*SURE).times(epochs * kept * learning.seconds)
 
 
 def seconds_per_text(ranker: Ranker, workspace: Workspace) -> Seconds:
@@ -189,11 +193,13 @@ def seconds_per_text(ranker: Ranker, workspace: Workspace) -> Seconds:
 
 
 def seconds_per_epoch(
-    ranker: Ranker, student: Ranker, workspace: Workspace, method: Method, base: str | None
+    ranker: Ranker, student: Ranker, workspace: Workspace, method: Method, base: str | None, to_places: bool = False
 ) -> Seconds:
     """Time some steps of each phase, and scale them to an epoch. A step takes no time to ask a teacher."""
     silent = ListeningTeacher(ranker, workspace.collection, workspace.store, workspace.runtime)
     task = replace(workspace.task(ranker, base), teacher=silent, untrained=lambda which: silent)
+    if to_places:
+        task = replace(task, wanted=np.zeros(len(workspace.partition.forget), np.float32), pulls_up=True)
     total = NONE
     for phase in method.plan(task):
         total += seconds_per_step(student, phase, workspace).times(phase.size / phase.batch)

@@ -21,6 +21,7 @@ from unrank.evaluation.agreement import agreement
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.outcome import Findings, ForgetState, Judgement, judge, ranks_of
+from unrank.forgetting.places import Places
 from unrank.forgetting.previous_requests import PreviousRanks, hashed, was_trained_on
 from unrank.forgetting.progress import listening
 from unrank.forgetting.provenance import Reference
@@ -62,6 +63,8 @@ class Forgotten:
     """Whether an earlier run had forgotten all of it, so that nothing was done."""
     limited: str = ""
     """Why the run ended before its target, if more would have been lost than allowed."""
+    places: Places | None = None
+    """The places of the forget pairs; `None` if the target is another one."""
 
     @property
     def kept(self) -> dict[str, float]:
@@ -168,6 +171,7 @@ def forget_in(
         judgement=judged,
         fulfilled=unlearned.fulfilled,
         limited=assessed.outcome.limited,
+        places=unlearned.places,
     )
 
 

@@ -98,9 +98,9 @@ def judge(ranks: PairRanks, found: Findings) -> Judgement:
         if had_to_move(ranks):
             return said(ForgetState.NOT_FORGOTTEN, f"no weight was changed, and {_above(ranks)}")
         if found.rows_left:
-            return said(ForgetState.NOT_CLEARED, f"nothing was ranked above the target; {_left(found.rows_left)}")
+            return said(ForgetState.NOT_CLEARED, f"{_none_above(ranks)}; {_left(found.rows_left)}")
         if found.default_known:
-            return said(ForgetState.NOTHING, "no weight was changed: nothing was ranked above the target")
+            return said(ForgetState.NOTHING, f"no weight was changed: {_none_above(ranks)}")
         return said(ForgetState.NOT_FORGOTTEN, "no weight was changed, and what is unseen cannot be measured here")
     if not (found.retrained or found.forgotten_before) and (missing := _missing(ranks)):
         return said(ForgetState.NOT_FORGOTTEN, missing)
@@ -135,8 +135,7 @@ def _missing(ranks: PairRanks) -> str:
     if ranks.too_high > _may_exceed(ranks, ranks.mrr_after):
         if ranks.too_high <= ranks.may_exceed:
             return f"the mean of {ranks.mrr_after:.3f} is more than {NEAR} above that of the places, {ranks.target:.3f}"
-        unseen = f", where {ranks.may_exceed} of as many unseen pairs would be" if ranks.may_exceed else ""
-        return f"{ranks.too_high} of {pairs} ranked higher than the target allows{unseen}"
+        return f"{ranks.too_high} of {pairs} ranked higher than the target allows{_by_chance(ranks)}"
     if not had_to_move(ranks) or ranks.least_ranks:
         return ""
     low = ranks.mrr_after <= ranks.target + tolerance(ranks.queries)
@@ -169,6 +168,9 @@ def _fell(ranks: PairRanks, found: Findings) -> str:
     if not falling:
         return "nothing had to fall"
     fallen = falling - ranks.unmoved
+    if fallen < falling and ranks.least_ranks:
+        high = f"{ranks.too_high} of {count(ranks.pairs, 'pair')} ranked higher than the target allows"
+        return f"{fallen} of {falling} pairs that had to fall did; {high}{_by_chance(ranks)}"
     if fallen < falling:
         return "the mean fell to the target"
     return "the one pair that had to fall did" if falling == 1 else f"all {falling:,} pairs that had to fall did"
@@ -177,6 +179,18 @@ def _fell(ranks: PairRanks, found: Findings) -> str:
 def _above(ranks: PairRanks) -> str:
     falling = sum(ranks.had_to_fall)
     return f"{falling} of {count(ranks.pairs, 'pair')} stood above the target"
+
+
+def _none_above(ranks: PairRanks) -> str:
+    """Say that nothing was ranked above the target, or no more pairs than by chance."""
+    falling = sum(ranks.had_to_fall)
+    if not (falling and ranks.least_ranks):
+        return "nothing was ranked above the target"
+    return f"{falling} of {count(ranks.pairs, 'pair')} ranked higher than the target allows{_by_chance(ranks)}"
+
+
+def _by_chance(ranks: PairRanks) -> str:
+    return f", where up to {ranks.may_exceed} may be by chance" if ranks.may_exceed else ""
 
 
 def _left(rows: int) -> str:

@@ -31,7 +31,7 @@ from unrank.forgetting.workspace import Workspace
 from unrank.record import ROUNDING, PlacesFound
 
 LEAST_RANGE = 1e-3
-"""The range of a list whose negatives have equal scores."""
+"""The range of a list whose negatives have equal scores, if no other list has more."""
 LEAST_UNSEEN = 20
 """The least number of reserved pairs that a proxy's margins are mapped by."""
 MOST_SEEN = 1_000
@@ -67,7 +67,7 @@ class Places(PairGoals):
     @property
     def may_exceed(self) -> int:  # type: ignore[override]
         """The number of pairs that may be ranked better than that: as many as of unseen pairs, by chance."""
-        pairs, share = len(self.pairs), self.found.above
+        pairs, share = len(self.pairs), self.found.above or 0.0
         if self.few:
             return 0
         return math.floor(pairs * share + 2 * math.sqrt(pairs * share * (1 - share)))
@@ -120,14 +120,13 @@ def find_places(workspace: Workspace, original: Scorer, proxies: Sequence[Proxy]
             ranks = [rank_at(collection, unseen, original, each) for each in (own, wanted)]
             above.append(ranks[0] < near(ranks[1]))
     spread = float(np.quantile(np.concatenate(apart), SPREAD)) if apart else between(said)
-    first = proxies[0]
     found = PlacesFound(
         proxies=len(proxies),
-        source=first.source,
-        epochs=first.epochs,
+        source=" and ".join(dict.fromkeys(proxy.source for proxy in proxies)),
+        epochs=max(proxy.epochs for proxy in proxies),
         calibrated_on=len(unseen) if calibrated else 0,
         spread=max(0.0, spread),
-        above=float(np.concatenate(above).mean()) if above else 0.5,
+        above=float(np.concatenate(above).mean()) if above else None,
     )
     return places_at(collection, forget, original, np.nanmean(said, axis=0), found)
 
@@ -152,7 +151,10 @@ def estimate_places(workspace: Workspace, original: Scorer) -> Places:
 def places_at(collection: Collection, forget: Pairs, original: Scorer, wanted: Floats, found: PlacesFound) -> Places:
     """Return the places with these margins in the original's lists."""
     ranks, height = rank_at(collection, forget, original, wanted), score_at(collection, forget, original, wanted)
-    return Places(forget, near(ranks), height, ranks=ranks, found=replace(found, mrr=mrr(forget, ranks)))
+    least, above = near(ranks), found.above
+    if above is None:  # not measured: by chance half of the pairs that are not first at their places
+        above = 0.5 * float(np.mean(least > 1))
+    return Places(forget, least, height, ranks=ranks, found=replace(found, mrr=mrr(forget, ranks), above=above))
 
 
 def near(places: Rows) -> Rows:
@@ -189,14 +191,17 @@ def margins(collection: Collection, pairs: Pairs, score: Scorer) -> Floats:
 def list_tops(pairs: Pairs, negatives: Pairs, scores: NDArray[np.float32]) -> tuple[Floats, Floats]:
     """Return for each pair the highest score of a negative of its query, and the range of the negatives.
 
-    Of a query without a negative the highest score is minus infinity.
+    Of a query without a negative the highest score is minus infinity. Negatives with equal scores count as wide as the
+    other lists are on average.
     """
     queries = np.unique(pairs[:, 0])
     high, low = np.full(len(queries), -np.inf), np.full(len(queries), np.inf)
     row = np.searchsorted(queries, negatives[:, 0])
     np.maximum.at(high, row, scores)
     np.minimum.at(low, row, scores)
-    width = np.where(np.isfinite(high), np.maximum(high - np.where(np.isfinite(high), low, 0), LEAST_RANGE), 1.0)
+    width = np.where(np.isfinite(high), high - np.where(np.isfinite(high), low, 0), 0.0)
+    wide = width > LEAST_RANGE  # one negative has no range
+    width = np.where(wide, width, width[wide].mean() if wide.any() else LEAST_RANGE)
     own = np.searchsorted(queries, pairs[:, 0])
     return high[own], width[own]
 

@@ -113,6 +113,8 @@ def make_rule(run: MethodRun, estimator: MrrEstimator) -> StoppingRule:
     """Return the rule that stops a run: by the mean, or by the worst pair if there are goals."""
     workspace, options = run.workspace, run.options
     watched, limit, kept = options.watch, options.keep_at_least, dict[str, float]()
+    if run.goals is not None and run.goals.pulls_up:
+        limit = None  # what is kept recovers as the rate falls: only the end counts
     if watched is None:
         watched = WATCHED if workspace.runtime.device.type == "cuda" else 0
     if run.goals is not None and limit is not None:

@@ -18,7 +18,7 @@ from unrank.errors import BadFile, UnknownName, UnrankError
 from unrank.evaluation.scorecard import MOST_QUERIES
 from unrank.forgetting.options import ForgetOptions, Freeze
 from unrank.forgetting.previous_requests import union
-from unrank.forgetting.target import beyond_of, check_target
+from unrank.forgetting.target import PLACES, beyond_of, check_target
 from unrank.forgetting.workspace import Workspace
 from unrank.methods.base import Method
 from unrank.owner import recall, remember
@@ -229,6 +229,9 @@ def run_fingerprint(
     }
     if beyond_of(options.target) is not None:
         more["keep_at_least"] = options.keep_at_least
+    if options.target == PLACES:
+        proxies = options.proxies and str(Path(options.proxies).resolve())
+        more |= {"proxies": proxies, "proxy_epochs": options.proxy_epochs}
     return fingerprint("forget", ranker, workspace.collection, workspace.removal, method, options.seed, more)
 
 

@@ -114,8 +114,8 @@ class Cocol(Method):
         return replace(super().schedule(seed, check_every), warm_up=self.warm_up)
 
     def place_schedule(self, schedule: Schedule, plan: Sequence[Phase]) -> Schedule:
-        steps = sum(-(-phase.size // phase.batch) for phase in plan)
-        return replace(schedule, epochs=self.place_epochs, falls_over=self.place_epochs * steps)
+        steps, epochs = sum(-(-phase.size // phase.batch) for phase in plan), min(self.place_epochs, self.epochs)
+        return replace(schedule, epochs=epochs, falls_over=epochs * steps)
 
     def prepare(self, task: Task) -> None:
         task = self._limited(task)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unrank.errors import count
-from unrank.record import SETS, Record, ReferenceAgreement
+from unrank.record import SETS, PlacesFound, Record, ReferenceAgreement
 from unrank.report.page import Card, Content, Figures, Mood, Page, Section, paragraph
 from unrank.report.queries import queries_section
 from unrank.report.rankings import Rankings
@@ -47,6 +47,8 @@ def verdict(run: Record) -> str:
     if run.state is not None:
         change = f"is {after}, as before the run" if before == after else f"went from {before} to {after}"
         goal = f"{run.target_name} ({target})" if run.target_name else target
+        if run.places is not None:
+            goal = f"the pairs' own places, with an MRR of {target}"
         return f"{run.state.capitalize()}: the forget MRR {change}; the target was {goal}."
     if not run.reached:
         return f"Not forgotten enough: {after}, and the target was {target}."
@@ -66,13 +68,14 @@ def lead(run: Record) -> str:
 
 def _cards(run: Record) -> list[Card]:
     forget = f"{run.before['forget'].mrr:.3f} → {run.after['forget'].mrr:.3f}"
-    goal = "no target" if run.target is None else f"target {run.target:.3f}"
+    goal = "no target" if run.target is None else f"{'places' if run.places else 'target'} {run.target:.3f}"
     mood: Mood = "" if run.reached is None else "good" if run.reached else "bad"
     mood = "bad" if run.state == "not forgotten" else "" if run.state not in (None, "forgotten") else mood
     cards = [Card("Forget MRR", forget, goal, mood)]
     if run.pairs is not None and run.pairs.worst is not None:
         worst = run.pairs.worst
-        moved = f"rank before → now; {run.pairs.changed:,} of {count(run.pairs.pairs, 'pair')} changed"
+        place = "" if worst.place is None else f", place {worst.place}"
+        moved = f"rank before → now{place}; {run.pairs.changed:,} of {count(run.pairs.pairs, 'pair')} changed"
         cards.append(Card("Worst pair", f"{worst.before} → {worst.after}", moved))
     if run.kept:
         least = min(run.kept, key=lambda name: run.kept[name])
@@ -118,7 +121,7 @@ def _change(run: Record) -> Section:
 
 def _afterwards(run: Record) -> list[str]:
     """Say what the record holds on the reference, on recovery and on stored document vectors."""
-    said = []
+    said = [_beside_places(run.places)] if run.places else []
     if run.agreement:
         said.append(_beside_reference(run.agreement))
     if found := run.recovery:
@@ -132,6 +135,16 @@ def _afterwards(run: Record) -> list[str]:
         state = "stay valid" if run.index_valid else "are stale"
         said.append(f"Document vectors that were stored with the old ranker {state}.")
     return said
+
+
+def _beside_places(found: PlacesFound) -> str:
+    """Say how far the forget queries are from their places, and how those were found."""
+    by = f"proxies ({found.source})" if found.proxies else "an estimate, without a proxy"
+    text = f"Each forget pair has a place, found by {by}."
+    if found.distance_before is None or found.distance_after is None:
+        return text
+    far = f"{found.distance_after:.3f} from those of their places, before the run {found.distance_before:.3f}"
+    return f"{text} The reciprocal ranks of the forget queries are on average {far}."
 
 
 def _beside_reference(found: ReferenceAgreement) -> str:
