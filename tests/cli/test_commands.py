@@ -541,11 +541,11 @@ def test_a_dry_run_writes_nothing(
 ) -> None:
     folders = (ranker.parent, collection.parent, removal.parent, tmp_path)
     before = [tree(folder) for folder in folders]
-    for more in ((), ("--out", tmp_path / "clean")):
+    for more in (("--target", "0.5"), ("--out", tmp_path / "clean")):
         said = done("forget", ranker, collection, "--removal", removal, "--dry-run", *more)
         assert "the removal would" in said
         assert "entangled" in said
-        assert "depending on how many epochs it needs" in said
+        assert ("depending on how many epochs it needs" in said) == ("--target" in more), "a run to places has as many"
         assert "nothing was done" in said
     assert [tree(folder) for folder in folders] == before
 
