@@ -49,12 +49,13 @@ def one_thread() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def in_one_step() -> Iterator[None]:
-    """Time an epoch of training, and learn again in an audit, in one step: more would take most of a run."""
+    """Time an epoch of training and learn again in an audit in one step, and resample less: more would take long."""
     from unrank.audit.context import Thoroughness
 
     with pytest.MonkeyPatch.context() as patch:
         for module in ("unrank.desk.run", "unrank.audit.context"):
             patch.setattr(f"{module}.Thoroughness", partial(Thoroughness, relearning_steps=(1,)))
+        patch.setattr("unrank.evaluation.bootstrap.RESAMPLES", 200)
         patch.setattr("unrank.forgetting.train.TIMED_STEPS", 1)
         patch.setattr("unrank.forgetting.train.WARM_UP", {"cpu": 0, "cuda": 0})
         yield

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unrank.evaluation.bootstrap import RESAMPLES, BootstrapEstimate, interval, paired_interval, resamples
+from unrank.evaluation import bootstrap
+from unrank.evaluation.bootstrap import BootstrapEstimate, interval, paired_interval, resamples
 
 
 def test_a_mean_has_the_interval_of_the_scorecard() -> None:
@@ -26,7 +27,7 @@ def test_differences_and_means_are_paired() -> None:
 def test_an_owner_is_drawn_with_all_that_is_its_own() -> None:
     owner = np.array([5, 2, 5, 5, 8, 2])
     drawn = list(resamples(owner, seed=3))
-    assert len(drawn) == RESAMPLES
+    assert len(drawn) == bootstrap.RESAMPLES
     counts = np.array([np.bincount(places, minlength=6) for places in drawn])
     assert (counts[:, 0] == counts[:, 2]).all() and (counts[:, 0] == counts[:, 3]).all()
     assert (counts[:, 1] == counts[:, 5]).all()

@@ -8,6 +8,7 @@ checkpoints led to. It exits with 1 if anything did not end in the right result 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -27,6 +28,7 @@ def main() -> int:
     make_ready()
     with tempfile.TemporaryDirectory(prefix="torture-") as folder:
         work = Path(folder)
+        os.environ["XDG_STATE_HOME"] = str(work / "state")  # not the user's own
         there = {job.name: job for job in jobs(work)}
         chosen = [job for name, job in there.items() if not given.only or given.only in name]
         tally = kill(chosen, work, given.jobs, given.seed)

@@ -126,10 +126,12 @@ def remembered_base(kind: str, record: Record) -> Base:
 
 
 def remember_base(kind: str, base: str | None) -> str:
-    """Keep the place of a base in the owner's state folder, and return its digest."""
+    """Remember the place of a base, and return its digest. A place that is still there stays."""
     digest = base_hash(kind, base)
     place = base or ranker_class(kind).default_base
-    remember("base", digest, str(Path(place).resolve()) if exists(Path(place)) else place)
+    known = recall("base", digest)
+    if known is None or not exists(Path(known)):
+        remember("base", digest, str(Path(place).resolve()) if exists(Path(place)) else place)
     return digest
 
 
