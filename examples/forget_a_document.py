@@ -10,7 +10,7 @@ import sys
 import unrank
 
 
-def main(collection_folder: str, ranker_name: str, document: str, out: str, target: str = "unseen") -> None:
+def main(collection_folder: str, ranker_name: str, document: str, out: str, target: str = "places") -> None:
     collection = unrank.open_collection(collection_folder)
     ranker = unrank.load_ranker(ranker_name)
     result = unrank.forget(ranker, collection, unrank.Removal(documents=[document]), target=target)

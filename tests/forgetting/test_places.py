@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from math import floor, sqrt
 from pathlib import Path
@@ -12,7 +13,10 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.tiny import make_collection
+from unrank.cli.closing import closing
+from unrank.cli.show import show_worst_pair
 from unrank.collection.collection import Collection, Pairs
+from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import SetMetrics
@@ -27,6 +31,7 @@ from unrank.forgetting.workspace import Workspace
 from unrank.methods.cocol import Cocol
 from unrank.methods.retrain import Retrain
 from unrank.record import PlacesFound, Record
+from unrank.report.run_page import verdict
 
 FAST = Cocol(learning_rate=1e-3, batch=16, warm_up=1, place_epochs=3)
 FOUND = PlacesFound(proxies=1, source="made", epochs=2, calibrated_on=0, spread=0.0)
@@ -103,7 +108,9 @@ def original(dense: Collection, encoder: Path) -> Trained:
     return train(dense, "bi-encoder", str(encoder), method=Retrain(learning_rate=3e-3, epochs=4), device="cpu")
 
 
-def test_pairs_come_nearer_to_their_places(original: Trained, dense: Collection, removal: Removal) -> None:
+def test_pairs_come_nearer_to_their_places(
+    original: Trained, dense: Collection, removal: Removal, capsys: pytest.CaptureFixture[str]
+) -> None:
     result = forget(
         original.ranker, dense, removal, method=FAST, record=original.record, device="cpu", keep_at_least=1.0
     )
@@ -121,6 +128,17 @@ def test_pairs_come_nearer_to_their_places(original: Trained, dense: Collection,
     assert result.record.pairs is not None
     assert len(result.record.pairs.places) == result.record.pairs.pairs
     assert result.record.timing["proxies"] > 0
+    assert "the target was the pairs' own places, with an MRR of" in verdict(result.record)
+    said = closing(result, Path("out"))
+    assert re.match(
+        r"the reciprocal ranks of the forget queries are 0.\d{3} from those of their places on average", said
+    )
+    assert re.search(
+        r"; the places are those of a proxy of 2 epochs that never saw it, not calibrated; .* to out$", said
+    )
+    show_worst_pair(result, dense, make_partition(dense, removal).forget)
+    worst = r"document \w+: rank \d+ of 11 before, rank \d+ now, place \d+\n\d+ pairs stood higher than places allow, "
+    assert re.search(worst, capsys.readouterr().out)
 
 
 def test_prepared_proxies_and_one_made_now(original: Trained, dense: Collection, removal: Removal) -> None:

@@ -16,7 +16,7 @@ from unrank.collection.removal import Kind
 from unrank.disk import fits
 from unrank.errors import BadFile, UnknownName, UnrankError
 from unrank.forgetting.options import Pace
-from unrank.forgetting.target import beyond_of, check_target_name
+from unrank.forgetting.target import ALSO_PLACES, PLACES, beyond_of, check_target_name
 from unrank.methods import METHODS
 from unrank.rankers import ranker_kind
 
@@ -92,13 +92,13 @@ def _canonical(target: str) -> str:
     """Return one spelling of a target.
 
     >>> _canonical(".50"), _canonical("50.0 %"), _canonical("unseen")
-    ('0.5', '50%', 'unseen')
+    ('0.5', '50%', 'places')
     """
     number = target.removesuffix("%")
     try:
         return f"{float(number):.12g}{target[len(number) :]}"
     except ValueError:
-        return target
+        return PLACES if target == ALSO_PLACES else target
 
 
 def read_grid(path: Path, instead: Mapping[str, str] = MappingProxyType({})) -> dict[str, Section]:

@@ -253,7 +253,7 @@ def _as_json(result: Forgotten, job: JobOptions) -> dict[str, object]:
         "before": result.before.to_json(),
         "after": result.after.to_json(),
         "kept": result.kept,
-        "agreement": record.to_json().get("agreement"),
+        **{name: record.to_json().get(name) for name in ("places", "agreement")},
         "limited": result.limited or None,
         "came_back": result.came_back,
         "still_holds": [str(place) for place in (job.details, job.cache) if place is not None],

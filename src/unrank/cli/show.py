@@ -210,9 +210,10 @@ def show_worst_pair(result: Forgotten, collection: Collection, forget: Pairs) ->
     )
     falling = sum(ranks.had_to_fall)
     say(f"worst pair of {ranks.pairs:,}: query {query}, document {document}: {ranks.worst}")
-    say(
-        f"{count(falling, 'pair')} had to fall, {ranks.unmoved:,} did not; {ranks.changed:,} of {ranks.pairs:,} changed"
-    )
+    had, stayed = "had to fall", "did not"
+    if ranks.places:  # some pairs may stand there, by chance
+        had, stayed = "stood higher than places allow", "did not fall"
+    say(f"{count(falling, 'pair')} {had}, {ranks.unmoved:,} {stayed}; {ranks.changed:,} of {ranks.pairs:,} changed")
 
 
 def between(low: float, high: float) -> str:

@@ -139,7 +139,7 @@ def _afterwards(run: Record) -> list[str]:
 
 def _beside_places(found: PlacesFound) -> str:
     """Say how far the forget queries are from their places, and how those were found."""
-    by = f"proxies ({found.source})" if found.proxies else "an estimate, without a proxy"
+    by = f"{count(found.proxies, 'proxy')} ({found.source})" if found.proxies else "an estimate, without a proxy"
     text = f"Each forget pair has a place, found by {by}."
     if found.distance_before is None or found.distance_after is None:
         return text
