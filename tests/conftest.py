@@ -17,7 +17,7 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from unrank.collection.collection import Collection
 
-settings.register_profile("here", deadline=None)  # how long an example takes is up to what else the machine does
+settings.register_profile("here", deadline=None, max_examples=40)  # an example takes as long as the machine lets it
 settings.load_profile("here")
 
 

@@ -130,6 +130,7 @@ def test_its_keys_stay(audited: dict[str, Any], removal: Removal) -> None:
     assert len({str(one) for one in [audited["rankers"]["original"], *audited["rankers"]["references"]]}) == 3
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_audit(
     audited: dict[str, Any],
     world: Collection,

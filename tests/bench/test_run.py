@@ -115,6 +115,7 @@ def test_ranks_are_those_of_the_scorecards(done: tuple[Path, dict[str, dict[str,
                 assert reciprocal.mean() == pytest.approx(measured["mrr"])
 
 
+@pytest.mark.slow
 def test_a_cell_gives_what_train_and_forget_give(
     done: tuple[Path, dict[str, dict[str, Any]]], dense: Collection, encoder: Path
 ) -> None:

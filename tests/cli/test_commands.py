@@ -503,6 +503,7 @@ def test_every_method_by_name(
     assert ("ssd has no target" in said) == (method == "ssd")
 
 
+@pytest.mark.slow
 def test_request_after_request(
     ran: Ran, done: Callable[..., str], ranker: Path, collection: Path, removal: Path, tmp_path: Path
 ) -> None:

@@ -98,6 +98,7 @@ def test_without_texts_another_that_says_the_same_says_nothing(
     assert not holds(page_of(folder, details, tmp_path / "shared.html", "--no-texts"), said)
 
 
+@pytest.mark.slow
 def test_without_texts_a_removed_pair_is_not_told(forgot: Forgot, collection: Path, tmp_path: Path) -> None:
     removal = removal_of("pairs", open_collection(collection))
     folder, details = forgot(removal)
@@ -130,6 +131,7 @@ def test_a_page_says_what_came_of_a_run(forgot: Forgot, collection: Path, tmp_pa
     assert len(queries) == len({query[0] for query in queries}) == 18 + told["after"]["test"]["queries"]
 
 
+@pytest.mark.slow
 def test_figures_and_tables_become_files(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     given = ["--out", tmp_path / "page.html", "--figures", tmp_path / "figures", "--tables", tmp_path / "tables"]

@@ -44,6 +44,7 @@ def test_nothing_slow_is_imported_before_it_is_needed(module: str) -> None:
     assert said.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_the_collection_needs_no_torch() -> None:
     code = "import sys, unrank; unrank.open_collection; unrank.Removal; unrank.partition; unrank.import_collection"
     said = python("-c", f"{code}; print([name for name in ('torch', 'transformers') if name in sys.modules])")

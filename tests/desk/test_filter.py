@@ -227,6 +227,7 @@ def test_twenty_thousand_rows_a_second(matcher: Matcher, tmp_path: Path) -> None
     assert 40_000 / (process_time() - began) > 20_000
 
 
+@pytest.mark.slow
 def test_memory_stays_flat(matcher: Matcher, tmp_path: Path) -> None:
     peaks = []
     for number, count in enumerate((500, 3_000)):

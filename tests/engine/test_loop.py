@@ -47,6 +47,7 @@ def unlearned(original: Ranker, collection: Collection, seed: int) -> dict[str, 
     return weights_of(student)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_seed_decides_every_bit_and_the_original_stays(kind: str, encoder: Path, golden: Collection) -> None:
     original = create_ranker(kind, str(encoder), 0)

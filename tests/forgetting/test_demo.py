@@ -38,6 +38,7 @@ def demo(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Demo:
     return Demo(status, said.getvalue(), folder / "out")
 
 
+@pytest.mark.slow
 def test_the_demo_removes_enough_with_all_of_its_heading(demo: Demo) -> None:
     pydocs = open_collection(demo.folder / "collection")
     removal = demo_removal(pydocs)

@@ -117,6 +117,7 @@ def test_a_job_without_freezing_keeps_nothing(
     assert "freeze" not in result.record.settings
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_weights(original: DualEncoder, dense: Collection, removal: Removal) -> None:
     first, second, other = (brief(original, dense, removal, seed=seed).ranker.state_dict() for seed in (3, 3, 4))
     assert all(torch.equal(first[name], second[name]) for name in first)

@@ -53,6 +53,7 @@ def test_train_has_options_and_keywords(dense: Collection) -> None:
     assert change(options, {"seed": 4, "fast": False}, "train") == TrainOptions(Retrain(epochs=2), 4, fast=False)
 
 
+@pytest.mark.slow
 def test_options_and_keywords_give_the_same_run(trained: Trained, dense: Collection, removal: Removal) -> None:
     method = Cocol(learning_rate=1e-3, batch=16, epochs=1)
     one = forget(trained.ranker, dense, removal, ForgetOptions(method=method, target=0.2), seed=4)

@@ -154,7 +154,7 @@ def test_a_pickle_in_place_of_a_folder(tmp_path: Path, ending: str) -> None:
         {"max_position_embeddings": 10**11},
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("kind", ["bi-encoder", "parade"])
+@pytest.mark.parametrize("kind", ["bi-encoder", pytest.param("parade", marks=pytest.mark.slow)])
 def test_no_more_memory_than_there_are_weights(
     encoder: Path, tmp_path: Path, kind: str, values: dict[str, int]
 ) -> None:

@@ -139,6 +139,7 @@ def test_the_default_words_must_be_installed(monkeypatch: pytest.MonkeyPatch) ->
         create_ranker("duet", None, seed=0)
 
 
+@pytest.mark.slow
 @needs_default_words
 def test_the_default_words_are_glove() -> None:
     table = WordTable.create(None)

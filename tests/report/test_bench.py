@@ -292,6 +292,7 @@ def test_several_destinations_are_several_rows(tmp_path: Path) -> None:
     assert "2 methods" in read_page(folder)[0].kind
 
 
+@pytest.mark.slow
 def test_every_figure_and_table_has_a_name_of_its_own(tmp_path: Path) -> None:
     """Also where two collections differ in nothing but what a file's name cannot hold."""
     alike = ["one/two", "one-two", "One two"]

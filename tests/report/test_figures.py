@@ -108,6 +108,7 @@ def test_a_name_of_any_length_leaves_the_chart_in_the_figure() -> None:
         assert max(map(len, re.findall(">([^<]*)</text", drawing.shapes))) <= 40
 
 
+@pytest.mark.slow
 def test_the_same_bytes_come_again(charts: list[Drawing], tmp_path: Path) -> None:
     again = each_chart(BAD)
     for first, second in zip(charts, again, strict=True):
@@ -119,6 +120,7 @@ def test_the_same_bytes_come_again(charts: list[Drawing], tmp_path: Path) -> Non
         assert one == two and one.startswith(start)
 
 
+@pytest.mark.slow
 def test_matplotlib_is_imported_for_a_figure_only_and_left_as_it_was() -> None:
     code = """
 import sys, unrank.report.write, unrank.cli.main

@@ -95,6 +95,7 @@ def finished(tmp_path: Path) -> Path:
     )
 
 
+@pytest.mark.slow
 def test_a_bench_that_holds_the_cells_is_drawn_without_running(
     script: RunScript, finished: Path, tmp_path: Path
 ) -> None:

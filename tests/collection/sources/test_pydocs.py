@@ -65,6 +65,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Collection:
     return import_collection(f"pydocs:{demo_location()}", tmp_path_factory.mktemp("demo") / "collection")
 
 
+@pytest.mark.slow
 def test_counts_are_as_promised(everything: Read) -> None:
     pairs = sum(map(len, everything.splits.values()))
     assert 7_500 < len(everything.documents) < 10_500
@@ -79,12 +80,14 @@ def test_ids_are_unique_and_hashes_of_the_text(everything: Read) -> None:
         assert all(id == kind + hashlib.sha256(text.encode()).hexdigest()[:12] for id, text in texts)
 
 
+@pytest.mark.slow
 def test_two_reads_are_equal(everything: Read) -> None:
     first, second = (Read.of(read_pydocs("asyncio,language reference", None)) for _ in range(2))
     assert first == second
     assert set(first.documents) < set(everything.documents)
 
 
+@pytest.mark.slow
 def test_the_order_does_not_depend_on_the_hash_seed() -> None:
     environments = [{**os.environ, "PYTHONHASHSEED": seed} for seed in ("1", "2")]
     command = [sys.executable, "-c", DIGEST]
