@@ -198,7 +198,10 @@ def kept_row(row: Row, matcher: Matcher) -> Row | None:
 def _other_texts(row: Row, pairs: Sequence[Pair]) -> Iterator[str]:
     """Yield the texts of columns that form no pair: they would be copied with the row."""
     known = {pairs[0].query, *(pair.document for pair in pairs)}
-    yield from (text for text in _texts_in([*row.values()]) if text not in known)
+    for value in row.values():
+        for text in (value,) if isinstance(value, str) else _texts_in(value):
+            if text not in known:
+                yield text
 
 
 def _texts_in(value: object) -> Iterator[str]:

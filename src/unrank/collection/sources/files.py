@@ -39,10 +39,11 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def read_json_lines(path: Path) -> Iterator[tuple[int, Row]]:
     """Yield line numbers and JSON objects, one on each line."""
+    read_value = json.JSONDecoder(object_pairs_hook=_object).decode  # one for all lines
     for number, line in read_lines(path):
         try:
-            value = json.loads(line, object_pairs_hook=_object)
-            if "\\ud" in line.lower():
+            value = read_value(line)
+            if "\\" in line and "\\ud" in line.lower():
                 json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             raise BadFile(path, "half of a surrogate pair, which is not text", number) from error
