@@ -137,6 +137,12 @@ def test_another_safe_file_does_not_make_a_pickle_safe(bi_encoder: Path, tmp_pat
     assert not (tmp_path / "opened").exists()
 
 
+def test_the_same_module_again_and_again(bi_encoder: Path) -> None:
+    modules = json.loads((bi_encoder / "modules.json").read_text())
+    (bi_encoder / "modules.json").write_text(json.dumps(modules * 100))
+    assert f"names {100 * len(modules)} modules; unrank reads 16 at most" in refused(bi_encoder)
+
+
 @pytest.mark.parametrize("ending", ["bin", "pt", "ckpt", "pkl"])
 def test_a_pickle_in_place_of_a_folder(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"model.{ending}"

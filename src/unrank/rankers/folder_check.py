@@ -47,6 +47,8 @@ from unrank.rankers.allow_list import (
 from unrank.rankers.tokenizer_check import check_tokenizer
 
 ADAPTER = "an adapter, which unrank does not read; merge it into its base model and save that"
+MOST_MODULES = 16
+"""The most modules of a model, or of one of its routers; models of the hub have five or fewer."""
 
 
 def model_files(folder: Path) -> list[Path]:
@@ -193,6 +195,7 @@ def module_settings(folder: Path) -> Iterator[tuple[Path, str]]:
     modules = read_config(described)
     if not fits(modules, [{"type": str, "path": str}]):
         raise BadFile(described, "cannot be loaded: expected a list of modules, each with its type and path")
+    _check_number(described, len(modules))
     for module in modules:
         kind = _module(described, module["type"])
         yield from _settings(folder, inside(folder, module["path"]), kind)
@@ -206,11 +209,18 @@ def _settings(folder: Path, place: Path, kind: str) -> Iterator[tuple[Path, str]
     for path in [place / name for name in names if (place / name).is_file()][:1]:
         yield path, kind
         types = read_config(path).get("types") if kind in ("Router", "Asym") else None
+        _check_number(path, len(types) if isinstance(types, dict) else 0)
         for name, each in types.items() if isinstance(types, dict) else ():
             inner = _module(path, str(each))
             if inner in ("Router", "Asym"):
                 raise BadFile(path, "a router within a router, which unrank does not read")
             yield from _settings(folder, inside(folder, str(place.relative_to(folder) / name)), inner)
+
+
+def _check_number(path: Path, modules: int) -> None:
+    """Refuse a list that would load the same weights again and again."""
+    if modules > MOST_MODULES:
+        raise BadFile(path, f"names {modules:,} modules; unrank reads {MOST_MODULES} at most")
 
 
 def _module(path: Path, name: str) -> str:
