@@ -416,6 +416,11 @@ def test_what_was_never_ranked_high_is_nothing_to_forget(
     assert status == 0
     assert said.startswith("nothing to forget: no weight was changed: nothing was ranked above the target\n")
     assert record_of(tmp_path / "same")["state"] == "nothing to forget"
+    again = ("forget", tmp_path / "same", collection, "--pair", query, document, "--target", "test-mrr", "--quiet")
+    status, said = ran(*again, "--out", tmp_path / "again")
+    assert status == 0
+    assert said.startswith("nothing to forget: no weight was changed: nothing was ranked above the target\n")
+    assert "before" not in said.splitlines()[-1], "no earlier run has forgotten it"
 
 
 def test_a_target_out_of_reach_exits_with_3_and_keeps_the_best_model(

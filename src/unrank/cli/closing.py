@@ -34,13 +34,18 @@ def closing(result: Forgotten, out: Path | None) -> str:
     return f"{said}; {saved}"
 
 
+def _forgotten_before(result: Forgotten) -> bool:
+    """Return whether an earlier run had forgotten it, and did not find that there was nothing to forget."""
+    return result.fulfilled and result.state != "nothing to forget"
+
+
 def _by_mean(result: Forgotten) -> str:
     record, goal = result.record, f"the target of {result.target:.3f}"
     took, left = f"{epochs_of(record.epochs)}, {duration(record.seconds)}", _left_high(result.judgement.ranks)
     assert result.after.forget is not None
     mrr, queries = result.after.forget.mean, len(result.after.forget.queries)
     done = _done(record)
-    if result.fulfilled:
+    if _forgotten_before(result):
         return f"{done}: {BEFORE}{left}"
     if record.reached is None:
         return f"{record.method} has no target; {took}{left}"
@@ -66,7 +71,7 @@ def _by_place(result: Forgotten, places: PlacesFound) -> str:
     if ranks.may_exceed:
         high += f", where up to {ranks.may_exceed:,} may be by chance"
     if not result.record.epochs:
-        before = f"{BEFORE}; " if result.fulfilled else ""
+        before = f"{BEFORE}; " if _forgotten_before(result) else ""
         return f"{_done(result.record)}: {before}{high}; {_found(places)}"
     near = (
         f"the reciprocal ranks of the forget queries are {places.distance_after:.3f} from those of their places on "

@@ -225,7 +225,7 @@ def judge_run(request: Request, unlearned: Unlearned, assessed: Assessment) -> J
         goals.may_exceed if goals else 0,
     )
     moved = bool(assessed.outcome.history)
-    before = unlearned.fulfilled
+    before = unlearned.fulfilled and not _nothing_before(request.record)
     never_seen = before and was_trained_on(workspace.collection, request.record, workspace.removal) is False
     found = Findings(
         weights_changed=moved or bool(unlearned.clearing.moved),
@@ -236,6 +236,11 @@ def judge_run(request: Request, unlearned: Unlearned, assessed: Assessment) -> J
         default_known=default is not None,
     )
     return judge(ranks, found)
+
+
+def _nothing_before(record: Record | None) -> bool:
+    """Return whether the one request that a ranker knows of found nothing to forget: then nobody has forgotten it."""
+    return record is not None and record.state == ForgetState.NOTHING and not record.removed_before
 
 
 def _places_found(unlearned: Unlearned, assessed: Assessment) -> PlacesFound | None:
