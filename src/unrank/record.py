@@ -388,6 +388,8 @@ class PlacesFound:
     """The number of unseen pairs that margins were mapped by; 0 if they were not."""
     spread: float
     """How far above its place an unseen pair stands, as a share of the range of its list: one standard deviation."""
+    level: float = 1.0
+    """How much of the way margins were mapped to the original's level: less than 1 if much is removed."""
     above: float | None = None
     """The share of unseen pairs that are ranked higher than their places allow; a guess if nothing was calibrated."""
     mrr: float = 0.0

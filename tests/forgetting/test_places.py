@@ -22,7 +22,17 @@ from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import SetMetrics
 from unrank.forgetting.forget import forget
 from unrank.forgetting.options import ForgetOptions
-from unrank.forgetting.places import Places, between, find_places, list_tops, mapped, margins, places_at
+from unrank.forgetting.places import (
+    Places,
+    between,
+    calibration_level,
+    find_places,
+    list_tops,
+    mapped,
+    margins,
+    places_at,
+    score_at,
+)
 from unrank.forgetting.previous_requests import hashed, is_fulfilled, previous_removals
 from unrank.forgetting.proxies import Proxy
 from unrank.forgetting.train import Trained, train
@@ -30,6 +40,7 @@ from unrank.forgetting.validation import Base, run_fingerprint
 from unrank.forgetting.workspace import Workspace
 from unrank.methods.cocol import Cocol
 from unrank.methods.retrain import Retrain
+from unrank.rankers import create_ranker
 from unrank.record import PlacesFound, Record
 from unrank.report.run_page import verdict
 
@@ -148,6 +159,34 @@ def test_prepared_proxies_and_one_made_now(original: Trained, dense: Collection,
     places = find_places(workspace, workspace.scorer(original.ranker), proxies)
     assert (places.found.proxies, places.found.source, places.found.epochs) == (2, "prepared and made", 3)
     assert places.wanted == pytest.approx(workspace.scorer(original.ranker)(workspace.partition.forget), abs=1e-4)
+
+
+def test_margins_are_mapped_less_of_the_way_if_much_is_removed(
+    original: Trained, dense: Collection, removal: Removal, encoder: Path
+) -> None:
+    workspace = Workspace.for_removal(original.ranker, dense, removal, original.record, device="cpu")
+    parts = replace(workspace.partition, reserved=workspace.partition.entangled)
+    workspace, untrained = replace(workspace, partition=parts), create_ranker("bi-encoder", str(encoder), 1)
+    own, theirs = workspace.scorer(original.ranker), workspace.scorer(untrained)
+    said, level = margins(dense, parts.forget, theirs), calibration_level(parts)
+    whole = mapped(said, margins(dense, parts.reserved, theirs), margins(dense, parts.reserved, own))
+    wanted = {"made": said + level * (whole - said), "reference": said}
+    assert 0 < level < 1
+    assert not np.allclose(whole, said)
+    for source, expected in wanted.items():
+        proxy = Proxy(untrained, np.ones(len(said), bool), source, 2)  # type: ignore[arg-type]
+        places = find_places(workspace, own, [proxy])
+        assert places.wanted == pytest.approx(score_at(dense, parts.forget, own, expected), abs=1e-5)
+
+
+def test_the_level_of_a_ranker_with_less_data(dense: Collection) -> None:
+    def level(queries: int) -> float:
+        named = dense.queries.ids(np.unique(dense.pairs[:, 0])[:queries])
+        return calibration_level(make_partition(dense, Removal(queries=named)))
+
+    assert 0.8 < level(1) < 1
+    assert level(1) > level(3)
+    assert level(len(np.unique(dense.pairs[:, 0])) - 1) == 0
 
 
 def test_another_way_to_find_places_is_another_run(original: Trained, dense: Collection, removal: Removal) -> None:

@@ -2,9 +2,10 @@
 
 The margin of a pair is its score less that of the best negative of its query, in units of the range of the negatives. A
 proxy knows less than the original, so its margins are mapped to the original's, quantile to quantile, on queries that
-neither has seen. The place of a pair is the score with that margin in the original's list. Without a proxy, places are
-estimated: the original's own margins are mapped from those of pairs that it was trained on to those of pairs that it
-was not.
+neither has seen. If much is removed, they are mapped only part of the way: a ranker that is retrained on less data does
+not reach the original's level either. The place of a pair is the score with that margin in the original's list. Without
+a proxy, places are estimated: the original's own margins are mapped from those of pairs that it was trained on to those
+of pairs that it was not.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from unrank.collection.collection import Collection, Pairs
+from unrank.collection.partition import Partition
 from unrank.collection.texts import Rows
 from unrank.engine.checkpoint import Checkpoint
 from unrank.errors import UnrankError
@@ -36,6 +38,9 @@ LEAST_UNSEEN = 20
 """The least number of reserved pairs that a proxy's margins are mapped by."""
 MOST_SEEN = 1_000
 """The most pairs whose margins show how the ranker places what it was trained on."""
+LESS_DATA = 2.0
+"""How much less of the way margins are mapped for each share of the training pairs that is removed: with a quarter,
+half of it (docs/log.md)."""
 SPREAD = 0.84
 """The share of unseen pairs that stand no higher above their place than its spread: one standard deviation."""
 
@@ -108,14 +113,18 @@ def find_places(workspace: Workspace, original: Scorer, proxies: Sequence[Proxy]
     unseen = workspace.partition.reserved
     calibrated = len(unseen) >= LEAST_UNSEEN and all(proxy.reserves for proxy in proxies)
     own = margins(collection, unseen, original) if calibrated else np.empty(0)
+    level = calibration_level(workspace.partition)
     said, apart, above = np.full((len(proxies), len(forget)), np.nan), [], []
     for row, proxy in zip(said, proxies, strict=True):
         score = workspace.scorer(proxy.ranker)
         row[proxy.never_saw] = margins(collection, forget[proxy.never_saw], score)
         if calibrated:
             theirs = margins(collection, unseen, score)
-            row[proxy.never_saw] = mapped(row[proxy.never_saw], theirs, own)
-            wanted = mapped(theirs, theirs, own)
+            if proxy.source == "reference":  # it has the level of a retrained ranker
+                wanted = theirs
+            else:
+                row += level * (mapped(row, theirs, own) - row)
+                wanted = mapped(theirs, theirs, own)
             apart.append(own - wanted)
             ranks = [rank_at(collection, unseen, original, each) for each in (own, wanted)]
             above.append(ranks[0] < near(ranks[1]))
@@ -125,10 +134,17 @@ def find_places(workspace: Workspace, original: Scorer, proxies: Sequence[Proxy]
         source=" and ".join(dict.fromkeys(proxy.source for proxy in proxies)),
         epochs=max(proxy.epochs for proxy in proxies),
         calibrated_on=len(unseen) if calibrated else 0,
+        level=level if calibrated else 0.0,
         spread=max(0.0, spread),
         above=float(np.concatenate(above).mean()) if above else None,
     )
     return places_at(collection, forget, original, np.nanmean(said, axis=0), found)
+
+
+def calibration_level(partition: Partition) -> float:
+    """Return how much of the way to the original's level a ranker comes that is retrained on the kept pairs."""
+    removed, kept = len(partition.forget), len(partition.retain)
+    return max(0.0, 1.0 - LESS_DATA * removed / (removed + kept))
 
 
 def estimate_places(workspace: Workspace, original: Scorer) -> Places:
