@@ -63,7 +63,7 @@ class PairTeacher(Teacher):
     """A teacher that scores single pairs instead of whole lists; the time of a step is the same."""
 
     def ask(self, pairs: Pairs, list_ranges: bool = True) -> TeacherScores:
-        scores = scores_of(self._ranker, self._store, pairs, self._runtime)
+        scores = scores_of(self.ranker, self._store, pairs, self._runtime)
         return TeacherScores(scores, scores - 1, np.ones_like(scores))
 
     def learn(self, queries: Rows) -> None:

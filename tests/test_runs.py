@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
+from tests.tiny import make_large_collection
 from unrank.collection.collection import Collection
 
 ROOT = Path(__file__).parents[1]
@@ -37,6 +39,25 @@ def test_a_soak_of_three_requests(dense: Collection, encoder: Path, tmp_path: Pa
     assert {record["settings"]["anchors_per_pair"] for record in records} == {2}
     assert [record["removed_before"] for record in records] == [0, 1, 2]
     assert {path.suffix for path in (out / "bi-encoder").iterdir()} == {".svg", ".pdf", ".png"}
+
+
+@pytest.mark.slow
+def test_single_requests_beside_five_judges(encoder: Path, tmp_path: Path) -> None:
+    """Each draw has the ranks of its pairs, and each kind a row of the table."""
+    collection, out = make_large_collection(tmp_path / "large"), tmp_path / "single.jsonl"
+    chosen = ["--kinds", "document", "query", "--draws", "2", "--measure", "20", "--set", "place_epochs=1"]
+    command = [sys.executable, "runs/single.py", str(collection.folder), "--base", str(encoder), "--out", str(out)]
+    run = subprocess.run(
+        [*command, "--device", "cpu", *chosen], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [line["kind"] for line in lines] == ["document"] * 3 + ["query"] * 3
+    for draw in (line for line in lines if "ranks" in line):
+        assert np.shape(draw["ranks"]["judges"]) == (5, draw["pairs"])
+        for figures in draw["figures"].values():
+            assert figures["within"] + figures["above"] + figures["below"] == pytest.approx(draw["pairs"])
+    assert len(run.stdout.splitlines()) == 4
 
 
 @pytest.mark.slow

@@ -24,8 +24,10 @@ from unrank.engine.runtime import Runtime
 from unrank.engine.teacher import Teacher
 from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
-from unrank.forgetting.forget import Forgotten, forget
+from unrank.forgetting.forget import Forgotten, forget, forget_in
+from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.train import Trained
+from unrank.forgetting.workspace import Workspace
 from unrank.rankers import RANKERS, create_ranker
 from unrank.rankers.base import Ranker, Role
 from unrank.rankers.bi_encoder import BiEncoderRanker
@@ -98,6 +100,24 @@ def test_other_weights_are_asked_and_other_texts_are_read(
     seen = Watch(monkeypatch)
     forget(forgotten.ranker, dense, removal, method=BRIEF, target="10%", cache=Cache(folder))
     assert seen.read == 0 and seen.scored > 0
+
+
+def test_jobs_that_share_a_teacher_read_and_score_nothing_again_and_come_to_the_same(
+    usual: Forgotten,
+    trained: Trained,
+    dense: Collection,
+    removals: dict[str, Removal],
+    removal: Removal,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ranker, options = trained.ranker, ForgetOptions(method=BRIEF, target="10%")
+    first = Workspace.for_removal(ranker, dense, removals["queries"], trained.record).with_teacher(ranker)
+    forget_in(first, ranker, options, record=trained.record)
+    seen, second = Watch(monkeypatch), first.for_another(removal, trained.record)
+    shared = forget_in(second, ranker, options, record=trained.record)
+    assert (seen.read, seen.scored) == (0, 0)
+    assert torch.equal(weights(shared), weights(usual))
+    assert shared.after.to_json() == usual.after.to_json()
 
 
 def test_tokens_alone_can_be_kept(

@@ -47,7 +47,7 @@ class Teacher:
     def __init__(
         self, ranker: Ranker, collection: Collection, store: TokenStore, runtime: Runtime, cache: Cache | None = None
     ) -> None:
-        self._ranker, self._collection, self._store, self._runtime = ranker, collection, store, runtime
+        self.ranker, self._collection, self._store, self._runtime = ranker, collection, store, runtime
         self._cache = cache if cache and cache.scores else None
         self._lists: Callable[[Rows], Pairs] = collection.list_pairs
         self._min, self._range = _Known(), _Known()
@@ -64,9 +64,9 @@ class Teacher:
     def _name(self) -> str:
         """The name of its scores in the cache: a hash of everything that they depend on."""
         with TemporaryDirectory() as folder:
-            self._ranker.save(Path(folder) / "ranker")
+            self.ranker.save(Path(folder) / "ranker")
             parts = [f"{path.relative_to(folder)} {sha256(path)}" for path in regular_files(Path(folder))]
-        parts += [self._ranker.kind, self._runtime.name, str(self._runtime.deterministic), torch.__version__]
+        parts += [self.ranker.kind, self._runtime.name, str(self._runtime.deterministic), torch.__version__]
         made_by = hashlib.sha256("\n".join(parts).encode()).hexdigest()
         return f"scores-{self._collection.fingerprint[:16]}-{made_by[:16]}"
 
@@ -102,7 +102,7 @@ class Teacher:
         new, first = np.unique(keys[~self._scores.knows(keys)], return_index=True)
         if len(new):
             unknown = pairs[~self._scores.knows(keys)][first]
-            self._scores.add(new, scores_of(self._ranker, self._store, unknown, self._runtime))
+            self._scores.add(new, scores_of(self.ranker, self._store, unknown, self._runtime))
         return self._scores[keys]
 
     def learn(self, queries: Rows) -> None:

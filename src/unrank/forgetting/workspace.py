@@ -90,6 +90,8 @@ class Workspace:
     """What is to be forgotten; `None` for a training."""
     previous: Sequence[PreviousRemoval] = ()
     """The removals that the ranker's record names."""
+    teacher: Teacher | None = None
+    """The teacher of a ranker that several jobs in this process make forget; `None` if each asks its own."""
 
     @classmethod
     def open(
@@ -104,15 +106,8 @@ class Workspace:
     ) -> Workspace:
         """Check that something can be ranked, and move the ranker to the device."""
         collection.check_candidates()
-        removes = partition is not None and len(partition.forget)
-        if (
-            partition is not None
-            and removes
-            and not Negatives(collection, partition.documents).are_left(partition.retain[:, 0])
-        ):
-            raise UnrankError(
-                "the removal takes every negative of the kept queries, so nothing is left to rank against"
-            )
+        if partition is not None and len(partition.forget):
+            _check_negatives(collection, partition)
         runtime = Runtime.on(device, progress)
         ranker.to(runtime.device)
         store = TokenStore(ranker, collection, cache)
@@ -137,13 +132,24 @@ class Workspace:
         What the ranker's record names as removed before is not kept data. If the record says that training left queries
         out, their pairs are reserved.
         """
-        previous, reserve = previous_removals(collection, record), bool(reserved_in(record, collection.fingerprint))
-        partition = make_partition(collection, removal, previous=union(previous), reserve=reserve)
+        previous = previous_removals(collection, record)
+        partition = _partition_of(collection, removal, record, previous)
         most = MOST_QUERIES if measure is None else measure
         opened = cls.open(ranker, collection, partition, device, progress, most, cache)
         if warning := not_recognised(record):
             opened.runtime.progress.say(warning)
         return replace(opened, removal=removal, previous=previous)
+
+    def with_teacher(self, ranker: Ranker) -> Workspace:
+        """Return this workspace with one teacher for all its jobs on a ranker: each pair is scored once."""
+        return replace(self, teacher=self._teacher(ranker, self.cache))
+
+    def for_another(self, removal: Removal, record: Record | None = None, measure: int | None = None) -> Workspace:
+        """Return a workspace for another removal from the same ranker, with the tokens and the teacher of this one."""
+        partition = _partition_of(self.collection, removal, record, self.previous)
+        _check_negatives(self.collection, partition)
+        evaluator = Evaluator(self.collection, partition, MOST_QUERIES if measure is None else measure)
+        return replace(self, partition=partition, evaluator=evaluator, removal=removal)
 
     def scorer(self, ranker: Ranker) -> Scorer:
         """Return a function that gives this ranker's scores of pairs."""
@@ -162,7 +168,10 @@ class Workspace:
             return self._teacher(randomised(fresh, seed) if which == "random" else fresh)
 
         known = untrained if base is not None else no_base
-        return Task(self.partition, negatives, self._teacher(original, self.cache), known)
+        teacher = self.teacher
+        if teacher is None or teacher.ranker is not original:
+            teacher = self._teacher(original, self.cache)
+        return Task(self.partition, negatives, teacher, known)
 
     def _teacher(self, ranker: Ranker, cache: Cache | None = None) -> Teacher:
         return Teacher(ranker.to(self.runtime.device), self.collection, self.store, self.runtime, cache)
@@ -173,6 +182,20 @@ class Workspace:
         queries = np.unique(kept[:, 0])
         order = hashed_order(self.collection.queries.ids(queries), "fixed")[:FIXED_QUERIES]
         return kept[np.isin(kept[:, 0], queries[order])]
+
+
+def _partition_of(
+    collection: Collection, removal: Removal, record: Record | None, previous: Sequence[PreviousRemoval]
+) -> Partition:
+    """Return the partition that a removal makes for a ranker with this record."""
+    reserve = bool(reserved_in(record, collection.fingerprint))
+    return make_partition(collection, removal, previous=union(previous), reserve=reserve)
+
+
+def _check_negatives(collection: Collection, partition: Partition) -> None:
+    """Refuse a removal after which no kept query has a negative."""
+    if not Negatives(collection, partition.documents).are_left(partition.retain[:, 0]):
+        raise UnrankError("the removal takes every negative of the kept queries, so nothing is left to rank against")
 
 
 def randomised(ranker: Ranker, seed: int) -> Ranker:
