@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from tests.tiny import make_collection
@@ -170,11 +171,11 @@ def test_margins_are_mapped_less_of_the_way_if_much_is_removed(
     own, theirs = workspace.scorer(original.ranker), workspace.scorer(untrained)
     said, level = margins(dense, parts.forget, theirs), calibration_level(parts)
     whole = mapped(said, margins(dense, parts.reserved, theirs), margins(dense, parts.reserved, own))
-    wanted = {"made": said + level * (whole - said), "reference": said}
+    part = said + level * (whole - said)
     assert 0 < level < 1
     assert not np.allclose(whole, said)
-    for source, expected in wanted.items():
-        proxy = Proxy(untrained, np.ones(len(said), bool), source, 2)  # type: ignore[arg-type]
+    for source, epochs, expected in [("made", 2, part), ("reference", 2, part), ("reference", 6, said)]:
+        proxy = Proxy(untrained, np.ones(len(said), bool), source, epochs)  # type: ignore[arg-type]
         places = find_places(workspace, own, [proxy])
         assert places.wanted == pytest.approx(score_at(dense, parts.forget, own, expected), abs=1e-5)
 
@@ -187,6 +188,20 @@ def test_the_level_of_a_ranker_with_less_data(dense: Collection) -> None:
     assert 0.8 < level(1) < 1
     assert level(1) > level(3)
     assert level(len(np.unique(dense.pairs[:, 0])) - 1) == 0
+
+
+def test_a_run_is_the_same_if_the_original_was_measured_before(
+    original: Trained, dense: Collection, removal: Removal
+) -> None:
+    workspace = Workspace.for_removal(original.ranker, dense, removal, original.record, device="cpu")
+    before = workspace.scorecard(original.ranker)
+    short = replace(FAST, place_epochs=1)
+    runs = [
+        forget(original.ranker, dense, removal, method=short, record=original.record, device="cpu", before=known)
+        for known in (None, before)
+    ]
+    states = [run.ranker.state_dict() for run in runs]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
 def test_another_way_to_find_places_is_another_run(original: Trained, dense: Collection, removal: Removal) -> None:

@@ -120,7 +120,7 @@ def find_places(workspace: Workspace, original: Scorer, proxies: Sequence[Proxy]
         row[proxy.never_saw] = margins(collection, forget[proxy.never_saw], score)
         if calibrated:
             theirs = margins(collection, unseen, score)
-            if proxy.source == "reference":  # it has the level of a retrained ranker
+            if proxy.retrained:  # it has the level of a retrained ranker
                 wanted = theirs
             else:
                 row += level * (mapped(row, theirs, own) - row)

@@ -51,6 +51,11 @@ class Proxy:
     reserves: bool = True
     """Whether it never saw the reserved queries either."""
 
+    @property
+    def retrained(self) -> bool:
+        """Whether it was trained for longer than a proxy is, so that its margins need no calibration."""
+        return self.source == "reference" and not 0 < self.epochs <= PROXY_EPOCHS
+
 
 def make_proxy(workspace: Workspace, ranker: Ranker, base: str | None, seed: int, epochs: int = PROXY_EPOCHS) -> Proxy:
     """Train a proxy of a ranker on kept pairs of the workspace, from the base that the ranker was trained from."""

@@ -32,6 +32,11 @@ MIN_DISJOINT = 1024
 before, an epoch holds at least as many: small losses of many requests add up."""
 HIGHEST = 8
 """The number of highest negatives of a query that hard negatives are drawn from."""
+LIST = 128
+"""The most negatives of a query, spread evenly over its list, that they are looked for among."""
+LISTS_PER_PAIR, MIN_LISTS, MAX_LISTS = 4, 64, 20_000
+"""How many queries are looked at so, for each forget pair; the least and the most. For the others, among the few that
+the teacher scores anyway."""
 ALL = 1_000_000
 Move = Literal["stays", "may rise", "may fall", "free"]
 """What a score may do at no cost."""
@@ -149,9 +154,17 @@ class Cocol(Method):
         return task.pulls_up and self.hard_negatives > 0 and self.anchors == "wide"
 
     def _hard_negatives(self, task: Task, whole: Negatives) -> HardNegatives:
-        """Return the highest negatives of all queries of the task."""
-        queries = np.concatenate([task.partition.forget, task.partition.retain])[:, 0]
-        return HardNegatives(whole, task.negatives, queries, task.teacher, HIGHEST)
+        """Return the highest negatives of all queries of the task. Of some, all negatives are scored; of others, few.
+
+        The first are those of the forget pairs, then those of entangled ones. So the cost does not grow with the
+        collection.
+        """
+        queries = np.concatenate([task.partition.forget, task.partition.entangled, task.partition.disjoint])[:, 0]
+        unique, first = np.unique(queries, return_index=True)
+        ordered = unique[np.argsort(first)]
+        lists = min(max(MIN_LISTS, LISTS_PER_PAIR * len(task.partition.forget)), MAX_LISTS)
+        parts = [whole.thinned(LIST).pairs(ordered[:lists]), task.negatives.pairs(ordered[lists:])]
+        return HardNegatives(np.concatenate(parts), task.teacher, HIGHEST)
 
     def _draw_forget(
         self, task: Task, hard: HardNegatives | None, generator: np.random.Generator, epoch: int

@@ -80,28 +80,21 @@ class Negatives:
 
 
 class HardNegatives:
-    """The negatives of some queries that a teacher scores highest.
+    """The negatives of some queries that a teacher scores highest."""
 
-    If the teacher has not scored all negatives of a query, they are the highest of those that `few` has.
-    """
-
-    def __init__(self, negatives: Negatives, few: Negatives, queries: Rows, teacher: Teacher, most: int) -> None:
-        self._queries = np.unique(queries)
-        whole = negatives.pairs(self._queries)
-        unknown = np.isin(self._queries, whole[~teacher.knows(whole), 0])
-        part = few.pairs(self._queries[unknown])
-        pairs = np.concatenate([whole[~np.isin(whole[:, 0], self._queries[unknown])], part])
+    def __init__(self, pairs: Pairs, teacher: Teacher, most: int) -> None:
+        """Choose the highest negatives of each query, at most this many, from pairs of queries and negatives."""
         self._pairs = pairs[np.lexsort((-teacher.scores(pairs), pairs[:, 0]))]
-        self._starts = np.searchsorted(self._pairs[:, 0], self._queries)
-        self._counts = np.minimum(np.searchsorted(self._pairs[:, 0], self._queries, "right") - self._starts, most)
+        self._queries, self._starts, counts = np.unique(self._pairs[:, 0], return_index=True, return_counts=True)
+        self._counts = np.minimum(counts, most)
 
     def draw(self, queries: Rows, generator: np.random.Generator) -> Drawn:
         """Draw one of them for each query at random."""
-        row = np.searchsorted(self._queries, queries)
-        pick = np.floor(generator.random(len(queries)) * self._counts[row]).astype(np.int64)
-        has = self._counts[row] > 0
-        chosen = np.stack([queries, np.zeros_like(queries)], axis=1)
-        chosen[has] = self._pairs[(self._starts[row] + pick)[has]]
+        row = np.minimum(np.searchsorted(self._queries, queries), max(0, len(self._queries) - 1))
+        has = self._queries[row] == queries if len(self._queries) else np.zeros(len(queries), bool)
+        chosen, row = np.stack([queries, np.zeros_like(queries)], axis=1), row[has]
+        pick = np.floor(generator.random(len(queries))[has] * self._counts[row]).astype(np.int64)
+        chosen[has] = self._pairs[self._starts[row] + pick]
         return chosen, has
 
 
