@@ -97,14 +97,14 @@ class Cell:
         opened = Workspace.for_removal(
             self.original.ranker, collection, self.union, self.original.record, device=arguments.device
         ).with_teacher(self.original.ranker)
-        assert opened.teacher is not None
-        opened.evaluator.scorecard(opened.teacher.scores)  # it then knows all that a run would ask it
-        self.teacher, self.workspace = opened.teacher, opened
+        opened.scorecard(self.original.ranker)  # its teacher then knows all that a run would ask it
         self.forget, self.reserved = opened.partition.forget, reserved_queries(collection)
         trained = [self._train(self.union, seed=seed) for seed in JUDGES]
         self.judges = np.stack([pair_ranks(collection, self.forget, opened.scorer(each.ranker)) for each in trained])
         self.seconds = {"retraining": float(np.mean([each.record.seconds for each in trained]))}
         self.reference = None if arguments.own_proxies else self._proxy()
+        proxy = self.reference and self.reference.ranker
+        self.workspace = opened.with_teacher(proxy) if proxy else opened
 
     def _train(self, removal: Removal | None = None, **changes: Any) -> Trained:
         return train(
@@ -170,7 +170,7 @@ class Cell:
         if not len(tests):
             return None
         pairs = collection.list_pairs(tests)
-        then, now = self.teacher.scores(pairs), workspace.scorer(done.ranker)(pairs)
+        then, now = (workspace.scorer(ranker)(pairs) for ranker in (self.original.ranker, done.ranker))
         lists = [np.flatnonzero(pairs[:, 0] == query) for query in tests]
         return float(np.mean([rank_biased_overlap(order_of(then[here]), order_of(now[here])) for here in lists]))
 

@@ -115,6 +115,7 @@ def test_jobs_that_share_a_teacher_read_and_score_nothing_again_and_come_to_the_
     forget_in(first, ranker, options, record=trained.record)
     seen, second = Watch(monkeypatch), first.for_another(removal, trained.record)
     shared = forget_in(second, ranker, options, record=trained.record)
+    second.scorecard(ranker)
     assert (seen.read, seen.scored) == (0, 0)
     assert torch.equal(weights(shared), weights(usual))
     assert shared.after.to_json() == usual.after.to_json()

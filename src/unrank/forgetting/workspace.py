@@ -90,8 +90,8 @@ class Workspace:
     """What is to be forgotten; `None` for a training."""
     previous: Sequence[PreviousRemoval] = ()
     """The removals that the ranker's record names."""
-    teacher: Teacher | None = None
-    """The teacher of a ranker that several jobs in this process make forget; `None` if each asks its own."""
+    teachers: tuple[Teacher, ...] = ()
+    """Rankers that never change and that several jobs in this process ask: each scores a pair once for all of them."""
 
     @classmethod
     def open(
@@ -141,11 +141,11 @@ class Workspace:
         return replace(opened, removal=removal, previous=previous)
 
     def with_teacher(self, ranker: Ranker) -> Workspace:
-        """Return this workspace with one teacher for all its jobs on a ranker: each pair is scored once."""
-        return replace(self, teacher=self._teacher(ranker, self.cache))
+        """Return this workspace with one teacher for all jobs that ask a ranker. The ranker must not change."""
+        return replace(self, teachers=(*self.teachers, self._teacher(ranker, self.cache)))
 
     def for_another(self, removal: Removal, record: Record | None = None, measure: int | None = None) -> Workspace:
-        """Return a workspace for another removal from the same ranker, with the tokens and the teacher of this one."""
+        """Return a workspace for another removal from the same ranker, with the tokens and teachers of this one."""
         partition = _partition_of(self.collection, removal, record, self.previous)
         _check_negatives(self.collection, partition)
         evaluator = Evaluator(self.collection, partition, MOST_QUERIES if measure is None else measure)
@@ -153,6 +153,8 @@ class Workspace:
 
     def scorer(self, ranker: Ranker) -> Scorer:
         """Return a function that gives this ranker's scores of pairs."""
+        if (teacher := self._known(ranker)) is not None:
+            return teacher.scores
         return lambda pairs: scores_of(ranker, self.store, pairs, self.runtime)
 
     def scorecard(self, ranker: Ranker) -> Scorecard:
@@ -168,10 +170,12 @@ class Workspace:
             return self._teacher(randomised(fresh, seed) if which == "random" else fresh)
 
         known = untrained if base is not None else no_base
-        teacher = self.teacher
-        if teacher is None or teacher.ranker is not original:
-            teacher = self._teacher(original, self.cache)
+        teacher = self._known(original) or self._teacher(original, self.cache)
         return Task(self.partition, negatives, teacher, known)
+
+    def _known(self, ranker: Ranker) -> Teacher | None:
+        """Return the shared teacher of a ranker; `None` if it has none."""
+        return next((teacher for teacher in self.teachers if teacher.ranker is ranker), None)
 
     def _teacher(self, ranker: Ranker, cache: Cache | None = None) -> Teacher:
         return Teacher(ranker.to(self.runtime.device), self.collection, self.store, self.runtime, cache)
