@@ -143,7 +143,7 @@ def main() -> None:
     options.add_argument("--batches", nargs="+", type=int, default=[7, 7, 6], help="the number of requests of each")
     options.add_argument("--share", type=float, default=0.002, help="the share of the pairs that a request names")
     options.add_argument("--single", action="store_true", help="each request names one document or one query")
-    options.add_argument("--target", help="by default the forget MRR of the retrained ranker")
+    options.add_argument("--target", help="by default places, by the retrained ranker")
     options.add_argument("--keep-at-least", type=float, default=0.95)
     arguments = options.parse_args()
     collection = unrank.open_collection(arguments.collection)

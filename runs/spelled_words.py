@@ -91,7 +91,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--base", help="the encoder; by default the default one")
     parser.add_argument("--ranker", default="bi-encoder")
     parser.add_argument("--articles", default="", help="articles of the documentation, separated by commas; or all")
-    parser.add_argument("--target", help="the target of the desk; by default the retrained ranker's forget MRR")
+    parser.add_argument("--target", help="the target of the desk; by default places, by the retrained ranker")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings of the training")
     return parser.parse_args()

@@ -25,6 +25,8 @@ from unrank.errors import BadFile, UnrankError
 
 LOCK = ".lock"
 CHECKPOINT = "checkpoint.safetensors"
+PLACES_FILE = "places.checkpoint"
+"""The file with the places of a run's pairs, beside its checkpoints. It must never ship with a ranker."""
 TRIES = 100
 LARGEST = 1e300
 NOT_REGULAR = errno.EINVAL

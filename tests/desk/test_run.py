@@ -399,10 +399,11 @@ def test_caches_are_found_wherever_they_lie(dense: Collection, encoder: Path, tm
 @pytest.mark.parametrize(
     ("reference", "given", "target"),
     [
-        (None, None, "test-mrr"),
-        ("without", None, "destination-1"),
+        (None, None, "places"),
+        (None, "unseen", "places"),  # another name for it
+        ("without", None, "places"),
         ("without", "half-unseen", "half-unseen"),
-        ("unknown", None, "test-mrr"),  # nothing is known of it
+        ("unknown", "test-mrr", "test-mrr"),
     ],
 )
 def test_a_run_forgets_to_where_a_ranker_is_that_never_saw_it(
@@ -432,6 +433,7 @@ def test_a_run_forgets_to_where_a_ranker_is_that_never_saw_it(
     def forget(ledger: Ledger, run: UnfinishedRun, context: RunContext, *_: Any) -> None:
         seen.append(context.target)
         assert context.options.target == context.target, "the ledger is told of it"
+        assert context.reference.known is (reference == "without"), "if nothing is known of it, it tells no places"
         raise Enough
 
     monkeypatch.setattr(desk_run, "_forget", forget)

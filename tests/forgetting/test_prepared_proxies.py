@@ -18,7 +18,7 @@ from unrank.forgetting import proxies
 from unrank.forgetting.prepared_proxies import REPLACED, Prepared, ProxyOptions, prepare_proxies
 from unrank.forgetting.previous_requests import hashed, was_trained_on
 from unrank.forgetting.provenance import Reference, unknown_provenance
-from unrank.forgetting.proxies import Proxy, find_proxies, gather_proxies, proxy_of
+from unrank.forgetting.proxies import Foreseen, Proxy, find_proxies, foresee_proxies, gather_proxies, proxy_of
 from unrank.forgetting.train import Trained
 from unrank.forgetting.validation import Base
 from unrank.forgetting.workspace import Workspace
@@ -76,6 +76,9 @@ def test_a_request_finds_the_proxies_that_never_saw_it(world: World) -> None:
     mixed = Removal(documents=[f"doc{i}" for i in range(6)])
     proxies, forget = world.find(mixed), world.workspace(mixed).partition.forget
     assert np.array_equal(sum(proxy.never_saw.astype(int) for proxy in proxies), np.ones(len(forget)))
+    for removal, made in ((Removal(documents=["doc1"]), False), (mixed, False)):
+        foreseen = foresee_proxies(world.workspace(removal), "bi-encoder", world.base, given=world.out)
+        assert foreseen == Foreseen(len(world.find(removal)), made=made), "their records tell"
     record = Record.read(world.folder(2))
     assert record is not None and record.held_out == HeldOut(FOLDS, 2) and record.reserved == 30
     for id in ("doc1", "doc2", "doc3", "doc4"):

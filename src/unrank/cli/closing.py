@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from unrank.cli.show import duration, epochs_of
 from unrank.errors import count
+from unrank.report.wording import places_found
 
 if TYPE_CHECKING:
     from unrank.forgetting.forget import Forgotten
@@ -72,26 +73,12 @@ def _by_place(result: Forgotten, places: PlacesFound) -> str:
         high += f", where up to {ranks.may_exceed:,} may be by chance"
     if not result.record.epochs:
         before = f"{BEFORE}; " if _forgotten_before(result) else ""
-        return f"{_done(result.record)}: {before}{high}; {_found(places)}"
+        return f"{_done(result.record)}: {before}{high}; {places_found(places)}"
     near = (
         f"the reciprocal ranks of the forget queries are {places.distance_after:.3f} from those of their places on "
         f"average, {places.distance_before:.3f} before, after {took}"
     )
-    return f"{near}; {high}; {_found(places)}"
-
-
-def _found(places: PlacesFound) -> str:
-    """Say how places were found."""
-    if not places.proxies:
-        return f"the places are estimates by {count(places.calibrated_on, 'unseen pair')}, without a proxy"
-    that = " that never saw it" if places.proxies == 1 else ", for each pair those that never saw it"
-    proxies = {
-        "reference": "the reference, which never saw it",
-        "prepared": f"{count(places.proxies, 'prepared proxy')}{that}",
-        "prepared and made": f"{count(places.proxies - 1, 'prepared proxy')} and one made now{that}",
-        "made": f"a proxy of {epochs_of(places.epochs)} that never saw it",
-    }[places.source]
-    return f"the places are those of {proxies}" + ("" if places.calibrated_on else ", not calibrated")
+    return f"{near}; {high}; {places_found(places)}"
 
 
 def _by_pair(result: Forgotten, most: int) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from unrank.cli.desk_show import result_json, say_nothing_open, show_plan, show_result
+from unrank.cli.forget import tell_of_places
 from unrank.cli.option import (
     AUDITED,
     FORGET,
@@ -39,9 +40,8 @@ Look = Annotated[
     typer.Option("--look", help="A folder or file to search for copies: rankers, collections, files. Repeatable."),
 ]
 Base = Annotated[str | None, flag_of(FORGET["base"], help="The encoder or word vectors the ranker was trained from.")]
-TARGET = (
-    "The forget MRR to reach, as in 'unrank forget'; by default that of a reference that never saw it, or 'test-mrr'."
-)
+TARGET = "Where to stop, as in 'unrank forget'; by default each pair comes to its own place (places)."
+Target = Annotated[str | None, flag_of(FORGET["target"], help=TARGET)]
 REFERENCE = "A ranker retrained without what is removed, for the audit; give two to measure their difference."
 LEDGER = LedgerFlags()
 EVERY = ForgetOptions.checkpoint_every
@@ -62,13 +62,14 @@ def plan(
     collection: CollectionOfRun = None,
     look: Look = None,
     base: Base = None,
+    target: Target = None,
     files: LedgerFlags = LEDGER,
     device: DeviceOption = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Show what a run would change and how long it would take; nothing is done."""
     check_places("--look", look or ())
-    flags = DeskRunFlags(look=look, base=base)
+    flags = DeskRunFlags(look=look, base=base, target=target)
     for name, at, data in _rankers(ranker, collection, flags, files):
         _say_name(name)
         _plan(at, data, flags, files, DeviceFlags(device, quiet=quiet))
@@ -80,6 +81,7 @@ def _plan(ranker: str, collection: Path, flags: DeskRunFlags, files: LedgerFlags
         from unrank.desk.batch import open_batch
         from unrank.desk.plan import make_plan
         from unrank.desk.service import ranker_at
+        from unrank.forgetting.target import check_target
         from unrank.rankers import load_ranker
         from unrank.record import Record
 
@@ -89,11 +91,11 @@ def _plan(ranker: str, collection: Path, flags: DeskRunFlags, files: LedgerFlags
         if not batch.requests:
             say_nothing_open([request.id for request in batch.elsewhere])
             return
-        batch.partition(opened)  # refuse wrong requests before anything is loaded
+        partition, options = batch.partition(opened), flags.forget(on.device)
+        check_target(options.target, opened, partition, bool(flags.reference))  # before anything is loaded
         places = [place for place in (Path(ranker), collection) if place.exists()]
         look_at, loaded = [*places, *(flags.look or ())], load_ranker(ranker, on.fast)
-        given = (flags.forget(on.device), flags.reference or ())
-        made = make_plan(loaded, opened, batch, record, look_at, files.ledger, *given)
+        made = make_plan(loaded, opened, batch, record, look_at, files.ledger, options, flags.reference or ())
         show_plan(made, on.quiet)
 
 
@@ -107,7 +109,7 @@ class DeskRunFlags:
     yes: Annotated[bool, typer.Option("--yes", help="Run; without it only the plan is shown.")] = False
     method: Annotated[str, flag_of(FORGET["method"], help="The method; see 'unrank list methods'.")] = METHOD
     settings: Settings = None
-    target: Annotated[str | None, flag_of(FORGET["target"], help=TARGET)] = None
+    target: Target = None
     reference: Annotated[list[str] | None, typer.Option("--reference", help=REFERENCE)] = None
     keep_at_least: KeepAtLeast = None
     strict: Annotated[bool, typer.Option("--strict", help="Require an audit without any difference or loss.")] = False
@@ -123,6 +125,7 @@ class DeskRunFlags:
         return ForgetOptions(
             method=self.method,
             settings=read_settings(self.settings or ()),
+            target=self.target or ForgetOptions.target,
             base=self.base,
             seed=self.seed,
             checkpoint_every=self.checkpoint_every,
@@ -175,6 +178,8 @@ def run(
     check_places("--look", flags.look or ())
     rankers = _rankers(ranker, collection, flags, files)
     statuses = []
+    if not (on.quiet or flags.json):
+        tell_of_places(flags.forget(on.device).target)
     for name, at, data in rankers:
         if not flags.json:
             _say_name(name)

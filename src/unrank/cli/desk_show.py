@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from unrank.cli.show import COPIES_SHOWN, between, numbered, say, show_partition
 from unrank.desk.request import Item, State
 from unrank.errors import count
+from unrank.report.wording import places_found
 
 if TYPE_CHECKING:
     from unrank.desk.plan import Plan
@@ -42,6 +43,8 @@ def show_plan(made: Plan, quiet: bool = False) -> None:
         say(f"  {copy.kind:<11}{copy.path}: {copy.why}")
     for copy in made.not_searched:
         say(f"  not searched {copy.path}: {copy.why}")
+    if made.proxies is not None:
+        say(str(made.proxies))
     for method, seconds in made.seconds.items():
         audited = seconds + made.audit
         say(f"with {method} it takes {between(*audited)} here, of which the audit takes {between(*made.audit)}")
@@ -65,6 +68,7 @@ def result_json(done: RunResult) -> dict[str, Any]:
             for id, one in sorted(done.requests.items())
         ],
         "gates": [asdict(gate) for gate in done.gates],
+        "places": asdict(done.places) if done.places else None,
         "elsewhere": done.elsewhere,
         "later": done.later,
         "still_to_delete": done.result["holders"],
@@ -74,6 +78,8 @@ def result_json(done: RunResult) -> dict[str, Any]:
 
 def show_result(done: RunResult) -> None:
     """Print a sentence for each request, what cannot be known first; then the gates, and what is to be done."""
+    if done.places is not None:
+        say(places_found(done.places))
     for id, one in sorted(
         done.requests.items(), key=lambda each: (State(each[1].state) is not State.NOT_VERIFIABLE, each[0])
     ):

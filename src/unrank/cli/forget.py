@@ -147,12 +147,17 @@ def _run(
     from unrank.engine.resume import resumable
     from unrank.forgetting.estimate import estimate
     from unrank.forgetting.forget import forget_in
+    from unrank.forgetting.proxies import foresee_proxies
     from unrank.forgetting.rankings import save_details
     from unrank.forgetting.unlearn import validate
 
     if job.dry_run:
         request = validate(workspace, ranker, options, reference, record)
-        seconds = estimate(workspace, ranker, options, base=request.base.place, record=record)
+        given = Path(options.proxies) if options.proxies else None
+        proxies = foresee_proxies(
+            workspace, ranker.kind, request.base, given=given, known_reference=request.reference.known
+        )
+        seconds = estimate(workspace, ranker, options, base=request.base.place, record=record, proxies=proxies)
         fixed = request.options.target == "places" and request.method.takes_goals
         show_plan(workspace, request.method.name, seconds, job.as_json, fixed)
         return None

@@ -16,6 +16,7 @@ from rich.table import Table
 from unrank.errors import CONTROL_CHARACTERS, LONGEST_LINE, count, one_line, printable_line
 from unrank.record import SETS, PairRank
 from unrank.report.wording import duration as duration
+from unrank.report.wording import epochs_of as epochs_of
 
 if TYPE_CHECKING:
     from unrank.collection.collection import Collection, Pairs
@@ -238,15 +239,6 @@ def numbered(requests: Iterable[int]) -> str:
     """
     ids = sorted(requests)
     return f"request{'s' if len(ids) > 1 else ''} {', '.join(map(str, ids))}"
-
-
-def epochs_of(epochs: float) -> str:
-    """Return a number of epochs in words.
-
-    >>> epochs_of(1), epochs_of(2.25)
-    ('1 epoch', '2.25 epochs')
-    """
-    return f"{epochs:.3g} epoch{'' if epochs == 1 else 's'}"
 
 
 def _interval(low: float, high: float, sign: bool = False) -> str:

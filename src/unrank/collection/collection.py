@@ -144,6 +144,12 @@ class Collection:
         """Return one number for each pair, by which pairs are compared."""
         return pairs[:, 0] * len(self.documents) + pairs[:, 1]
 
+    def find_pairs(self, pairs: Pairs, among: Pairs) -> Rows:
+        """Return where pairs are among others, which hold all of them."""
+        keys = self.pair_keys(among)
+        order = np.argsort(keys)
+        return order[np.searchsorted(keys, self.pair_keys(pairs), sorter=order)]
+
     def pair_ids(self, pairs: Pairs) -> list[tuple[str, str]]:
         return list(zip(self.queries.ids(pairs[:, 0]), self.documents.ids(pairs[:, 1]), strict=True))
 

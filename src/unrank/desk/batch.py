@@ -14,7 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
-from unrank.collection.collection import Collection
+from unrank.collection.collection import Collection, Pairs
 from unrank.collection.duplicates import WantedTexts, duplicates_of_each
 from unrank.collection.partition import Partition, make_partition, named
 from unrank.collection.removal import Removal
@@ -73,6 +73,12 @@ class Batch:
 
     def partition(self, collection: Collection) -> Partition:
         return make_partition(collection, self.removal, "what is open", self.earlier, reserve=self.reserve)
+
+    def pairs_apart(self, collection: Collection) -> list[Pairs]:
+        """Return the training pairs of each request, and those of earlier requests that are forgotten again."""
+        removals = [removal_of(these) for these in self.items.values()]
+        rows = [named(collection, removal)[0] for removal in [*removals, *([self.again] if self.again else [])]]
+        return [collection.pairs[own] for own in rows]
 
     def overlaps(self, collection: Collection) -> list[tuple[int, int, int]]:
         """Return pairs of requests that name the same training pairs, and the number of these."""

@@ -29,6 +29,7 @@ from unrank.desk.predicate import (
     EntryPart,
     Measured,
     OwnFigures,
+    PlacesPart,
     Predicate,
     RankerPart,
     SetFigures,
@@ -38,7 +39,8 @@ from unrank.desk.service import ServiceRanker, service_rankers
 from unrank.desk.signature import seal, write_seal
 from unrank.disk import check_free
 from unrank.errors import UnrankError
-from unrank.record import KEPT, SETS
+from unrank.forgetting.target import is_of_request
+from unrank.record import KEPT, SETS, current_target
 from unrank.report.page import page_html
 
 CERTIFICATE_VERSION = 2
@@ -56,6 +58,11 @@ NOT_CLAIMED = (
     "That paraphrases of the texts were found: only what the request named, and copies of it, were looked for.",
     "That the law is satisfied: people must judge that. This page is evidence, not advice.",
 )
+PLACES_CLAIM = (
+    "That a ranker trained anew without it would rank each pair exactly at its place: a place is where other rankers "
+    "that never saw the pair put it, or an estimate of that, and two such rankers differ."
+)
+"""What is not claimed if pairs were brought to places."""
 FOUND_NOTHING = (
     "That the ranker holds no trace of it: only the ranks of its pairs were measured for this finding.",
     *NOT_CLAIMED[1:],
@@ -63,6 +70,8 @@ FOUND_NOTHING = (
 """What is not claimed if there was nothing to forget."""
 HOW = ("method", "settings", "target", "target_name", "epochs", "seconds", "seed", "device", "index_valid", "versions")
 """The fields of a record that say how a ranker was made to forget. None of them names a file."""
+OF_ALL = ("mrr", "level", "distance_before", "distance_after")
+"""The figures of places that depend on all pairs of a run."""
 CLOSING = ("deleted", "left", "reason", "not_checked")
 FOUND = ("verdict", "measures", "figure", "low", "high", "threshold", "queries", "words")
 
@@ -114,6 +123,7 @@ def certificate(ledger: Ledger, key: Key, id: int) -> Certificate:
     runs = [_run_part(ledger, settled, request, history) for settled in settlements(ledger, request, state)]
     number, head = ledger.head()
     nothing = state is State.NOTHING_TO_FORGET
+    places = [PLACES_CLAIM] if any("places" in part["done"] for part, _ in runs) else []
     hashes = ledger.ask("SELECT kind, hash FROM keyed_hash WHERE request = ?", [id])
     value: Predicate = {
         "certificate_version": CERTIFICATE_VERSION,
@@ -131,7 +141,7 @@ def certificate(ledger: Ledger, key: Key, id: int) -> Certificate:
         },
         "rankers": [part for part, _ in runs],
         "also_delete": list(ALSO_DELETE[1:] if nothing else ALSO_DELETE),
-        "not_claimed": list(FOUND_NOTHING if nothing else NOT_CLAIMED),
+        "not_claimed": [*(FOUND_NOTHING if nothing else NOT_CLAIMED), *places],
         "history": {"entries": number, "last_hash": head, "of_request": [_entry_part(entry) for entry in history]},
     }
     several = len(runs) > 1
@@ -196,7 +206,7 @@ def _run_part(
         "run": settled.run,
         "requests": len(options["requests"]),
         "alone": alone,
-        "done": _done_part(options, result, request.id),
+        "done": _done_part(options, result, request.id, alone),
         "measured": _measured_part(result, request.id, alone),
         "audited": _audit_part(result["audit"], alone),
         "gates": {gate["name"]: gate["passed"] for gate in result["gates"]},
@@ -206,20 +216,35 @@ def _run_part(
     return part, result.get("ranker_files", {})
 
 
-def _done_part(options: Json, result: Json, id: int) -> Done:
+def _done_part(options: Json, result: Json, id: int, alone: bool) -> Done:
     """Return how the ranker was made to forget, from the options and the result of its run."""
+    record = result["record"] or {}
+    how = {name: record[name] for name in HOW if record}
+    if record:
+        how["target_name"] = current_target(record["target_name"])
+        if not alone and is_of_request(how["target_name"]):
+            del how["target"]
+    places = record.get("places") or result.get("places")
     return cast(
         "Done",
         {
-            **{name: result["record"][name] for name in HOW if result["record"]},
+            **how,
+            **({"places": _places_part(places, alone)} if places else {}),
             "collection": options["collection_fingerprint"],
             "references": len(options["references"]),
             "keep_at_least": options["keep_at_least"],
             "strict": options["strict"],
             "copies": result.get("copies", {}).get(str(id), {}),
-            "vocabulary": _vocabulary((result["record"] or {}).get("cleared")),
+            "vocabulary": _vocabulary(record.get("cleared")),
         },
     )
+
+
+def _places_part(places: Json, alone: bool) -> PlacesPart:
+    """Return how places were found; what is measured on all pairs of a run only if they are of one request."""
+    calibrated = places["proxies"] and places["calibrated_on"]
+    left_out = () if alone else OF_ALL if calibrated else (*OF_ALL, "spread", "above")
+    return cast("PlacesPart", {name: value for name, value in places.items() if name not in left_out})
 
 
 def _vocabulary(cleared: Json | None) -> str | None:

@@ -22,7 +22,7 @@ from unrank.collection.normalisation import EDGES, normalised
 from unrank.collection.removal import Removal
 from unrank.desk.paths import safe_path
 from unrank.desk.request import Item, items_of, removal_of
-from unrank.disk import CHECKPOINT, NOT_REGULAR, open_regular, whole_path
+from unrank.disk import CHECKPOINT, NOT_REGULAR, PLACES_FILE, open_regular, whole_path
 from unrank.errors import UnrankError
 from unrank.forgetting.previous_requests import recognised_among
 from unrank.record import RECORD, Record, forgotten_requests
@@ -161,6 +161,8 @@ def _below(place: Path, items: list[Item], needles: list[str], collection: Colle
         here = Path(folder)
         if any(name.startswith(CHECKPOINT) for name in names):
             yield Copy("checkpoint", str(here), "holds the weights of a run that has not ended")
+        elif any(name.startswith(PLACES_FILE) for name in names):
+            yield Copy("checkpoint", str(here), "holds the places of pairs that a run had to forget")
         if "collection.json" in names:
             inner.clear()
             yield from _collection(here, items)

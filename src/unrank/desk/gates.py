@@ -22,10 +22,11 @@ from unrank.collection.texts import Rows
 from unrank.desk.request import Item, removal_of
 from unrank.errors import count
 from unrank.evaluation.scorecard import Scorer
-from unrank.forgetting.outcome import Findings, Judgement, judge, list_lengths, mrr, pair_ranks, ranks_of
+from unrank.forgetting.outcome import Findings, Judgement, judge, list_lengths, mrr, pair_ranks, ranks_of, rose
+from unrank.forgetting.places import Places
 from unrank.forgetting.target import beyond_of, least_ranks, tolerance
 from unrank.parse import parse
-from unrank.record import RETRAIN, ROUNDING, PreviousMrr, Record
+from unrank.record import RETRAIN, ROUNDING, PairRanks, PreviousMrr, Record
 
 UNTOUCHED = "nothing had to be changed, and no weight was"
 OF_RANKER = ("earlier", "kept", "strict")
@@ -97,6 +98,8 @@ def _target(record: Record, default: float | None) -> Gate:
     """Judge the target. A target above the default asks for less than forgetting, so reaching it shows nothing."""
     now, target = record.after["forget"], record.target
     assert target is not None
+    if record.places is not None and record.pairs is not None:
+        return _placed(record.pairs)
     if beyond_of(record.target_name) is not None and record.pairs is not None:
         high = f"{record.pairs.too_high:,} of {count(record.pairs.pairs, 'pair')}"
         return Gate("target", not record.pairs.too_high, f"{high} ranked better than {record.target_name} allows")
@@ -110,6 +113,15 @@ def _target(record: Record, default: float | None) -> Gate:
     if record.reached is False or now.mrr > target + tolerance(now.queries):
         return Gate("target", False, f"not reached: {goal}")
     return Gate("target", True, f"{goal}; {UNTOUCHED}" if not record.changed else goal)
+
+
+def _placed(ranks: PairRanks) -> Gate:
+    """Judge whether the pairs of all requests together are at their places."""
+    said = f"in all {ranks.too_high:,} of {count(ranks.pairs, 'pair')} ranked higher than their places allow"
+    if ranks.may_exceed:
+        said += f", where up to {ranks.may_exceed:,} may be by chance"
+    mean = f"the forget MRR is {ranks.mrr_after:.3f}, that of the places {ranks.target:.3f}"
+    return Gate("target", not rose(ranks), f"{said}; {mean}")
 
 
 def asks_for_less(target: float, default: float | None) -> bool:
@@ -161,8 +173,9 @@ def findings(
         weights_changed=record.changed,
         rows_left=record.rows_left,
         for_others=True,
-        has_reference=has_reference,
+        has_reference=has_reference or bool(record.places and record.places.proxies),
         default_known=default_target is not None,
+        unseen_mrr=record.before["test"].mrr if "test" in record.before else None,
         remembered=remembered,
         untold=untold_by(audit, doubts, rows_left=bool(record.rows_left)),
     )
@@ -175,40 +188,53 @@ class RequestPairs:
     collection: Collection
     of_request: Mapping[int, Pairs]
     beyond: int | None = None
-    """The number of first places that no pair may have; `None` if the target is a mean."""
+    """The number of first places that no pair may have; `None` for other targets."""
+    places: Places | None = None
+    """The places of all pairs that the run forgot; `None` for other targets."""
 
     @classmethod
-    def of(cls, collection: Collection, items: Mapping[int, Sequence[Item]], target: str | None = None) -> RequestPairs:
+    def of(
+        cls,
+        collection: Collection,
+        items: Mapping[int, Sequence[Item]],
+        target: str | None = None,
+        places: Places | None = None,
+    ) -> RequestPairs:
         rows = {id: named(collection, removal_of(these))[0] for id, these in items.items()}
-        return cls(collection, {id: collection.pairs[own] for id, own in rows.items()}, beyond_of(target))
+        of_request = {id: collection.pairs[own] for id, own in rows.items()}
+        return cls(collection, of_request, beyond_of(target), places)
 
     def ranks(self, score: Scorer) -> dict[int, Rows]:
         """Rank the pairs of every request, scoring each list once."""
         pairs = np.unique(np.concatenate(list(self.of_request.values())), axis=0)
-        ranks, keys = pair_ranks(self.collection, pairs, score), self.collection.pair_keys(pairs)
-        order = np.argsort(keys)
-        return {
-            id: ranks[order[np.searchsorted(keys, self.collection.pair_keys(own), sorter=order)]]
-            for id, own in self.of_request.items()
-        }
+        ranks, found = pair_ranks(self.collection, pairs, score), self.collection.find_pairs
+        return {id: ranks[found(own, pairs)] for id, own in self.of_request.items()}
 
     def judge(
         self, before: Scorer, after: Scorer, target: float, found: Findings, references: Sequence[Scorer] = ()
     ) -> dict[int, Judgement]:
         """Judge every request by itself.
 
-        `target` is the lower of the run's target and the default one. References are given if the ranker was retrained:
-        a request that it ranks no higher than one of them does counts as retrained, wherever its pairs are.
+        `target` is the lower of the run's target and the default one; with places, each request has its own. References
+        are given if the ranker was retrained: a request that it ranks no higher than one of them does counts as
+        retrained, wherever its pairs are.
         """
         then, now = self.ranks(before), self.ranks(after)
         others = [self.ranks(score) for score in references]
 
         def result(id: int, own: Pairs) -> Judgement:
-            lengths = list_lengths(self.collection, own)
-            least = None if self.beyond is None else least_ranks(self.beyond, lengths)
-            ranks = ranks_of(self.collection, own, np.stack([then[id], now[id]]), target, least)
+            ranks = ranks_of(self.collection, own, np.stack([then[id], now[id]]), *self._goal(own, target))
             unseen = max((mrr(own, other[id]) for other in others), default=0.0)
             retrained = bool(others) and ranks.mrr_after <= unseen + tolerance(ranks.queries)
             return judge(ranks, replace(found, retrained=retrained))
 
         return {id: result(id, own) for id, own in self.of_request.items()}
+
+    def _goal(self, own: Pairs, target: float) -> tuple[float, Rows | None, Rows | None, int]:
+        """Return a request's target, the best rank that each pair may have, its place, and how many may exceed it."""
+        if self.places is not None:
+            places = self.places.part(self.collection.find_pairs(own, self.places.pairs))
+            return places.mrr, places.least, places.ranks, places.may_exceed
+        if self.beyond is not None:
+            return target, least_ranks(self.beyond, list_lengths(self.collection, own)), None, 0
+        return target, None, None, 0

@@ -6,10 +6,10 @@ Each state has its own heading, and the first sentence is the state.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import itemgetter
 
 from unrank.audit.verdict import Verdict
 from unrank.desk.page_appendix import appendix
+from unrank.desk.page_places import is_estimated
 from unrank.desk.page_words import (
     WORDING,
     achieved,
@@ -22,6 +22,7 @@ from unrank.desk.page_words import (
 )
 from unrank.desk.predicate import Predicate
 from unrank.desk.request import State
+from unrank.record import PairRank
 from unrank.report.page import Card, Markup, Page, Section, element, paragraph
 from unrank.report.wording import listing
 
@@ -32,9 +33,11 @@ compares every file of a ranker with this certificate. Compare the public key wi
 def certificate_page(value: Predicate, public_key: str) -> Page:
     """Return the page of a certificate."""
     wording, rankers = WORDING[State(value["state"])], value["rankers"]
+    unsure = wording.estimated and any(is_estimated(ranker) for ranker in rankers)
+    verdict = wording.estimated if unsure else wording.verdict
     return Page(
         f"{wording.kind}, made on {value['made'][:10]} by {value['made_by']}",
-        wording.verdict.format(value["request"]["id"]),
+        verdict.format(value["request"]["id"]),
         " ".join(achieved(ranker) for ranker in rankers),
         _cards(value),
         [
@@ -56,9 +59,11 @@ def certificate_page(value: Predicate, public_key: str) -> Page:
 
 def _cards(value: Predicate) -> list[Card]:
     own = [ranker["measured"]["request"] for ranker in value["rankers"]]
-    lowest = min((one["worst"] for one in own if one["worst"]), key=itemgetter("after"), default=None)
-    worst = f"rank {lowest['after']:,} of {lowest['entries']:,}" if lowest else "no pair"
-    before = f"rank {lowest['before']:,} before" if lowest else ""
+    every = [PairRank(**one["worst"]) for one in own if one["worst"]]
+    lowest = min(every, key=lambda pair: pair.order, default=None)
+    worst = f"rank {lowest.after:,} of {lowest.entries:,}" if lowest else "no pair"
+    place = f", place {lowest.place:,}" if lowest and lowest.place is not None else ""
+    before = f"rank {lowest.before:,} before{place}" if lowest else ""
     audits = {Verdict(ranker["audited"]["verdict"]).short for ranker in value["rankers"] if ranker["audited"]}
     changed, pairs = sum(one["changed"] for one in own), sum(one["pairs"] for one in own)
     return [

@@ -27,16 +27,23 @@ def _ranker_sections(ranker: RankerPart, several: bool) -> list[Section]:
         "strict": "yes" if done["strict"] else "no",
     }
     if "method" in done:
-        how |= {"target": f"{done['target_name']} ({done['target']:.4f})"}
+        number = f" ({done['target']:.4f})" if "target" in done else ""
+        how |= {"target": f"{done['target_name']}{number}"}
         how |= {"method": done["method"], "seed": done["seed"], "epochs": done["epochs"], "device": done["device"]}
         stored = {None: "none", True: "still valid", False: "stale"}[done["index_valid"]]
         how |= {"took": duration(done["seconds"]), "stored document vectors": stored}
+    if "places" in done:
+        how |= {f"places: {name.replace('_', ' ')}": _rounded(value) for name, value in done["places"].items()}
     content = [facts("How", how), facts("Settings", done["settings"]) if "settings" in done else None, _gates(ranker)]
     return [
         Section(f"how{id}", f"Settings{whose}", f"How it was done{whose}", content),
         *([_sets(ranker, id, whose)] if ranker["measured"]["sets"] else []),
         *([_audited(ranker["audited"], ranker["alone"], id, whose)] if ranker["audited"] else []),
     ]
+
+
+def _rounded(value: object) -> object:
+    return f"{value:.4f}" if isinstance(value, float) else "not measured" if value is None else value
 
 
 def _gates(ranker: RankerPart) -> Markup | None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from operator import itemgetter
 
+from unrank.desk.page_places import by_places, how_found, mean_of_places, one_pair, ranks_of, risen
 from unrank.desk.predicate import Closing, Done, OwnFigures, Predicate, RankerPart
 from unrank.desk.request import State
 from unrank.errors import count
 from unrank.evaluation.bootstrap import MIN_QUERIES
 from unrank.forgetting.outcome import had_to_move
 from unrank.forgetting.target import beyond_of
-from unrank.parse import parse
-from unrank.record import RETRAIN, PairRanks
+from unrank.record import RETRAIN
 from unrank.report.wording import listing
 
 PAIRS_SHOWN = 12
@@ -24,7 +23,6 @@ FIRST = 10
 
 TARGETS = {
     "test-mrr": "to rank it as the ranker ranks what it never saw",
-    "unseen": "to rank it as the ranker ranks what it never saw",
     "destination-1": "to rank it as a ranker that was trained without it does",
 }
 
@@ -37,6 +35,8 @@ class Wording:
     verdict: str
     limit: str
     """What was not achieved."""
+    estimated: str = ""
+    """The verdict if places could only be estimated, where another one is needed."""
 
 
 WORDING = {
@@ -59,6 +59,7 @@ WORDING = {
         "Statement of finding; this is not a certificate of fulfilment",
         "Request {}: there was nothing to forget.",
         "no weight was changed",
+        "Request {}: by an estimate, there was nothing to forget.",
     ),
 }
 
@@ -89,8 +90,10 @@ def achieved(ranker: RankerPart) -> str:
     """Say in one sentence what was achieved and what was not."""
     state, done, own = State(ranker["state"]), ranker["done"], ranker["measured"]["request"]
     if state is State.NOTHING_TO_FORGET:
-        return f"{_whose(ranker)}{_reached(ranker)}, and {_changed(ranker)}."
-    limits = [*_left_high(own), *_untested(ranker), WORDING[state].limit]
+        high = [*_left_high(own), *risen(own)] if own.get("places") else []
+        still = f" {listing(high)}." if high else ""
+        return f"{_whose(ranker)}{_reached(ranker)}, and {_changed(ranker)}.{still}"
+    limits = [*_left_high(own), *risen(own), *_untested(ranker), WORDING[state].limit]
     if not done.get("epochs"):
         limits.insert(0, "this run trained nothing")
     return f"{_whose(ranker)}{_reached(ranker)}, but {listing(limits)}."
@@ -109,13 +112,15 @@ def _reached(ranker: RankerPart) -> str:
     """Say what was achieved. The words must be true of the method, of few queries, and if nothing had to fall."""
     own, done = ranker["measured"]["request"], ranker["done"]
     on_average = own["queries"] >= MIN_QUERIES and not own.get("least_ranks")
+    if own.get("places"):
+        return by_places(ranker)
     if State(ranker["state"]) is State.NOTHING_TO_FORGET:
         if on_average:
             return "On average the ranker placed what the request names no better than what it never saw"
         return "The ranker placed nothing that the request names better than what it never saw"
     if done.get("method") == RETRAIN:
         return "The ranker was trained again without what the request names"
-    if not had_to_move(_ranks(own)):
+    if not had_to_move(ranks_of(own)):
         return "Nothing that the request names was ranked above the target, so nothing had to fall"
     if not done.get("epochs") and own["ranks_before"] == own["ranks_after"]:
         return "An earlier run had forgotten all of it"
@@ -124,11 +129,6 @@ def _reached(ranker: RankerPart) -> str:
     if on_average:
         return "On average its pairs are ranked as low as the target asks"
     return "Every pair that was ranked above the target is ranked lower now"
-
-
-def _ranks(own: OwnFigures) -> PairRanks:
-    found: PairRanks = parse(PairRanks, own, "ranks")
-    return found
 
 
 def _untested(ranker: RankerPart) -> list[str]:
@@ -156,6 +156,7 @@ def what_was_done(ranker: RankerPart) -> str:
     since = f" It is in service since {ranker['in_service_since']}." if ranker["in_service_since"] else ""
     if "method" not in done:
         said = f"Run {ranker['run']} measured the ranker{together}. It changed no weight, so there is no new ranker."
+        said += f" {_target(done)}" if "places" in done else ""
     elif done["method"] == RETRAIN:
         said = f"Run {ranker['run']} trained a new ranker without what the request names{together}, to no target."
     else:
@@ -169,15 +170,17 @@ def what_was_done(ranker: RankerPart) -> str:
 
 
 def _target(done: Done) -> str:
+    if "places" in done:
+        return how_found(done["places"])
     if (most := beyond_of(done["target_name"])) is not None:
         return (
             f"The target was that no pair is among the first {most} of its list, or that it is last in a shorter one."
         )
     meaning = TARGETS.get(done["target_name"])
-    return (
-        f"The target was {done['target_name']}{f' ({meaning})' if meaning else ''}: a mean reciprocal rank of "
-        f"{done['target']:.3f}, where 1 is the top of every list."
-    )
+    name = f"The target was {done['target_name']}{f' ({meaning})' if meaning else ''}"
+    if "target" not in done:  # it would tell of other requests
+        return f"{name}, a mean reciprocal rank over all requests of the run."
+    return f"{name}: a mean reciprocal rank of {done['target']:.3f}, where 1 is the top of every list."
 
 
 def _references(number: int) -> str:
@@ -188,10 +191,8 @@ def _references(number: int) -> str:
 
 def what_was_measured(ranker: RankerPart) -> str:
     own, audit = ranker["measured"]["request"], ranker["audited"]
-    ranks = sorted(zip(own["ranks_before"], own["ranks_after"], own["list_lengths"], strict=True), key=itemgetter(1))
-    shown = "; ".join(
-        f"{before:,}\xa0→\xa0{after:,}\xa0of\xa0{entries:,}" for before, after, entries in ranks[:PAIRS_SHOWN]
-    )
+    ranks = sorted(ranks_of(own).each, key=lambda pair: (pair.after, pair.before))
+    shown = "; ".join(map(one_pair, ranks[:PAIRS_SHOWN]))
     some = f" (the {PAIRS_SHOWN} that are ranked highest now; the signed file has all)" * (len(ranks) > PAIRS_SHOWN)
     worst = own["worst"]
     said = (
@@ -200,10 +201,13 @@ def what_was_measured(ranker: RankerPart) -> str:
         f"{own['changed']:,} of {own['pairs']:,} changed."
     )
     if worst:
+        which, place = "the one ranked highest now", ""
+        if "place" in worst:
+            which, place = "the one highest above its place, or least below it", f", its place is {worst['place']:,}"
         said += (
-            f" The worst pair, the one ranked highest now, is at rank {worst['after']:,} of {worst['entries']:,}; it "
-            f"was at rank {worst['before']:,}. The mean reciprocal rank was {own['mrr_before']:.3f} and is "
-            f"{own['mrr_after']:.3f}."
+            f" The worst pair, {which}, is at rank {worst['after']:,} of {worst['entries']:,}{place}; it was at rank "
+            f"{worst['before']:,}. The mean reciprocal rank was {own['mrr_before']:.3f} and is {own['mrr_after']:.3f}"
+            f"{mean_of_places(own)}."
         )
     found = "There was no audit, because no weight was changed."
     if audit:
@@ -219,7 +223,7 @@ def copies_found(rankers: Sequence[RankerPart]) -> str:
         for kind, number in ranker["copies"].items():
             kinds[kind] = None if number is None else (kinds.get(kind, 0) or 0) + number
     found = listing([kind if number is None else count(number, kind) for kind, number in kinds.items()])
-    return f"The run found copies on its owner's disks ({found}); its ledger has their places." if found else ""
+    return f"The run found copies on its owner's disks ({found}); its ledger says where." if found else ""
 
 
 def closing_found(closing: Closing) -> str:

@@ -22,7 +22,10 @@ from unrank.forgetting.estimate import Seconds, estimate
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.outcome import ForgetState
 from unrank.forgetting.provenance import unknown_provenance
+from unrank.forgetting.proxies import Foreseen, foresee_proxies
+from unrank.forgetting.target import PLACES
 from unrank.forgetting.train import recipe_of
+from unrank.forgetting.validation import find_base
 from unrank.forgetting.workspace import Workspace, usual_measure
 from unrank.methods.retrain import Retrain
 from unrank.rankers.base import Ranker
@@ -50,6 +53,8 @@ class Plan:
     """The time of the audit."""
     prospects: Mapping[int, Prospect]
     """The evidence that the run can give for each request."""
+    proxies: Foreseen | None = None
+    """How places would be found; `None` if the target is another one."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +88,14 @@ def make_plan(
     noticing = queries_that_notice(collection, partition, batch.removal)
     measure = usual_measure(ranker, options.device)
     workspace = Workspace.open(ranker, collection, partition, options.device, measure=measure)
-    base = options.base or (record.base if record else None)
+    workspace = replace(workspace, removal=batch.removal)
+    cocol = replace(options, method="cocol")
+    base = find_base(ranker, cocol.method_for(ranker.kind), options.base, record)
+    unknown = [unknown_provenance(name, collection, batch.removal, record, options.base) for name in references]
+    known = bool(references) and not any(unknown)
+    proxies = foresee_proxies(workspace, ranker.kind, base, known_reference=known)
     seconds = {
-        "cocol": estimate(workspace, ranker, replace(options, method="cocol"), base=base, record=record),
+        "cocol": estimate(workspace, ranker, cocol, base=base.place, record=record, proxies=proxies),
         "retrain": _retraining(ranker, workspace, record, options),
     }
     return Plan(
@@ -98,12 +108,8 @@ def make_plan(
         not_searched(look),
         seconds,
         audit_time(workspace, ranker, 2 + len(references)),
-        prospects(
-            collection,
-            batch,
-            len(references),
-            [unknown_provenance(name, collection, batch.removal, record, options.base) for name in references],
-        ),
+        prospects(collection, batch, len(references), unknown),
+        proxies if options.target == PLACES else None,
     )
 
 

@@ -11,11 +11,12 @@ from unrank.desk.commitment import Commitment
 
 
 class WorstPair(TypedDict):
-    """The pair that is ranked highest now."""
+    """The pair that is ranked highest now; with places, the one that is highest above its own."""
 
     before: int
     after: int
     entries: int
+    place: NotRequired[int]
 
 
 class OwnFigures(TypedDict):
@@ -31,9 +32,14 @@ class OwnFigures(TypedDict):
     list_lengths: list[int]
     least_ranks: NotRequired[list[int]]
     """The best rank that each pair may have; empty if the target is a mean."""
+    places: NotRequired[list[int]]
+    """The rank of each pair's place; empty if the target is another one."""
+    may_exceed: NotRequired[int]
+    """The number of pairs that may be ranked better than that, by chance."""
     mrr_before: float
     mrr_after: float
     target: float
+    """The MRR that these queries should fall to; with places, that of the places."""
     worst: WorstPair | None
     changed: int
     unmoved: int
@@ -78,12 +84,28 @@ class Audited(TypedDict):
     tests: dict[str, TestFinding]
 
 
+class PlacesPart(TypedDict):
+    """How places were found. Figures of all pairs of the run are left out if it took other requests too."""
+
+    proxies: int
+    source: str
+    epochs: int
+    calibrated_on: int
+    spread: NotRequired[float]
+    above: NotRequired[float | None]
+    level: NotRequired[float]
+    mrr: NotRequired[float]
+    distance_before: NotRequired[float | None]
+    distance_after: NotRequired[float | None]
+
+
 class Done(TypedDict):
     """How a ranker was made to forget. Without a new ranker, the fields of its record are left out."""
 
     method: NotRequired[str]
     settings: NotRequired[dict[str, object]]
     target: NotRequired[float]
+    """Left out if it is a figure of other requests too."""
     target_name: NotRequired[str]
     epochs: NotRequired[float]
     seconds: NotRequired[float]
@@ -97,6 +119,8 @@ class Done(TypedDict):
     strict: bool
     copies: dict[str, int]
     vocabulary: str | None
+    places: NotRequired[PlacesPart]
+    """Left out if the target is another one."""
 
 
 class RankerPart(TypedDict):

@@ -6,7 +6,9 @@ the end, in one transaction. A run that was interrupted goes on from the last ch
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from unrank.audit.audit import audit_ranker
 from unrank.audit.context import Thoroughness
@@ -18,21 +20,31 @@ from unrank.desk.ledger import Ledger
 from unrank.desk.paths import refuse_names
 from unrank.desk.request import PENDING
 from unrank.desk.run_context import RunContext
-from unrank.desk.run_ledger import UnfinishedRun, begin_run, do_step, is_done, only_run, unfinished_run
+from unrank.desk.run_ledger import UnfinishedRun, begin_run, clear_ended, do_step, is_done, only_run, unfinished_run
 from unrank.desk.run_options import RunOptions
+from unrank.desk.run_places import keep_places
 from unrank.desk.run_result import RunResult, finish_run, finish_unchanged
 from unrank.desk.service import ranker_at
 from unrank.disk import check_outside, clear_unfinished, whole_path
 from unrank.engine.resume import OtherRun, resumable
 from unrank.engine.runtime import Progress, deterministic
-from unrank.forgetting.forget import forget_in
+from unrank.evaluation.scorecard import Scorecard
+from unrank.forgetting.forget import Forgotten, forget_in
 from unrank.forgetting.outcome import Findings, ForgetState, Judgement
 from unrank.forgetting.progress import listening
+from unrank.forgetting.target import PLACES
 from unrank.forgetting.validation import find_base
 from unrank.forgetting.vocabulary import find_clearing
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers import load_ranker
-from unrank.record import Record
+from unrank.record import PlacesFound, Record
+
+
+class Unchanged(NamedTuple):
+    """The finding that there is nothing to forget, and how places were found, if the target was places."""
+
+    judged: dict[int, Judgement]
+    places: PlacesFound | None = None
 
 
 def run_open(
@@ -47,6 +59,7 @@ def run_open(
     with only_run(ledger.path):
         ledger.verify()
         scrub(ledger)
+        clear_ended(ledger)
         collection = open_collection(options.collection)
         record = Record.read(Path(options.ranker))
         batch = open_batch(ledger, key, collection, record, ranker_at(ledger, options.ranker))
@@ -54,7 +67,8 @@ def run_open(
             return None
         run, context = unfinished_run(ledger), None
         if run is not None and batch.holds(run.requests):
-            context = RunContext.of(options, batch.only(run.requests), collection, record)
+            same = replace(options, target=options.target or run.former_default)
+            context = RunContext.of(same, batch.only(run.requests), collection, record)
         if context is None or run is None or not run.is_asked_again(context.asked, out):
             run, context = None, RunContext.of(options, batch, collection, record)
         pending = [item for request in ledger.requests(PENDING) for item in ledger.items(request.id)]
@@ -68,12 +82,12 @@ def run_open(
         with listening(progress) as listener:
             found = _forget(ledger, run, context, listener)
             if found is not None:
-                return finish_unchanged(ledger, run, context, found)
+                return finish_unchanged(ledger, run, context, *found)
             _audit(ledger, run, context, listener)
         return finish_run(ledger, run, context)
 
 
-def _forget(ledger: Ledger, run: UnfinishedRun, context: RunContext, progress: Progress) -> dict[int, Judgement] | None:
+def _forget(ledger: Ledger, run: UnfinishedRun, context: RunContext, progress: Progress) -> Unchanged | None:
     """Write the new ranker. If no request has anything to forget, write nothing and return that finding."""
     if is_done(ledger, run, "ranker", run.out, context.inputs):
         clear_unfinished(run.out)
@@ -87,7 +101,7 @@ def _forget(ledger: Ledger, run: UnfinishedRun, context: RunContext, progress: P
 
 def _forget_from(
     ledger: Ledger, run: UnfinishedRun, context: RunContext, progress: Progress, resume: bool
-) -> dict[int, Judgement] | None:
+) -> Unchanged | None:
     original, options = context.original, context.forget_options
     with (
         deterministic(options.deterministic),
@@ -100,34 +114,59 @@ def _forget_from(
             measure=options.measure,
         )
         before = workspace.scorecard(original)
-        if found := _nothing_to_forget(context, workspace, *context.targets(workspace, before)):
-            return found
+        if context.target != PLACES and (found := _below_mean(context, workspace, before)):
+            return Unchanged(found)
         forgotten = forget_in(
             *(workspace, original, options),
-            reference=next(iter(context.references), None),
+            reference=context.reference,
             record=context.record,
             run=checkpoints,
             before=before,
+            apart=context.batch.pairs_apart(context.collection),
         )
-        do_step(ledger, run, "ranker", run.out, context.inputs, forgotten.save)
+        if found := _at_places(context, workspace, forgotten):
+            return Unchanged(found, forgotten.record.places)
+        kept = keep_places(run.out, forgotten.places)
+        do_step(ledger, run, "ranker", run.out, context.inputs, forgotten.save, **kept)
     return None
 
 
-def _nothing_to_forget(
-    context: RunContext, workspace: Workspace, target: float, default: float | None
-) -> dict[int, Judgement] | None:
+def _below_mean(context: RunContext, workspace: Workspace, before: Scorecard) -> dict[int, Judgement] | None:
     """Return the finding that no request is ranked above unseen; `None` if one is, or if that cannot be measured."""
-    if context.batch.again or default is None:
+    target, default = context.targets(workspace, before)
+    if default is None:
         return None
-    score = workspace.scorer(context.original)
-    pairs = RequestPairs.of(context.collection, context.batch.items, context.target)
     base = find_base(context.original, context.method, context.options.forget.base, context.record)
     clearing = find_clearing(context.original, workspace, base.place, context.forget_options.seed)
-    if clearing.moved:
+    found = Findings(weights_changed=bool(clearing.moved), rows_left=clearing.record.left)
+    pairs = RequestPairs.of(context.collection, context.batch.items, context.target)
+    return _all_nothing(context, workspace, pairs, found, min(target, default))
+
+
+def _at_places(context: RunContext, workspace: Workspace, forgotten: Forgotten) -> dict[int, Judgement] | None:
+    """Return the finding that no request is ranked above its places; `None` if one is, or if a weight was changed."""
+    record, places = forgotten.record, forgotten.places
+    if places is None:
         return None
-    rows_left = clearing.record.left
-    found = pairs.judge(score, score, min(target, default), Findings(weights_changed=False, rows_left=rows_left))
-    return found if all(one.state is ForgetState.NOTHING for one in found.values()) else None
+    found = Findings(
+        weights_changed=record.changed,
+        rows_left=record.rows_left,
+        has_reference=bool(places.found.proxies),
+        unseen_mrr=forgotten.before.mrrs.get("test"),
+    )
+    pairs = RequestPairs.of(context.collection, context.batch.items, places=places)
+    return _all_nothing(context, workspace, pairs, found, forgotten.target)
+
+
+def _all_nothing(
+    context: RunContext, workspace: Workspace, pairs: RequestPairs, found: Findings, target: float
+) -> dict[int, Judgement] | None:
+    """Judge all requests by the original alone; return `None` unless there is nothing to forget in any of them."""
+    if context.batch.again or found.weights_changed:
+        return None
+    score = workspace.scorer(context.original)
+    judged = pairs.judge(score, score, target, found)
+    return judged if all(one.state is ForgetState.NOTHING for one in judged.values()) else None
 
 
 def _audit(ledger: Ledger, run: UnfinishedRun, context: RunContext, progress: Progress) -> None:

@@ -15,14 +15,14 @@ from unrank.engine.runtime import Runtime
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.options import ForgetOptions
-from unrank.forgetting.provenance import check_retrain_base, unknown_provenance
-from unrank.forgetting.target import OF_REFERENCE, PLACES, TEST_MRR, resolve_target
+from unrank.forgetting.provenance import Reference, check_retrain_base, unknown_provenance
+from unrank.forgetting.target import ALSO_PLACES, OF_REFERENCE, PLACES, TEST_MRR, resolve_target
 from unrank.forgetting.validation import check_base, check_request, find_base
 from unrank.forgetting.workspace import Workspace, usual_measure
 from unrank.methods.base import Method
 from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
-from unrank.record import RETRAIN, Record, current_target
+from unrank.record import RETRAIN, Record
 
 DESTINATION = OF_REFERENCE[0]
 
@@ -34,7 +34,7 @@ class RunContext:
     options: RunOptions
     target: str
     default_target: str
-    """The target of a run without `--target`."""
+    """The target that shows forgetting: places or, if those are not asked for, a mean of what was never seen."""
     collection: Collection
     batch: Batch
     record: Record | None
@@ -48,10 +48,11 @@ class RunContext:
         facts = (collection, batch.removal, record, options.forget.base)
         reasons = [unknown_provenance(name, *facts) for name in options.references]
         doubts = tuple(f"reference {number}: provenance unknown: {why}" for number, why in enumerate(reasons, 1) if why)
-        default = DESTINATION if options.references and not doubts else TEST_MRR
-        target = current_target(options.target) or default
-        if target == PLACES:
-            raise UnrankError("a desk takes no places yet: take test-mrr or beyond:10, or forget with 'unrank forget'")
+        seen = DESTINATION if options.references and not doubts else TEST_MRR
+        target = options.target or PLACES
+        if target in (PLACES, ALSO_PLACES):  # a method that stops by its own measure needs no places
+            target = PLACES if options.forget.method_for(None).run_kind == "steered" else seen
+        default = PLACES if target == PLACES else seen
         return cls(replace(options, target=target), target, default, collection, batch, record, doubts)
 
     @cached_property
@@ -61,6 +62,14 @@ class RunContext:
     @cached_property
     def references(self) -> list[Ranker]:
         return [load_ranker(name, self.options.fast) for name in self.options.references]
+
+    @property
+    def reference(self) -> Reference:
+        """The first reference. If the provenance of all is known, it also tells the places."""
+        if not self.references:
+            return Reference()
+        record = Record.read(Path(self.options.references[0]))
+        return Reference(self.references[0], self.has_known_references, record)
 
     @property
     def has_known_references(self) -> bool:

@@ -3,6 +3,9 @@
 A step writes one folder. Its entry in the history binds the folder to the digests of the step's inputs, and is written
 before the folder gets its name. So a folder of that name is the step's own if it has the digest of the last entry. If a
 folder has another digest, the run is refused. If the inputs are others now, the step is done again.
+
+The places of the pairs stay in the private folder of the run, beside its checkpoints, until each request is judged by
+them. The entry of the step has the hash of that file.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,8 +22,9 @@ from typing import Literal
 from unrank.desk.history_index import Json
 from unrank.desk.ledger import Ledger
 from unrank.desk.run_options import folder_hash
-from unrank.disk import check_free, clear_unfinished, flush, sole_user, whole_path
+from unrank.disk import PLACES_FILE, beside, check_free, clear_unfinished, flush, sole_user, whole_path
 from unrank.errors import UnrankError
+from unrank.record import current_target
 
 StepName = Literal["ranker", "audit"]
 STEP = "run step"
@@ -52,8 +56,14 @@ class UnfinishedRun:
     def audit_out(self) -> Path:
         return audit_folder(self.out)
 
+    @property
+    def former_default(self) -> str | None:
+        """The target of a run that an earlier version began without `--target`; `None` for other runs."""
+        return current_target(self.asked["target"]) if self.asked.get("target") == "unseen" else None
+
     def is_asked_again(self, asked: Json, out: Path | None) -> bool:
-        return self.asked == json.loads(json.dumps(asked)) and out in (None, self.out)
+        own = {**self.asked, **({"target": self.former_default} if self.former_default else {})}
+        return own == json.loads(json.dumps(asked)) and out in (None, self.out)
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,8 @@ class Step:
     inputs: dict[str, object]
     output: str
     """The digest of the folder that it wrote."""
+    places: str | None = None
+    """The hash of the file with the places that it brought pairs to; `None` if its target was another one."""
 
 
 def audit_folder(out: Path) -> Path:
@@ -88,6 +100,7 @@ def begin_run(ledger: Ledger, asked: Json, out: Path | None) -> UnfinishedRun:
         for folder in (place, audit_folder(place)):
             check_free(folder)
         for folder in abandoned:  # not before: a run that is refused costs no work of another
+            clear_places(folder)
             clear_unfinished(folder)
         written = json.dumps(asked, sort_keys=True)
         ledger.ask("INSERT INTO run (id, state, out, asked) VALUES (?, 'begun', ?, ?)", [id, str(place), written])
@@ -106,7 +119,7 @@ def last_step(ledger: Ledger, run: UnfinishedRun, name: StepName) -> Step | None
     for (details,) in ledger.ask("SELECT details FROM history WHERE event = ? ORDER BY number DESC", [STEP]):
         found = json.loads(details)
         if (found["run"], found["step"]) == (run.id, name):
-            return Step(found["inputs"], found["output"])
+            return Step(found["inputs"], found["output"], found.get("places"))
     return None
 
 
@@ -130,8 +143,12 @@ def do_step(
     out: Path,
     inputs: dict[str, object],
     write: Callable[[Path], None],
+    **kept: str,
 ) -> None:
-    """Let `write` make a folder, bind it to the step's inputs in the history, and move it to its place."""
+    """Let `write` make a folder, bind it to the step's inputs in the history, and move it to its place.
+
+    `kept` are hashes of what the step left in the private folder of the run.
+    """
     apart = out.with_name(f".{out.name}.partial-run{run.id}")
     shutil.rmtree(apart, ignore_errors=True)
     apart.mkdir(parents=True, mode=0o700)
@@ -139,7 +156,7 @@ def do_step(
         made = apart / out.name
         write(made)
         with ledger.transaction():
-            ledger.write_of_run("step", run.id, step=name, inputs=inputs, output=folder_hash(made))
+            ledger.write_of_run("step", run.id, step=name, inputs=inputs, output=folder_hash(made), **kept)
         check_free(out)
         made.replace(out)
         flush(out.parent)
@@ -156,3 +173,17 @@ def check_step(ledger: Ledger, run: UnfinishedRun, name: StepName, out: Path, in
     if changed:
         raise UnrankError(f"{out} was made from another {changed[0]} than the one that is there now: run again")
     return digest
+
+
+def clear_places(out: Path) -> None:
+    """Delete the places of a run that has ended, and its private folder if nothing else is in it."""
+    for path in beside(out).glob(f"{PLACES_FILE}*"):  # it may be half written
+        path.unlink()
+    with suppress(OSError):  # it is gone, or a checkpoint is in it
+        beside(out).rmdir()
+
+
+def clear_ended(ledger: Ledger) -> None:
+    """Delete the places that runs left behind which were killed when their result had been written."""
+    for (out,) in ledger.ask("SELECT out FROM run WHERE state != 'begun'"):
+        clear_places(Path(out))

@@ -27,7 +27,7 @@ class RunOptions:
     forget: ForgetOptions = field(default_factory=ForgetOptions)
     """How it forgets; its target is replaced by the target below."""
     target: str | None = None
-    """`None` for `destination-1` if the first reference never saw what is removed by its record, else `test-mrr`."""
+    """`None` for `places`."""
     references: tuple[str, ...] = ()
     keep_at_least: float | None = None
     strict: bool = False

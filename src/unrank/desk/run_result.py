@@ -17,16 +17,18 @@ from unrank.desk.history_index import Json
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import RUNNABLE, State
 from unrank.desk.run_context import RunContext
-from unrank.desk.run_ledger import UnfinishedRun, check_step
+from unrank.desk.run_ledger import UnfinishedRun, check_step, clear_places
 from unrank.desk.run_options import file_hashes, folder_hash, hash_of_files
+from unrank.desk.run_places import kept_places
 from unrank.desk.service import replace_ranker, settle
-from unrank.disk import read_json, sha256
+from unrank.disk import beside, read_json, sha256
 from unrank.engine.checkpoint import digest
 from unrank.errors import BadFile, UnrankError
 from unrank.forgetting.outcome import Judgement
 from unrank.forgetting.workspace import Workspace
+from unrank.parse import parse
 from unrank.rankers import load_ranker
-from unrank.record import RECORD, RETRAIN, Record
+from unrank.record import RECORD, RETRAIN, PlacesFound, Record
 
 SECRET_PARTS = ("removed", "removed_before", "history")
 """The parts of a ranker's record that the ledger does not keep: hashes of what was removed, and the checks."""
@@ -53,18 +55,34 @@ class RunResult:
     """Requests that came after the run had begun."""
 
     @property
+    def places(self) -> PlacesFound | None:
+        """How places were found; `None` if the target was another one."""
+        found = (self.result["record"] or self.result).get("places")
+        return parse(PlacesFound, found, "places") if found else None
+
+    @property
     def usable(self) -> bool:
         """Whether the new ranker may be used: nothing came back, and no more was lost than allowed."""
         return not any(gate.bars_use for gate in self.gates)
 
 
-def finish_unchanged(ledger: Ledger, run: UnfinishedRun, context: RunContext, found: dict[int, Judgement]) -> RunResult:
-    """Record that no request has anything to forget: no weight was changed, and there is no new ranker."""
+def finish_unchanged(
+    ledger: Ledger,
+    run: UnfinishedRun,
+    context: RunContext,
+    found: dict[int, Judgement],
+    places: PlacesFound | None = None,
+) -> RunResult:
+    """Record that no request has anything to forget: no weight was changed, and there is no new ranker.
+
+    `places` say how places were found, if the target was places.
+    """
     now = (folder_hash(Path(context.options.ranker)), open_collection(context.options.collection).fingerprint)
     if now != (run.asked["ranker_files"], run.asked["collection_fingerprint"]):
         raise UnrankError(f"{context.options.ranker} or its collection was changed during this run: run again")
     result: Json = {
         "record": None,
+        "places": asdict(places) if places else None,
         "kept": {},
         "audit": None,
         "gates": [],
@@ -90,7 +108,8 @@ def finish_run(ledger: Ledger, run: UnfinishedRun, context: RunContext) -> RunRe
         raise UnrankError(f"{run.audit_out} is the audit of other weights than {run.out} has: remove it, and run again")
     default = _default_mrr(context, record, workspace)
     facts = findings(record, AuditResult.of(audit), default, context.doubts, context.has_known_references)
-    judged = RequestPairs.of(context.collection, context.batch.items, record.target_name).judge(
+    places = kept_places(ledger, run, partition.forget)
+    judged = RequestPairs.of(context.collection, context.batch.items, record.target_name, places).judge(
         workspace.scorer(context.original),
         workspace.scorer(new.to(workspace.runtime.device)),
         record.target if default is None else min(record.target, default),
@@ -116,7 +135,9 @@ def finish_run(ledger: Ledger, run: UnfinishedRun, context: RunContext) -> RunRe
         },
         "ranker_files": ranker_files,
     }
-    return _record(ledger, run, context, shown, judged, result)
+    done = _record(ledger, run, context, shown, judged, result)
+    clear_places(run.out)
+    return done
 
 
 def _inputs_now(context: RunContext) -> dict[str, object]:
@@ -141,7 +162,8 @@ def _copies(ledger: Ledger, run: UnfinishedRun, context: RunContext) -> list[Cop
     places = [Path(context.options.ranker), context.options.collection, *old, *context.options.look]
     items = context.batch.all_items
     found = find_copies([place for place in places if place.exists()], items, context.collection, ledger.path)
-    return without_names(found, items)
+    own = str(beside(run.out))  # it is deleted when the result is written
+    return without_names([copy for copy in found if copy.path != own], items)
 
 
 def _record(

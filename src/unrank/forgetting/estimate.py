@@ -23,7 +23,7 @@ from unrank.engine.teacher import Scores, Teacher
 from unrank.forgetting.mrr_estimator import Effort, to_read
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.pair_stopping import LIMIT_QUERIES
-from unrank.forgetting.proxies import MOST_KEPT
+from unrank.forgetting.proxies import MOST_KEPT, Foreseen
 from unrank.forgetting.target import PLACES, beyond_of
 from unrank.forgetting.train import estimate_learning_epoch
 from unrank.forgetting.validation import check_freeze, encoded_sides, keep_frozen, restrict
@@ -122,11 +122,16 @@ def estimate(
     *,
     base: str | None = None,
     record: Record | None = None,
+    proxies: Foreseen | None = None,
 ) -> Seconds:
-    """Return the time of a run with these options: scorecards, teacher scores, epochs, checks and landing."""
+    """Return the time of a run with these options: proxies, scorecards, teacher scores, epochs, checks and landing.
+
+    Without `proxies`, one is trained if the base is known.
+    """
     method = options.method_for(ranker.kind)
     check_freeze(options.freeze, ranker, method)
-    return ESTIMATES[method.run_kind](method, time_parts(workspace, ranker, method, options, base, record))
+    proxies = proxies or Foreseen(made=base is not None)
+    return ESTIMATES[method.run_kind](method, time_parts(workspace, ranker, method, options, base, record, proxies))
 
 
 def time_parts(
@@ -136,6 +141,7 @@ def time_parts(
     options: ForgetOptions,
     base: str | None,
     record: Record | None,
+    proxies: Foreseen,
 ) -> Costs:
     """Time a few lists and steps, and scale them to what the run has to read and to train on."""
     setup = NONE
@@ -157,8 +163,9 @@ def time_parts(
     to_places = options.target == PLACES and method.takes_goals
     with sharing_frozen_states(ranker, student) if method.start == "original" else nullcontext():
         epoch = seconds_per_epoch(ranker, student, workspace, method, base, to_places)
-    if options.target == PLACES and method.run_kind == "steered" and base is not None:
-        setup += proxy_time(workspace, learning, options.proxy_epochs) + text.times(effort.whole)
+    if options.target == PLACES and method.run_kind == "steered":
+        setup += text.times(proxies.number * effort.whole)
+        setup += proxy_time(workspace, learning, options.proxy_epochs) if proxies.made else NONE
     by_pair = beyond_of(options.target) is not None  # near its goals every list is measured, and nothing is landed
     watched = workspace.evaluator.watched_pairs(LIMIT_QUERIES) if by_pair and options.keep_at_least else lists[:0]
     return Costs(

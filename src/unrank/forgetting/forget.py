@@ -5,14 +5,14 @@ The original is never changed. A method that cannot reach the target within its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from unrank.collection.collection import Collection
+from unrank.collection.collection import Collection, Pairs
 from unrank.collection.removal import Removal
 from unrank.engine.checkpoint import Cache
 from unrank.engine.resume import ResumableRun
@@ -154,9 +154,15 @@ def forget_in(
     record: Record | None = None,
     run: ResumableRun | None = None,
     before: Scorecard | None = None,
+    apart: Sequence[Pairs] = (),
 ) -> Forgotten:
-    """Forget the removal of a workspace; `before` is the original's scorecard, if it was measured there before."""
+    """Forget the removal of a workspace; `before` is the original's scorecard, if it was measured there before.
+
+    `apart` are forget pairs that are judged by themselves too, such as those of each request of a batch: a run to
+    places begins if one of them stands too high, even if in all no more do than by chance.
+    """
     request = validate(workspace, ranker, options, Reference.of(reference), record, run)
+    request = replace(request, apart=tuple(apart))
     with request.shared:
         unlearned = unlearn(request, before)
         assessed = assess(request, unlearned)
@@ -234,6 +240,7 @@ def judge_run(request: Request, unlearned: Unlearned, assessed: Assessment) -> J
         forgotten_before=before,
         has_reference=request.reference.known or bool(places and places.found.proxies),
         default_known=default is not None,
+        unseen_mrr=unlearned.before.mrrs.get("test"),
     )
     return judge(ranks, found)
 

@@ -62,6 +62,10 @@ class PairGoals:
         """Return the number of pairs that are ranked better than they may be, less those that may."""
         return max(0, int(np.count_nonzero(ranks < self.least)) - self.may_exceed)
 
+    def left(self, ranks: Rows) -> int:
+        """Return the number of pairs that a run has to move."""
+        return self.missed(ranks)
+
     def distance(self, ranks: Rows) -> float:
         """Return how far pairs with these ranks are from their goals, apart from how many miss them."""
         return mrr(self.pairs, ranks)

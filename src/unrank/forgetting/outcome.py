@@ -18,7 +18,7 @@ from unrank.evaluation.bootstrap import MIN_QUERIES
 from unrank.evaluation.measure import Floats
 from unrank.evaluation.scorecard import Scorer, ranks_among
 from unrank.forgetting.target import NEAR, tolerance
-from unrank.record import PairRank, PairRanks
+from unrank.record import ROUNDING, PairRank, PairRanks
 
 __all__ = ["Findings", "ForgetState", "Judgement", "PairRank", "PairRanks", "judge", "pair_ranks", "ranks_of"]
 
@@ -53,6 +53,8 @@ class Findings:
     """Why it is not forgotten, wherever its pairs are: by the audit, or by its target; empty if neither says so."""
     untold: str = ""
     """Why the audit cannot tell; empty if it can, or if there was none."""
+    unseen_mrr: float | None = None
+    """The MRR of what the ranker was never shown; `None` if that was not measured."""
     rows_left: int = 0
     """The rows of the vocabulary that only removed texts touch and that could not be reset."""
 
@@ -89,6 +91,8 @@ def judge(ranks: PairRanks, found: Findings) -> Judgement:
         if rose(ranks):
             return said(ForgetState.NOT_FORGOTTEN, "it was not ranked above the target before the run, and is now")
         never = "it was not ranked above the target before the run, and is not now"
+        if unsure := _estimated_only(ranks, found):
+            return said(ForgetState.NOT_FORGOTTEN, f"{unsure}; by that estimate {never}")
         if found.rows_left:
             return said(ForgetState.NOT_CLEARED, f"{never}; {_left(found.rows_left)}")
         return said(ForgetState.NOTHING, never)
@@ -97,6 +101,8 @@ def judge(ranks: PairRanks, found: Findings) -> Judgement:
     if not (found.weights_changed or found.forgotten_before or found.retrained):
         if had_to_move(ranks):
             return said(ForgetState.NOT_FORGOTTEN, f"no weight was changed, and {_above(ranks)}")
+        if unsure := _estimated_only(ranks, found):
+            return said(ForgetState.NOT_FORGOTTEN, f"{unsure}; by that estimate {_none_above(ranks)}")
         if found.rows_left:
             return said(ForgetState.NOT_CLEARED, f"{_none_above(ranks)}; {_left(found.rows_left)}")
         if found.default_known:
@@ -149,6 +155,21 @@ def _missing(ranks: PairRanks) -> str:
 def _may_exceed(ranks: PairRanks, mrr: float) -> int:
     """Return how many pairs may be ranked better than they may; none if the mean is not near that of their places."""
     return 0 if ranks.places and mrr > ranks.target + NEAR else ranks.may_exceed
+
+
+def _estimated_only(ranks: PairRanks, found: Findings) -> str:
+    """Say that a few places are estimates, so that they do not show that there is nothing to forget; empty if they do.
+
+    A pair that is ranked no higher than unseen ones are on average has nothing to forget, wherever its place is.
+    """
+    if not ranks.places or found.has_reference or ranks.queries >= MIN_QUERIES:
+        return ""
+    if found.unseen_mrr is not None and all(1 / rank <= found.unseen_mrr + ROUNDING for rank in ranks.ranks_before):
+        return ""
+    return (
+        f"its places could only be estimated, and for {count(ranks.queries, 'query')} an estimate does not show that "
+        "there is nothing to forget: name the base of the ranker with --base"
+    )
 
 
 def _doubts(ranks: PairRanks, found: Findings) -> list[str]:

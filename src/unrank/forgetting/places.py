@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ from unrank.evaluation.scorecard import Scorer, ranks_among
 from unrank.forgetting.goals import PairGoals
 from unrank.forgetting.outcome import best_reciprocals, mrr
 from unrank.forgetting.proxies import Proxy
-from unrank.forgetting.target import NEAR
+from unrank.forgetting.target import NEAR, SPREAD
 from unrank.forgetting.workspace import Workspace
 from unrank.record import ROUNDING, PlacesFound
 
@@ -41,8 +42,8 @@ MOST_SEEN = 1_000
 LESS_DATA = 2.0
 """How much less of the way margins are mapped for each share of the training pairs that is removed: with a quarter,
 half of it (docs/log.md)."""
-SPREAD = 0.84
-"""The share of unseen pairs that stand no higher above their place than its spread: one standard deviation."""
+ARRAYS = ("least", "wanted", "ranks")
+"""The fields of places that a checkpoint holds."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class Places(PairGoals):
     """The rank of each place in the original's list."""
     found: PlacesFound
     """How they were found, for the record."""
+    apart: tuple[Rows, ...] = ()
+    """The rows of pairs that are judged by themselves too, such as those of each request of a batch."""
 
     pulls_up = True
 
@@ -85,6 +88,15 @@ class Places(PairGoals):
         above = int(np.count_nonzero(ranks < self.least))
         return above if mrr(self.pairs, ranks) > self.mrr + NEAR else max(0, above - self.may_exceed)
 
+    def left(self, ranks: Rows) -> int:
+        """Return the number of pairs that a run has to move: in all, or of those that are judged by themselves."""
+        return max(self.missed(ranks), sum(self.part(rows).missed(ranks[rows]) for rows in self.apart))
+
+    def part(self, rows: Rows) -> Places:
+        """Return the places of some of the pairs."""
+        arrays = {name: getattr(self, name)[rows] for name in ("pairs", *ARRAYS)}
+        return replace(self, **arrays, apart=())
+
     def distance(self, ranks: Rows) -> float:
         """Return the mean distance of the queries' reciprocal ranks from those of their places."""
         return float(np.abs(best_reciprocals(self.pairs, ranks) - self.reciprocals).mean())
@@ -94,8 +106,7 @@ class Places(PairGoals):
         return replace(self.found, distance_before=self.distance(before), distance_after=self.distance(after))
 
     def state(self) -> Checkpoint:
-        arrays = {"least": self.least, "wanted": self.wanted, "ranks": self.ranks}
-        return Checkpoint(vars(self.found), {name: torch.from_numpy(array) for name, array in arrays.items()})
+        return Checkpoint(vars(self.found), {name: torch.from_numpy(getattr(self, name)) for name in ARRAYS})
 
     def restore(self, state: Checkpoint) -> None:
         """Do nothing: places are read from a checkpoint before a run begins."""
@@ -103,7 +114,7 @@ class Places(PairGoals):
     @classmethod
     def of(cls, pairs: Pairs, state: Checkpoint) -> Places:
         """Return the places of an unfinished run."""
-        arrays = {name: tensor.numpy() for name, tensor in state.tensors.items()}
+        arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in state.tensors.items()}
         return cls(pairs, found=PlacesFound(**state.facts), **arrays)
 
 

@@ -195,14 +195,21 @@ def check_references(names: Iterable[str], collection: Collection, removal: Remo
 
 
 def is_fulfilled(
-    workspace: Workspace, method: Method, target: str, goal: float, now: SetMetrics, missed: int | None = None
+    workspace: Workspace,
+    method: Method,
+    target: str,
+    goal: float,
+    now: SetMetrics,
+    missed: int | None = None,
+    apart: bool = False,
 ) -> bool:
     """Return whether every pair to forget was forgotten before, to the degree that is asked for now.
 
     `goal` is the target as a number, `now` the metrics of the forget set. A target that depends on the ranker's own MRR
     counts as the number that the earlier run was brought to. A "training" method asks for a ranker that never saw the
     pairs. `missed` is the number of pairs that miss a goal of their own; `None` if the target is a mean. Places differ
-    a little from run to run, so pairs that an earlier run brought to theirs are at them until their mean comes back.
+    a little from run to run, so pairs that an earlier run brought to theirs are at them until their mean comes back;
+    but not if some pairs are judged by themselves (`apart`), whom a mean does not help.
     """
     collection, previous = workspace.collection, workspace.previous
 
@@ -219,7 +226,7 @@ def is_fulfilled(
     if removed_by(alike):
         goal = max(goal, min(each.request.target or goal for each in alike))
     if missed is not None:
-        return removed_by(each for each in alike if each.request.reached) and now.mean <= goal + CAME_BACK
+        return not apart and removed_by(each for each in alike if each.request.reached) and now.mean <= goal + CAME_BACK
     return removed_by(previous) and now.mean <= goal + tolerance(len(now.queries))
 
 

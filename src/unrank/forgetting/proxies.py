@@ -6,6 +6,7 @@ the original's. But it ranks what it never saw much as a retrained ranker does.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -19,7 +20,7 @@ from unrank.collection.partition import Partition, named, reserved_queries
 from unrank.collection.removal import Removal
 from unrank.disk import exists
 from unrank.engine.loop import fit
-from unrank.errors import UnrankError
+from unrank.errors import UnrankError, count
 from unrank.forgetting.previous_requests import recognised_among
 from unrank.forgetting.provenance import Reference
 from unrank.forgetting.train import recipe_of
@@ -124,6 +125,44 @@ def gather_proxies(
     if base.place is None:
         return []
     return [*found, make_proxy(workspace, ranker, base.place, seed, epochs)]
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """The proxies that a run would use. Without any, places are estimated."""
+
+    prepared: int = 0
+    made: bool = False
+    """Whether one would be trained."""
+    reference: bool = False
+    """Whether a retrained reference would serve as the proxy."""
+
+    @property
+    def number(self) -> int:
+        return self.prepared + self.made + self.reference
+
+    def __str__(self) -> str:
+        if not self.number:
+            return "places can only be estimated: the base of the ranker is not known; name it with --base"
+        prepared = [f"{count(self.prepared, 'prepared proxy')}"] if self.prepared else []
+        made = ["a proxy that is trained first, without what is removed"] if self.made else []
+        return f"places are those of {' and '.join([*prepared, *made]) or 'the reference'}"
+
+
+def foresee_proxies(
+    workspace: Workspace, kind: str, base: Base, *, given: Path | None = None, known_reference: bool = False
+) -> Foreseen:
+    """Return the proxies that `gather_proxies` would return, by their records alone."""
+    if known_reference and given is None:
+        return Foreseen(reference=True)
+    fingerprint, never_saw = workspace.collection.fingerprint, []
+    folders = [given] if given else remembered_proxies(proxies_key(kind, base.digest, fingerprint))
+    for place in (place for folder in folders for place in proxy_folders(folder)):
+        with suppress(UnrankError):  # a run says why it leaves one out
+            unseen = unseen_pairs(workspace, read_proxy(place, kind, base.digest, fingerprint))
+            never_saw += [unseen] if unseen.any() else []
+    whole = bool(never_saw) and bool(np.any(never_saw, axis=0).all())
+    return Foreseen(len(never_saw), made=not whole) if whole or base.place else Foreseen()
 
 
 def find_proxies(

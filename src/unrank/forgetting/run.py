@@ -82,7 +82,7 @@ class MethodRun:
     def met(self) -> bool:
         """Whether the original is at the target."""
         if self.goals is not None:
-            return not self.goals.missed(self.ranks_before)
+            return not self.goals.left(self.ranks_before)
         return self.forget_before <= self.target
 
 

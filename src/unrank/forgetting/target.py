@@ -30,6 +30,8 @@ OF_REFERENCE = ("destination-1", "destination-2", "destination-3")
 BEYOND = "beyond:"
 NEAR = 0.05
 """How far the reciprocal rank of a pair may be above that of its place, and the mean above that of all places."""
+SPREAD = 0.84
+"""The share of unseen pairs that stand no higher above their place than its spread: one standard deviation."""
 
 
 def check_target_name(target: str | float) -> None:
@@ -58,6 +60,15 @@ def check_measurable(collection: Collection, partition: Partition) -> None:
     collection.check_candidates()
     if not collection.negatives.counts[np.unique(partition.forget[:, 0])].any():
         raise UnrankError("no forget query has a candidate beside its relevant documents, so forgetting has no measure")
+
+
+def is_of_request(target: str) -> bool:
+    """Return whether the number of a target depends on the pairs that are forgotten.
+
+    >>> [is_of_request(target) for target in ("places", "50%", "destination-1", "test-mrr", "0.4", "beyond:10")]
+    [True, True, True, False, False, False]
+    """
+    return target in (PLACES, OF_REFERENCE[0]) or _is_share(target)
 
 
 def beyond_of(target: str | float | None) -> int | None:

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from unrank.collection.collection import Pairs
 from unrank.disk import exists
 from unrank.engine.resume import ResumableRun
 from unrank.engine.teacher import Teacher
@@ -55,6 +56,8 @@ class Request:
     checkpoints: ResumableRun
     shared: ExitStack
     """Ends what the original and the student share, and what holds rows of the student in place."""
+    apart: tuple[Pairs, ...] = ()
+    """Pairs that are judged by themselves too, such as those of each request of a batch."""
 
     def steers_by(self, goals: PairGoals | None) -> PairGoals | None:
         """Return the goals that stop the run; `None` if it stops at a mean, because its method pulls no pair up."""
@@ -131,8 +134,8 @@ def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
     if method.run_kind == "training":
         clock = Clock(runtime)  # it asks no teacher
     steer = request.steers_by(goals)
-    missed = None if goals is None else goals.missed(before.pair_ranks)
-    if is_fulfilled(workspace, method, str(options.target), goal, before.forget, missed):
+    left = None if goals is None else goals.left(before.pair_ranks)
+    if is_fulfilled(workspace, method, str(options.target), goal, before.forget, left, bool(request.apart)):
         student, outcome, fulfilled = copy.deepcopy(ranker), Outcome(reached=True), True
     else:
         start, ranks = before.forget.mean, before.pair_ranks
@@ -154,7 +157,8 @@ def _find_goal(request: Request, score: Scorer, before: Scorecard, clock: Clock)
     compared = workspace.scorecard(reference) if reference and target in OF_REFERENCE else None
     goals: PairGoals | None
     if target == PLACES and request.method.run_kind == "steered":
-        goals = _find_places(request, score, clock)
+        found, rows = _find_places(request, score, clock), workspace.collection.find_pairs
+        goals = replace(found, apart=tuple(rows(own, found.pairs) for own in request.apart))
     else:
         with clock.on("teacher"):
             goals = pair_goals(target, workspace.collection, workspace.partition.forget, score, before)

@@ -1,10 +1,14 @@
-"""Times, shares and lists in words, and names of files."""
+"""Times, shares, lists and places in words, and names of files."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import chain, count
+from itertools import chain
+from itertools import count as numbers
+
+from unrank.errors import count
+from unrank.record import PlacesFound
 
 
 def duration(seconds: float) -> str:
@@ -17,6 +21,33 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes = int(seconds // 60)
     return f"{minutes} min {int(seconds % 60)} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def epochs_of(epochs: float) -> str:
+    """Return a number of epochs in words.
+
+    >>> epochs_of(1), epochs_of(2.25)
+    ('1 epoch', '2.25 epochs')
+    """
+    return f"{epochs:.3g} epoch{'' if epochs == 1 else 's'}"
+
+
+def places_found(places: PlacesFound) -> str:
+    """Say how places were found.
+
+    >>> places_found(PlacesFound(1, "made", 2, 40, 0.1))
+    'the places are those of a proxy of 2 epochs that never saw it'
+    """
+    if not places.proxies:
+        return f"the places are estimates by {count(places.calibrated_on, 'unseen pair')}, without a proxy"
+    that = " that never saw it" if places.proxies == 1 else ", for each pair those that never saw it"
+    proxies = {
+        "reference": "the reference, which never saw it",
+        "prepared": f"{count(places.proxies, 'prepared proxy')}{that}",
+        "prepared and made": f"{count(places.proxies - 1, 'prepared proxy')} and one made now{that}",
+        "made": f"a proxy of {epochs_of(places.epochs)} that never saw it",
+    }[places.source]
+    return f"the places are those of {proxies}" + ("" if places.calibrated_on else ", not calibrated")
 
 
 def listing(items: Sequence[str]) -> str:
@@ -54,6 +85,6 @@ def distinct(names: Iterable[str]) -> list[str]:
     """
     own: dict[str, None] = {}
     for name in names:
-        numbered = (f"{name}-{number}" for number in count(2))
+        numbered = (f"{name}-{number}" for number in numbers(2))
         own[next(new for new in chain([name], numbered) if new not in own)] = None
     return list(own)
