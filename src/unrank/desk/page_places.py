@@ -61,10 +61,12 @@ def how_found(part: PlacesPart) -> str:
         meaning += " The one made for this run was trained without the request, and is deleted."
     sure = "How far off they may be is not known: there were too few pairs that no ranker had seen to calibrate on."
     if part["calibrated_on"]:
-        tried, by = ("It was tried", "it") if part["source"] == "reference" else ("They were calibrated", "that")
+        of_reference = part["source"] == "reference"
+        tried, by = ("It was tried", "it") if of_reference else ("They were calibrated", "the calibration")
         sure = (
             f"{tried} on {count(part['calibrated_on'], 'pair')} of queries that no ranker had seen. Of 100 such pairs, "
-            f"{100 * SPREAD:.0f} stood at most {spread:.2f} of the range of their list's scores above where {by} put them."
+            f"{100 * SPREAD:.0f} stood at most {spread:.2f} of the range of their list's scores above where {by} put "
+            "them."
         )
     return f"{meaning} {found[0].upper()}{found[1:]}. {sure}"
 
