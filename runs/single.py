@@ -145,6 +145,7 @@ class Cell:
             "seconds": ran,
             "timing": timing,
             "epochs": done.record.epochs,
+            "places": vars(done.record.places) if done.record.places else None,
         }
 
     def _ranks(self, workspace: Workspace, done: Forgotten) -> Line:

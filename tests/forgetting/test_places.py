@@ -22,6 +22,7 @@ from unrank.collection.removal import Removal
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import SetMetrics
 from unrank.forgetting.forget import forget
+from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.places import (
     Places,
@@ -35,6 +36,7 @@ from unrank.forgetting.places import (
     score_at,
 )
 from unrank.forgetting.previous_requests import hashed, is_fulfilled, previous_removals
+from unrank.forgetting.provenance import Reference
 from unrank.forgetting.proxies import Proxy
 from unrank.forgetting.train import Trained, train
 from unrank.forgetting.validation import Base, run_fingerprint
@@ -151,6 +153,16 @@ def test_pairs_come_nearer_to_their_places(
     show_worst_pair(result, dense, make_partition(dense, removal).forget)
     worst = r"document \w+: rank \d+ of 11 before, rank \d+ now, place \d+\n\d+ pairs stood higher than places allow, "
     assert re.search(worst, capsys.readouterr().out)
+
+
+def test_a_check_of_few_pairs_is_one_measurement(
+    original: Trained, dense: Collection, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(MrrEstimator, "estimate")
+    reference = Reference(create_ranker("bi-encoder", str(encoder), 1), known=True)
+    short, few = replace(FAST, place_epochs=2), Removal(queries=[f"query{number}" for number in range(3, 9)])
+    result = forget(original.ranker, dense, few, method=short, reference=reference, device="cpu")
+    assert [check.measured for check in result.record.history] == [True, True]
 
 
 def test_prepared_proxies_and_one_made_now(original: Trained, dense: Collection, removal: Removal) -> None:

@@ -33,7 +33,10 @@ BASE = "The encoder, or the word vectors, that the ranker was trained from."
 PROXIES = "The folder of prepared proxies; see 'unrank proxies'. By default those that are remembered, or one made now."
 LAYERS = "The layers that are trained: a number of last layers, 'head', or 'all-but-embeddings'."
 FREEZE = "Train the query side alone: stored document vectors stay valid."
-WATCH = "Queries of each kept set to measure at every check; by default 100 on a GPU."
+WATCH = (
+    "Queries of each kept set to measure at every check; by default 100 on a GPU, and none if the request has fewer "
+    "than 10 queries."
+)
 MEASURE = (
     "Maximal number of queries of each kept set to measure, sampled; 0 for all. By default 3,000, and 100 if a CPU "
     "must read every pair with an encoder."

@@ -79,10 +79,12 @@ class PairStoppingRule(StoppingRule):
 
     def _measure(self) -> bool:
         """Measure or estimate the forget MRR and the distance to the goals. Return whether they were measured."""
-        self.forget, measured = self.estimator.estimate(), self.estimator.exact
-        near = self.goals.few if self.goals.pulls_up else self.forget <= self.target + CLEARLY
-        if near and not measured:
+        if self.goals.pulls_up and self.goals.few:  # each pair counts
             self.forget, measured = self.estimator.measure(), True
+        else:
+            self.forget, measured = self.estimator.estimate(), self.estimator.exact
+            if not (measured or self.goals.pulls_up) and self.forget <= self.target + CLEARLY:
+                self.forget, measured = self.estimator.measure(), True
         if measured:
             ranks = self.estimator.pair_ranks()
             self.missed, self.distance = self.goals.missed(ranks), self.goals.distance(ranks)

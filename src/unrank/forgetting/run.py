@@ -13,6 +13,7 @@ from unrank.collection.texts import Rows
 from unrank.engine.checkpoint import Stateful
 from unrank.engine.loop import fit, squared_gradients
 from unrank.engine.resume import ResumableRun
+from unrank.evaluation.bootstrap import MIN_QUERIES
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.goals import PairGoals
 from unrank.forgetting.landing import weights_of
@@ -115,18 +116,30 @@ def make_rule(run: MethodRun, estimator: MrrEstimator) -> StoppingRule:
     watched, limit, kept = options.watch, options.keep_at_least, dict[str, float]()
     if run.goals is not None and run.goals.pulls_up:
         limit = None  # what is kept recovers as the rate falls: only the end counts
+    queries = len(np.unique(workspace.partition.forget[:, 0]))
     if watched is None:
-        watched = WATCHED if workspace.runtime.device.type == "cuda" else 0
+        watched = usual_watch(workspace.runtime.device.type, queries)
     if run.goals is not None and limit is not None:
         watched = max(watched, LIMIT_QUERIES)
         with run.clock.on("checks"):
             kept = workspace.evaluator.watch(run.task.teacher.scores, watched)
-    near = tolerance(len(np.unique(workspace.partition.forget[:, 0])))
+    near = tolerance(queries)
     begin = (run.forget_before, weights_of(run.student))
     watching = (run.student, workspace, estimator, run.target, near, run.clock, watched, options.minutes)
     if run.goals is None:
         return StoppingRule(*watching, begin, run.forget_before)
     return PairStoppingRule(*watching, begin, run.forget_before, goals=run.goals, keep_at_least=limit, kept_before=kept)
+
+
+def usual_watch(device: str, queries: int) -> int:
+    """Return the default number of queries of each kept set that are measured at every check.
+
+    For a small request they would take longer than its steps.
+
+    >>> usual_watch("cuda", 10), usual_watch("cuda", 9), usual_watch("cpu", 10)
+    (100, 0, 0)
+    """
+    return WATCHED if device == "cuda" and queries >= MIN_QUERIES else 0
 
 
 def run_as_training(run: MethodRun) -> Outcome:
