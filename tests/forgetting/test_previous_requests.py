@@ -148,6 +148,15 @@ def test_the_key_of_another_owner_is_named(
     assert not_recognised(replace(known, removed=salted(removal))) is None
 
 
+def test_a_pair_was_not_seen_if_its_query_or_its_document_was_not(dense: Collection) -> None:
+    (query, document), (other, another) = (dense.pair_ids(dense.pairs[[row]])[0] for row in (0, -1))
+    for removed in (Removal(queries=[query]), Removal(documents=[document])):
+        record = replace(made_record(dense.fingerprint, removed=hashed(removed)), method=RETRAIN)
+        assert was_trained_on(dense, record, Removal(pairs=[(query, document)])) is False
+        assert was_trained_on(dense, record, Removal(pairs=[(other, another)]))
+        assert was_trained_on(dense, record, Removal([query], [document])), "one of the two was seen"
+
+
 def test_without_a_state_folder_there_are_counts_alone(
     dense: Collection, removal: Removal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,12 @@ from unrank.collection.partition import Partition, make_partition, reserved_quer
 from unrank.collection.removal import Removal
 from unrank.errors import UnrankError
 from unrank.forgetting.evaluate import evaluate
+from unrank.forgetting.forget import forget
 from unrank.forgetting.previous_requests import was_trained_on
-from unrank.forgetting.proxies import make_proxy, sample_kept
+from unrank.forgetting.proxies import make_proxy, sample_kept, train_proxy
 from unrank.forgetting.train import Trained, train
 from unrank.forgetting.workspace import Workspace
+from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker
 
 
@@ -69,6 +72,25 @@ def test_a_proxy_follows_from_its_seed_and_never_sees_the_request(
     assert not alike(proxy.ranker, make_proxy(workspace, learned.ranker, str(encoder), seed=4, epochs=1).ranker)
     with pytest.raises(UnrankError, match="name it with --base"):
         make_proxy(workspace, learned.ranker, None, seed=3)
+
+
+def test_the_limit_of_time_holds_for_a_proxy_too(large: Collection, learned: Trained) -> None:
+    with pytest.raises(UnrankError, match=r"time was up when \d+% of the proxy was trained, so nothing was forgotten"):
+        forget(learned.ranker, large, Removal(documents=["doc1"]), record=learned.record, device="cpu", minutes=1e-5)
+
+
+def test_a_proxy_that_is_done_in_time_is_used(large: Collection, learned: Trained, encoder: Path) -> None:
+    workspace = Workspace.for_removal(learned.ranker, large, Removal(documents=["doc1"]), device="cpu")
+    few = replace(workspace.partition, disjoint=workspace.partition.disjoint[:4])
+    asked: list[float] = []
+
+    def out_of_time(seconds: float) -> bool:
+        asked.append(seconds)
+        return False
+
+    proxy = create_ranker("bi-encoder", str(encoder), 0)
+    assert [check.epoch for check in train_proxy(proxy, workspace, few, 0, 2, out_of_time)] == [1, 2]
+    assert asked
 
 
 def test_a_sample_of_kept_pairs_has_the_entangled_ones_first(large: Collection) -> None:

@@ -174,7 +174,8 @@ def union(previous: Iterable[PreviousRemoval]) -> Removal:
 def was_trained_on(collection: Collection, record: Record | None, removal: Removal) -> bool | None:
     """Return whether a ranker with this record was trained on part of a removal; `None` if the record does not say.
 
-    It was not trained on queries that were left out, and a proxy not on what it held out.
+    It was not trained on queries that were left out, and a proxy not on what it held out. It saw no pair whose query or
+    document it never saw.
     """
     if record is None or record.collection.fingerprint != collection.fingerprint or not_recognised(record):
         return None
@@ -184,7 +185,9 @@ def was_trained_on(collection: Collection, record: Record | None, removal: Remov
         seen_pairs = [pair for pair in removal.pairs if pair[0] not in left_out]
         removal = Removal([*{*removal.queries} - left_out], removal.documents, seen_pairs)
     without |= held_part(removal, record.held_out)
-    return (without | removal) != without
+    queries, documents = {*without.queries}, {*without.documents}
+    seen_pairs = [pair for pair in removal.pairs if pair[0] not in queries and pair[1] not in documents]
+    return (without | replace(removal, pairs=seen_pairs)) != without
 
 
 def check_references(names: Iterable[str], collection: Collection, removal: Removal) -> None:

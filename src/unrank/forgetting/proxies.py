@@ -6,6 +6,7 @@ the original's. But it ranks what it never saw much as a retrained ranker does.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +33,8 @@ from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.base import Ranker
 from unrank.record import RECORD, RETRAIN, Check, Record, requests_of, reserved_in, sealed_by_owner
 
+OutOfTime = Callable[[float], bool]
+"""Decides whether a run has no time left; it is given the seconds since the last pause."""
 PROXY_EPOCHS = 2
 MOST_KEPT = 20_000
 """The most kept pairs that a proxy is trained on when it is made for one request."""
@@ -58,22 +61,45 @@ class Proxy:
         return self.source == "reference" and not 0 < self.epochs <= PROXY_EPOCHS
 
 
-def make_proxy(workspace: Workspace, ranker: Ranker, base: str | None, seed: int, epochs: int = PROXY_EPOCHS) -> Proxy:
+def make_proxy(
+    workspace: Workspace,
+    ranker: Ranker,
+    base: str | None,
+    seed: int,
+    epochs: int = PROXY_EPOCHS,
+    out_of_time: OutOfTime | None = None,
+) -> Proxy:
     """Train a proxy of a ranker on kept pairs of the workspace, from the base that the ranker was trained from."""
     if base is None:
         no_base("initial")
     proxy = create_ranker(ranker.kind, base, seed, ranker.fast)
-    train_proxy(proxy, workspace, sample_kept(workspace.partition, MOST_KEPT, seed), seed, epochs)
+    train_proxy(proxy, workspace, sample_kept(workspace.partition, MOST_KEPT, seed), seed, epochs, out_of_time)
     return Proxy(proxy, np.ones(len(workspace.partition.forget), bool), "made", epochs)
 
 
-def train_proxy(proxy: Ranker, workspace: Workspace, partition: Partition, seed: int, epochs: int) -> list[Check]:
-    """Train a new ranker in place on the kept pairs of a partition, by the recipe of its kind; return the history."""
+def train_proxy(
+    proxy: Ranker,
+    workspace: Workspace,
+    partition: Partition,
+    seed: int,
+    epochs: int,
+    out_of_time: OutOfTime | None = None,
+) -> list[Check]:
+    """Train a new ranker in place on the kept pairs of a partition, by the recipe of its kind; return the history.
+
+    If time is up before its last step, the run is refused: what is half trained knows no places.
+    """
     proxy.to(workspace.runtime.device)
     recipe = replace(recipe_of(proxy.kind), epochs=epochs)
     task = replace(workspace, partition=partition, cache=None).task(proxy)  # no teacher is asked
-    trained = fit(proxy, recipe.plan(task), recipe.schedule(seed), workspace.store, workspace.runtime)
-    history = [Check(each.epochs, each.seconds, losses=each.losses) for each in trained]
+    schedule, history = replace(recipe.schedule(seed), over=out_of_time), list[Check]()
+    for each in fit(proxy, recipe.plan(task), schedule, workspace.store, workspace.runtime):
+        history.append(Check(each.epochs, each.seconds, losses=each.losses))
+        if each.epochs < epochs and out_of_time is not None and out_of_time(0.0):
+            raise UnrankError(
+                f"time was up when {each.epochs / epochs:.0%} of the proxy was trained, so nothing was forgotten: "
+                "give more --minutes, prepare proxies with 'unrank proxies', or give another --target"
+            )
     proxy.requires_grad_(False)
     return history
 
@@ -111,6 +137,7 @@ def gather_proxies(
     reference: Reference | None = None,
     given: Path | None = None,
     epochs: int = PROXY_EPOCHS,
+    out_of_time: OutOfTime | None = None,
 ) -> list[Proxy]:
     """Return proxies of which each forget pair has one that never saw it: the reference, or prepared ones.
 
@@ -124,7 +151,7 @@ def gather_proxies(
         return found
     if base.place is None:
         return []
-    return [*found, make_proxy(workspace, ranker, base.place, seed, epochs)]
+    return [*found, make_proxy(workspace, ranker, base.place, seed, epochs, out_of_time)]
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import math
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import perf_counter
 
 from unrank.collection.collection import Pairs
 from unrank.disk import exists
@@ -170,13 +172,19 @@ def _find_places(request: Request, score: Scorer, clock: Clock) -> Places:
     workspace = request.workspace
     if stored := request.checkpoints.stored(PLACES):
         return Places.of(workspace.partition.forget, stored)
-    options = request.options
+    options, started = request.options, perf_counter()
+
+    def out_of_time(_: float) -> bool:
+        spent = clock.total + perf_counter() - started
+        return workspace.runtime.processes.agree(spent >= 60 * (options.minutes or math.inf))
+
     with clock.on("proxies"):
         proxies = gather_proxies(
             *(workspace, request.ranker, replace(request.base, place=_untrained(request)), options.seed),
             reference=request.reference,
             given=Path(options.proxies) if options.proxies else None,
             epochs=options.proxy_epochs,
+            out_of_time=out_of_time if options.minutes is not None else None,
         )
     if not proxies:
         workspace.runtime.progress.say(
