@@ -118,5 +118,11 @@ def test_a_template_adds_a_few_tokens() -> None:
 
 
 def test_a_map_of_characters() -> None:
-    packed = base64.b64encode((4).to_bytes(4, "little") + b"\0\0\0\0" + b"a\0bc\0").decode()
-    checked(json.loads(bert().to_str()) | {"normalizer": {"type": "Precompiled", "precompiled_charsmap": packed}})
+    def mapped(text: bytes) -> dict[str, Any]:
+        packed = base64.b64encode((4).to_bytes(4, "little") + b"\0\0\0\0" + b"a\0" + text + b"\0").decode()
+        value: dict[str, Any] = json.loads(bert().to_str())
+        return value | {"normalizer": {"type": "Precompiled", "precompiled_charsmap": packed}}
+
+    with pytest.raises(BadFile, match="writes a long text for one character"):
+        checked(mapped(b"b" * 1_000))
+    checked(mapped(b"bc"))

@@ -99,7 +99,7 @@ def assert_as_near(
     assert ours <= BFLOAT16 * theirs, (ours, theirs)
 
 
-def compare(
+def assert_alike(
     ours: Callable[[torch.dtype], Sequence[Tensor | None]],
     library: Callable[[torch.dtype], Sequence[Tensor | None]],
     dtype: torch.dtype,
@@ -148,7 +148,7 @@ def test_attention_and_its_gradient(size: int, dtype: torch.dtype) -> None:
         out = library_attention(qkv)
         return out.detach(), *torch.autograd.grad(out, qkv, gradient.to(dtype))
 
-    compare(ours, library, dtype)
+    assert_alike(ours, library, dtype)
 
 
 @pytest.mark.parametrize("size", EXACT_SIZES)
@@ -176,7 +176,7 @@ def test_attention_of_first_tokens(size: int, dtype: torch.dtype) -> None:
     def library(dtype: torch.dtype) -> Sequence[Tensor]:
         return [library_attention(whole.to(dtype))[cu_seqlens[:-1]]]
 
-    compare(ours, library, dtype)
+    assert_alike(ours, library, dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -201,7 +201,7 @@ def test_the_norm_of_a_sum_and_its_gradient(size: int, dtype: torch.dtype) -> No
         at_sum, of_scale, of_shift = torch.autograd.grad(out, [first, factor, offset], gradient.to(dtype))
         return [out.detach(), out.detach(), at_sum, of_scale, of_shift, at_sum.sum(0)]
 
-    compare(ours, library, dtype)
+    assert_alike(ours, library, dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -219,7 +219,7 @@ def test_the_gradient_of_gelu(size: int, dtype: torch.dtype) -> None:
         (of_states,) = torch.autograd.grad(gelu(before), before, gradient.to(dtype))
         return of_states, of_states.sum(0)
 
-    compare(ours, library, dtype)
+    assert_alike(ours, library, dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -239,7 +239,7 @@ def test_embeddings(family: str, typed: bool, dtype: torch.dtype) -> None:
         return [copy.deepcopy(embeddings).to(dtype)(input_ids=ids[None], position_ids=positions[None], **more)[0]]
 
     with torch.no_grad():
-        compare(ours, library, dtype)
+        assert_alike(ours, library, dtype)
 
 
 def make_layer(size: int) -> nn.Module:
@@ -285,7 +285,7 @@ def test_a_layer(size: int, dtype: torch.dtype, first_only: bool, gradients: boo
         return found(out[mask()][rows], states, copied, dtype)
 
     with torch.set_grad_enabled(gradients):
-        compare(ours, library, dtype)
+        assert_alike(ours, library, dtype)
 
 
 def texts_for(model: Any) -> EncoderInputs:
@@ -333,7 +333,7 @@ def test_a_packed_family(
         return found(copied(**inputs.padded(device)).last_hidden_state[there], copied)
 
     with torch.set_grad_enabled(gradients):
-        compare(ours, library, dtype)
+        assert_alike(ours, library, dtype)
 
 
 def test_switched_off_the_library_computes_alone() -> None:
