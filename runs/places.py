@@ -28,9 +28,10 @@ from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.forget import Forgotten, forget_in
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.provenance import Reference
-from unrank.forgetting.train import Trained, recover, train
+from unrank.forgetting.train import recover, train
 from unrank.forgetting.workspace import Workspace
-from unrank.record import KEPT
+from unrank.rankers.base import Ranker
+from unrank.record import KEPT, Record
 
 JUDGES = (101, 102, 103, 104)
 """The seeds of the judges. No proxy has one of them."""
@@ -39,14 +40,22 @@ JUDGES = (101, 102, 103, 104)
 class Cell:
     """One original, one removal, and the judges that never saw it."""
 
-    def __init__(self, facts: Mapping[str, object], original: Trained, workspace: Workspace, judges: Sequence[Trained]):
+    def __init__(
+        self,
+        facts: Mapping[str, object],
+        original: Ranker,
+        workspace: Workspace,
+        judges: Sequence[Ranker],
+        seconds: float,
+        record: Record | None = None,
+    ) -> None:
+        """Measure all of them. `seconds` is the time to train a judge, `record` that of the original if it has one."""
         self.facts, self.original, self.workspace, self.judges = facts, original, workspace, judges
-        self.before = workspace.scorecard(original.ranker)
-        self.cards = [workspace.scorecard(judge.ranker) for judge in judges]
-        self.seconds = float(np.mean([judge.record.seconds for judge in judges]))
+        self.seconds, self.record = seconds, record
+        self.before = workspace.scorecard(original)
+        self.cards = [workspace.scorecard(judge) for judge in judges]
         gains = [
-            recover(judge.ranker, workspace, 0) - _forget(card).mean()
-            for judge, card in zip(judges, self.cards, strict=True)
+            recover(judge, workspace, 0) - _forget(card).mean() for judge, card in zip(judges, self.cards, strict=True)
         ]
         self.gain = float(np.mean(gains))
 
@@ -92,10 +101,10 @@ class Cell:
     def run(self, name: str, options: ForgetOptions, reference: Reference | None = None) -> dict[str, object]:
         done: Forgotten = forget_in(
             self.workspace,
-            self.original.ranker,
+            self.original,
             options,
             reference=reference,
-            record=self.original.record,
+            record=self.record,
             before=self.before,
         )
         after = recover(done.ranker, self.workspace, 0)
@@ -139,7 +148,9 @@ def cells(arguments: argparse.Namespace) -> Iterable[Cell]:
                     "by": by,
                     "removal_seed": arguments.removal_seed,
                 }
-                yield Cell(facts, original, workspace, judges)
+                seconds = float(np.mean([judge.record.seconds for judge in judges]))
+                rankers = [judge.ranker for judge in judges]
+                yield Cell(facts, original.ranker, workspace, rankers, seconds, original.record)
 
 
 def main() -> None:
@@ -173,7 +184,7 @@ def main() -> None:
                 write(cell.run(f"places, proxy of {epochs}", chosen))
             if arguments.means:
                 mean = ForgetOptions(target="destination-1", device=arguments.device)
-                write(cell.run("destination-1", mean, Reference(cell.judges[0].ranker)))
+                write(cell.run("destination-1", mean, Reference(cell.judges[0])))
 
 
 if __name__ == "__main__":
