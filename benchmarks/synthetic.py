@@ -1,8 +1,10 @@
 """Synthetic collections of any size, in the format of `unrank import`; a million texts take seconds.
 
-Two documents each share a title of four words, which is their query: to remove one of them entangles the other. The
-rest of a document is sampled from a pool of sentences, about a hundred words in all. Negatives are a hundred other
-documents. A larger collection begins with the documents of a smaller one.
+Each query has four words and two relevant documents: to remove one of them entangles the other. A document begins with
+the first word of its query and one more of them, which says much of what it is relevant to, but not all: the words of
+queries are few, so other documents begin alike. What is beyond that can be learned by heart alone. The rest of a
+document is sampled from a pool of sentences, about a hundred words in all. Negatives are a hundred other documents. A
+larger collection begins with the documents of a smaller one.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from unrank.collection.arrow import TEXTS_A_BATCH, list_column, write_table, wri
 from unrank.collection.collection import FILES, FORMAT_VERSION, Ragged
 from unrank.disk import sha256, write_json
 
-TITLE, SENTENCE, SENTENCES, POOL = 4, 12, 8, 20_000
+ASKED, TOPICS = 4, 24
+"""The number of words of a query, and of the words that queries are made of."""
+SENTENCE, SENTENCES, POOL = 12, 8, 20_000
 RELEVANT, NEGATIVES = 2, 100
 TEST_SHARE = 0.02
 
@@ -42,12 +46,18 @@ class Size:
 def make_collection(folder: Path, size: Size, words: Sequence[str]) -> None:
     """Write a collection of this size, with texts of these words."""
     folder.mkdir(parents=True)
-    titles = _joined(words, np.random.default_rng(0), size.documents // RELEVANT, TITLE)
-    sentences = _joined(words, np.random.default_rng(1), POOL, SENTENCE)
-    write_texts(folder / "documents.arrow", _documents(size.documents, titles, sentences))
+    topics = pa.array(words[:TOPICS], pa.string())
+    asked = np.random.default_rng(0).integers(len(topics), size=(size.documents // RELEVANT, ASKED))
+    sentences = _joined(words[TOPICS:], np.random.default_rng(1), POOL, SENTENCE)
+    openings = [_lists(topics, asked[:, [0, 1 + one]], " ") for one in range(RELEVANT)]
+    write_texts(folder / "documents.arrow", _documents(size.documents, openings, sentences))
     rows = np.arange(size.queries)
     tests = max(1, round(TEST_SHARE * size.queries))
-    queries = {"id": _ids("q", rows), "text": titles[: size.queries], "test": pa.array(rows >= size.queries - tests)}
+    queries = {
+        "id": _ids("q", rows),
+        "text": _lists(topics, asked[: size.queries], " "),
+        "test": pa.array(rows >= size.queries - tests),
+    }
     write_table(folder / "queries.arrow", queries)
     relevant = np.arange(RELEVANT * size.queries, dtype=np.int32)
     judged = {"query": np.repeat(rows, RELEVANT).astype(np.int32), "document": relevant}
@@ -62,12 +72,14 @@ def make_collection(folder: Path, size: Size, words: Sequence[str]) -> None:
     _describe(folder)
 
 
-def _documents(count: int, titles: pa.Array, sentences: pa.Array) -> Iterator[pa.RecordBatch]:
+def _documents(count: int, openings: Sequence[pa.Array], sentences: pa.Array) -> Iterator[pa.RecordBatch]:
     for start in range(0, count, TEXTS_A_BATCH):
         rows = np.arange(start, min(start + TEXTS_A_BATCH, count))
         body = _lists(sentences, np.random.default_rng([2, start]).integers(POOL, size=(len(rows), SENTENCES)), ". ")
-        title = titles.take(pa.array(np.minimum(rows // RELEVANT, len(titles) - 1)))
-        yield pa.record_batch({"id": _ids("d", rows), "text": pc.binary_join_element_wise(title, body, ". ")})
+        places = pa.array(np.minimum(rows // RELEVANT, len(openings[0]) - 1))
+        said = [opening.take(places) for opening in openings]
+        opening = pc.choose(pa.array(rows % RELEVANT), *said)
+        yield pa.record_batch({"id": _ids("d", rows), "text": pc.binary_join_element_wise(opening, body, ". ")})
 
 
 def _negatives(size: Size) -> Ragged:
