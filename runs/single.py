@@ -13,6 +13,7 @@ that is left out. Pairs of reserved queries, which the original never saw, do no
 
     python runs/single.py COLLECTION... --base ENCODER --rankers bi-encoder --out single.jsonl [--draws 20]
         [--kinds document query ten-documents] [--removal-seed 7] [--own-proxies] [--measure 3000] [--set NAME=VALUE]
+    python runs/single.py single.jsonl...  # prints the table of earlier runs
 """
 
 from __future__ import annotations
@@ -254,7 +255,7 @@ def _mean_and_least(found: Mapping[str, float] | None) -> str:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("collections", nargs="+")
+    options.add_argument("collections", nargs="+", help="collections, or the files of earlier runs")
     options.add_argument("--base")
     options.add_argument("--rankers", nargs="+", default=["bi-encoder"])
     options.add_argument("--kinds", nargs="+", default=list(SIZES), choices=list(SIZES))
@@ -264,8 +265,14 @@ def main() -> None:
     options.add_argument("--measure", type=int, help="queries of each kept set that are measured after a run")
     options.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE")
     options.add_argument("--device", default="auto")
-    options.add_argument("--out", type=Path, required=True)
+    options.add_argument("--out", type=Path)
     arguments = options.parse_args()
+    if all(source.endswith(".jsonl") for source in arguments.collections):
+        lines = [json.loads(line) for source in arguments.collections for line in Path(source).read_text().splitlines()]
+        print("\n".join(table([line for line in lines if "draws" in line])))
+        return
+    if arguments.out is None:
+        options.error("--out FILE is needed: the lines of JSON are written there")
     arguments.settings = dict(each.split("=", 1) for each in arguments.set)
     began, summaries = perf_counter(), []
     with arguments.out.open("w") as file:

@@ -7,13 +7,14 @@ A query whose targets are not in its list counts 0 and stays in the mean.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Scores = NDArray[np.floating]
+Ranks = tuple[NDArray[np.int64], NDArray[np.int64]]
 CUT = 10
 
 
@@ -25,9 +26,16 @@ class ScoredLists:
     score: NDArray[np.float32]
     target: NDArray[np.bool_]
     lists: int
+    _ranks: dict[bool, Ranks] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What `ranks` has found: several measures ask for it."""
 
-    def ranks(self, ties_first: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def ranks(self, ties_first: bool) -> Ranks:
         """Return the list and the rank of every target, the best of each list first."""
+        if ties_first not in self._ranks:
+            self._ranks[ties_first] = self._find_ranks(ties_first)
+        return self._ranks[ties_first]
+
+    def _find_ranks(self, ties_first: bool) -> Ranks:
         tie = ~self.target if ties_first else self.target
         order = np.lexsort((tie, -self.score, self.owner))
         owner = self.owner[order]
