@@ -38,8 +38,6 @@ def command(folder: Path, ranker: Path) -> list[str]:
         "--quiet",
         "--device",
         "cpu",
-        "--target",
-        "60%",
         "--set",
         "learning_rate=1e-3",
         "--queries",

@@ -165,6 +165,7 @@ def test_a_folder_that_somebody_else_made_is_not_taken_for_the_run(
         ({"forget": ForgetOptions(settings={"magic": "1"})}, "magic"),
         ({"target": "7"}, "a target of 7 is outside"),
         ({"target": "destination-1"}, "name it with --reference"),
+        ({"target": None, "forget": ForgetOptions(proxies="nowhere")}, "--proxies .*nowhere: no proxies are there"),
         ({"forget": ForgetOptions(method="retrain")}, "retrain needs the model"),
         ({"references": ("nowhere",)}, "nowhere"),
         ({"ranker": "nowhere"}, "nowhere"),

@@ -236,12 +236,13 @@ def test_what_was_brought_to_places_is_done_until_it_comes_back(
     record = replace(original.record, removed=hashed(removal), **done)
     workspace = Workspace.for_removal(original.ranker, dense, removal, record, device="cpu")
 
-    def fulfilled(mean: float, before: Record = record) -> bool:
+    def fulfilled(mean: float, before: Record = record, apart: bool = False) -> bool:
         there = replace(workspace, previous=previous_removals(dense, before))
         now = SetMetrics(np.array([0]), np.array([mean]), mean, mean, mean, mean)
-        return is_fulfilled(there, FAST, "places", 0.4, now, missed=1)
+        return is_fulfilled(there, FAST, "places", 0.4, now, missed=1, apart=apart)
 
     assert fulfilled(0.54)
+    assert not fulfilled(0.54, apart=True), "a mean does not help a request that is judged by itself"
     assert not fulfilled(0.6)
     assert not fulfilled(0.54, replace(record, reached=False))
     assert not fulfilled(0.54, replace(record, target_name="test-mrr"))

@@ -32,7 +32,7 @@ from unrank.cli.option import (
 from unrank.cli.show import say, say_json
 from unrank.disk import several_processes
 from unrank.errors import UnrankError
-from unrank.forgetting.options import METHOD, DeviceName, ForgetOptions
+from unrank.forgetting.options import METHOD, PROXIES, DeviceName, ForgetOptions
 from unrank.methods import read_settings
 
 Look = Annotated[
@@ -42,6 +42,7 @@ Look = Annotated[
 Base = Annotated[str | None, flag_of(FORGET["base"], help="The encoder or word vectors the ranker was trained from.")]
 TARGET = "Where to stop, as in 'unrank forget'; by default each pair comes to its own place (places)."
 Target = Annotated[str | None, flag_of(FORGET["target"], help=TARGET)]
+Proxies = Annotated[str | None, flag_of(FORGET["proxies"], help=PROXIES)]
 REFERENCE = "A ranker retrained without what is removed, for the audit; give two to measure their difference."
 LEDGER = LedgerFlags()
 EVERY = ForgetOptions.checkpoint_every
@@ -63,13 +64,14 @@ def plan(
     look: Look = None,
     base: Base = None,
     target: Target = None,
+    proxies: Proxies = None,
     files: LedgerFlags = LEDGER,
     device: DeviceOption = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Show what a run would change and how long it would take; nothing is done."""
     check_places("--look", look or ())
-    flags = DeskRunFlags(look=look, base=base, target=target)
+    flags = DeskRunFlags(look=look, base=base, target=target, proxies=proxies)
     for name, at, data in _rankers(ranker, collection, flags, files):
         _say_name(name)
         _plan(at, data, flags, files, DeviceFlags(device, quiet=quiet))
@@ -116,6 +118,7 @@ class DeskRunFlags:
     queries: AuditQueries = AUDITED
     look: Look = None
     base: Base = None
+    proxies: Proxies = None
     seed: Seed = 0
     checkpoint_every: CheckpointEvery = EVERY
     json: AsJson = False
@@ -127,6 +130,7 @@ class DeskRunFlags:
             settings=read_settings(self.settings or ()),
             target=self.target or ForgetOptions.target,
             base=self.base,
+            proxies=self.proxies,
             seed=self.seed,
             checkpoint_every=self.checkpoint_every,
             device=device,

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from unrank.desk.run_result import RunResult
 
 
+MAY_HELP = "a --reference for the audit, a lower --target, more epochs (--set epochs=40)"
+MAY_HELP_PLACES = "a --reference for the places and the audit, --target beyond:10"
+"""What to try if a request is not forgotten."""
+
+
 def show_plan(made: Plan, quiet: bool = False) -> None:
     batch = made.batch
     together = " together" if len(batch.requests) > 1 else ""
@@ -119,7 +124,7 @@ def _say_ranker(done: RunResult) -> None:
         start = f"again from {out}" if len(again) < len(done.requests) else "again"
         say(f"{numbered(again)} not forgotten: run {start}")
     if again:
-        say("a --reference for the audit, a lower --target, more epochs (--set epochs=40) or --method retrain may help")
+        say(f"{MAY_HELP if done.places is None else MAY_HELP_PLACES} or --method retrain may help")
 
 
 def say_nothing_open(elsewhere: list[int]) -> None:

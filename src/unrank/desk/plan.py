@@ -22,7 +22,7 @@ from unrank.forgetting.estimate import Seconds, estimate
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.outcome import ForgetState
 from unrank.forgetting.provenance import unknown_provenance
-from unrank.forgetting.proxies import Foreseen, foresee_proxies
+from unrank.forgetting.proxies import Foreseen, foresee_proxies, remembered_proxies
 from unrank.forgetting.target import PLACES
 from unrank.forgetting.train import recipe_of
 from unrank.forgetting.validation import find_base
@@ -93,7 +93,8 @@ def make_plan(
     base = find_base(ranker, cocol.method_for(ranker.kind), options.base, record)
     unknown = [unknown_provenance(name, collection, batch.removal, record, options.base) for name in references]
     known = bool(references) and not any(unknown)
-    proxies = foresee_proxies(workspace, ranker.kind, base, known_reference=known)
+    given = Path(options.proxies) if options.proxies else None
+    proxies = foresee_proxies(workspace, ranker.kind, base, given=given, known_reference=known)
     seconds = {
         "cocol": estimate(workspace, ranker, cocol, base=base.place, record=record, proxies=proxies),
         "retrain": _retraining(ranker, workspace, record, options),
@@ -104,7 +105,7 @@ def make_plan(
         batch.overlaps(collection),
         len(noticing),
         collection.queries.texts(noticing[:SHOWN]),
-        find_copies(look, batch.all_items, collection, ledger),
+        find_copies([*look, *remembered_proxies()], batch.all_items, collection, ledger),
         not_searched(look),
         seconds,
         audit_time(workspace, ranker, 2 + len(references)),

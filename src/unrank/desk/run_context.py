@@ -16,6 +16,7 @@ from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.provenance import Reference, check_retrain_base, unknown_provenance
+from unrank.forgetting.proxies import check_proxies
 from unrank.forgetting.target import ALSO_PLACES, OF_REFERENCE, PLACES, TEST_MRR, resolve_target
 from unrank.forgetting.validation import check_base, check_request, find_base
 from unrank.forgetting.workspace import Workspace, usual_measure
@@ -121,6 +122,8 @@ class RunContext:
             check_request(workspace, self.original, self.method, options, reference)
         check_base(self.original.kind, options.base)
         base = find_base(self.original, self.method, options.base, self.record)
+        if options.proxies and self.target == PLACES:
+            check_proxies(Path(options.proxies), self.original.kind, base.digest, self.collection.fingerprint)
         if self.method.name == RETRAIN:
             check_retrain_base(self.original.kind, base.place, self.options.ranker, self.collection, self.batch.removal)
 

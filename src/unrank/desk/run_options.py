@@ -41,12 +41,12 @@ class RunOptions:
 
         Links are followed: a link may lead to another folder tomorrow, and deleting it deletes nothing.
         """
-        base = self.forget.base and _absolute_name(self.forget.base)
+        base, proxies = (name and _absolute_name(name) for name in (self.forget.base, self.forget.proxies))
         return replace(
             self,
             ranker=_absolute_name(self.ranker),
             collection=self.collection.resolve(),
-            forget=replace(self.forget, base=base),
+            forget=replace(self.forget, base=base, proxies=proxies),
             references=tuple(map(_absolute_name, self.references)),
             look=tuple(map(whole_path, self.look)),
         )
@@ -54,8 +54,8 @@ class RunOptions:
     @property
     def paths(self) -> list[str]:
         """The paths that the ledger keeps."""
-        base = [self.forget.base] if self.forget.base else []
-        return [self.ranker, str(self.collection), *self.references, *base]
+        given = [name for name in (self.forget.base, self.forget.proxies) if name]
+        return [self.ranker, str(self.collection), *self.references, *given]
 
     def asked(self, batch: Batch, collection: Collection) -> Json:
         """Return everything that the result depends on; an interrupted run is recognised by it.
@@ -71,7 +71,8 @@ class RunOptions:
             "keep_at_least": self.keep_at_least,
             "strict": self.strict,
             "audit_queries": self.audit_queries,
-            **({} if self.fast else {"fast": False}),  # earlier versions had no such option
+            **({} if self.fast else {"fast": False}),  # earlier versions had no such options
+            **({"proxies": self.forget.proxies} if self.forget.proxies else {}),
             "ranker_files": folder_hash(Path(self.ranker)),
             "collection_fingerprint": collection.fingerprint,
             "requests": [request.id for request in batch.requests],

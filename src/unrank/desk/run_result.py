@@ -25,6 +25,7 @@ from unrank.disk import beside, read_json, sha256
 from unrank.engine.checkpoint import digest
 from unrank.errors import BadFile, UnrankError
 from unrank.forgetting.outcome import Judgement
+from unrank.forgetting.proxies import remembered_proxies
 from unrank.forgetting.workspace import Workspace
 from unrank.parse import parse
 from unrank.rankers import load_ranker
@@ -157,9 +158,10 @@ def _default_mrr(context: RunContext, record: Record, workspace: Workspace) -> f
 
 
 def _copies(ledger: Ledger, run: UnfinishedRun, context: RunContext) -> list[Copy]:
-    """Find copies beside the ranker and the collection, in the folders of earlier runs, and where the user looks."""
+    """Find copies beside the ranker and the collection, in earlier runs and proxies, and where the user looks."""
     old = [Path(place) for (place,) in ledger.ask("SELECT out FROM run WHERE id < ?", [run.id])]
     places = [Path(context.options.ranker), context.options.collection, *old, *context.options.look]
+    places += remembered_proxies()
     items = context.batch.all_items
     found = find_copies([place for place in places if place.exists()], items, context.collection, ledger.path)
     own = str(beside(run.out))  # it is deleted when the result is written

@@ -183,6 +183,8 @@ def foresee_proxies(
     if known_reference and given is None:
         return Foreseen(reference=True)
     fingerprint, never_saw = workspace.collection.fingerprint, []
+    if given is not None:
+        check_proxies(given, kind, base.digest, fingerprint)
     folders = [given] if given else remembered_proxies(proxies_key(kind, base.digest, fingerprint))
     for place in (place for folder in folders for place in proxy_folders(folder)):
         with suppress(UnrankError):  # a run says why it leaves one out
@@ -201,9 +203,9 @@ def find_proxies(
     refused; a remembered one is left out, and the reason is shown. `base_digest` is that of the ranker's base.
     """
     key = proxies_key(ranker.kind, base_digest, workspace.collection.fingerprint)
+    if given is not None:
+        check_proxies(given, ranker.kind, base_digest, workspace.collection.fingerprint)
     places = [place for folder in ([given] if given else remembered_proxies(key)) for place in proxy_folders(folder)]
-    if given is not None and not places:
-        raise UnrankError(f"--proxies {given}: no proxies are there; make some with 'unrank proxies'")
     found = []
     for place in places:
         try:
@@ -227,6 +229,15 @@ def load_proxy(folder: Path, workspace: Workspace, ranker: Ranker, base_digest: 
     check_sealed(folder)
     loaded = load_ranker(folder, ranker.fast).to(workspace.runtime.device).requires_grad_(False)
     return Proxy(loaded, never_saw, "prepared", round(record.epochs))
+
+
+def check_proxies(given: Path, kind: str, base_digest: str | None, fingerprint: str) -> None:
+    """Refuse a folder without proxies, or with one of another kind, base or collection."""
+    places = proxy_folders(given)
+    if not places:
+        raise UnrankError(f"--proxies {given}: no proxies are there; make some with 'unrank proxies'")
+    for place in places:
+        read_proxy(place, kind, base_digest, fingerprint)
 
 
 def proxy_folders(folder: Path) -> list[Path]:
