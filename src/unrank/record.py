@@ -390,6 +390,8 @@ class PlacesFound:
     """How far above its place an unseen pair stands, as a share of the range of its list: one standard deviation."""
     level: float = 1.0
     """How much of the way margins were mapped to the original's level: less than 1 if much is removed."""
+    calibrated_by: str | None = None
+    """The queries of those pairs: `reserved` ones, or `openings`, which were made of the first words of documents."""
     above: float | None = None
     """The share of unseen pairs that are ranked higher than their places allow; a guess if nothing was calibrated."""
     mrr: float = 0.0

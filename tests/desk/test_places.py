@@ -205,7 +205,7 @@ def check_told(done: RunResult, ledger: Ledger, key: Key) -> None:
         assert part["state"] == str(state) == str(ledger.request(id).state)
         assert part["measured"]["request"]["places"] == list(done.requests[id].ranks.places)
         assert part["done"]["target_name"] == "places" and "target" not in part["done"]
-        assert set(part["done"]["places"]) == {"proxies", "source", "epochs", "calibrated_on"}
+        assert set(part["done"]["places"]) == {"proxies", "source", "epochs", "calibrated_on", "calibrated_by"}
 
 
 def test_a_run_that_has_ended_leaves_no_places(ledger: Ledger, tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def test_prepared_proxies_and_one_made_now(original: Trained, dense: Collection,
     workspace = Workspace.for_removal(original.ranker, dense, removal, original.record, device="cpu")
     some = np.arange(len(workspace.partition.forget)) % 2 == 0
     proxies = [Proxy(original.ranker, some, "prepared", 3), Proxy(original.ranker, some | True, "made", 2)]
-    places = find_places(workspace, workspace.scorer(original.ranker), proxies)
+    places = find_places(workspace, original.ranker, workspace.scorer(original.ranker), proxies)
     assert (places.found.proxies, places.found.source, places.found.epochs) == (2, "prepared and made", 3)
     assert places.wanted == pytest.approx(workspace.scorer(original.ranker)(workspace.partition.forget), abs=1e-4)
 
@@ -188,7 +188,7 @@ def test_margins_are_mapped_less_of_the_way_if_much_is_removed(
     assert not np.allclose(whole, said)
     for source, epochs, expected in [("made", 2, part), ("reference", 2, part), ("reference", 6, said)]:
         proxy = Proxy(untrained, np.ones(len(said), bool), source, epochs)  # type: ignore[arg-type]
-        places = find_places(workspace, own, [proxy])
+        places = find_places(workspace, original.ranker, own, [proxy])
         assert places.wanted == pytest.approx(score_at(dense, parts.forget, own, expected), abs=1e-5)
 
 

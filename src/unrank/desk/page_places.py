@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from unrank.desk.predicate import OwnFigures, PlacesPart, RankerPart
 from unrank.desk.request import State
 from unrank.errors import count
@@ -50,7 +52,8 @@ def risen(own: OwnFigures) -> list[str]:
 def how_found(part: PlacesPart) -> str:
     """Say what places are, how they were found, and how sure they are."""
     spread = part.get("spread", 0.0)
-    found = places_found(PlacesFound(part["proxies"], part["source"], part["epochs"], part["calibrated_on"], spread))
+    facts = PlacesFound(part["proxies"], part["source"], part["epochs"], part["calibrated_on"], spread)
+    found = places_found(replace(facts, calibrated_by=part.get("calibrated_by")))
     meaning = "The target was places: for each pair about where a ranker that never saw it, a proxy, would place it."
     if not part["proxies"]:
         return (
@@ -62,9 +65,11 @@ def how_found(part: PlacesPart) -> str:
     sure = "How far off they may be is not known: there were too few pairs that no ranker had seen to calibrate on."
     if part["calibrated_on"]:
         of_reference = part["source"] == "reference"
+        made = part.get("calibrated_by") == "openings"
+        queries = "queries that were made of documents" if made else "queries that no ranker had seen"
         tried, by = ("It was tried", "it") if of_reference else ("They were calibrated", "the calibration")
         sure = (
-            f"{tried} on {count(part['calibrated_on'], 'pair')} of queries that no ranker had seen. Of 100 such pairs, "
+            f"{tried} on {count(part['calibrated_on'], 'pair')} of {queries}. Of 100 such pairs, "
             f"{100 * SPREAD:.0f} stood at most {spread:.2f} of the range of their list's scores above where {by} put "
             "them."
         )

@@ -91,6 +91,7 @@ class PlacesPart(TypedDict):
     source: str
     epochs: int
     calibrated_on: int
+    calibrated_by: NotRequired[str | None]
     spread: NotRequired[float]
     above: NotRequired[float | None]
     level: NotRequired[float]

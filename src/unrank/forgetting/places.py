@@ -2,10 +2,10 @@
 
 The margin of a pair is its score less that of the best negative of its query, in units of the range of the negatives. A
 proxy knows less than the original, so its margins are mapped to the original's, quantile to quantile, on queries that
-neither has seen. If much is removed, they are mapped only part of the way: a ranker that is retrained on less data does
-not reach the original's level either. The place of a pair is the score with that margin in the original's list. Without
-a proxy, places are estimated: the original's own margins are mapped from those of pairs that it was trained on to those
-of pairs that it was not.
+neither has seen (`unseen.py`). If much is removed, they are mapped only part of the way: a ranker that is retrained on
+less data does not reach the original's level either. The place of a pair is the score with that margin in the
+original's list. Without a proxy, places are estimated: the original's own margins are mapped from those of pairs that
+it was trained on to those of pairs that it was not.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from unrank.forgetting.goals import PairGoals
 from unrank.forgetting.outcome import best_reciprocals, mrr
 from unrank.forgetting.proxies import Proxy
 from unrank.forgetting.target import NEAR, SPREAD
+from unrank.forgetting.unseen import LEAST_RESERVED, find_unseen
 from unrank.forgetting.workspace import Workspace
+from unrank.rankers.base import Ranker
 from unrank.record import ROUNDING, PlacesFound
 
 LEAST_RANGE = 1e-3
 """The range of a list whose negatives have equal scores, if no other list has more."""
-LEAST_UNSEEN = 20
-"""The least number of reserved pairs that a proxy's margins are mapped by."""
 MOST_SEEN = 1_000
 """The most pairs whose margins show how the ranker places what it was trained on."""
 LESS_DATA = 2.0
@@ -118,34 +118,36 @@ class Places(PairGoals):
         return cls(pairs, found=PlacesFound(**state.facts), **arrays)
 
 
-def find_places(workspace: Workspace, original: Scorer, proxies: Sequence[Proxy]) -> Places:
-    """Return the places of the forget pairs by proxies, each of which never saw some; together, all of them."""
+def find_places(workspace: Workspace, ranker: Ranker, original: Scorer, proxies: Sequence[Proxy]) -> Places:
+    """Return the places of the forget pairs by proxies, each of which never saw some; together, all of them.
+
+    `original` is the scorer of `ranker`.
+    """
     forget, collection = workspace.partition.forget, workspace.collection
-    unseen = workspace.partition.reserved
-    calibrated = len(unseen) >= LEAST_UNSEEN and all(proxy.reserves for proxy in proxies)
-    own = margins(collection, unseen, original) if calibrated else np.empty(0)
+    unseen = find_unseen(workspace, ranker, original, all(proxy.reserves for proxy in proxies))
+    own = margins(unseen.collection, unseen.pairs, unseen.original) if unseen else np.empty(0)
     level = calibration_level(workspace.partition)
     said, apart, above = np.full((len(proxies), len(forget)), np.nan), [], []
     for row, proxy in zip(said, proxies, strict=True):
-        score = workspace.scorer(proxy.ranker)
-        row[proxy.never_saw] = margins(collection, forget[proxy.never_saw], score)
-        if calibrated:
-            theirs = margins(collection, unseen, score)
+        row[proxy.never_saw] = margins(collection, forget[proxy.never_saw], workspace.scorer(proxy.ranker))
+        if unseen:
+            theirs = margins(unseen.collection, unseen.pairs, unseen.scorer(proxy.ranker))
             if proxy.retrained:  # it has the level of a retrained ranker
                 wanted = theirs
             else:
                 row += level * (mapped(row, theirs, own) - row)
                 wanted = mapped(theirs, theirs, own)
             apart.append(own - wanted)
-            ranks = [rank_at(collection, unseen, original, each) for each in (own, wanted)]
+            ranks = [rank_at(unseen.collection, unseen.pairs, unseen.original, each) for each in (own, wanted)]
             above.append(ranks[0] < near(ranks[1]))
     spread = float(np.quantile(np.concatenate(apart), SPREAD)) if apart else between(said)
     found = PlacesFound(
         proxies=len(proxies),
         source=" and ".join(dict.fromkeys(proxy.source for proxy in proxies)),
         epochs=max(proxy.epochs for proxy in proxies),
-        calibrated_on=len(unseen) if calibrated else 0,
-        level=level if calibrated else 0.0,
+        calibrated_on=len(unseen.pairs) if unseen else 0,
+        calibrated_by=unseen.source if unseen else None,
+        level=level if unseen else 0.0,
         spread=max(0.0, spread),
         above=float(np.concatenate(above).mean()) if above else None,
     )
@@ -162,7 +164,7 @@ def estimate_places(workspace: Workspace, original: Scorer) -> Places:
     """Return places without a proxy, from the original's margins of what it was and was not trained on."""
     parts, collection = workspace.partition, workspace.collection
     tests = collection.test_pairs[~np.isin(collection.test_pairs[:, 1], parts.documents)]
-    unseen = parts.reserved if len(parts.reserved) >= LEAST_UNSEEN else tests
+    unseen = parts.reserved if len(parts.reserved) >= LEAST_RESERVED else tests
     if not (len(unseen) and len(parts.retain)):
         raise UnrankError(
             "the target 'places' needs the model that the ranker was trained from, or test queries to estimate places "

@@ -192,7 +192,9 @@ def _find_places(request: Request, score: Scorer, clock: Clock) -> Places:
             f"removed: {request.base.warning or 'name it with --base'}"
         )
     with clock.on("teacher"):
-        return find_places(workspace, score, proxies) if proxies else estimate_places(workspace, score)
+        if not proxies:
+            return estimate_places(workspace, score)
+        return find_places(workspace, request.ranker, score, proxies)
 
 
 def _estimator(request: Request, task: Task) -> MrrEstimator | None:
