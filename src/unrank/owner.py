@@ -96,9 +96,11 @@ def owner_key(make: bool = False) -> OwnerKey | None:
 def remember(kind: str, digest: str, value: str = "") -> bool:
     """Keep a fact about the files with this digest; return whether it could be kept. The last value counts."""
     folder = state_folder()
-    if folder is None:
-        return False
-    path = _fact(folder, kind, digest)
+    return folder is not None and _write(_fact(folder, kind, digest), value)
+
+
+def _write(path: Path, value: str) -> bool:
+    """Write a fact, whole or not at all; return whether it could be written."""
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -130,6 +132,31 @@ def recall_all(kind: str) -> list[str]:
         with suppress(OSError, UnicodeDecodeError):
             found.append(fact.read_text(encoding="utf-8"))
     return found
+
+
+def change_facts(kind: str, change: Callable[[str], str | None]) -> list[Path]:
+    """Rewrite everything that was remembered under a kind; return the files for which that failed.
+
+    `change` returns the new value of a fact, and `None` for one that it cannot read.
+    """
+    folder = state_folder()
+    failed = []
+    for path in sorted((folder / kind).glob("*")) if folder is not None else []:
+        try:
+            before = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            failed.append(path)
+            continue
+        after = change(before)
+        if after is None or (after != before and not _write(path, after)):
+            failed.append(path)
+    return failed
+
+
+def fact_path(kind: str, digest: str) -> Path | None:
+    """Return the file of a fact, which may not exist; `None` if there is no state folder."""
+    folder = state_folder()
+    return None if folder is None else _fact(folder, kind, digest)
 
 
 def forget_fact(kind: str, digest: str) -> None:

@@ -467,6 +467,8 @@ class Record(Mapping[str, Any]):
     """The part of the collection that a proxy never saw; `None` if the ranker is no prepared proxy."""
     places: PlacesFound | None = None
     """`None` if the target is another one."""
+    lineage: str | None = None
+    """A hash of the weights of the first original, by which its anchor file is found; `None` if it has none."""
     seal: Seal | None = None
     """`None` in version 1, and if there was no key."""
     record_version: int = RECORD_VERSION
@@ -594,10 +596,10 @@ KEYS = (
     ),
     *("removed", "removed_before", "earlier", "recovery", "agreement", "deterministic", "index_valid"),
     *("normalised_epoch", "total_time", "versions", "hashes", "base_digest", "cleared", "reserved", "held_out"),
-    *("places", "seal"),
+    *("places", "lineage", "seal"),
 )
 """The order of the keys in the file."""
-ADDED = ("state", "pairs", "agreement", "base_digest", "cleared", "reserved", "held_out", "places", "seal")
+ADDED = ("state", "pairs", "agreement", "base_digest", "cleared", "reserved", "held_out", "places", "lineage", "seal")
 """Keys that records of earlier versions lack. They are left out if there is nothing to write."""
 
 

@@ -23,7 +23,7 @@ from unrank.desk.history_index import Json
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
 from unrank.desk.remains import find_remains
-from unrank.desk.request import State, items_of
+from unrank.desk.request import Item, State, items_of
 from unrank.desk.run_options import folder_hash
 from unrank.desk.service import (
     Role,
@@ -38,10 +38,11 @@ from unrank.desk.service import (
 from unrank.desk.trust import revocations
 from unrank.desk.undo import undo_run
 from unrank.errors import UnrankError
+from unrank.forgetting.anchor_file import KIND, AnchorFile, AnchorList, IdHashes
 from unrank.forgetting.outcome import ForgetState, Judgement
 from unrank.forgetting.previous_requests import hashed
 from unrank.forgetting.proxies import remember_proxies
-from unrank.owner import recall, remember
+from unrank.owner import fact_path, owner_key, recall, remember
 from unrank.record import HeldOut
 
 ITEM = Removal(documents=["doc1"])
@@ -85,7 +86,7 @@ class Desk:
             "ranker_files": folder_hash(self.original),
             "requests": [1],
         }
-        record: Json = {"record": {"collection": {"name": self.collection.name}}}
+        record: Json = {"record": {"collection": {"name": self.collection.name}, "removed": {"salt": "run"}}}
         result = record | {"files": {"ranker": folder_hash(self.new)}, "holders": []}
         with self.ledger.transaction():
             row = ["passed" if settles else "failed", str(self.new), json.dumps(asked), json.dumps(result)]
@@ -223,13 +224,42 @@ def test_closing_clears_what_the_state_folder_holds_of_a_request(desk: Desk) -> 
     desk.ledger.verify()
 
 
+def test_closing_erases_it_from_anchor_files(
+    desk: Desk, key: Key, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNRANK_STATE", str(tmp_path / "state"))
+    owner = owner_key(make=True)
+    assert owner is not None
+    gone, other = map(IdHashes(owner).document, (ITEM.documents[0], "another"))
+    anchors = AnchorFile(owner.name, {"query": AnchorList({other: 1.0}, {gone: 2.0})}, {"run": {"pair": 0.5}})
+    assert anchors.write("first")
+    desk.run()
+    remember(KIND, "second", "damaged")
+    damaged = fact_path(KIND, "second")
+    assert damaged is not None
+    with pytest.raises(UnrankError, match=f"request 1 is not closed: .*{damaged}.*delete it"):
+        close(desk.ledger, 1)
+    assert desk.ledger.request(1).state is State.FORGOTTEN
+    damaged.unlink()
+    close(desk.ledger, 1)
+    after = AnchorFile.read("first", owner)
+    assert after == replace(anchors, lists={"query": AnchorList({other: 1.0}, {})}), "its places stay, as hashes"
+    withdrawn = take_in(desk.ledger, key, Item(document="another", document_text="another text")).id
+    close(desk.ledger, withdrawn, State.WITHDRAWN)
+    assert AnchorFile.read("first", owner) == after, "what was not forgotten is still held"
+
+
 def test_a_run_is_undone_while_its_original_is_kept(desk: Desk) -> None:
     add_ranker(desk.ledger, ServiceRanker("a", Role.retriever, str(desk.original), str(desk.data)))
     desk.run(member="a")
     assert desk.ledger.request(1).state is State.FORGOTTEN
     with desk.ledger.transaction():
         desk.ledger.write("certificate", 1, content="a hash")
+    owner = owner_key(make=True)
+    assert owner is not None
+    assert AnchorFile(owner.name, {}, {"run": {"pair": 0.5}, "other": {"pair": 0.25}}).write("undone")
     undone = undo_run(desk.ledger, 1)
+    assert AnchorFile.read("undone", owner) == AnchorFile(owner.name, {}, {"other": {"pair": 0.25}})
     assert undone.revoked == 1 and [each.certificate for each in revocations(desk.ledger)] == ["a hash"]
     assert undone.requests == {1: State.OPEN} and undone.original == str(desk.original)
     assert service_rankers(desk.ledger)[0].ranker == str(desk.original)

@@ -69,6 +69,18 @@ def test_a_query_whose_candidates_score_alike_still_has_a_range() -> None:
     assert all(values.dtype == np.float32 for values in view)
 
 
+def test_given_scores_are_moved_to_its_own_level() -> None:
+    """Of a query its own scores are 1 and 3, the given ones 10 and 14: they are 4 apart, around 2."""
+    collection = collection_of([Listed([0], [1, 2]), Listed([1], [2])], 3)
+    teacher = teacher_of(collection, TableRanker([[1, 3, 7], [5, 6, 8]]))
+    held = teacher.holding(np.array([[0, 1], [0, 0]]), np.array([14, 10], np.float32))
+    asked = np.array([[0, 0], [0, 1], [0, 2], [1, 1]])
+    assert held.ask(asked).score.tolist() == held.answers(asked).tolist() == [0, 4, 7, 6]
+    assert held.ask(asked[:1], list_ranges=False).score.tolist() == [0]
+    assert held.with_lists(collection.list_pairs).ask(asked).score.tolist() == [0, 4, 7, 6]
+    assert held.scores(asked).tolist() == teacher.ask(asked).score.tolist() == [1, 3, 7, 6]
+
+
 def test_no_pairs_no_questions() -> None:
     collection = collection_of([Listed([0], [1])], 2)
     ranker = random_table(collection, 0)

@@ -341,6 +341,59 @@ def test_what_was_forgotten_before_is_held_where_it_is(shared: Collection) -> No
         assert not as_set(draws(phase, 1)[0].pairs) & as_set(partition.previous)
 
 
+def test_a_pair_that_was_forgotten_before_is_pulled_to_its_place_from_either_side(shared: Collection) -> None:
+    """With a hard negative; a pair without a place stays, and one that has risen falls."""
+    partition, ranker = after_requests(shared, risen=[4]), random_table(shared, 0)
+    task = task_of(shared, partition, ranker)
+    before = task.teacher.scores(partition.previous)
+    wanted = np.where(partition.previous[:, 0] == 2, before + 300, np.nan).astype(np.float32)
+    task = replace(task, places_before=wanted, wanted=task.teacher.scores(partition.forget), pulls_up=True)
+    place = {tuple(pair): score for pair, score in zip(partition.previous.tolist(), wanted, strict=True)}
+    for phase in Cocol().plan(task):
+        for samples in draws(phase, 3):
+            assert samples.teacher is not None
+            placed, earlier = (samples.roles.index(name) for name in ("placed", "earlier"))
+            has = samples.present[:, placed]
+            assert (has ^ samples.present[:, earlier]).all() and has.any()
+            assert set(samples.pairs[has, placed, 0].tolist()) == {2}
+            assert set(samples.pairs[~has, earlier, 0].tolist()) <= {3, 4}
+            for pair, score in zip(samples.pairs[has, placed], samples.teacher.score[has, placed], strict=True):
+                assert score == place[tuple(pair.tolist())]
+    for apart in (300.0, -300.0):
+        raised = replace(task, places_before=np.where(np.isfinite(wanted), before + apart, np.nan).astype(np.float32))
+        student = copy.deepcopy(ranker)
+        list(fit(student, Cocol().plan(raised), Schedule(2, 10.0), TokenStore(student, shared), Runtime.on("cpu")))
+        rows = partition.previous[np.isfinite(wanted)]
+        rise = (student.table - ranker.table)[rows[:, 0], rows[:, 1]].detach() / apart
+        assert rise.min() > 0.3, "all of them came nearer to their places"
+
+
+def test_what_is_kept_comes_back_to_the_first_original(shared: Collection) -> None:
+    """The teacher has drifted from it. The margins that it lost come back, and the level of each list stays."""
+    partition, first = after_requests(shared, risen=[]), random_table(shared, 0)
+    drifted = copy.deepcopy(first)
+    with torch.no_grad():
+        drifted.table.add_(500 + 60 * torch.randn(first.table.shape, generator=torch.Generator().manual_seed(0)))
+    anchors = partition.retain[~np.isin(partition.retain[:, 0], partition.forget[:, 0])]
+    listed = np.array(sorted(negatives_of(shared, partition)))
+    negatives = listed[np.isin(listed[:, 0], anchors[:, 0])]
+    both = np.concatenate([anchors, negatives])
+    known, short = first.table.detach().numpy()[tuple(both.T)], []
+    theirs = [(pair, place + len(anchors)) for pair, (query, _) in enumerate(anchors.tolist())
+              for place in np.flatnonzero(negatives[:, 0] == query).tolist()]  # fmt: skip
+    for with_anchors in (True, False):
+        task = task_of(shared, partition, drifted)
+        if with_anchors:
+            task = replace(task, teacher=task.teacher.holding(both, known), anchors=anchors, anchor_negatives=negatives)
+        task = replace(task, wanted=task.teacher.scores(partition.forget), pulls_up=True)
+        student = copy.deepcopy(drifted)
+        list(fit(student, Cocol().plan(task), Schedule(4, 5.0), TokenStore(student, shared), Runtime.on("cpu")))
+        rise = student.table.detach().numpy()[tuple(both.T)] - known
+        short.append(np.mean([max(rise[negative] - rise[pair], 0) for pair, negative in theirs]))
+        assert 400 < rise.mean() < 600
+    assert short[0] < 0.6 * short[1]
+
+
 def test_what_has_risen_falls_again(shared: Collection) -> None:
     """As often as a pair that is forgotten now, and in the phase that forgets alone."""
     partition = after_requests(shared, risen=[4])

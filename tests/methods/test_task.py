@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from unrank.methods import task as task_module
 from unrank.methods.bad_teacher import NEGATIVES_SEEN, BadTeacher
 from unrank.methods.base import Method
 from unrank.methods.cocol import MIN_DISJOINT, Cocol
-from unrank.methods.task import Negatives
+from unrank.methods.task import HardNegatives, Negatives
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 10_000])
@@ -42,6 +44,29 @@ def test_whether_a_negative_is_left() -> None:
     negatives = Negatives(collection, np.array([1]))
     assert negatives.are_left(np.array([0, 1]))
     assert not negatives.are_left(np.array([0, 2]))
+
+
+def test_half_of_the_disjoint_pairs_that_are_held_are_anchors() -> None:
+    collection = collection_of([Listed([row], [40]) for row in range(40)], 41)
+    task = task_of(collection, forgetting(collection, queries=[3]), random_table(collection, 0))
+    anchors = task.partition.disjoint[:20]
+    for some, most, expected in ((anchors, 16, 8), (anchors[:5], 16, 5), (anchors, 36, 18), (anchors, 38, 19)):
+        held = replace(task, anchors=some).limit_disjoint(most).partition.disjoint
+        assert len(as_set(held)) == most
+        assert len(as_set(held) & as_set(some)) == expected
+    assert as_set(task.limit_disjoint(16).partition.disjoint) <= as_set(task.partition.disjoint)
+
+
+def test_hard_negatives_that_are_given_are_the_only_ones_of_their_query() -> None:
+    collection = collection_of([Listed([row], [4, 5, 6, 7]) for row in range(4)], 8)
+    task = task_of(collection, forgetting(collection, queries=[3]), random_table(collection, 0))
+    given = np.array([[1, 4], [1, 6], [9, 4]])
+    hard = HardNegatives(task.negatives, task.negatives, np.arange(3), task.teacher, 2, given)
+    drawn, has = hard.draw(np.repeat(np.arange(3), 50), np.random.default_rng(0))
+    assert has.all() and as_set(drawn[drawn[:, 0] == 1]) == {(1, 4), (1, 6)}
+    for query in (0, 2):
+        best = np.argsort(-task.teacher.scores(collection.negatives.pairs(np.array([query]))))[:2] + 4
+        assert as_set(drawn[drawn[:, 0] == query]) == {(query, int(document)) for document in best}
 
 
 def test_a_small_request_holds_a_bounded_share_of_the_rest() -> None:

@@ -16,6 +16,7 @@ from unrank.engine.resume import EVERY, ResumableRun, resumable
 from unrank.engine.runtime import Device, Silence, deterministic
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.forget import Forgotten, forget_in
+from unrank.forgetting.save import save_ranker
 from unrank.forgetting.target import destination
 from unrank.forgetting.train import train
 from unrank.forgetting.workspace import Workspace
@@ -56,7 +57,7 @@ class JobRunner:
         result = self._forget(cell, ranker, record, run)
         kept = self.store.rankers / cell.name
         if self.keep_rankers and not kept.is_dir():  # a killed run may have written it
-            result.save(kept)
+            save_ranker(result.ranker, result.record, kept)  # a bench asks nothing of its rankers again
         trained = {
             "learned": record.history[-1].learned,
             "epochs": record.epochs,

@@ -6,14 +6,15 @@ records that the second step is due, so it is done later if a process died betwe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from unrank.desk.covered_rows import ITEM
 from unrank.desk.erasing import Names, erase_from_runs
 from unrank.desk.ledger import Ledger
-from unrank.desk.request import HONOURED, PENDING, RUNNABLE, SETTLED, State
+from unrank.desk.request import HONOURED, PENDING, RUNNABLE, SETTLED, Item, State, removal_of
 from unrank.desk.service import erase_from_service
-from unrank.errors import BadFile, UnrankError
+from unrank.errors import BadFile, UnrankError, listed
 from unrank.owner import forget_kind
 
 SECOND_STEP = "UPDATE about SET value = ? WHERE name = 'unscrubbed'"
@@ -41,6 +42,8 @@ def close(ledger: Ledger, id: int, instead: State | None = None, **found: Any) -
             raise UnrankError(f"request {id} is {request.state.words}: close it without --as {instead}")
         ended = instead or State.CLOSED
         items = ledger.items(id)
+        if ended is State.CLOSED:
+            erase_anchors(id, items)
         names = Names(items)
         erase_from_runs(ledger, names)
         erase_from_service(ledger, id, items)
@@ -55,6 +58,17 @@ def close(ledger: Ledger, id: int, instead: State | None = None, **found: Any) -
     except UnrankError as error:
         raise UnrankError(f"request {id} is {ended}, but it is not erased yet: {error}") from error
     return ended
+
+
+def erase_anchors(id: int, items: Sequence[Item]) -> None:
+    """Erase what a request names from the owner's anchor files; refuse to close it if that is not possible."""
+    from unrank.forgetting.anchor_file import erase_from_anchors
+
+    if failed := erase_from_anchors(removal_of(items)):
+        raise UnrankError(
+            f"request {id} is not closed: what it names cannot be erased from {listed([*map(str, failed)])}, which "
+            "cannot be read with the owner's key, or cannot be written; mend or delete it"
+        )
 
 
 def state_kind(ledger: Ledger, id: int) -> str:

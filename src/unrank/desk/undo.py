@@ -13,6 +13,7 @@ from unrank.desk.run_options import folder_hash
 from unrank.desk.service import ServiceRanker, put_back, states_of, worst
 from unrank.desk.trust import CERTIFIED, Reason, revocations, revoke
 from unrank.errors import UnrankError, count
+from unrank.forgetting.anchor_file import drop_places
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,10 @@ class Undone:
 
 
 def undo_run(ledger: Ledger, id: int) -> Undone:
-    """Open the requests of a run again, and put back the ranker that it replaced; nothing on disk is changed."""
+    """Open the requests of a run again, and put back the ranker that it replaced.
+
+    On disk, only the places of its pairs are erased from the anchor file.
+    """
     with only_run(ledger.path), ledger.transaction():
         runs = {run.id: run for run in past_runs(ledger)}
         if id not in runs:
@@ -44,6 +48,7 @@ def undo_run(ledger: Ledger, id: int) -> Undone:
         ledger.write_of_run("undone", id, requests=requests)
         member = put_back(ledger, id, run.ranker)
         revoked = _revoke(ledger, requests)
+        drop_places((run.record.get("removed") or {}).get("salt", ""))
         return Undone(id, run.out, {each: _reopen(ledger, each, id) for each in requests}, run.ranker, member, revoked)
 
 

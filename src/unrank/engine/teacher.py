@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from unrank.collection.collection import Collection, Pairs
+from unrank.collection.partition import NO_PAIRS
 from unrank.collection.texts import Rows
 from unrank.disk import regular_files, sha256
 from unrank.engine.checkpoint import Cache
@@ -51,6 +52,7 @@ class Teacher:
         self._cache = cache if cache and cache.scores else None
         self._lists: Callable[[Rows], Pairs] = collection.list_pairs
         self._min, self._range = _Known(), _Known()
+        self._held, self._held_pairs, self._shift = _Known(), NO_PAIRS, _Known()
         self._scores = self._cached() if self._cache else _Known()
         self._known = len(self._scores)
 
@@ -81,16 +83,47 @@ class Teacher:
         other._lists, other._min, other._range = lists, _Known(), _Known()
         return other
 
+    def holding(self, pairs: Pairs, scores: Scores) -> Teacher:
+        """Return this teacher with given scores of some pairs, by which it answers what it is asked.
+
+        The given scores of a query are moved together to the level of its own: only their differences are held.
+        """
+        other = copy.copy(self)
+        other._held, other._shift = _Known(), _Known()
+        keys, first = np.unique(self._collection.pair_keys(pairs), return_index=True)
+        other._held.add(keys, scores[first])
+        other._held_pairs = pairs[first]
+        return other
+
     def ask(self, pairs: Pairs, list_ranges: bool = True) -> TeacherScores:
         """Score pairs, and the lists of their queries.
 
         Without `list_ranges` no list is scored; the lowest score is then 0 and the range 1.
         """
         if not list_ranges:
-            scores = self.scores(pairs)
+            scores = self.answers(pairs)
             return TeacherScores(scores, np.zeros_like(scores), np.ones_like(scores))
         self.learn(pairs[:, 0])
-        return TeacherScores(self.scores(pairs), self._min[pairs[:, 0]], self._range[pairs[:, 0]])
+        return TeacherScores(self.answers(pairs), self._min[pairs[:, 0]], self._range[pairs[:, 0]])
+
+    def answers(self, pairs: Pairs) -> Scores:
+        """Return the given scores of pairs that have one, and its own of the others."""
+        keys = self._collection.pair_keys(pairs)
+        held = self._held.knows(keys)
+        self._level(pairs[held, 0])
+        answers = np.empty(len(pairs), np.float32)
+        answers[held] = self._held[keys[held]] + self._shift[pairs[held, 0]]
+        answers[~held] = self.scores(pairs[~held])
+        return answers
+
+    def _level(self, queries: Rows) -> None:
+        """Find how far the given scores of queries are below its own on average, unless that is done."""
+        queries = np.unique(queries[~self._shift.knows(queries)])
+        pairs = self._held_pairs[np.isin(self._held_pairs[:, 0], queries)]
+        below = self.scores(pairs) - self._held[self._collection.pair_keys(pairs)]
+        row = np.searchsorted(queries, pairs[:, 0])
+        sums, counts = (np.bincount(row, weights, len(queries)) for weights in (below, None))
+        self._shift.add(queries, (sums / np.maximum(counts, 1)).astype(np.float32))
 
     def knows(self, pairs: Pairs) -> NDArray[np.bool_]:
         """Return which pairs were scored before."""

@@ -19,6 +19,8 @@ from unrank.engine.resume import ResumableRun
 from unrank.engine.runtime import Progress, deterministic
 from unrank.evaluation.agreement import agreement
 from unrank.evaluation.scorecard import Scorecard
+from unrank.forgetting.anchor_file import AnchorUpdate
+from unrank.forgetting.anchors import is_first, make_lists, make_places
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.outcome import Findings, ForgetState, Judgement, judge, ranks_of
 from unrank.forgetting.places import Places
@@ -30,7 +32,7 @@ from unrank.forgetting.save import save_ranker
 from unrank.forgetting.target import default_mrr, tolerance
 from unrank.forgetting.train import recovery
 from unrank.forgetting.unlearn import Request, Unlearned, unlearn, validate
-from unrank.forgetting.validation import layers_of
+from unrank.forgetting.validation import layers_of, weights_hash
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import release
@@ -65,6 +67,8 @@ class Forgotten:
     """Why the run ended before its target, if more would have been lost than allowed."""
     places: Places | None = None
     """The places of the forget pairs; `None` if the target is another one."""
+    anchors: AnchorUpdate | None = None
+    """What changes in the anchor file when the run is recorded; `None` if there is no such file to be."""
 
     @property
     def kept(self) -> dict[str, float]:
@@ -88,7 +92,14 @@ class Forgotten:
         return tolerance(len(self.after.forget.queries))
 
     def save(self, out: str | Path) -> None:
+        """Write the ranker and its record, and before them the anchor file in the owner's state folder."""
+        self.write_anchors()
         save_ranker(self.ranker, self.record, Path(out))
+
+    def write_anchors(self) -> None:
+        """Write the anchor file, so that a later request on this ranker holds to its first original."""
+        if self.anchors is not None:
+            self.anchors.write()
 
 
 @dataclass(frozen=True)
@@ -167,18 +178,44 @@ def forget_in(
         unlearned = unlearn(request, before)
         assessed = assess(request, unlearned)
     judged = judge_run(request, unlearned, assessed)
+    record = make_record(request, unlearned, assessed, judged)
     return Forgotten(
         ranker=unlearned.student,
         before=unlearned.before,
         after=assessed.after,
         target=unlearned.goal,
         reached=assessed.outcome.reached is not False,
-        record=make_record(request, unlearned, assessed, judged),
+        record=record,
         judgement=judged,
         fulfilled=unlearned.fulfilled,
         limited=assessed.outcome.limited,
         places=unlearned.places,
+        anchors=update_anchors(request, unlearned, record),
     )
+
+
+def update_anchors(request: Request, unlearned: Unlearned, record: Record) -> AnchorUpdate | None:
+    """Return what changes in the anchor file; `None` if the ranker has no first original, or nobody knows it."""
+    workspace, before = request.workspace, request.record.lineage if request.record else None
+    lineage = record.lineage or before
+    if lineage is None or workspace.removal is None or record.removed is None:
+        return None
+    collection, partition = workspace.collection, workspace.partition
+    first = is_first(request.record) and record.lineage is not None
+    lists = make_lists(collection, partition, unlearned.teacher) if first else {}
+    placed = unlearned.places if record.changed and record.lineage else None
+    places = make_places(collection, placed, unlearned.teacher) if placed else {}
+    say = workspace.runtime.progress.say
+    return AnchorUpdate(lineage, record.removed.salt, workspace.removal, lists, places, say)
+
+
+def _lineage(request: Request) -> str | None:
+    """Return the hash of the first original; `None` if the ranker starts anew, or if nobody knows it."""
+    if request.method.start != "original":
+        return None
+    if is_first(request.record):
+        return weights_hash(request.ranker)
+    return request.record.lineage if request.record else None
 
 
 def assess(request: Request, unlearned: Unlearned) -> Assessment:
@@ -286,6 +323,7 @@ def make_record(request: Request, unlearned: Unlearned, assessed: Assessment, ju
         state=str(judged.state),
         pairs=judged.ranks,
         places=_places_found(unlearned, assessed),
+        lineage=_lineage(request),
         device=workspace.runtime.name,
         deterministic=workspace.runtime.deterministic,
         index_valid=(options.freeze is not None or not moved) if ranker.separable else None,

@@ -213,8 +213,18 @@ def margins(collection: Collection, pairs: Pairs, score: Scorer) -> Floats:
     """Return how far each pair is above the best negative of its query, in units of the range of the negatives."""
     negatives = collection.negatives.pairs(np.unique(pairs[:, 0]))
     scores = score(np.concatenate([pairs, negatives]))
-    best, width = list_tops(pairs, negatives, scores[len(pairs) :])
-    return np.where(np.isfinite(best), (scores[: len(pairs)] - best) / width, 0.0)
+    return _margins(pairs, scores[: len(pairs)], negatives, scores[len(pairs) :])
+
+
+def margins_of(collection: Collection, pairs: Pairs, own: NDArray[np.float32], score: Scorer) -> Floats:
+    """Return the margins that pairs with these scores have."""
+    negatives = collection.negatives.pairs(np.unique(pairs[:, 0]))
+    return _margins(pairs, own, negatives, score(negatives))
+
+
+def _margins(pairs: Pairs, own: NDArray[np.float32], negatives: Pairs, others: NDArray[np.float32]) -> Floats:
+    best, width = list_tops(pairs, negatives, others)
+    return np.where(np.isfinite(best), (own - best) / width, 0.0)
 
 
 def list_tops(pairs: Pairs, negatives: Pairs, scores: NDArray[np.float32]) -> tuple[Floats, Floats]:

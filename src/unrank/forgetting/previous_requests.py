@@ -19,7 +19,7 @@ import numpy as np
 
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.folds import held_part
-from unrank.collection.partition import Partition, named, reserved_queries
+from unrank.collection.partition import NO_PAIRS, Partition, named, reserved_queries
 from unrank.collection.removal import Removal
 from unrank.collection.texts import Rows
 from unrank.errors import UnrankError, listed
@@ -290,11 +290,14 @@ class PreviousRanks:
         """The largest distance of a request above its target."""
         return max((request.above for request in self.requests), default=None)
 
-    def with_risen(self, partition: Partition, collection: Collection) -> Partition:
-        """Return the partition with the pairs that have to fall again separate from those that may stay."""
+    def with_risen(self, partition: Partition, collection: Collection, placed: Pairs = NO_PAIRS) -> Partition:
+        """Return the partition with the pairs that have to fall again separate from those that may stay.
+
+        A request whose pairs have places (`placed`) has none: they are pulled to their places.
+        """
         keys = collection.pair_keys
-        risen = np.concatenate([partition.previous[:0], *(request.risen for request in self.requests)])
-        falls = np.isin(keys(partition.previous), keys(risen))
+        by_mean = [each.risen for each in self.requests if not np.isin(keys(each.pairs), keys(placed)).any()]
+        falls = np.isin(keys(partition.previous), keys(np.concatenate([NO_PAIRS, *by_mean])))
         return replace(partition, previous=partition.previous[~falls], risen=partition.previous[falls])
 
     def change_to(self, after: PreviousRanks) -> PreviousMrr | None:

@@ -15,6 +15,7 @@ from unrank.engine.resume import ResumableRun
 from unrank.engine.teacher import Teacher
 from unrank.errors import count
 from unrank.evaluation.scorecard import Scorecard, Scorer
+from unrank.forgetting.anchors import Anchors, find_anchors
 from unrank.forgetting.goals import PairGoals, pair_goals
 from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.options import ForgetOptions
@@ -56,6 +57,8 @@ class Request:
     base: Base
     student: Ranker
     checkpoints: ResumableRun
+    anchors: Anchors | None
+    """`None` for a first request, and if the ranker has no anchor file here."""
     shared: ExitStack
     """Ends what the original and the student share, and what holds rows of the student in place."""
     apart: tuple[Pairs, ...] = ()
@@ -104,9 +107,10 @@ def validate(
     check_request(workspace, ranker, method, options, reference.ranker)
     base = find_base(ranker, method, options.base, record)
     student = make_student(ranker, method, base, options)
-    run = run or ResumableRun()
-    run.claim(lambda: run_fingerprint(workspace, ranker, method, options, base, reference.ranker))
-    return Request(workspace, options, ranker, record, reference, method, base, student, run, ExitStack())
+    run, anchors = run or ResumableRun(), find_anchors(workspace, record)
+    known = anchors.digest if anchors else None
+    run.claim(lambda: run_fingerprint(workspace, ranker, method, options, base, reference.ranker, known))
+    return Request(workspace, options, ranker, record, reference, method, base, student, run, anchors, ExitStack())
 
 
 def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
@@ -122,7 +126,10 @@ def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
     with clock.on("teacher"):
         task = workspace.task(ranker, request.base.place, options.seed)
         previous = PreviousRanks.measure(task.teacher.scores, workspace.previous, collection, workspace.evaluator)
-        task = replace(task, partition=previous.with_risen(workspace.partition, collection))
+        if request.anchors is not None:
+            task = request.anchors.hold(task, previous, collection)
+        else:
+            task = replace(task, partition=previous.with_risen(workspace.partition, collection))
     if method.start == "original":
         request.shared.enter_context(sharing_frozen_states(ranker, student, clearing.tokens))
     with clock.on("teacher"):

@@ -215,8 +215,9 @@ def run_fingerprint(
     options: ForgetOptions,
     base: Base,
     reference: Ranker | None,
+    anchors: str | None = None,
 ) -> Facts:
-    """Return the fingerprint of a run that forgets."""
+    """Return the fingerprint of a run that forgets; `anchors` is a hash of what it takes from an anchor file."""
     more = {
         "base": base.digest if base.place else None,
         "target": str(options.target),
@@ -229,6 +230,8 @@ def run_fingerprint(
         "watch": options.watch,
         "measure": MOST_QUERIES if options.measure is None else options.measure,
     }
+    if anchors is not None:
+        more["anchors"] = anchors
     if beyond_of(options.target) is not None:
         more["keep_at_least"] = options.keep_at_least
     if options.target == PLACES:

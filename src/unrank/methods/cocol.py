@@ -157,14 +157,19 @@ class Cocol(Method):
         """Return the highest negatives of all queries of the task. Of some, all negatives are scored; of others, few.
 
         The first are those of the forget pairs, then those of entangled ones. So the cost does not grow with the
-        collection.
+        collection. Anchors have those that they are stored with.
         """
-        queries = np.concatenate([task.partition.forget, task.partition.entangled, task.partition.disjoint])[:, 0]
+        parts, given = task.partition, task.anchor_negatives
+        queries = np.concatenate([parts.forget, parts.entangled, parts.disjoint])[:, 0]
         unique, first = np.unique(queries, return_index=True)
         ordered = unique[np.argsort(first)]
-        lists = min(max(MIN_LISTS, LISTS_PER_PAIR * len(task.partition.forget)), MAX_LISTS)
-        parts = [whole.thinned(LIST).pairs(ordered[:lists]), task.negatives.pairs(ordered[lists:])]
-        return HardNegatives(np.concatenate(parts), task.teacher, HIGHEST)
+        earlier = np.setdiff1d(np.concatenate([parts.previous, parts.risen])[:, 0], unique)
+        given = given[np.isin(given[:, 0], np.union1d(unique, earlier))]
+        ordered, earlier = (rows[~np.isin(rows, given[:, 0])] for rows in (ordered, earlier))
+        lists = min(max(MIN_LISTS, LISTS_PER_PAIR * len(parts.forget)), MAX_LISTS)
+        looked_at = np.concatenate([ordered[:lists], earlier])
+        found = [whole.thinned(LIST).pairs(looked_at), task.negatives.pairs(ordered[lists:])]
+        return HardNegatives(np.concatenate(found), task.teacher, HIGHEST, given)
 
     def _draw_forget(
         self, task: Task, hard: HardNegatives | None, generator: np.random.Generator, epoch: int
@@ -190,7 +195,7 @@ class Cocol(Method):
             roles["partner_negative"] = negative, roles["partner"][1] & has_negative
             for number in range(1, self.hard_negatives + 1):
                 roles[f"hard_{number}"] = hard.draw(forget[:, 0], generator)
-        samples = self._with_earlier(task, roles, generator, falls=True)
+        samples = self._with_earlier(task, hard, roles, generator, falls=True)
         return samples if task.wanted is None else samples.wanting("forget", np.resize(task.wanted, size).repeat(rows))
 
     def _draw_hold(self, task: Task, hard: HardNegatives | None, generator: np.random.Generator, epoch: int) -> Samples:
@@ -198,15 +203,20 @@ class Cocol(Method):
         disjoint = task.partition.disjoint
         pairs = disjoint[generator.permutation(len(disjoint))[: self._hold_size(task)]]
         roles = {"kept": all_present(pairs), "kept_negative": (hard or task.negatives).draw(pairs[:, 0], generator)}
-        return self._with_earlier(task, roles, generator, falls=False)
+        return self._with_earlier(task, hard, roles, generator, falls=False)
 
     def _with_earlier(
-        self, task: Task, roles: dict[str, Drawn], generator: np.random.Generator, falls: bool
+        self,
+        task: Task,
+        hard: HardNegatives | None,
+        roles: dict[str, Drawn],
+        generator: np.random.Generator,
+        falls: bool,
     ) -> Samples:
         """Add to each sample, with wide anchors, a pair that was forgotten before, and a negative.
 
-        The pair stays where it is. One that has risen falls again if `falls`: as often as a pair that is forgotten now,
-        but in at most half of the samples if there are others.
+        A pair that has a place is pulled to it; another one stays where it is. One that has risen falls again if
+        `falls`: as often as a pair that is forgotten now, but in at most half of the samples if there are others.
         """
         size, stays = len(next(iter(roles.values()))[0]), task.partition.previous
         risen = task.partition.risen if falls else stays[:0]
@@ -214,12 +224,19 @@ class Cocol(Method):
             return Samples.of(roles, task.teacher)
         share = min(0.5, len(risen) / self._forget_size(task)) if len(stays) else 1.0
         falling = generator.random(size) < share
-        pairs = np.empty((size, 2), np.int64)
+        places = np.full(len(stays), np.nan, np.float32) if task.places_before is None else task.places_before
+        pairs, place = np.empty((size, 2), np.int64), np.full(size, np.nan, np.float32)
         for rows, some in ((falling, risen), (~falling, stays)):
-            pairs[rows] = np.resize(generator.permutation(some), (np.count_nonzero(rows), 2))
-        negative = task.negatives.draw(pairs[:, 0], generator)
-        roles = {**roles, "earlier": all_present(pairs), "earlier_negative": negative}
-        return Samples.of(roles, task.teacher).lowered("earlier", falling)
+            drawn = np.resize(generator.permutation(len(some)), np.count_nonzero(rows))
+            pairs[rows], place[rows] = some[drawn], (np.nan if some is risen else places[drawn])
+        placed, (negative, has) = np.isfinite(place), task.negatives.draw(pairs[:, 0], generator)
+        roles = {**roles, "earlier": (pairs, ~placed), "earlier_negative": (negative, has & ~placed)}
+        if task.places_before is None:
+            return Samples.of(roles, task.teacher).lowered("earlier", falling)
+        negative, has = (hard or task.negatives).draw(pairs[:, 0], generator)
+        roles |= {"placed": (pairs, placed), "placed_negative": (negative, has & placed)}
+        samples = Samples.of(roles, task.teacher).lowered("earlier", falling)
+        return samples.wanting("placed", np.where(placed, place, np.float32(1)))
 
     def _forget_size(self, task: Task) -> int:
         """Return the forget pairs of an epoch: each once, or those of a very small request several times."""
@@ -264,27 +281,35 @@ class Cocol(Method):
         return self._mean_gaps(wanted, moves, scored)
 
     def _place_loss(self, kept_moves: tuple[Move, Move], to_lowest: bool, scored: Scored) -> Tensor:
-        """Compare the margin of each forget pair over its hard negatives with that of its place, and hold the rest.
-
-        The farthest pairs are pulled most.
-        """
+        """Compare the margin of each forget pair over its hard negatives with that of its place, and hold the rest."""
         gaps, roles = self._gap(scored.teacher, scored), list(scored.roles)
         hard = [column for column, role in enumerate(roles) if role.startswith("hard")]
         present = scored.present[:, hard]
         list_moved = torch.where(present, gaps[:, hard], 0.0).sum(1) / present.sum(1).clamp(min=1)
         above = gaps[:, roles.index("forget")] - list_moved
-        apart = torch.where(above > 0, 1.0, self.place_below) * (above.abs() + 4 * above.square())
+        apart = torch.where(above > 0, 1.0, self.place_below) * _pull(above)
         pulled = mean_where(apart, scored.present[:, roles.index("forget")])
         moves: dict[str, Move] = {"forget": "free"}
         for role in roles:
             if role.startswith(("kept", "partner")):
                 moves[role] = kept_moves[role.endswith("negative")]
-        return self.place_weight * pulled + self._mean_gaps(scored.teacher, moves, scored, hold_margins=True)
+        return self.place_weight * pulled + self._hold_around(moves, scored)
 
-    def _hold_loss(self, kept_moves: tuple[Move, Move], hold_margins: bool, scored: Scored) -> Tensor:
+    def _hold_loss(self, kept_moves: tuple[Move, Move], to_places: bool, scored: Scored) -> Tensor:
         kept, negative = kept_moves
         moves: dict[str, Move] = {"kept": kept, "kept_negative": negative}
-        return self._mean_gaps(scored.teacher, moves, scored, hold_margins)
+        if to_places:
+            return self._hold_around(moves, scored)
+        return self._mean_gaps(scored.teacher, moves, scored)
+
+    def _hold_around(self, moves: Mapping[str, Move], scored: Scored) -> Tensor:
+        """Hold what is kept with its margins, and pull what was forgotten before to its places, from either side."""
+        if "placed" not in scored.roles:
+            return self._mean_gaps(scored.teacher, moves, scored, hold_margins=True)
+        held = self._mean_gaps(scored.teacher, {**moves, "placed": "free"}, scored, hold_margins=True)
+        pair, negative = scored["placed"], scored["placed_negative"]
+        list_moved = torch.where(negative.present, self._gap(negative.teacher, negative), 0.0)
+        return held + mean_where(_pull(self._gap(pair.teacher, pair) - list_moved), pair.present)
 
     def _mean_gaps(
         self, wanted: Tensor, moves: Mapping[str, Move], scored: Scored, hold_margins: bool = False
@@ -309,6 +334,11 @@ class Cocol(Method):
             return range_gap(scored.score, wanted, scored.list_range)
         # A role that a sample lacks must not divide by zero: its gradient would be NaN even where it is masked.
         return paper_gap(*(torch.where(scored.present, scores, 1.0) for scores in (scored.score, wanted)))
+
+
+def _pull(apart: Tensor) -> Tensor:
+    """Return the cost of distances to places: the farthest pairs are pulled most."""
+    return apart.abs() + 4 * apart.square()
 
 
 def _cost(gap: Tensor, move: Move) -> Tensor:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unrank.collection.collection import Collection, Pairs, Ragged
-from unrank.collection.partition import Partition
+from unrank.collection.partition import NO_PAIRS, Partition
 from unrank.collection.texts import Rows
 from unrank.engine.samples import Drawn, all_present
 from unrank.engine.teacher import Teacher
@@ -82,9 +82,14 @@ class Negatives:
 class HardNegatives:
     """The negatives of some queries that a teacher scores highest."""
 
-    def __init__(self, pairs: Pairs, teacher: Teacher, most: int) -> None:
-        """Choose the highest negatives of each query, at most this many, from pairs of queries and negatives."""
-        self._pairs = pairs[np.lexsort((-teacher.scores(pairs), pairs[:, 0]))]
+    def __init__(self, pairs: Pairs, teacher: Teacher, most: int, given: Pairs = NO_PAIRS) -> None:
+        """Choose the highest negatives of each query, at most this many, from pairs of queries and negatives.
+
+        `given` are negatives of other queries, which are not chosen from.
+        """
+        highest_first = pairs[np.lexsort((-teacher.scores(pairs), pairs[:, 0]))]
+        both = np.concatenate([highest_first, given])
+        self._pairs = both[np.argsort(both[:, 0], kind="stable")]
         self._queries, self._starts, counts = np.unique(self._pairs[:, 0], return_index=True, return_counts=True)
         self._counts = np.minimum(counts, most)
 
@@ -101,6 +106,14 @@ class HardNegatives:
 def _select(lists: Ragged, chosen: NDArray[np.bool_]) -> Ragged:
     """Return lists with the chosen values only."""
     return Ragged(np.concatenate([[0], np.cumsum(chosen)])[lists.offsets], lists.values[chosen])
+
+
+def _are_in(pairs: Pairs, others: Pairs) -> NDArray[np.bool_]:
+    """Return which pairs are among the others."""
+    width = 1 + max(rows.max(initial=0) for rows in (pairs[:, 1], others[:, 1]))
+    keys, theirs = (rows[:, 0] * width + rows[:, 1] for rows in (pairs, others))
+    found: NDArray[np.bool_] = np.isin(keys, theirs)
+    return found
 
 
 def _blocks(size: int) -> Iterator[slice]:
@@ -127,6 +140,12 @@ class Task:
     """The score that each forget pair is pulled to, in the order of the partition; `None`: the lowest of its list."""
     pulls_up: bool = False
     """Whether a forget pair that is below its wanted score is pulled up to it."""
+    anchors: Pairs = field(default_factory=lambda: NO_PAIRS)
+    """Kept pairs that the teacher gives the first original's scores of; it is another ranker after a first request."""
+    anchor_negatives: Pairs = field(default_factory=lambda: NO_PAIRS)
+    """Negatives of their queries, which it gives the first original's scores of too."""
+    places_before: NDArray[np.float32] | None = None
+    """The score of the place of each pair in `partition.previous`, NaN if it has none; `None` if no pair has one."""
 
     def draw_kept(self, size: int, generator: np.random.Generator, sets: Sequence[KeptSet] = KEPT_SETS) -> Drawn:
         """Draw kept pairs at random, from these sets. If the sets are empty, no sample has one."""
@@ -140,14 +159,18 @@ class Task:
         return np.concatenate([np.empty((0, 2), np.int64), *(getattr(self.partition, name) for name in sets)])
 
     def limit_disjoint(self, most: int) -> Task:
-        """Return this task with at most this many disjoint pairs, always the same ones.
+        """Return this task with at most this many disjoint pairs, always the same ones; half of them anchors, if any.
 
         So the cost of a small request does not grow with the collection.
         """
-        disjoint = self.partition.disjoint
+        disjoint, generator = self.partition.disjoint, np.random.default_rng(0)
         if len(disjoint) <= most:
             return self
-        chosen = np.random.default_rng(0).choice(len(disjoint), most, replace=False)
+        anchored = _are_in(disjoint, self.anchors)
+        held, others = np.flatnonzero(anchored), np.flatnonzero(~anchored)
+        number = min(len(held), max(most // 2, most - len(others)))
+        chosen = generator.choice(others, most - number, replace=False)
+        chosen = np.concatenate([chosen, generator.permutation(held)[:number]])
         return replace(self, partition=replace(self.partition, disjoint=disjoint[np.sort(chosen)]))
 
     def limit_negatives(self, most: int) -> Task:

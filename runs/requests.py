@@ -1,0 +1,174 @@
+"""Requests in a row on one ranker: is what is kept still the first original's, and do earlier requests stay in place?
+
+Each request removes a few documents, and every fourth one a query. It starts from the ranker of the one before, and
+pulls each pair to its place. One proxy that saw none of all requests serves them all. After each request a line of JSON
+has what E, D and T are of the first original's, and for each request so far its mean reciprocal rank less that of its
+places. The last two lines compare the end with a run from the first original on the union of all requests, both
+measured on all queries.
+
+    python runs/requests.py COLLECTION --base ENCODER --ranker bi-encoder --requests 50 --documents 3 --seed 1
+        --out requests.jsonl [--without-anchors] [--measure 300] [--proxy-epochs 2]
+
+The state folder of the run is a temporary one. `--without-anchors` writes no anchor file there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+import numpy as np
+
+import unrank
+from unrank.collection.collection import Collection
+from unrank.collection.partition import named, reserved_queries
+from unrank.collection.removal import Removal
+from unrank.collection.texts import hashed_order
+from unrank.engine.runtime import Silence
+from unrank.forgetting.forget import Forgotten, forget_in
+from unrank.forgetting.options import ForgetOptions
+from unrank.forgetting.provenance import Reference
+from unrank.forgetting.proxies import make_proxy
+from unrank.forgetting.train import Trained, train
+from unrank.forgetting.workspace import Workspace
+from unrank.rankers.base import Ranker
+from unrank.record import Record
+
+QUERY_EVERY = 4
+"""Every fourth request removes a query."""
+PROXY_SEED = 1_000
+
+
+def draw_requests(collection: Collection, number: int, documents: int, seed: int) -> list[Removal]:
+    """Draw requests that name different queries and documents, of those that training has seen."""
+    pairs = collection.pairs[~np.isin(collection.pairs[:, 0], reserved_queries(collection))]
+    queries, texts = (side.ids(np.unique(rows)) for side, rows in zip(_sides(collection), pairs.T, strict=True))
+    next_query, next_document = (
+        iter([ids[place] for place in hashed_order(ids, f"requests {seed}")]) for ids in (queries, texts)
+    )
+    return [
+        Removal(queries=[next(next_query)])
+        if place % QUERY_EVERY == 0
+        else Removal(documents=[next(next_document) for _ in range(documents)])
+        for place in range(1, number + 1)
+    ]
+
+
+def _sides(collection: Collection) -> tuple[unrank.collection.texts.Texts, ...]:
+    return collection.queries, collection.documents
+
+
+class Row:
+    """One original, one proxy, and the requests in their order."""
+
+    def __init__(self, original: Trained, collection: Collection, requests: Sequence[Removal], options: ForgetOptions):
+        self.original, self.collection, self.requests, self.options = original, collection, requests, options
+        self.whole = self.open(original.ranker, Removal.union(requests), original.record, measure=0)
+        self.first = self.whole.task(original.ranker).teacher
+        proxy = make_proxy(self.whole, original.ranker, options.base, PROXY_SEED, options.proxy_epochs)
+        self.proxy = Reference(proxy.ranker, known=True, record=replace(original.record, epochs=proxy.epochs))
+        self.pairs = [collection.pairs[named(collection, request)[0]] for request in requests]
+        self.places: list[float | None] = []
+        """The mean reciprocal rank of the places of each request so far; `None` if there was nothing to forget."""
+
+    def open(self, ranker: Ranker, removal: Removal, record: Record, measure: int | None = None) -> Workspace:
+        """Open a workspace with the tokens of the others."""
+        most = self.options.measure if measure is None else measure
+        opened = Workspace.for_removal(
+            ranker, self.collection, removal, record, device=self.options.device, progress=Silence(), measure=most
+        )
+        return opened if not hasattr(self, "whole") else replace(opened, store=self.whole.store)
+
+    def run(self, with_anchors: bool) -> Iterator[Mapping[str, object]]:
+        """Yield a line for the first original, one for each request, one for the end, and one for their union."""
+        ranker, record = self.original.ranker, self.original.record
+        yield {"run": "first original", **self.whole.scorecard(ranker).mrrs}
+        for number, request in enumerate(self.requests, 1):
+            began = perf_counter()
+            workspace = self.open(ranker, request, record)
+            done = self._forget(workspace, ranker, record)
+            if with_anchors:
+                done.write_anchors()
+            ranker, record = done.ranker, done.record
+            found = record.places
+            self.places.append(found.mrr if found is not None and record.changed else None)
+            line = self._line(workspace, done, number)
+            yield {**line, "took": round(perf_counter() - began, 2)}
+        yield {"run": "in a row", **self._measured(self.whole, ranker)}
+        union = self._forget(self.whole, self.original.ranker, self.original.record)
+        yield {"run": "union", "seconds": union.record.seconds, **self._measured(self.whole, union.ranker)}
+
+    def _forget(self, workspace: Workspace, ranker: Ranker, record: Record) -> Forgotten:
+        return forget_in(workspace, ranker, self.options, reference=self.proxy, record=record)
+
+    def _line(self, workspace: Workspace, done: Forgotten, number: int) -> dict[str, object]:
+        return {
+            "run": number,
+            "pairs": len(workspace.partition.forget),
+            "state": str(done.state),
+            "changed": done.record.changed,
+            "epochs": done.record.epochs,
+            **self._measured(workspace, done.ranker, done.after.mrrs),
+            "seconds": round(done.record.seconds, 2),
+            "timing": {name: round(seconds, 2) for name, seconds in done.record.timing.items()},
+        }
+
+    def _measured(
+        self, workspace: Workspace, ranker: Ranker, mrrs: Mapping[str, float] | None = None
+    ) -> dict[str, object]:
+        """Return E, D and T as shares of the first original's, and how far requests so far are from their places."""
+        evaluator, score, every = workspace.evaluator, workspace.scorer(ranker), len(self.collection.queries)
+        before, after = evaluator.watch(self.first.scores, every), mrrs or evaluator.watch(score, every)
+        each = evaluator.reciprocals_of_each(score, self.pairs[: len(self.places)], forget=True)
+        off = [
+            None if place is None else round(float(ranks.mean()) - place, 4)
+            for ranks, place in zip(each, self.places, strict=True)
+        ]
+        known = [distance for distance in off if distance is not None]
+        spread = {"highest": max(known), "lowest": min(known), "mean": float(np.mean(known))} if known else {}
+        return {**{name: after[name] / mrr for name, mrr in before.items() if mrr}, **spread, "off": off}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("collection")
+    options.add_argument("--base")
+    options.add_argument("--ranker", default="bi-encoder")
+    options.add_argument("--requests", type=int, default=50)
+    options.add_argument("--documents", type=int, default=3)
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--measure", type=int, default=300)
+    options.add_argument("--proxy-epochs", type=int, default=2)
+    options.add_argument("--without-anchors", action="store_true")
+    options.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE")
+    options.add_argument("--device", default="auto")
+    options.add_argument("--out", type=Path, required=True)
+    arguments = options.parse_args()
+    collection = unrank.open_collection(arguments.collection)
+    requests = draw_requests(collection, arguments.requests, arguments.documents, arguments.seed)
+    chosen = ForgetOptions(
+        settings=dict(each.split("=", 1) for each in arguments.set),
+        base=arguments.base,
+        proxy_epochs=arguments.proxy_epochs,
+        measure=arguments.measure,
+        seed=arguments.seed,
+        device=arguments.device,
+    )
+    with TemporaryDirectory() as state, arguments.out.open("w") as file:
+        os.environ["UNRANK_STATE"] = state
+        original = train(collection, arguments.ranker, arguments.base, device=arguments.device, progress=Silence())
+        row = Row(original, collection, requests, chosen)
+        for line in row.run(not arguments.without_anchors):
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            print({name: value for name, value in line.items() if name not in ("off", "timing")}, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""Anchors: what a run takes from the anchor file of its first original, and what it leaves there."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unrank.collection.collection import Collection, Pairs
+from unrank.collection.partition import NO_PAIRS, Partition
+from unrank.collection.texts import Rows, hashed_order
+from unrank.engine.teacher import Scores, Teacher
+from unrank.evaluation.measure import Floats
+from unrank.forgetting.anchor_file import AnchorFile, AnchorList, IdHashes
+from unrank.forgetting.places import Places, margins_of, score_at
+from unrank.forgetting.previous_requests import PreviousRanks
+from unrank.forgetting.workspace import Workspace
+from unrank.methods.task import Task
+from unrank.owner import owner_key
+from unrank.record import Record, requests_of
+
+MOST_ANCHORS = 2_048
+"""The most kept pairs in an anchor file."""
+NEGATIVES = 8
+"""The number of highest negatives that are kept of each query."""
+NOT_HELD = "what is kept is held where the run before left it, not where the first original had it"
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """Kept pairs and negatives with the first original's scores, and the places of pairs that were forgotten before."""
+
+    pairs: Pairs
+    negatives: Pairs
+    scores: Scores
+    """Those of the pairs, then those of the negatives."""
+    placed: Pairs
+    margins: Floats
+    """The margin of the place of each placed pair."""
+
+    @property
+    def digest(self) -> str:
+        """A hash of all of it, because the weights of a run follow from it."""
+        arrays = (self.pairs, self.negatives, self.scores, self.placed, self.margins)
+        return hashlib.sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in arrays)).hexdigest()
+
+    def hold(self, task: Task, previous: PreviousRanks, collection: Collection) -> Task:
+        """Return a task that holds to the first original's scores, and to the places of what was forgotten before."""
+        partition = previous.with_risen(task.partition, collection, self.placed)
+        teacher = task.teacher.holding(np.concatenate([self.pairs, self.negatives]), self.scores)
+        held = replace(task, partition=partition, teacher=teacher, anchors=self.pairs, anchor_negatives=self.negatives)
+        keys = collection.pair_keys
+        known = dict(zip(keys(self.placed).tolist(), self.margins, strict=True))
+        wanted = np.array([known.get(key, np.nan) for key in keys(partition.previous).tolist()])
+        there = np.isfinite(wanted)
+        if not there.any():
+            return held
+        places = np.full(len(wanted), np.nan, np.float32)
+        places[there] = score_at(collection, partition.previous[there], teacher.answers, wanted[there])
+        return replace(held, places_before=places)
+
+
+def is_first(record: Record | None) -> bool:
+    """Return whether no request changed the ranker before: it is an original, or was trained without what was asked."""
+    return all(request.never_seen for request in requests_of(record))
+
+
+def find_anchors(workspace: Workspace, record: Record | None) -> Anchors | None:
+    """Return the anchors of a ranker; `None` if it is an original, or if there are none, which one line says."""
+    if is_first(record):
+        return None
+    assert record is not None
+    key, say = owner_key(), workspace.runtime.progress.say
+    file = AnchorFile.read(record.lineage, key) if record.lineage else None
+    if key is None or file is None:
+        why = "has no" if record.lineage is None else "cannot find or read the"
+        say(f"this ranker {why} anchor file in the owner's state folder: {NOT_HELD}")
+        return None
+    hashes, names = IdHashes(key), [request.salt for request in requests_of(record)]
+    found = _lists_found(file.lists, workspace, hashes)
+    if not len(found[0]):
+        say(f"the anchor file of this ranker has no kept pair of this collection: {NOT_HELD}")
+    places = {pair: margin for name in names for pair, margin in file.places.get(name, {}).items()}
+    return Anchors(*found, *_places_found(places, workspace, hashes))
+
+
+def _lists_found(
+    lists: Mapping[str, AnchorList], workspace: Workspace, hashes: IdHashes
+) -> tuple[Pairs, Pairs, Scores]:
+    """Return the kept pairs and the negatives of a file that are in a collection, and their scores.
+
+    Queries of which something is forgotten now are left out: their lists are compared with those of this run.
+    """
+    collection, parts = workspace.collection, workspace.partition
+    queries = np.setdiff1d(parts.retain[:, 0], parts.forget[:, 0])
+    rows = dict(zip(queries, _of_queries(collection, queries, hashes), strict=True))
+    there = np.array([row for row, hashed in rows.items() if hashed in lists], np.int64)
+    kept = parts.retain[np.isin(parts.retain[:, 0], there)]
+    negatives = collection.negatives.pairs(there)
+    negatives = negatives[~np.isin(negatives[:, 1], parts.documents)]
+    documents = np.unique(np.concatenate([kept[:, 1], negatives[:, 1]]))
+    ids = dict(zip(documents, map(hashes.document, collection.documents.ids(documents)), strict=True))
+    found = [
+        _scored(pairs, [getattr(lists[rows[query]], kind).get(ids[document]) for query, document in pairs])
+        for pairs, kind in ((kept, "kept"), (negatives, "negatives"))
+    ]
+    return found[0][0], found[1][0], np.concatenate([scores for _, scores in found])
+
+
+def _of_queries(collection: Collection, queries: Rows, hashes: IdHashes) -> list[str]:
+    return list(map(hashes.query, collection.queries.ids(queries)))
+
+
+def _scored(pairs: Pairs, scores: list[float | None]) -> tuple[Pairs, Scores]:
+    """Return the pairs that have a score, and these scores."""
+    known = np.array([score is not None for score in scores], bool)
+    return pairs[known], np.array([score for score in scores if score is not None], np.float32)
+
+
+def _places_found(places: Mapping[str, float], workspace: Workspace, hashes: IdHashes) -> tuple[Pairs, Floats]:
+    """Return the pairs of earlier requests that have places, and the margins of these."""
+    previous = workspace.partition.previous
+    found = [places.get(hashes.pair(*ids)) for ids in workspace.collection.pair_ids(previous)] if places else []
+    pairs, margins = _scored(previous if found else NO_PAIRS, found)
+    return pairs, margins.astype(np.float64)
+
+
+def make_lists(collection: Collection, parts: Partition, teacher: Teacher) -> dict[str, AnchorList]:
+    """Return the lists of a new anchor file: of kept pairs that the original has scored, at most 2,048 by hashed id.
+
+    So a file costs no further scores. Empty if there is no owner's key.
+    """
+    key = owner_key()
+    if key is None:
+        return {}
+    hashes, known = IdHashes(key), parts.retain[teacher.knows(parts.retain)]
+    names = [f"{query} {document}" for query, document in collection.pair_ids(known)]
+    known = known[hashed_order(names, "anchors")[:MOST_ANCHORS]]
+    negatives = collection.negatives.pairs(np.unique(known[:, 0]))
+    negatives = negatives[teacher.knows(negatives) & ~np.isin(negatives[:, 1], parts.documents)]
+    negatives = _highest(negatives, teacher.scores(negatives))
+    found: dict[str, AnchorList] = {}
+    for pairs, kind in ((known, "kept"), (negatives, "negatives")):
+        for (query, document), score in zip(collection.pair_ids(pairs), teacher.scores(pairs).tolist(), strict=True):
+            of = found.setdefault(hashes.query(query), AnchorList({}, {}))
+            getattr(of, kind)[hashes.document(document)] = score
+    return found
+
+
+def _highest(pairs: Pairs, scores: Scores) -> Pairs:
+    """Return the pairs with the highest scores of each query."""
+    ordered = pairs[np.lexsort((-scores, pairs[:, 0]))]
+    place = np.arange(len(ordered)) - np.searchsorted(ordered[:, 0], ordered[:, 0])
+    return ordered[place < NEGATIVES]
+
+
+def make_places(collection: Collection, places: Places, teacher: Teacher) -> dict[str, float]:
+    """Return the margins of the places of the forget pairs, by hashes of pairs; empty if there is no owner's key."""
+    key = owner_key()
+    if key is None:
+        return {}
+    hashes, margins = IdHashes(key), margins_of(collection, places.pairs, places.wanted, teacher.scores)
+    return {
+        hashes.pair(*ids): margin
+        for ids, margin in zip(collection.pair_ids(places.pairs), margins.tolist(), strict=True)
+    }
