@@ -28,6 +28,19 @@ def done(script: str, collection: Collection, encoder: Path, out: Path, *more: s
 
 
 @pytest.mark.slow
+def test_requests_in_a_row(dense: Collection, encoder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "requests.jsonl"
+    command = [sys.executable, "runs/requests.py", str(dense.folder), "--base", str(encoder), "--out", str(out)]
+    told = ["--requests", "2", "--documents", "2", "--proxy-epochs", "1", "--set", "place_epochs=1", "--device", "cpu"]
+    run = subprocess.run([*command, *told], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert run.returncode == 0, run.stderr
+    first, *each, row, union = map(json.loads, out.read_text().splitlines())
+    assert [line["run"] for line in (first, row, union)] == ["first original", "in a row", "union"]
+    assert [len(line["off"]) for line in (*each, row, union)] == [1, 2, 2, 2]
+    assert all(line["disjoint"] > 0 and line["test"] > 0 for line in (*each, row, union))
+
+
+@pytest.mark.slow
 def test_a_soak_of_three_requests(dense: Collection, encoder: Path, tmp_path: Path) -> None:
     out, told = tmp_path / "out", ["--requests", "3", "--share", "0.2", "--target", "50%", "--set", "held=2"]
     table = done("soak", dense, encoder, out, *told)
