@@ -34,8 +34,7 @@ from unrank.engine.runtime import Silence
 from unrank.forgetting.forget import Forgotten, forget_in
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.provenance import Reference
-from unrank.forgetting.proxies import make_proxy
-from unrank.forgetting.train import Trained, train
+from unrank.forgetting.train import Trained, TrainOptions, recipe_of, train
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers.base import Ranker
 from unrank.record import Record
@@ -69,21 +68,26 @@ class Row:
 
     def __init__(self, original: Trained, collection: Collection, requests: Sequence[Removal], options: ForgetOptions):
         self.original, self.collection, self.requests, self.options = original, collection, requests, options
-        self.whole = self.open(original.ranker, Removal.union(requests), original.record, measure=0)
-        self.first = self.whole.task(original.ranker).teacher
-        proxy = make_proxy(self.whole, original.ranker, options.base, PROXY_SEED, options.proxy_epochs)
-        self.proxy = Reference(proxy.ranker, known=True, record=replace(original.record, epochs=proxy.epochs))
+        union = Removal.union(requests)
+        recipe = replace(recipe_of(original.ranker.kind), epochs=options.proxy_epochs, enough=1.0)
+        given = TrainOptions(method=recipe, seed=PROXY_SEED, device=options.device)
+        proxy = train(collection, original.ranker.kind, options.base, union, options=given, progress=Silence())
+        self.proxy = Reference(proxy.ranker, known=True, record=proxy.record)
+        whole = self._open(original.ranker, union, original.record, 0)
+        self.whole = whole.with_teacher(original.ranker).with_teacher(proxy.ranker)
         self.pairs = [collection.pairs[named(collection, request)[0]] for request in requests]
         self.places: list[float | None] = []
         """The mean reciprocal rank of the places of each request so far; `None` if there was nothing to forget."""
 
-    def open(self, ranker: Ranker, removal: Removal, record: Record, measure: int | None = None) -> Workspace:
-        """Open a workspace with the tokens of the others."""
-        most = self.options.measure if measure is None else measure
-        opened = Workspace.for_removal(
-            ranker, self.collection, removal, record, device=self.options.device, progress=Silence(), measure=most
+    def _open(self, ranker: Ranker, removal: Removal, record: Record, measure: int | None) -> Workspace:
+        return Workspace.for_removal(
+            ranker, self.collection, removal, record, device=self.options.device, progress=Silence(), measure=measure
         )
-        return opened if not hasattr(self, "whole") else replace(opened, store=self.whole.store)
+
+    def _next(self, ranker: Ranker, removal: Removal, record: Record) -> Workspace:
+        """Open the workspace of a request, with the tokens and the teachers of the whole."""
+        opened = self._open(ranker, removal, record, self.options.measure)
+        return replace(opened, store=self.whole.store, teachers=self.whole.teachers)
 
     def run(self, with_anchors: bool) -> Iterator[Mapping[str, object]]:
         """Yield a line for the first original, one for each request, one for the end, and one for their union."""
@@ -91,7 +95,7 @@ class Row:
         yield {"run": "first original", **self.whole.scorecard(ranker).mrrs}
         for number, request in enumerate(self.requests, 1):
             began = perf_counter()
-            workspace = self.open(ranker, request, record)
+            workspace = self._next(ranker, request, record)
             done = self._forget(workspace, ranker, record)
             if with_anchors:
                 done.write_anchors()
@@ -124,7 +128,8 @@ class Row:
     ) -> dict[str, object]:
         """Return E, D and T as shares of the first original's, and how far requests so far are from their places."""
         evaluator, score, every = workspace.evaluator, workspace.scorer(ranker), len(self.collection.queries)
-        before, after = evaluator.watch(self.first.scores, every), mrrs or evaluator.watch(score, every)
+        first = workspace.scorer(self.original.ranker)
+        before, after = evaluator.watch(first, every), mrrs or evaluator.watch(score, every)
         each = evaluator.reciprocals_of_each(score, self.pairs[: len(self.places)], forget=True)
         off = [
             None if place is None else round(float(ranks.mean()) - place, 4)
@@ -157,6 +162,7 @@ def main() -> None:
         base=arguments.base,
         proxy_epochs=arguments.proxy_epochs,
         measure=arguments.measure,
+        watch=0,
         seed=arguments.seed,
         device=arguments.device,
     )

@@ -60,8 +60,8 @@ def test_half_of_the_disjoint_pairs_that_are_held_are_anchors() -> None:
 def test_hard_negatives_that_are_given_are_the_only_ones_of_their_query() -> None:
     collection = collection_of([Listed([row], [4, 5, 6, 7]) for row in range(4)], 8)
     task = task_of(collection, forgetting(collection, queries=[3]), random_table(collection, 0))
-    given = np.array([[1, 4], [1, 6], [9, 4]])
-    hard = HardNegatives(task.negatives, task.negatives, np.arange(3), task.teacher, 2, given)
+    given, others = np.array([[1, 4], [1, 6]]), collection.negatives.pairs(np.array([0, 2]))
+    hard = HardNegatives(others, task.teacher, 2, given)
     drawn, has = hard.draw(np.repeat(np.arange(3), 50), np.random.default_rng(0))
     assert has.all() and as_set(drawn[drawn[:, 0] == 1]) == {(1, 4), (1, 6)}
     for query in (0, 2):
