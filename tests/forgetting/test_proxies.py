@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch.nn.modules.module import register_module_forward_hook
 
 from tests.forgetting.conftest import QUICK
 from tests.tiny import make_large_collection
@@ -18,8 +22,8 @@ from unrank.errors import UnrankError
 from unrank.forgetting.evaluate import evaluate
 from unrank.forgetting.forget import forget
 from unrank.forgetting.previous_requests import was_trained_on
-from unrank.forgetting.proxies import make_proxy, sample_kept, train_proxy
-from unrank.forgetting.train import Trained, train
+from unrank.forgetting.proxies import make_proxy, proxy_recipe, sample_kept, train_proxy
+from unrank.forgetting.train import Recipe, Trained, recipe_of, train
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker
@@ -89,8 +93,48 @@ def test_a_proxy_that_is_done_in_time_is_used(large: Collection, learned: Traine
         return False
 
     proxy = create_ranker("bi-encoder", str(encoder), 0)
-    assert [check.epoch for check in train_proxy(proxy, workspace, few, 0, 2, out_of_time)] == [1, 2]
+    recipe = proxy_recipe("bi-encoder", None, 2)
+    assert [check.epoch for check in train_proxy(proxy, workspace, few, 0, recipe, out_of_time)] == [1, 2]
     assert asked
+
+
+def test_a_ranker_and_its_proxy_train_the_same_layers(
+    large: Collection, learned: Trained, encoder: Path, tmp_path: Path
+) -> None:
+    """The other layers are the base's, bit by bit, and are computed once for each text."""
+    base = create_ranker("bi-encoder", str(encoder), 0)
+    with counting_passes() as passes:
+        last = train(large, "bi-encoder", str(encoder), method=QUICK, device="cpu", train_layers=1)
+    assert passes["texts of layer.0"] < passes["texts of layer.1"] / 2
+    assert last.record.settings["train_layers"] == 1
+    assert all(weight.requires_grad for weight in last.ranker.parameters()) and not last.ranker.keeps_states
+    workspace = Workspace.for_removal(last.ranker, large, Removal(documents=["doc1"]), last.record, device="cpu")
+    proxy = make_proxy(workspace, last.ranker, str(encoder), seed=3, epochs=1, record=last.record)
+    for ranker in (last.ranker, proxy.ranker):
+        moved = {
+            name
+            for name, weight in ranker.named_parameters()
+            if not torch.equal(weight, dict(base.named_parameters())[name])
+        }
+        assert any("layer.1." in name for name in moved)
+        assert not any("layer.0." in name or "embedding" in name for name in moved)
+    assert not alike(last.ranker, proxy.ranker)
+
+
+def test_a_proxy_is_trained_as_the_record_says_but_never_at_a_higher_cost(learned: Trained) -> None:
+    own, record = recipe_of("bi-encoder"), learned.record
+    assert proxy_recipe("bi-encoder", record, 2) == Recipe(replace(QUICK, epochs=2))
+    assert Recipe.of("bi-encoder", None) == Recipe.of("cross-encoder", record) == Recipe(own)
+    assert Recipe.of("bi-encoder", replace(record, method="cocol")) == Recipe(own)
+    costly = replace(record, settings={"batch": 10**9, "negatives": 10**9, "together": 10**9, "train_layers": "head"})
+    assert Recipe.of("bi-encoder", costly) == Recipe(own, "head")
+    for unknown in ({"pace": 3}, {"negatives": -1}, {"train_layers": "some"}):
+        assert Recipe.of("bi-encoder", replace(record, settings=unknown)) == Recipe(own)
+
+
+def test_layers_that_do_not_exist_are_refused(large: Collection, encoder: Path) -> None:
+    with pytest.raises(UnrankError, match="the encoder has 2 layers, so 3 of them cannot be trained"):
+        train(large, "bi-encoder", str(encoder), method=QUICK, device="cpu", train_layers=3)
 
 
 def test_a_sample_of_kept_pairs_has_the_entangled_ones_first(large: Collection) -> None:
@@ -102,6 +146,23 @@ def test_a_sample_of_kept_pairs_has_the_entangled_ones_first(large: Collection) 
     assert np.array_equal(whole.retain, partition.retain)
     assert all(np.array_equal(each.forget, partition.forget) for each in (few, more, whole))
     assert _is_part(more, partition)
+
+
+@contextmanager
+def counting_passes() -> Iterator[Counter[str]]:
+    """Count the texts that each layer reads."""
+    passes: Counter[str] = Counter()
+
+    def note(layer: torch.nn.Module, inputs: tuple[torch.Tensor, ...], output: object) -> None:
+        if type(layer).__name__ == "BertLayer":
+            passes[f"texts of layer.{numbers.setdefault(id(layer), len(numbers))}"] += len(inputs[0])
+
+    numbers: dict[int, int] = {}
+    hook = register_module_forward_hook(note)
+    try:
+        yield passes
+    finally:
+        hook.remove()
 
 
 def _is_part(one: Partition, whole: Partition) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unrank.cli.option import (
+    FORGET,
     MEASURED,
     AsJson,
     CacheFolder,
@@ -23,6 +24,7 @@ from unrank.cli.option import (
     RunFlags,
     Seed,
     Settings,
+    flag_of,
     open_cache,
     with_copies,
     with_flags,
@@ -58,6 +60,7 @@ class TrainingFlags:
     removal: RemovalFile = None
     copies: Copies = True
     settings: Settings = None
+    train_layers: Annotated[str | None, flag_of(FORGET["train_layers"])] = None
     cache: CacheFolder = None
     proxies: Annotated[int | None, typer.Option("--proxies", help=PROXIES, metavar="COUNT", min=2)] = None
     reserve: Annotated[bool, typer.Option("--reserve/--no-reserve", help=RESERVE)] = True
@@ -126,6 +129,7 @@ def train(
             cache=cached,
             fast=flags.fast,
             reserve=training.reserve,
+            train_layers=training.train_layers,
         )
         trained.save(out)
     show_scorecard(trained.after)

@@ -6,7 +6,7 @@ without it. A folder of proxies must never ship with a ranker.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
 
@@ -25,11 +25,12 @@ from unrank.forgetting.proxies import (
     PROXY_EPOCHS,
     check_sealed,
     proxies_key,
+    proxy_recipe,
     read_proxy,
     remember_proxies,
     train_proxy,
 )
-from unrank.forgetting.train import Trained, recipe_of
+from unrank.forgetting.train import Recipe, Trained
 from unrank.forgetting.validation import Base, remember_base
 from unrank.forgetting.workspace import FEW_QUERIES, Clock, Workspace
 from unrank.methods.task import Negatives
@@ -109,7 +110,9 @@ def prepare_proxies(
         workspace = replace(workspace, removal=removal or None)
         if warning := not_recognised(record):
             workspace.runtime.progress.say(warning)
-        seconds = sum(_make(workspace, ranker, base, options, fold, out / f"proxy-{fold}") for fold in (*made, *stale))
+        recipe = proxy_recipe(ranker.kind, record, options.epochs)
+        folds = [(HeldOut(options.count, fold, options.seed), out / f"proxy-{fold}") for fold in (*made, *stale)]
+        seconds = sum(_make(workspace, ranker, base, recipe, *fold) for fold in folds)
         workspace.store.save(workspace.runtime.progress.say)
     remember_proxies(proxies_key(ranker.kind, base.digest, collection.fingerprint), out)
     return Prepared(made, stale, [fold for fold in there if fold not in stale], seconds)
@@ -135,10 +138,10 @@ def is_stale(place: Path, ranker: Ranker, base: Base, collection: Collection, re
     return bool(removal) and was_trained_on(collection, record, removal) is not False
 
 
-def _make(workspace: Workspace, ranker: Ranker, base: Base, options: ProxyOptions, fold: int, place: Path) -> float:
+def _make(workspace: Workspace, ranker: Ranker, base: Base, recipe: Recipe, held: HeldOut, place: Path) -> float:
     """Train the proxy of one fold, and write it in place of an earlier one; return the seconds that it took."""
     earlier = Record.read(place)
-    proxy = train_without(workspace, ranker, base, options, HeldOut(options.count, fold, options.seed))
+    proxy = train_without(workspace, ranker, base, recipe, held)
     seconds = proxy.record.seconds
     if earlier is not None:
         timing = {**proxy.record.timing, REPLACED: earlier.seconds}
@@ -146,19 +149,19 @@ def _make(workspace: Workspace, ranker: Ranker, base: Base, options: ProxyOption
         if not follows():
             rmtree(place)
     proxy.save(place)
-    workspace.runtime.progress.say(f"proxy {fold} of {options.count}: {seconds:.1f} s")
+    workspace.runtime.progress.say(f"proxy {held.fold} of {held.folds}: {seconds:.1f} s")
     return seconds
 
 
-def train_without(workspace: Workspace, ranker: Ranker, base: Base, options: ProxyOptions, held: HeldOut) -> Trained:
+def train_without(workspace: Workspace, ranker: Ranker, base: Base, recipe: Recipe, held: HeldOut) -> Trained:
     """Train a proxy on everything but a fold, the reserved queries, and what the ranker has forgotten before."""
-    runtime, collection, seed = workspace.runtime, workspace.collection, options.seed + held.fold
+    runtime, collection, seed = workspace.runtime, workspace.collection, held.seed + held.fold
     partition = fold_partition(collection, held, workspace.removal or Removal())
     if not Negatives(collection, partition.documents).are_left(partition.retain[:, 0]):
         raise UnrankError(f"no negative is left without fold {held.fold} of {held.folds}: the collection is too small")
     proxy, clock = create_ranker(ranker.kind, base.place, seed, ranker.fast), Clock(runtime)
     with clock.on("steps"):
-        history = train_proxy(proxy, workspace, partition, seed, options.epochs)
+        history = train_proxy(proxy, workspace, partition, seed, recipe)
     with clock.on("checks"):
         evaluator = Evaluator(collection, partition, FEW_QUERIES)
         after = evaluator.scorecard(workspace.scorer(proxy))
@@ -167,7 +170,7 @@ def train_without(workspace: Workspace, ranker: Ranker, base: Base, options: Pro
         base=base.name,
         base_digest=base.digest,
         method=RETRAIN,
-        settings=asdict(replace(recipe_of(ranker.kind), epochs=options.epochs)),
+        settings=recipe.settings,
         seed=seed,
         collection=CollectionName(collection.name, collection.fingerprint),
         epochs=len(history),

@@ -24,7 +24,7 @@ from unrank.engine.loop import fit
 from unrank.errors import UnrankError, count
 from unrank.forgetting.previous_requests import recognised_among
 from unrank.forgetting.provenance import Reference
-from unrank.forgetting.train import recipe_of
+from unrank.forgetting.train import Recipe
 from unrank.forgetting.validation import Base
 from unrank.forgetting.workspace import Workspace
 from unrank.methods.task import no_base
@@ -68,13 +68,23 @@ def make_proxy(
     seed: int,
     epochs: int = PROXY_EPOCHS,
     out_of_time: OutOfTime | None = None,
+    record: Record | None = None,
 ) -> Proxy:
-    """Train a proxy of a ranker on kept pairs of the workspace, from the base that the ranker was trained from."""
+    """Train a proxy of a ranker on kept pairs of the workspace, from the base that the ranker was trained from.
+
+    It is trained as the ranker was, if `record` is the ranker's and says so.
+    """
     if base is None:
         no_base("initial")
-    proxy = create_ranker(ranker.kind, base, seed, ranker.fast)
-    train_proxy(proxy, workspace, sample_kept(workspace.partition, MOST_KEPT, seed), seed, epochs, out_of_time)
+    proxy, recipe = create_ranker(ranker.kind, base, seed, ranker.fast), proxy_recipe(ranker.kind, record, epochs)
+    train_proxy(proxy, workspace, sample_kept(workspace.partition, MOST_KEPT, seed), seed, recipe, out_of_time)
     return Proxy(proxy, np.ones(len(workspace.partition.forget), bool), "made", epochs)
+
+
+def proxy_recipe(kind: str, record: Record | None, epochs: int) -> Recipe:
+    """Return how a proxy of a ranker is trained: as the ranker was, for other epochs."""
+    recipe = Recipe.of(kind, record)
+    return replace(recipe, method=replace(recipe.method, epochs=epochs))
 
 
 def train_proxy(
@@ -82,23 +92,25 @@ def train_proxy(
     workspace: Workspace,
     partition: Partition,
     seed: int,
-    epochs: int,
+    recipe: Recipe,
     out_of_time: OutOfTime | None = None,
 ) -> list[Check]:
-    """Train a new ranker in place on the kept pairs of a partition, by the recipe of its kind; return the history.
+    """Train a new ranker in place on the kept pairs of a partition; return the history.
 
-    If time is up before its last step, the run is refused: what is half trained knows no places.
+    If time is up before its last step, the run is refused: what is half trained knows no places. States of frozen
+    layers stay, because they serve its scores too.
     """
     proxy.to(workspace.runtime.device)
-    recipe = replace(recipe_of(proxy.kind), epochs=epochs)
+    recipe.freeze(proxy, workspace)
+    method = recipe.method
     task = replace(workspace, partition=partition, cache=None).task(proxy)  # no teacher is asked
-    schedule, history = replace(recipe.schedule(seed), over=out_of_time), list[Check]()
-    for each in fit(proxy, recipe.plan(task), schedule, workspace.store, workspace.runtime):
+    schedule, history = replace(method.schedule(seed), over=out_of_time), list[Check]()
+    for each in fit(proxy, method.plan(task), schedule, workspace.store, workspace.runtime):
         history.append(Check(each.epochs, each.seconds, losses=each.losses))
-        if each.epochs < epochs and out_of_time is not None and out_of_time(0.0):
+        if each.epochs < method.epochs and out_of_time is not None and out_of_time(0.0):
             raise UnrankError(
-                f"time was up when {each.epochs / epochs:.0%} of the proxy was trained, so nothing was forgotten: "
-                "give more --minutes, prepare proxies with 'unrank proxies', or give another --target"
+                f"time was up when {each.epochs / method.epochs:.0%} of the proxy was trained, so nothing was "
+                "forgotten: give more --minutes, prepare proxies with 'unrank proxies', or give another --target"
             )
     proxy.requires_grad_(False)
     return history
@@ -138,10 +150,12 @@ def gather_proxies(
     given: Path | None = None,
     epochs: int = PROXY_EPOCHS,
     out_of_time: OutOfTime | None = None,
+    record: Record | None = None,
 ) -> list[Proxy]:
     """Return proxies of which each forget pair has one that never saw it: the reference, or prepared ones.
 
-    If the prepared ones saw some pair, one more is trained now. If the base is not known then, the list is empty.
+    If the prepared ones saw some pair, one more is trained now, as the ranker was (`record`). If the base is not known
+    then, the list is empty.
     """
     known = proxy_of(reference, workspace) if reference is not None else None
     if known is not None and given is None:
@@ -151,7 +165,7 @@ def gather_proxies(
         return found
     if base.place is None:
         return []
-    return [*found, make_proxy(workspace, ranker, base.place, seed, epochs, out_of_time)]
+    return [*found, make_proxy(workspace, ranker, base.place, seed, epochs, out_of_time, record)]
 
 
 @dataclass(frozen=True)

@@ -32,12 +32,15 @@ from unrank.methods.ranking import learn
 from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker, public_name, ranker_kind
 from unrank.rankers.base import Ranker
+from unrank.rankers.layers import Layers, drop_frozen_states, keep_frozen_states, read_layers, train_layers_of
 from unrank.record import RETRAIN, Check, CollectionName, LearningEpoch, Record, Recovery
 
 TIMED_STEPS = 3
 TIMED_TRIPLES = {"cpu": 8, "cuda": 256}
 WARM_UP = {"cpu": 1, "cuda": 4}
 """Steps before the timed ones. On a GPU the first steps are recorded."""
+MOST_READ = 100_000
+"""The most pairs of the training lists whose texts are read once before training, if layers are frozen."""
 RECOVERY = Finetune(learning_rate=3e-5, epochs=1, negatives=1)
 """The epoch on the kept data that shows what was hidden and not forgotten."""
 
@@ -66,6 +69,8 @@ class TrainOptions:
     """`False` leaves all passes to the encoder's own library."""
     reserve: bool = True
     """Leave some queries out (`reserved_queries`), so that there are training queries that no ranker has seen."""
+    train_layers: int | str | None = None
+    """The layers that are trained, as `ForgetOptions` has them; `None` for all."""
 
 
 def train(
@@ -82,12 +87,13 @@ def train(
 ) -> Trained:
     """Train a ranker on a collection; with a removal, on the kept pairs alone.
 
-    `changes` are fields of `TrainOptions`: `method`, `seed`, `device`, `fast` and `reserve`. `progress` shows how
-    far the training is; by default it is a bar, if standard error is a terminal. `run` writes checkpoints. `cache`
-    holds the tokens of earlier jobs, and keeps those of this one.
+    `changes` are fields of `TrainOptions`: `method`, `seed`, `device`, `fast`, `reserve` and `train_layers`.
+    `progress` shows how far the training is; by default it is a bar, if standard error is a terminal. `run` writes
+    checkpoints. `cache` holds the tokens of earlier jobs, and keeps those of this one.
     """
     options = change(options or TrainOptions(), changes, "train")
-    method = options.method or recipe_of(ranker_kind(kind))
+    layers = read_layers(str(options.train_layers)) if options.train_layers is not None else None
+    recipe = Recipe(options.method or recipe_of(ranker_kind(kind)), layers)
     partition = whole_partition(collection, options.reserve)
     if removal is not None:
         partition = make_partition(collection, removal, reserve=options.reserve)
@@ -96,29 +102,33 @@ def train(
     ranker = create_ranker(kind, base, options.seed, options.fast)
     run = run or ResumableRun()
     reserved = len(reserved_queries(collection)) if options.reserve else 0
-    left_out = {"reserved": reserved}
-    run.claim(lambda: fingerprint("train", ranker, collection, removal, method, options.seed, left_out))
+    more = {"reserved": reserved, **({} if layers is None else {"train_layers": layers})}
+    run.claim(lambda: fingerprint("train", ranker, collection, removal, recipe.method, options.seed, more))
     with listening(progress) as listener:
         workspace = Workspace.open(ranker, collection, partition, options.device, listener, cache=cache)
         workspace = replace(workspace, removal=removal)
         named = Base(public_name(kind, base), remember_base(ranker.kind, base))
-        trained = _train_in(workspace, ranker, named, method, options.seed, run)
+        trained = _train_in(workspace, ranker, named, recipe, options.seed, run)
     return replace(trained, record=replace(trained.record, reserved=reserved))
 
 
 def _train_in(
-    workspace: Workspace, ranker: Ranker, base: Base, method: Method, seed: int, run: ResumableRun
+    workspace: Workspace, ranker: Ranker, base: Base, recipe: Recipe, seed: int, run: ResumableRun
 ) -> Trained:
     runtime, collection, clock = workspace.runtime, workspace.collection, Clock(workspace.runtime)
-    history = run_training(ranker, workspace, method, seed, clock, run)
+    with clock.on("frozen layers"):
+        recipe.freeze(ranker, workspace)
+    history = run_training(ranker, workspace, recipe.method, seed, clock, run)
     after = workspace.scorecard(ranker)
+    if recipe.layers is not None:
+        drop_frozen_states(ranker.requires_grad_(True))
     workspace.store.save(runtime.progress.say)
     record = Record(
         ranker=ranker.kind,
         base=base.name,
         base_digest=base.digest,
-        method=method.name,
-        settings=asdict(method),
+        method=recipe.method.name,
+        settings=recipe.settings,
         seed=seed,
         collection=CollectionName(collection.name, collection.fingerprint),
         epochs=len(history),
@@ -138,6 +148,53 @@ def _train_in(
 def recipe_of(kind: str, settings: Mapping[str, str] | None = None) -> Retrain:
     """Return the training method that suits a kind of ranker, with these settings changed."""
     return cast("Retrain", make_method(RETRAIN, settings, kind))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a ranker is trained: the method, and the layers that move."""
+
+    method: Retrain
+    layers: Layers | None = None
+    """`None` for all."""
+
+    @classmethod
+    def of(cls, kind: str, record: Record | None) -> Recipe:
+        """Return how the ranker of a record was trained; the recipe of its kind if the record does not say.
+
+        Steps are no larger than those of that recipe, and there are no more negatives: a record may be a stranger's.
+        """
+        own = recipe_of(kind)
+        if record is None or record.method != RETRAIN or record.ranker != kind:
+            return cls(own)
+        given = {name: str(value) for name, value in record.settings.items()}
+        try:
+            layers = given.pop("train_layers", None)
+            method = recipe_of(kind, given)
+            most = {name: min(getattr(method, name), getattr(own, name)) for name in ("batch", "negatives", "together")}
+            return cls(replace(method, **most), None if layers is None else read_layers(layers))
+        except UnrankError:  # settings of another version
+            return cls(own)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Its settings, as records have them."""
+        return asdict(self.method) | ({} if self.layers is None else {"train_layers": self.layers})
+
+    def freeze(self, ranker: Ranker, workspace: Workspace) -> None:
+        """Freeze the layers that do not move, and compute their states once per text.
+
+        A step that lacks the states of one text computes those of others again. So they are computed before it, if the
+        texts are few and stand alone.
+        """
+        if self.layers is None:
+            return
+        train_layers_of(ranker, self.layers)
+        keep_frozen_states(ranker)
+        lists = workspace.collection.list_pairs(np.unique(workspace.partition.retain[:, 0]))
+        on_cpu = workspace.runtime.device.type == "cpu"
+        if on_cpu and ranker.keeps_states and ranker.separable and len(lists) <= MOST_READ:
+            workspace.scorer(ranker)(lists)
 
 
 @dataclass

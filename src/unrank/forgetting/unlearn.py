@@ -192,6 +192,7 @@ def _find_places(request: Request, score: Scorer, clock: Clock) -> Places:
             given=Path(options.proxies) if options.proxies else None,
             epochs=options.proxy_epochs,
             out_of_time=out_of_time if options.minutes is not None else None,
+            record=request.record,
         )
     if not proxies:
         workspace.runtime.progress.say(

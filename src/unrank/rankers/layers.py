@@ -74,9 +74,8 @@ def sharing_frozen_states(original: Ranker, student: Ranker, apart: Ints | None 
 
     A text with one of the tokens `apart`, whose embeddings differ, has states of its own in each.
     """
-    encoders = [*original.fast_encoders, *student.fast_encoders]
     one_each = len(original.fast_encoders) == len(student.fast_encoders) == 1
-    frozen = encoders[-1].frozen_layers if one_each else 0
+    frozen = student.fast_encoders[0].frozen_layers if one_each else 0
     states = FrozenStates(frozen, apart) if frozen else None
     for encoder in original.fast_encoders:
         encoder.frozen_states = states
@@ -85,5 +84,17 @@ def sharing_frozen_states(original: Ranker, student: Ranker, apart: Ints | None 
     try:
         yield
     finally:
-        for encoder in encoders:
+        drop_frozen_states(original, student)
+
+
+def keep_frozen_states(ranker: Ranker) -> None:
+    """Compute the states of a ranker's frozen layers once per text from now on. They must not change meanwhile."""
+    for encoder in ranker.fast_encoders:
+        encoder.frozen_states = FrozenStates(encoder.frozen_layers) if encoder.frozen_layers else None
+
+
+def drop_frozen_states(*rankers: Ranker) -> None:
+    """Forget the states of frozen layers, and compute them each time."""
+    for ranker in rankers:
+        for encoder in ranker.fast_encoders:
             encoder.frozen_states = None
