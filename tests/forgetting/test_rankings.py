@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.forgetting import rankings
 from unrank.forgetting.forget import Forgotten
+from unrank.forgetting.places import Places
 from unrank.forgetting.rankings import save_details, sets_of
 from unrank.forgetting.train import Trained
 from unrank.forgetting.workspace import Workspace
+from unrank.record import PlacesFound
 
 Lines = list[dict[str, Any]]
 
@@ -75,6 +78,28 @@ def test_places_and_lists_agree(saved: Path, removal: Removal) -> None:
         removed = {entry["document"] for entry in query["before"] if not entry["forgotten"]} & set(removal.documents)
         assert not removed
     assert fell > 0
+
+
+def test_a_place_is_where_the_wanted_score_stands_in_the_list_before(
+    trained: Trained, forgotten: Forgotten, dense: Collection, removal: Removal, tmp_path: Path
+) -> None:
+    """Above everything it is the first place, below everything the last."""
+    workspace = Workspace.for_removal(trained.ranker, dense, removal)
+    forget = workspace.partition.forget
+    found = PlacesFound(proxies=1, source="made", epochs=1, calibrated_on=0, spread=0.0)
+    for number, score in enumerate((1e6, -1e6)):
+        wanted = np.full(len(forget), score, np.float32)
+        places = Places(
+            forget, np.ones(len(forget), np.int64), wanted, ranks=np.ones(len(forget), np.int64), found=found
+        )
+        save_details(workspace, trained.ranker, replace(forgotten, places=places), tmp_path / f"{number}")
+        for query in lines(tmp_path / f"{number}" / "queries.jsonl"):
+            gone, entries = len(query["forgotten"]), len(dense.list_pairs(dense.queries.rows([query["id"]])))
+            assert len(query["places"]) == gone
+            if gone and score > 0:
+                assert sorted(query["places"]) == [*range(1, gone + 1)]
+            elif gone:
+                assert gone < min(query["places"]) <= max(query["places"]) <= entries
 
 
 def test_the_test_mrr_follows_from_places(saved: Path, forgotten: Forgotten) -> None:

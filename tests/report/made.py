@@ -49,8 +49,13 @@ def write_run(folder: Path, made: Object | None = None) -> Path:
     return folder
 
 
-def write_details(folder: Path, queries: int, words: Sequence[str], per_list: int = 10) -> Path:
-    """Queries with lists of documents; in every third one the first document is forgotten and falls to place 8."""
+def write_details(
+    folder: Path, queries: int, words: Sequence[str], per_list: int = 10, place: int | None = None
+) -> Path:
+    """Queries with lists of documents; in every third one the first document is forgotten and falls to rank 8.
+
+    `place` is the rank of its place.
+    """
     generator = random.Random(4)
 
     def text(length: int) -> str:
@@ -81,7 +86,8 @@ def write_details(folder: Path, queries: int, words: Sequence[str], per_list: in
             {"id": f"q{number}", "text": text(7), "removed": False, "says_removed": False,
              "sets": ["forget"] if forgets else ["test"],
              "before": entries[0], "after": entries[1],
-             "forgotten": moves if forgets else [], "kept": [] if forgets else moves}
+             "forgotten": moves if forgets else [], "kept": [] if forgets else moves,
+             **({} if place is None else {"places": [place] if forgets else []})}
         )  # fmt: skip
     bins = [0, 2, 5, 9, 4, 1]
     shifted = [3, 9, 6, 2, 1, 0]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.report.made import record, write_bench, write_details, write_run
+from unrank.errors import BadFile
 from unrank.record import read_run
 from unrank.report.rankings import page_data, read_rankings
 from unrank.report.write import read_page, write_report
@@ -121,6 +122,26 @@ def test_queries_that_forgot_most_come_first(tmp_path: Path) -> None:
     data = page_data(read_rankings(write_details(tmp_path / "details", 9, ["word"]), run))
     assert [query[3] for query in data["queries"]] == [[1, 8, 0, 0]] * 3 + [[0, 0, 1, 1]] * 6
     assert data["sets"][data["queries"][0][2][0]] == "forget"
+
+
+def test_with_places_each_forget_query_shows_its_own(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    without = page_of(run, tmp_path / "without.html", write_details(tmp_path / "details", 9, ["word"]))
+    details = write_details(tmp_path / "placed", 9, ["word"], place=6)
+    page = page_of(run, tmp_path / "with.html", details)
+    data = page_data(read_rankings(details, read_run(run)))
+    assert [query[3] for query in data["queries"]] == [[1, 8, 6, 0, 0]] * 3 + [[0, 0, 0, 1, 1]] * 6
+    assert "forgotten: place" in page and "where a ranker that never saw it puts it" in page
+    assert "forgotten: place" not in without and "never saw it" not in without
+
+
+@pytest.mark.parametrize("places", [[], [0], [6, 6], ["6"], 6])
+def test_places_that_do_not_fit_their_query_are_refused(tmp_path: Path, places: object) -> None:
+    details = write_details(tmp_path / "details", 3, ["word"], place=6)
+    first, *rest = (details / "queries.jsonl").read_text().splitlines()
+    (details / "queries.jsonl").write_text("\n".join([json.dumps(json.loads(first) | {"places": places}), *rest]))
+    with pytest.raises(BadFile, match="not every forgotten document has one place"):
+        read_rankings(details, read_run(write_run(tmp_path / "run")))
 
 
 def test_a_page_says_in_which_lists_ranks_are_counted(tmp_path: Path, bench: str) -> None:

@@ -20,6 +20,7 @@ from unrank.collection.partition import Partition
 from unrank.collection.texts import Rows, Texts, hashed_order
 from unrank.disk import new_folder, write_json
 from unrank.forgetting.forget import Forgotten
+from unrank.forgetting.places import Places
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers.base import Ranker
 from unrank.record import DETAILS, DETAILS_VERSION
@@ -40,6 +41,8 @@ class Rankings:
     relevant: NDArray[np.bool_]
     scores: tuple[NDArray[np.float32], NDArray[np.float32]]
     ranks: tuple[Rows, Rows]
+    place_ranks: Rows | None = None
+    """The ranks before if every forgotten document were at its place; `None` if the target is another one."""
 
 
 def save_details(workspace: Workspace, original: Ranker, result: Forgotten, out: Path) -> None:
@@ -49,7 +52,7 @@ def save_details(workspace: Workspace, original: Ranker, result: Forgotten, out:
         ranker.to(workspace.runtime.device)
     members = sets_of(collection, partition)
     queries = choose(members, collection)
-    rankings = score_rankings(queries, workspace, original, result.ranker)
+    rankings = score_rankings(queries, workspace, original, result.ranker, result.places)
     assert result.record.removed is not None
     header = {
         "details_version": DETAILS_VERSION,
@@ -97,7 +100,10 @@ def choose(members: Mapping[str, Rows], collection: Collection) -> Rows:
     return chosen
 
 
-def score_rankings(queries: Rows, workspace: Workspace, original: Ranker, student: Ranker) -> Rankings:
+def score_rankings(
+    queries: Rows, workspace: Workspace, original: Ranker, student: Ranker, places: Places | None = None
+) -> Rankings:
+    """Score the lists with both rankers, and rank them; with places, also where each forgotten document belongs."""
     collection, partition = workspace.collection, workspace.partition
     pairs = collection.list_pairs(queries)
     forgotten = np.isin(collection.pair_keys(pairs), collection.pair_keys(partition.forget))
@@ -107,9 +113,18 @@ def score_rankings(queries: Rows, workspace: Workspace, original: Ranker, studen
     relevant = np.isin(collection.pair_keys(pairs), collection.pair_keys(collection.relevant.pairs(queries)))
     before, after = (workspace.scorer(ranker)(pairs) for ranker in (original, student))
     tie = np.where(forgotten, 0, np.where(relevant, 2, 1))
+    ranks = _ranks(pairs, before, tie), _ranks(pairs, after, tie)
+    moved = None if places is None else _at_places(before, collection.pair_keys(pairs), collection, places)
     return Rankings(
-        pairs, forgotten, relevant, (before, after), (_ranks(pairs, before, tie), _ranks(pairs, after, tie))
+        *(pairs, forgotten, relevant, (before, after), ranks),
+        place_ranks=None if moved is None else _ranks(pairs, moved, tie),
     )
+
+
+def _at_places(before: NDArray[np.float32], keys: Rows, collection: Collection, places: Places) -> NDArray[np.float32]:
+    """Return the scores of a list with each forgotten pair at its place."""
+    wanted = dict(zip(collection.pair_keys(places.pairs).tolist(), places.wanted.tolist(), strict=True))
+    return np.array([wanted.get(key, score) for key, score in zip(keys.tolist(), before.tolist(), strict=True)], "f4")
 
 
 def _ranks(pairs: Pairs, scores: NDArray[np.float32], tie: Rows) -> Rows:
@@ -164,6 +179,7 @@ def query_lines(
             "after": _top(rankings, documents, here, 1),
             "forgotten": _rank_changes(rankings, here[rankings.forgotten[here]]),
             "kept": _rank_changes(rankings, here[rankings.relevant[here] & ~rankings.forgotten[here]]),
+            **_places(rankings, here[rankings.forgotten[here]]),
         }
 
 
@@ -184,6 +200,11 @@ def _rank_changes(rankings: Rankings, these: Rows) -> list[list[int]]:
     """Return the rank before and the rank after of each pair."""
     changes: list[list[int]] = np.stack([ranks[these] for ranks in rankings.ranks], axis=1).tolist()
     return changes
+
+
+def _places(rankings: Rankings, these: Rows) -> dict[str, list[int]]:
+    """Return the rank of the place of each pair, in the order of the rank changes; nothing if there are no places."""
+    return {} if rankings.place_ranks is None else {"places": rankings.place_ranks[these].tolist()}
 
 
 def text_lines(texts: Texts, rows: Rows, removed: Rows, gone: Container[str]) -> Iterator[dict[str, object]]:

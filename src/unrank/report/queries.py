@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from unrank.errors import count
 from unrank.record import SETS
 from unrank.report.page import Markup, Section, element, paragraph, script_data
@@ -10,6 +12,7 @@ from unrank.report.rankings import Rankings, page_data
 COLUMNS = (
     "query", "sets", "forgotten: rank before", "forgotten: rank after", "kept: rank before", "kept: rank after",
 )  # fmt: skip
+PLACE = "forgotten: place"
 
 
 def queries_section(rankings: Rankings, texts: bool) -> Section:
@@ -21,6 +24,13 @@ def queries_section(rankings: Rankings, texts: bool) -> Section:
         "other removed documents stay as candidates and the query's other relevant documents are left out; for "
         "entangled, disjoint and test, all removed documents are left out, and relevant documents of other sets."
     )
+    columns = list(COLUMNS)
+    if rankings.places:
+        columns.insert(4, PLACE)
+        text += (
+            " The place is the rank before if each forgotten document stood where a ranker that never saw it puts it: "
+            "the nearer the rank after, the better."
+        )
     unwritten = {name: rankings.measured[name] - rankings.written[name] for name in SETS}
     left = [f"{number:,} of {name}" for name, number in unwritten.items() if number > 0]
     missing = len(rankings.queries) - len(data["queries"])
@@ -33,7 +43,7 @@ def queries_section(rankings: Rankings, texts: bool) -> Section:
         paragraph(text),
         paragraph(" ".join(filter(None, notes))) if any(notes) else None,
         _search(),
-        _table(),
+        _table(columns),
         element("p", {}, element("button", {"type": "button", "id": "more", "hidden": True}, "Show more")),
         element("noscript", {}, paragraph("The table of queries needs JavaScript, which is switched off.")),
         script_data("queries-data", data),
@@ -56,14 +66,14 @@ def _search() -> Markup:
     )
 
 
-def _table() -> Markup:
+def _table(columns: Sequence[str]) -> Markup:
     heads = [
         element(
             "th",
             {"scope": "col", "class": "number" if place > 1 else None},
             element("button", {"type": "button"}, name),
         )
-        for place, name in enumerate(COLUMNS)
+        for place, name in enumerate(columns)
     ]
     caption = element("caption", {}, "Queries; a column's name sorts by it")
     return element(

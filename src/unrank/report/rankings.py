@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from unrank.disk import Form, fits, open_regular, read_json
 from unrank.errors import BadFile, UnrankError, count
@@ -55,13 +55,17 @@ class Entry(TypedDict):
 
 
 class Query(Document):
-    """A query with its two lists, and the ranks before and after of its forgotten and kept documents."""
+    """A query with its two lists, and the ranks before and after of its forgotten and kept documents.
+
+    With places, it also has the rank of the place of each forgotten document.
+    """
 
     sets: list[str]
     before: list[Entry]
     after: list[Entry]
     forgotten: list[list[int]]
     kept: list[list[int]]
+    places: NotRequired[list[int]]
 
 
 class Sides(TypedDict):
@@ -88,6 +92,11 @@ class Rankings:
         found = [query["forgotten"] if kind == "forgotten" else query["kept"] for query in self.queries]
         return [(before, after) for moves in found for before, after in moves]
 
+    @property
+    def places(self) -> list[int]:
+        """The ranks of the places of all forgotten documents; empty if the run had another target."""
+        return [rank for query in self.queries for rank in query.get("places", ())]
+
 
 def read_rankings(folder: Path, run: Record) -> Rankings:
     """Read the rankings of a run; refuse those of another."""
@@ -100,6 +109,8 @@ def read_rankings(folder: Path, run: Record) -> Rankings:
         raise UnrankError(f"the details in {folder} are of another run; name those that were written with this ranker")
     documents: dict[str, Document] = {line["id"]: line for line in _lines(folder / "documents.jsonl", DOCUMENT)}
     queries: list[Query] = list(_lines(folder / "queries.jsonl", QUERY))
+    if any(not _has_places(query) for query in queries):
+        raise BadFile(folder / "queries.jsonl", "damaged details: not every forgotten document has one place")
     listed = {entry["document"] for query in queries for side in (query["before"], query["after"]) for entry in side}
     if missing := len(listed - set(documents)):
         raise BadFile(folder / "documents.jsonl", f"cut short: {count(missing, 'ranked document')} not in it")
@@ -160,6 +171,8 @@ class Veil:
 def _row(query: Query, veil: Veil, depth: int, numbers: dict[str, int]) -> Row:
     """Make the row of a query; `numbers` gains the documents of its lists."""
     sets, ranks = [SETS.index(name) for name in query["sets"]], [*_first(query["forgotten"]), *_first(query["kept"])]
+    if veil.rankings.places:
+        ranks.insert(2, min(query.get("places", ()), default=0))
     if veil.hides(query["removed"]):
         return ["", "", sets, ranks]
     lists = [_list(side[:depth], veil, numbers) for side in (query["before"], query["after"])]
@@ -199,6 +212,14 @@ def _cut(text: str, characters: int) -> str:
 def _is_move(value: Any) -> bool:
     """Return whether a value is a rank before and a rank after, both counted from 1."""
     return fits(value, [int]) and len(value) == 2 and min(value) > 0
+
+
+def _has_places(query: Query) -> bool:
+    """Return whether a query has a place for each forgotten document, or none at all."""
+    places = query.get("places")
+    if places is None:
+        return True
+    return fits(places, [int]) and len(places) == len(query["forgotten"]) and min(places, default=1) > 0
 
 
 def _is_drawable(edges: Sequence[float], **scores: Any) -> bool:

@@ -21,6 +21,7 @@ from unrank.report.drawing import DASHES, MUTED, SERIES, Drawing, Style
 from unrank.report.rankings import Rankings
 
 BEFORE, AFTER = Style(MUTED, "o", DASHES[1]), Style(SERIES[0], "s")
+PLACE = Style(SERIES[2], "D")
 SET_STYLES = {name: Style.of(number) for number, name in enumerate(SETS, 1)}
 KINDS = {"forgotten": Style(SERIES[1], "^"), "kept": AFTER, "other": Style(MUTED, "o", DASHES[2])}
 
@@ -86,7 +87,10 @@ def score_histograms(rankings: Rankings) -> Drawing:
 
 def run_rank_changes(rankings: Rankings) -> Drawing:
     before, after = ([move[side] for move in rankings.moves("forgotten")] for side in (0, 1))
-    return rank_bars("Ranks of forgotten documents", [("before", BEFORE, before), ("after", AFTER, after)])
+    series = [("before", BEFORE, before), ("after", AFTER, after)]
+    if rankings.places:
+        series.append(("place", PLACE, rankings.places))
+    return rank_bars("Ranks of forgotten documents", series)
 
 
 def run_time(run: Record) -> Drawing:
