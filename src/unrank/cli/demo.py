@@ -1,4 +1,4 @@
-"""The command `demo`: forgetting, step by step."""
+"""The command `demo`: training, a proxy and forgetting, step by step."""
 
 from __future__ import annotations
 
@@ -8,55 +8,52 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unrank.cli.option import DeviceOption, Quiet, exit_status
+from unrank.cli.option import DeviceOption, Quiet, Seed, exit_status
 from unrank.cli.show import duration, say, show_change, show_partition
 from unrank.disk import check_free
+from unrank.errors import count
 
 if TYPE_CHECKING:
     from unrank.collection.collection import Collection
     from unrank.collection.removal import Removal
-    from unrank.forgetting.demo import Example, Line
+    from unrank.engine.runtime import Device
+    from unrank.forgetting.demo import Example
     from unrank.forgetting.forget import Forgotten
+    from unrank.forgetting.train import Trained
+    from unrank.forgetting.workspace import Workspace
+
+SHOWN = 90
+"""The characters of a text that are shown."""
 
 
 def demo(
     out: Annotated[
         Path | None, typer.Option("--out", help="The folder to write; by default a new temporary one.")
     ] = None,
+    seed: Seed = 0,
     device: DeviceOption = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Forget a part of Python's documentation, in minutes; nothing to download."""
+    """Train a ranker on a part of Python's documentation, and make it forget some of it; nothing to download."""
     if out is not None:
         check_free(out)
     if not quiet:
-        say("Reading the documentation that comes with this Python, and the encoder all-MiniLM-L6-v2 ...")
-    from unrank.forgetting.demo import METHOD, TARGET, TRAIN_LAYERS, examples
-    from unrank.forgetting.forget import forget_in
-    from unrank.forgetting.options import ForgetOptions
-    from unrank.forgetting.progress import show_progress
-    from unrank.forgetting.workspace import Workspace
-    from unrank.rankers import load_ranker
-    from unrank.rankers.encoder import DEFAULT_ENCODER, default_encoder
-
-    original = load_ranker(default_encoder())
+        say("Reading the documentation that comes with this Python ...")
     folder = out or Path(tempfile.mkdtemp(prefix="unrank-demo-"))
     collection, removal = make_inputs(folder)
     if not quiet:
-        introduce(collection, removal)
-    with show_progress(quiet) as listener:
-        workspace = Workspace.for_removal(original, collection, removal, device=device, progress=listener)
-        options = ForgetOptions(
-            method=METHOD, target=TARGET, train_layers=TRAIN_LAYERS, device=device, base=DEFAULT_ENCODER
-        )
-        result = forget_in(workspace, original, options)
-    result.save(folder / "ranker")
+        say(f"{collection}\n")
+        say("Training a ranker on it: the last layer of all-MiniLM-L6-v2 ...")
+    trained = train_original(collection, folder / "original", seed, device, quiet)
+    if not quiet:
+        introduce(collection, removal, trained)
+    result, workspace = forget_in_places(collection, removal, trained, folder, (seed, device, quiet))
     say("")
     show_change(result)
     summarise(result)
-    for example in examples(workspace, original, result):
-        show_example(example)
-    say(f"\nThe ranker is in {folder / 'ranker'}; SentenceTransformer loads it. Its record is unrank.json there.")
+    show_examples(workspace, result)
+    say(f"\nThe page with every query, before, after and at its place: {folder / 'report.html'}")
+    say(f"The ranker is in {folder / 'ranker'}; SentenceTransformer loads it. Its record is unrank.json there.")
     if status := exit_status([result.state]):
         raise typer.Exit(status)
 
@@ -75,46 +72,96 @@ def make_inputs(folder: Path) -> tuple[Collection, Removal]:
     return collection, removal
 
 
-def introduce(collection: Collection, removal: Removal) -> None:
-    """Print what is to be forgotten."""
-    from unrank.collection.partition import make_partition
-    from unrank.forgetting.demo import PARTLY, TARGET, WHOLE
+def train_original(collection: Collection, out: Path, seed: int, device: Device, quiet: bool) -> Trained:
+    """Train the ranker that is to forget, and write it."""
+    from unrank.forgetting.demo import TRAIN_LAYERS, TRAINING
+    from unrank.forgetting.progress import show_progress
+    from unrank.forgetting.train import TrainOptions, train
 
-    say(f"{collection}\n")
+    options = TrainOptions(TRAINING, seed, device, train_layers=TRAIN_LAYERS)
+    with show_progress(quiet) as listener:
+        trained = train(collection, "bi-encoder", options=options, progress=listener)
+    trained.save(out)
+    return trained
+
+
+def introduce(collection: Collection, removal: Removal, trained: Trained) -> None:
+    """Print what the ranker has learned, and what it is to forget."""
+    from unrank.collection.partition import make_partition
+
+    mrrs = trained.after.mrrs
+    say(f"MRR {mrrs['disjoint']:.3f} on its training queries, {mrrs['test']:.3f} on queries of other articles.\n")
+    asked = count(len(removal.queries), "query")
+    say(f"To be forgotten: {asked}, as if they were the searches of one person who asks for it.")
+    show_partition(make_partition(collection, removal, reserve=True))
     say(
-        f"argparse superseded optparse, so all of optparse is to be forgotten, all of {WHOLE[1]}, and a part of "
-        f"{PARTLY}: {len(removal.documents) / len(collection.documents):.0%} of the documents."
+        "Training a proxy, a ranker that never sees this, and forgetting: each pair goes to where the proxy puts it ..."
     )
-    show_partition(make_partition(collection, removal))
-    say(f"Forgetting, until the forget MRR is {TARGET} of its value before ...")
+
+
+def forget_in_places(
+    collection: Collection, removal: Removal, trained: Trained, folder: Path, how: tuple[int, Device, bool]
+) -> tuple[Forgotten, Workspace]:
+    """Forget, and write the ranker, the lists of all queries and the page."""
+    from unrank.forgetting.demo import METHOD, TRAIN_LAYERS
+    from unrank.forgetting.forget import forget_in
+    from unrank.forgetting.options import ForgetOptions
+    from unrank.forgetting.progress import show_progress
+    from unrank.forgetting.rankings import save_details
+    from unrank.forgetting.workspace import Workspace
+    from unrank.report.write import write_report
+
+    seed, device, quiet = how
+    options = ForgetOptions(method=METHOD, train_layers=TRAIN_LAYERS, seed=seed, device=device)
+    with show_progress(quiet) as listener:
+        original = trained.ranker
+        workspace = Workspace.for_removal(
+            original, collection, removal, trained.record, device=device, progress=listener
+        )
+        result = forget_in(workspace, original, options, record=trained.record)
+        result.save(folder / "ranker")
+        save_details(workspace, original, result, folder / "details")
+        write_report(folder / "ranker", folder / "report.html", folder / "details")
+    return result, workspace
 
 
 def summarise(result: Forgotten) -> None:
     """Print the outcome in words."""
     assert result.before.forget is not None and result.after.forget is not None
-    before, after, epoch = result.before.forget.mean, result.after.forget.mean, result.record.learning_epoch
-    kept = ", ".join(f"{name} {share:.3f}" for name, share in result.kept.items())
+    before, after, found = result.before.forget.mean, result.after.forget.mean, result.record.places
+    epoch = result.record.learning_epoch
     say(f"\n{str(result.state).capitalize()}: {result.judgement.why}.")
-    say(f"Its forget MRR went from {before:.3f} to {after:.3f} (target {result.target:.3f}).")
-    say(f"Share of the MRR kept: {kept}.")
     say(
-        f"That took {duration(result.record.seconds)}; "
-        f"one epoch of training takes {duration(epoch.seconds)} ({epoch.how})."
+        f"Its forget MRR went from {before:.3f} to {after:.3f}; with every pair at its place it is {result.target:.3f}."
+    )
+    if found is not None and found.distance_before is not None and found.distance_after is not None:
+        say(
+            "Query by query, its reciprocal ranks were on average "
+            f"{found.distance_before:.3f} from those of the places, and are {found.distance_after:.3f} from them now."
+        )
+    say(
+        f"That took {duration(result.record.seconds)}, of which the proxy {duration(result.record.timing['proxies'])}; "
+        f"one epoch of training took {duration(epoch.seconds)}."
     )
 
 
+def show_examples(workspace: Workspace, result: Forgotten) -> None:
+    """Print some pairs before, after and at their places."""
+    from unrank.forgetting.demo import examples
+
+    say("\nThe rank of a removed paragraph among other paragraphs that do not answer the query:")
+    for example in examples(workspace, result):
+        show_example(example)
+
+
 def show_example(example: Example) -> None:
-    """Print the first documents of a query before and after."""
-    say(f"\nquery: {example.query}")
-    for when, lines, place in (
-        ("before", example.before, example.rank_before),
-        ("after", example.after, example.rank_after),
-    ):
-        say(f"  {when}: the first forgotten document is at rank {place}")
-        for number, line in enumerate(lines, 1):
-            say(f"    {number}. {_mark(line)}")
+    """Print one pair."""
+    rank = example.rank
+    say(f"\nquery:    {_cut(example.query)}")
+    say(f"document: {_cut(example.document)}")
+    say(f"  rank {rank.before} of {rank.entries} before, {rank.after} now; a ranker that never saw it: {rank.place}")
+    say(f"  This one {example.why}.")
 
 
-def _mark(line: Line) -> str:
-    text = line.text if len(line.text) <= 90 else f"{line.text[:89]}…"
-    return f"{text}  [removed]" if line.forgotten else text
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
