@@ -244,6 +244,22 @@ def test_gradients_flow_from_every_pair(ranker: Ranker, uneven: Collection) -> N
     assert any(gradient.abs().max() > 0 for gradient in gradients[0])
 
 
+def test_few_texts_are_read_at_once(encoder: Path, uneven: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranker = create_ranker("bi-encoder", str(encoder), 0)
+    rows, read, usual = np.arange(7), list[int](), ranker.tokenize
+    whole = TokenStore(ranker, uneven).get(rows, "document")
+
+    def tokenize(texts: list[str], role: Role) -> Tokens:
+        read.append(len(texts))
+        return usual(texts, role)
+
+    monkeypatch.setattr(ranker, "tokenize", tokenize)
+    monkeypatch.setattr(token_store, "TEXTS_READ", 3)
+    pieces = TokenStore(ranker, uneven).get(rows, "document")
+    assert read == [3, 3, 1]
+    assert [text.tolist() for text in pieces] == [text.tolist() for text in whole]
+
+
 def test_no_pairs_no_scores() -> None:
     collection = collection_of(random_lists(0), 14)
     ranker = random_table(collection, 0)

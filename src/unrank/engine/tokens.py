@@ -23,6 +23,8 @@ from unrank.rankers.tokens import Ids, Ints, Tokens
 
 WORTH_KEEPING = 0.05
 """The growth of a side's tokens, as a share, from which on they are written to the cache again."""
+TEXTS_READ = 32_768
+"""The most texts in memory at once: tokens take much less of it."""
 NUMBERS_KEPT = 2**30
 """The most numbers of encoded documents in memory at once: 4 GiB."""
 
@@ -127,7 +129,9 @@ class _Side:
         missing = np.unique(rows[self._place[rows] < 0])
         if len(missing):
             self._place[missing] = len(self._tokens) + np.arange(len(missing))
-            self._tokens = self._tokens + self._ranker.tokenize(self._texts.texts(missing), self._role)
+            pieces = (missing[start : start + TEXTS_READ] for start in range(0, len(missing), TEXTS_READ))
+            read = [self._ranker.tokenize(self._texts.texts(piece), self._role) for piece in pieces]
+            self._tokens = Tokens.joined([self._tokens, *read])
         return self._place[rows].astype(np.int64)
 
 

@@ -56,10 +56,20 @@ class Tokens:
     def __iter__(self) -> Iterator[NDArray[np.int32]]:
         return (self[text] for text in range(len(self)))
 
+    @classmethod
+    def joined(cls, parts: Sequence[Tokens]) -> Tokens:
+        """Return the texts of all parts, in order.
+
+        >>> [text.tolist() for text in Tokens.joined([Tokens.of([[1, 2]]), Tokens.of([]), Tokens.of([[3], [4]])])]
+        [[1, 2], [3], [4]]
+        """
+        before = np.cumsum([0, *(len(part.ids.array) for part in parts)])
+        starts = np.concatenate([first + part.starts for first, part in zip(before, parts, strict=False)])
+        ids = Ids(np.concatenate([part.ids.array for part in parts]))
+        return cls(ids, starts, np.concatenate([part.lengths for part in parts]))
+
     def __add__(self, other: Tokens) -> Tokens:
-        ids = Ids(np.concatenate([self.ids.array, other.ids.array]))
-        starts = np.concatenate([self.starts, len(self.ids.array) + other.starts])
-        return Tokens(ids, starts, np.concatenate([self.lengths, other.lengths]))
+        return self.joined([self, other])
 
     def take(self, texts: Ints) -> Tokens:
         return Tokens(self.ids, self.starts[texts], self.lengths[texts])
