@@ -113,3 +113,20 @@ def test_the_words_of_a_forgotten_article_cannot_be_listed(tmp_path: Path) -> No
     assert [(row[0].strip("| "), row[4]) for row in rows] == [
         ("original", "10 of 10"), ("retrained", "0 of 10"), ("forgotten", "0 of 10")
     ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_rankers_of_another_library_are_forgotten(dense: Collection, encoder: Path, tmp_path: Path) -> None:
+    out, more = tmp_path / "strangers.jsonl", ["--more", str(dense.folder), "--rate", "3e-3", "--epochs", "2"]
+    command = [sys.executable, "runs/strangers.py", str(dense.folder), "--base", str(encoder), "--out", str(out)]
+    run = subprocess.run(
+        [*command, *more, "--by", "queries", "--device", "cpu"],
+        cwd=ROOT, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    found = [(line["ranker"], line["run"]) for line in lines]
+    runs = ("judges", "the original", "places")
+    assert found == [(kind, name) for kind in ("bi-encoder", "cross-encoder") for name in runs]
+    assert all(line["more pairs"] == len(dense.pairs) for line in lines)
+    assert all(line["places"]["source"] == "made" for line in lines if line["run"] == "places")

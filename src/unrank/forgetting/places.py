@@ -135,7 +135,7 @@ def find_places(workspace: Workspace, ranker: Ranker, original: Scorer, proxies:
             if proxy.retrained:  # it has the level of a retrained ranker
                 wanted = theirs
             else:
-                row += level * (mapped(row, theirs, own) - row)
+                row += level * (mapped(row, theirs, own, extend=unseen.source == "openings") - row)
                 wanted = mapped(theirs, theirs, own)
             apart.append(own - wanted)
             ranks = [rank_at(unseen.collection, unseen.pairs, unseen.original, each) for each in (own, wanted)]
@@ -245,14 +245,20 @@ def list_tops(pairs: Pairs, negatives: Pairs, scores: NDArray[np.float32]) -> tu
     return high[own], width[own]
 
 
-def mapped(values: Floats, known: Floats, wanted: Floats) -> Floats:
+def mapped(values: Floats, known: Floats, wanted: Floats, extend: bool = False) -> Floats:
     """Map values from the quantiles of one sample to those of another; beyond its ends, to the nearest quantile.
 
-    >>> mapped(np.array([0.0, 1.0, 9.0]), np.array([0.0, 1.0, 2.0]), np.array([10.0, 20.0, 30.0])).tolist()
+    With `extend`, a value beyond the ends is moved as far as the nearest end is.
+
+    >>> known, wanted = np.array([0.0, 1.0, 2.0]), np.array([10.0, 20.0, 30.0])
+    >>> mapped(np.array([0.0, 1.0, 9.0]), known, wanted).tolist()
     [10.0, 20.0, 30.0]
+    >>> mapped(np.array([0.0, 1.0, 9.0]), known, wanted, extend=True).tolist()
+    [10.0, 20.0, 37.0]
     """
     shares = np.linspace(0, 1, 101)
-    return np.interp(values, np.quantile(known, shares), np.quantile(wanted, shares))
+    beyond = values - np.clip(values, known.min(), known.max()) if extend else 0.0
+    return np.interp(values, np.quantile(known, shares), np.quantile(wanted, shares)) + beyond
 
 
 def between(said: Floats) -> float:
