@@ -246,7 +246,7 @@ def test_if_every_pair_is_at_its_place_no_weight_changes(
     estimate = "" if known else "by an estimate, "
     assert page.verdict == f"Request 1: {estimate}there was nothing to forget."
     assert page.lead.startswith("Where its pairs belong could only be estimated") is not known
-    assert "Every pair stood, and stands, about where a ranker that never saw it would place it" in page.lead
+    assert "very pair stood, and stands, about where a ranker that never saw it would place it" in page.lead
     assert page.lead.endswith("no weight was changed.")
 
 
@@ -273,7 +273,7 @@ def told(before: list[int], after: list[int], places: list[int], may_exceed: int
             told([1], [9], [8]),
             replace(FOUND, proxies=0, source="estimated"),
             "Where its pairs belong could only be estimated, because no ranker that never saw them was there to ask. "
-            "Every pair is about where",
+            "By that estimate, every pair is about where",
         ),
         (
             ForgetState.FORGOTTEN,
@@ -297,6 +297,13 @@ def told(before: list[int], after: list[int], places: list[int], may_exceed: int
             "Every pair stood, and stands, about where a ranker that never saw it would place it, or lower, so nothing "
             "had to fall, but",
         ),
+        (
+            ForgetState.NOTHING,
+            replace(told([1, 2], [1, 2], [1, 2]), list_lengths=(7, 7)),
+            FOUND,
+            "Every pair stood, and stands, about where a ranker that never saw it would place it, or lower, and no "
+            "training was needed for it. 1 of 2 pairs is the first of its list.",
+        ),
     ],
 )
 def test_what_the_page_says_of_places(
@@ -311,7 +318,8 @@ def test_what_the_page_says_of_places(
     page = certificate_page(value, key.public)
     assert page.lead.startswith(lead), page.lead
     html = page_html(page).replace("\xa0", " ")
-    assert f"{given.ranks_before[0]} → {given.ranks_after[0]} of 40 (place {given.places[0]})" in html
+    entries = given.list_lengths[0]
+    assert f"{given.ranks_before[0]} → {given.ranks_after[0]} of {entries} (place {given.places[0]})" in html
     assert "its place is" in html and "two such rankers differ" in html
     if found.proxies:
         assert (

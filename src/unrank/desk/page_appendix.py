@@ -48,7 +48,8 @@ def _rounded(value: object) -> object:
 
 def _gates(ranker: RankerPart) -> Markup | None:
     rows = [[words(name), words("passed" if passed else "not passed")] for name, passed in ranker["gates"].items()]
-    return to_html(Table("gates", "What the run had to show", ["gate", "outcome"], rows, 2)) if rows else None
+    whose = "" if ranker["alone"] else ", for all its requests together"
+    return to_html(Table("gates", f"What the run had to show{whose}", ["gate", "outcome"], rows, 2)) if rows else None
 
 
 def _sets(ranker: RankerPart, id: str, whose: str) -> Section:

@@ -13,7 +13,7 @@ from unrank.parse import parse
 from unrank.record import PairRank, PairRanks, PlacesFound
 from unrank.report.wording import places_found
 
-ESTIMATED = "Where its pairs belong could only be estimated, because no ranker that never saw them was there to ask. "
+ESTIMATED = "Where its pairs belong could only be estimated, because no ranker that never saw them was there to ask"
 AT_PLACE = "about where a ranker that never saw it would place it, or lower"
 
 
@@ -24,22 +24,32 @@ def is_estimated(ranker: RankerPart) -> bool:
 
 def by_places(ranker: RankerPart) -> str:
     """Say how the pairs stand to their places; before anything else, if those are estimates."""
-    ranks = ranks_of(ranker["measured"]["request"])
-    unsure = ESTIMATED if is_estimated(ranker) else ""
+    said = _by_places(ranks_of(ranker["measured"]["request"]), State(ranker["state"]))
+    if is_estimated(ranker):
+        return f"{ESTIMATED}. By that estimate, {said[0].lower()}{said[1:]}"
+    return said
+
+
+def _by_places(ranks: PairRanks, state: State) -> str:
     now, pairs = ranks.too_high, count(ranks.pairs, "pair")
     chance = f"ranked higher than places allow, where up to {ranks.may_exceed:,} may be by chance"
     if had_to_move(ranks):
         if not now:
-            return f"{unsure}Every pair is {AT_PLACE}"
-        return f"{unsure}{now:,} of {pairs} {'is' if now == 1 else 'are'} {chance}; every other pair is {AT_PLACE}"
+            return f"Every pair is {AT_PLACE}"
+        return f"{now:,} of {pairs} {'is' if now == 1 else 'are'} {chance}; every other pair is {AT_PLACE}"
     before = sum(ranks.had_to_fall)
-    why = "" if State(ranker["state"]) is State.NOTHING_TO_FORGET else ", so nothing had to fall"
+    why = "" if state is State.NOTHING_TO_FORGET else ", so nothing had to fall"
     if not (before or now):
-        return f"{unsure}Every pair stood, and stands, {AT_PLACE}{why}"
-    return (
-        f"{unsure}{before:,} of {pairs} were, and {now:,} are now, {chance}; every other pair stood, and stands, "
-        f"{AT_PLACE}{why}"
-    )
+        return f"Every pair stood, and stands, {AT_PLACE}{why}"
+    both = f"{before:,} of {pairs} were, and {now:,} are now, {chance}"
+    return f"{both}; every other pair stood, and stands, {AT_PLACE}{why}"
+
+
+def first_of(own: OwnFigures) -> list[str]:
+    """Count the pairs that are first in their lists: a ranker that never saw a pair may put it there too."""
+    first = sum(pair.after == 1 < pair.entries for pair in ranks_of(own).each) if own.get("places") else 0
+    which = "is the first of its list" if first == 1 else "are the first of their lists"
+    return [f"{first:,} of {count(own['pairs'], 'pair')} {which}"] if first else []
 
 
 def risen(own: OwnFigures) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from unrank.desk.page_places import by_places, how_found, mean_of_places, one_pair, ranks_of, risen
+from unrank.desk.page_places import by_places, first_of, how_found, mean_of_places, one_pair, ranks_of, risen
 from unrank.desk.predicate import Closing, Done, OwnFigures, Predicate, RankerPart
 from unrank.desk.request import State
 from unrank.errors import count
@@ -90,7 +90,7 @@ def achieved(ranker: RankerPart) -> str:
     """Say in one sentence what was achieved and what was not."""
     state, done, own = State(ranker["state"]), ranker["done"], ranker["measured"]["request"]
     if state is State.NOTHING_TO_FORGET:
-        high = [*_left_high(own), *risen(own)] if own.get("places") else []
+        high = [*(_left_high(own) or first_of(own)), *risen(own)] if own.get("places") else []
         still = f" {listing(high)}." if high else ""
         return f"{_whose(ranker)}{_reached(ranker)}, and {_changed(ranker)}.{still}"
     limits = [*_left_high(own), *risen(own), *_untested(ranker), WORDING[state].limit]
