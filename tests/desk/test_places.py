@@ -230,15 +230,15 @@ def test_a_run_that_has_ended_leaves_no_places(ledger: Ledger, tmp_path: Path) -
 
 @pytest.mark.parametrize("known", [True, False])
 def test_if_every_pair_is_at_its_place_no_weight_changes(
-    known: bool, ledger: Ledger, key: Key, path: Path, dense: Collection, encoder: Path, options: RunOptions
+    known: bool, ledger: Ledger, key: Key, path: Path, dense: Collection, options: RunOptions
 ) -> None:
     """With a proxy, and if the base of the ranker is not known."""
-    ranker = load_ranker(make_bi_encoder(encoder, Path(options.ranker).with_name("other")))
+    ranker = load_ranker(options.ranker)
+    if not known:
+        (Path(options.ranker) / "unrank.json").unlink()
     at = pair_ranks(dense, dense.pairs, Workspace.open(ranker, dense, None, "cpu").scorer(ranker))
     ask(ledger, key, dense, pairs=dense.pair_ids(dense.pairs[at == at.max()][:1]))
-    base = replace(options.forget, base=str(encoder) if known else None)
-    given = replace(options, ranker=str(Path(options.ranker).with_name("other")), forget=base)
-    done = run_open(ledger, key_file(path), given)
+    done = run_open(ledger, key_file(path), options)
     assert done is not None and done.out is None and done.states == {1: State.NOTHING_TO_FORGET}
     assert done.places is not None and done.places.proxies == known
     value = certificate(ledger, key, 1).value
@@ -248,6 +248,31 @@ def test_if_every_pair_is_at_its_place_no_weight_changes(
     assert page.lead.startswith("Where its pairs belong could only be estimated") is not known
     assert "very pair stood, and stands, about where a ranker that never saw it would place it" in page.lead
     assert page.lead.endswith("no weight was changed.")
+
+
+@pytest.mark.parametrize("forged", [False, True])
+def test_a_ranker_that_was_never_trained_on_it_has_nothing_to_forget(
+    forged: bool, ledger: Ledger, key: Key, path: Path, dense: Collection, encoder: Path, options: RunOptions
+) -> None:
+    """By its record, with the owner's seal, wherever its pairs are; a record alone shows nothing."""
+    out, removed = Path(options.ranker).with_name("without"), Removal(documents=["doc1", "doc10"])
+    train(dense, "bi-encoder", str(encoder), removed, method=Retrain(epochs=1), device="cpu").save(out)
+    if forged:
+        record = (out / "unrank.json").read_text()
+        (out / "unrank.json").write_text(record.replace('"seed": 0', '"seed": 1', 1))
+    ask(ledger, key, dense, documents=["doc1"])
+    asked = replace(options, ranker=str(out))
+    context = RunContext.of(asked, open_batch(ledger, key, dense, Record.read(out)), dense, Record.read(out))
+    assert context.never_seen == ([] if forged else [1])
+    beyond = RunContext.of(replace(asked, target="beyond:3"), context.batch, dense, context.record)
+    assert not beyond.never_seen, "it must not be found, whatever a ranker does that never saw it"
+    if forged:
+        return
+    done = run_open(ledger, key_file(path), asked)
+    assert done is not None and done.out is None and done.states == {1: State.NOTHING_TO_FORGET}
+    assert done.requests[1].why == "the ranker was never trained on it, as its record shows"
+    page = certificate_page(certificate(ledger, key, 1).value, key.public)
+    assert page.lead.startswith("The old ranker was never trained on what the request names, as its record with the")
 
 
 def told(before: list[int], after: list[int], places: list[int], may_exceed: int = 0) -> PairRanks:
@@ -385,6 +410,19 @@ def test_a_method_that_stops_by_its_own_measure_has_no_places(
     retrain = replace(options, forget=replace(options.forget, method="retrain", settings={}))
     context = RunContext.of(retrain, open_batch(ledger, key, dense, None), dense, None)
     assert (context.target, context.default_target) == ("test-mrr", "test-mrr")
+
+
+def test_a_proxy_does_not_begin_from_the_ranker_itself(
+    ledger: Ledger, key: Key, path: Path, dense: Collection, encoder: Path, options: RunOptions
+) -> None:
+    """A proxy of it would have seen the request, and would put it where it is."""
+    ranker = make_bi_encoder(encoder, Path(options.ranker).with_name("other"))
+    shutil.copytree(ranker, path.with_name("copy"))
+    ask(ledger, key, dense, documents=["doc1"])
+    given = replace(options.forget, base=str(path.with_name("copy")))
+    with pytest.raises(UnrankError, match=r"holds the weights of .*other itself, which it has to forget: name with"):
+        run_open(ledger, key_file(path), replace(options, ranker=str(ranker), forget=given))
+    assert ledger.ask("SELECT * FROM run") == []
 
 
 def test_the_gate_of_places_is_of_all_requests() -> None:

@@ -58,9 +58,10 @@ NOT_CLAIMED = (
     "That paraphrases of the texts were found: only what the request named, and copies of it, were looked for.",
     "That the law is satisfied: people must judge that. This page is evidence, not advice.",
 )
-PLACES_CLAIM = (
+PLACES_CLAIMS = (
     "That a ranker trained anew without it would rank each pair exactly at its place: a place is where other rankers "
-    "that never saw the pair put it, or an estimate of that, and two such rankers differ."
+    "that never saw the pair put it, or an estimate of that, and two such rankers differ.",
+    "That the base, the model that the ranker was trained from, never saw it: proxies begin from the base too.",
 )
 """What is not claimed if pairs were brought to places."""
 FOUND_NOTHING = (
@@ -123,7 +124,7 @@ def certificate(ledger: Ledger, key: Key, id: int) -> Certificate:
     runs = [_run_part(ledger, settled, request, history) for settled in settlements(ledger, request, state)]
     number, head = ledger.head()
     nothing = state is State.NOTHING_TO_FORGET
-    places = [PLACES_CLAIM] if any("places" in part["done"] for part, _ in runs) else []
+    places = PLACES_CLAIMS if any("places" in part["done"] for part, _ in runs) else ()
     hashes = ledger.ask("SELECT kind, hash FROM keyed_hash WHERE request = ?", [id])
     value: Predicate = {
         "certificate_version": CERTIFICATE_VERSION,
@@ -236,6 +237,7 @@ def _done_part(options: Json, result: Json, id: int, alone: bool) -> Done:
             "strict": options["strict"],
             "copies": result.get("copies", {}).get(str(id), {}),
             "vocabulary": _vocabulary(record.get("cleared")),
+            "never_seen": id in result.get("never_seen", []),
         },
     )
 

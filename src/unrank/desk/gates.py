@@ -7,7 +7,7 @@ average while one request has not moved, so each request is judged by the ranks 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -211,13 +211,19 @@ class RequestPairs:
         return {id: ranks[found(own, pairs)] for id, own in self.of_request.items()}
 
     def judge(
-        self, before: Scorer, after: Scorer, target: float, found: Findings, references: Sequence[Scorer] = ()
+        self,
+        before: Scorer,
+        after: Scorer,
+        target: float,
+        found: Findings,
+        references: Sequence[Scorer] = (),
+        never_seen: Container[int] = (),
     ) -> dict[int, Judgement]:
         """Judge every request by itself.
 
         `target` is the lower of the run's target and the default one; with places, each request has its own. References
         are given if the ranker was retrained: a request that it ranks no higher than one of them does counts as
-        retrained, wherever its pairs are.
+        retrained, wherever its pairs are. `never_seen` are requests that the original was never trained on.
         """
         then, now = self.ranks(before), self.ranks(after)
         others = [self.ranks(score) for score in references]
@@ -226,7 +232,7 @@ class RequestPairs:
             ranks = ranks_of(self.collection, own, np.stack([then[id], now[id]]), *self._goal(own, target))
             unseen = max((mrr(own, other[id]) for other in others), default=0.0)
             retrained = bool(others) and ranks.mrr_after <= unseen + tolerance(ranks.queries)
-            return judge(ranks, replace(found, retrained=retrained))
+            return judge(ranks, replace(found, retrained=retrained, never_seen=id in never_seen))
 
         return {id: result(id, own) for id, own in self.of_request.items()}
 

@@ -112,6 +112,8 @@ def _reached(ranker: RankerPart) -> str:
     """Say what was achieved. The words must be true of the method, of few queries, and if nothing had to fall."""
     own, done = ranker["measured"]["request"], ranker["done"]
     on_average = own["queries"] >= MIN_QUERIES and not own.get("least_ranks")
+    if done.get("never_seen"):
+        return "The old ranker was never trained on what the request names, as its record with the owner's seal shows"
     if own.get("places"):
         return by_places(ranker)
     if State(ranker["state"]) is State.NOTHING_TO_FORGET:

@@ -120,6 +120,8 @@ class Done(TypedDict):
     strict: bool
     copies: dict[str, int]
     vocabulary: str | None
+    never_seen: NotRequired[bool]
+    """Whether the record of the old ranker, with its owner's seal, shows that it was never trained on the request."""
     places: NotRequired[PlacesPart]
     """Left out if the target is another one."""
 

@@ -114,6 +114,8 @@ def _forget_from(
             measure=options.measure,
         )
         before = workspace.scorecard(original)
+        if found := _never_seen(context, workspace):
+            return Unchanged(found)
         if context.target != PLACES and (found := _below_mean(context, workspace, before)):
             return Unchanged(found)
         forgotten = forget_in(
@@ -129,6 +131,13 @@ def _forget_from(
         kept = keep_places(run.out, forgotten.places)
         do_step(ledger, run, "ranker", run.out, context.inputs, forgotten.save, **kept)
     return None
+
+
+def _never_seen(context: RunContext, workspace: Workspace) -> dict[int, Judgement] | None:
+    """Return the finding that the ranker was trained on no request; `None` if it was, or if nobody knows."""
+    pairs = RequestPairs.of(context.collection, context.batch.items)
+    all_of_them = len(context.never_seen) == len(context.batch.items)
+    return _all_nothing(context, workspace, pairs, Findings(weights_changed=False), 1.0) if all_of_them else None
 
 
 def _below_mean(context: RunContext, workspace: Workspace, before: Scorecard) -> dict[int, Judgement] | None:
@@ -165,7 +174,7 @@ def _all_nothing(
     if context.batch.again or found.weights_changed:
         return None
     score = workspace.scorer(context.original)
-    judged = pairs.judge(score, score, target, found)
+    judged = pairs.judge(score, score, target, found, (), context.never_seen)
     return judged if all(one.state is ForgetState.NOTHING for one in judged.values()) else None
 
 

@@ -7,15 +7,24 @@ from functools import cached_property
 from pathlib import Path
 
 from unrank.collection.collection import Collection
+from unrank.collection.removal import Removal
 from unrank.desk.batch import Batch
 from unrank.desk.history_index import Json
+from unrank.desk.request import removal_of
 from unrank.desk.run_options import RunOptions, folder_hash
 from unrank.engine.checkpoint import digest
 from unrank.engine.runtime import Runtime
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.options import ForgetOptions
-from unrank.forgetting.provenance import Reference, check_retrain_base, unknown_provenance
+from unrank.forgetting.previous_requests import was_trained_on
+from unrank.forgetting.provenance import (
+    Reference,
+    base_saw,
+    check_other_weights,
+    check_retrain_base,
+    unknown_provenance,
+)
 from unrank.forgetting.proxies import check_proxies
 from unrank.forgetting.target import ALSO_PLACES, OF_REFERENCE, PLACES, TEST_MRR, resolve_target
 from unrank.forgetting.validation import check_base, check_request, find_base
@@ -23,7 +32,7 @@ from unrank.forgetting.workspace import Workspace, usual_measure
 from unrank.methods.base import Method
 from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
-from unrank.record import RETRAIN, Record
+from unrank.record import RETRAIN, Record, sealed_by_owner
 
 DESTINATION = OF_REFERENCE[0]
 
@@ -78,6 +87,22 @@ class RunContext:
         return bool(self.options.references) and not self.doubts
 
     @cached_property
+    def never_seen(self) -> list[int]:
+        """The requests that the ranker was never trained on, as its record shows, which this owner sealed.
+
+        If the target is not places, they are judged by it all the same.
+        """
+        if self.target != PLACES or self.record is None or not sealed_by_owner(self.options.ranker):
+            return []
+        base = find_base(self.original, self.method, self.options.forget.base, self.record).place
+
+        def never_saw(removal: Removal) -> bool:
+            trained = was_trained_on(self.collection, self.record, removal)
+            return trained is False and not base_saw(base, self.collection, removal)
+
+        return [id for id, items in self.batch.items.items() if never_saw(removal_of(items))]
+
+    @cached_property
     def forget_options(self) -> ForgetOptions:
         """How the original is made to forget."""
         given = self.options.forget
@@ -122,6 +147,8 @@ class RunContext:
             check_request(workspace, self.original, self.method, options, reference)
         check_base(self.original.kind, options.base)
         base = find_base(self.original, self.method, options.base, self.record)
+        if base.place and self.target == PLACES:
+            check_other_weights(self.original.kind, base.place, self.options.ranker)
         if options.proxies and self.target == PLACES:
             check_proxies(Path(options.proxies), self.original.kind, base.digest, self.collection.fingerprint)
         if self.method.name == RETRAIN:

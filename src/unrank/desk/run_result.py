@@ -118,6 +118,7 @@ def finish_run(ledger: Ledger, run: UnfinishedRun, context: RunContext) -> RunRe
         [workspace.scorer(each.to(workspace.runtime.device)) for each in context.references]
         if record.method == RETRAIN and context.has_known_references
         else [],
+        context.never_seen,
     )
     ranker_files = file_hashes(run.out)
     if hash_of_files(ranker_files) != ranker_digest:
@@ -183,6 +184,7 @@ def _record(
     batch = context.batch
     result |= {
         "requests": {str(id): one.to_json() for id, one in judged.items()},
+        "never_seen": context.never_seen,
         "copies": {str(id): copies for id in batch.items if (copies := count_copies(ledger, batch, id))},
         "holders": [asdict(copy) for copy in _copies(ledger, run, context)],
         "not_searched": [asdict(copy) for copy in without_names(not_searched(context.options.look), batch.all_items)],

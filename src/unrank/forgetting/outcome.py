@@ -45,6 +45,8 @@ class Findings:
     """Whether the ranker was trained again without the request: then its pairs have no target to reach."""
     forgotten_before: bool = False
     """Whether an earlier run had forgotten all of it, so that nothing was done."""
+    never_seen: bool = False
+    """Whether the ranker's record shows that it was never trained on the request."""
     has_reference: bool = False
     """Whether it was compared with a ranker whose record shows that it never saw the request."""
     default_known: bool = True
@@ -87,6 +89,8 @@ def judge(ranks: PairRanks, found: Findings) -> Judgement:
     def said(state: ForgetState, why: str) -> Judgement:
         return Judgement(state, why, ranks)
 
+    if found.never_seen:
+        return said(ForgetState.NOTHING, "the ranker was never trained on it, as its record shows")
     if found.for_others and found.default_known and not had_to_move(ranks):
         if rose(ranks):
             return said(ForgetState.NOT_FORGOTTEN, "it was not ranked above the target before the run, and is now")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
-from unrank.disk import sha256
+from unrank.disk import exists, sha256
 from unrank.errors import UnrankError
 from unrank.forgetting.previous_requests import check_references, was_trained_on
 from unrank.rankers import base_hash, ranker_class
@@ -20,6 +20,7 @@ from unrank.rankers.encoder import find_model
 from unrank.record import RETRAIN, Record, sealed_by_owner
 
 WEIGHTS = ".safetensors"
+NAME_BASE = "name with --base the model that the ranker was trained from"
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,20 @@ def unknown_provenance(
 
 def check_retrain_base(kind: str, base: str | None, ranker: str, collection: Collection, removal: Removal) -> None:
     """Refuse to retrain from the ranker itself, or from a model whose record shows that it saw what is removed."""
-    again = "name with --base the model that the ranker was trained from"
-    if base is not None and was_trained_on(collection, Record.read(Path(base)), removal):
-        raise UnrankError(f"--base {base} was trained on what is removed, as its record says: {again}")
+    if base_saw(base, collection, removal):
+        raise UnrankError(f"--base {base} was trained on what is removed, as its record says: {NAME_BASE}")
+    check_other_weights(kind, base, ranker)
+
+
+def check_other_weights(kind: str, base: str | None, ranker: str) -> None:
+    """Refuse a base that is the ranker itself: what begins from it has seen what is removed."""
     theirs = {sha256(path) for path in ranker_class(kind).base_files(base) if path.suffix == WEIGHTS}
     own = {sha256(path) for path in find_model(ranker).rglob(f"*{WEIGHTS}")}
     if theirs and theirs <= own:
-        raise UnrankError(f"--base {base} holds the weights of {ranker} itself, which it has to forget: {again}")
+        raise UnrankError(f"--base {base} holds the weights of {ranker} itself, which it has to forget: {NAME_BASE}")
+
+
+def base_saw(base: str | None, collection: Collection, removal: Removal) -> bool:
+    """Return whether the record of a base shows that it was trained on what is removed; most bases have none."""
+    known = Record.read(Path(base)) if base is not None and exists(Path(base)) else None
+    return bool(was_trained_on(collection, known, removal))

@@ -10,7 +10,6 @@ from pathlib import Path
 from time import perf_counter
 
 from unrank.collection.collection import Pairs
-from unrank.disk import exists
 from unrank.engine.resume import ResumableRun
 from unrank.engine.teacher import Teacher
 from unrank.errors import count
@@ -20,8 +19,8 @@ from unrank.forgetting.goals import PairGoals, pair_goals
 from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.places import Places, estimate_places, find_places
-from unrank.forgetting.previous_requests import PreviousRanks, is_fulfilled, was_trained_on
-from unrank.forgetting.provenance import Reference
+from unrank.forgetting.previous_requests import PreviousRanks, is_fulfilled
+from unrank.forgetting.provenance import Reference, base_saw
 from unrank.forgetting.proxies import gather_proxies
 from unrank.forgetting.run import RUNNERS, MethodRun, Outcome
 from unrank.forgetting.target import OF_REFERENCE, PLACES, TEST_MRR, resolve_target
@@ -238,5 +237,4 @@ def _untrained(request: Request) -> str | None:
     """Return the place of the base; `None` if its own record says that it was trained on what is removed."""
     place, workspace = request.base.place, request.workspace
     assert workspace.removal is not None
-    known = Record.read(place) if place and exists(Path(place)) else None
-    return None if was_trained_on(workspace.collection, known, workspace.removal) else place
+    return None if base_saw(place, workspace.collection, workspace.removal) else place
