@@ -27,14 +27,15 @@ import numpy as np
 
 import unrank
 from unrank.collection.collection import Collection
-from unrank.collection.partition import named, reserved_queries
+from unrank.collection.partition import named, of_reserved
 from unrank.collection.removal import Removal
 from unrank.collection.texts import hashed_order
 from unrank.engine.runtime import Silence
 from unrank.forgetting.forget import Forgotten, forget_in
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.provenance import Reference
-from unrank.forgetting.train import Trained, TrainOptions, recipe_of, train
+from unrank.forgetting.proxies import proxy_recipe
+from unrank.forgetting.train import Trained, TrainOptions, train
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers.base import Ranker
 from unrank.record import Record
@@ -46,7 +47,7 @@ PROXY_SEED = 1_000
 
 def draw_requests(collection: Collection, number: int, documents: int, seed: int) -> list[Removal]:
     """Draw requests that name different queries and documents, of those that training has seen."""
-    pairs = collection.pairs[~np.isin(collection.pairs[:, 0], reserved_queries(collection))]
+    pairs = collection.pairs[~of_reserved(collection)[0]]
     queries, texts = (side.ids(np.unique(rows)) for side, rows in zip(_sides(collection), pairs.T, strict=True))
     next_query, next_document = (
         iter([ids[place] for place in hashed_order(ids, f"requests {seed}")]) for ids in (queries, texts)
@@ -69,7 +70,7 @@ class Row:
     def __init__(self, original: Trained, collection: Collection, requests: Sequence[Removal], options: ForgetOptions):
         self.original, self.collection, self.requests, self.options = original, collection, requests, options
         union = Removal.union(requests)
-        recipe = replace(recipe_of(original.ranker.kind), epochs=options.proxy_epochs, enough=1.0)
+        recipe = proxy_recipe(original.ranker.kind, epochs=options.proxy_epochs).method
         given = TrainOptions(method=recipe, seed=PROXY_SEED, device=options.device)
         proxy = train(collection, original.ranker.kind, options.base, union, options=given, progress=Silence())
         self.proxy = Reference(proxy.ranker, known=True, record=proxy.record)

@@ -9,7 +9,7 @@ documents first. The proxy is trained on all other pairs, as one that `unrank fo
 The measure is the spread of four judges: from the lowest to the highest reciprocal rank that they give a pair among
 its query's negatives. A line of JSON for each draw holds the ranks of its pairs. A line for each kind tells how many
 pairs are within the spread, on average over the five choices of four judges, for the forgotten ranker and for the judge
-that is left out. Pairs of reserved queries, which the original never saw, do not count. Intervals are over draws.
+that is left out. Reserved pairs, which the original never saw, do not count. Intervals are over draws.
 
     python runs/single.py COLLECTION... --base ENCODER --rankers bi-encoder --out single.jsonl [--draws 20]
         [--kinds document query ten-documents] [--removal-seed 7] [--own-proxies] [--measure 3000] [--set NAME=VALUE]
@@ -23,7 +23,6 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -33,7 +32,7 @@ from shared import markdown
 
 import unrank
 from unrank.collection.collection import Collection
-from unrank.collection.partition import named, reserved_queries
+from unrank.collection.partition import named, of_reserved, reserved_documents, reserved_queries
 from unrank.collection.removal import Removal
 from unrank.collection.texts import hashed_order
 from unrank.evaluation.agreement import order_of, rank_biased_overlap
@@ -43,8 +42,8 @@ from unrank.forgetting.forget import Forgotten, forget_in
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.outcome import pair_ranks
 from unrank.forgetting.provenance import Reference
-from unrank.forgetting.proxies import PROXY_EPOCHS
-from unrank.forgetting.train import Trained, recipe_of, train
+from unrank.forgetting.proxies import proxy_recipe
+from unrank.forgetting.train import Trained, train
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers import ranker_kind
 from unrank.record import KEPT
@@ -72,7 +71,7 @@ def choose_draws(collection: Collection, kinds: Sequence[str], number: int, seed
 
 def draw(collection: Collection, kind: str, number: int, seed: int) -> list[Removal]:
     """Return this many removals of a kind, or as many as there are, of what the original was trained on."""
-    seen = collection.pairs[~np.isin(collection.pairs[:, 0], reserved_queries(collection))]
+    seen = collection.pairs[~of_reserved(collection)[0]]
     texts, column = (collection.queries, 0) if kind == "query" else (collection.documents, 1)
     ids, size = texts.ids(np.unique(seen[:, column])), SIZES[kind]
     order = [ids[place] for place in hashed_order(ids, f"{seed}:{kind}")]
@@ -99,7 +98,8 @@ class Cell:
             self.original.ranker, collection, self.union, self.original.record, device=arguments.device
         ).with_teacher(self.original.ranker)
         opened.scorecard(self.original.ranker)  # its teacher then knows all that a run would ask it
-        self.forget, self.reserved = opened.partition.forget, reserved_queries(collection)
+        self.forget = opened.partition.forget
+        self.reserved = reserved_queries(collection), reserved_documents(collection)
         trained = [self._train(self.union, seed=seed) for seed in JUDGES]
         self.judges = np.stack([pair_ranks(collection, self.forget, opened.scorer(each.ranker)) for each in trained])
         self.seconds = {"retraining": float(np.mean([each.record.seconds for each in trained]))}
@@ -114,8 +114,7 @@ class Cell:
 
     def _proxy(self) -> Reference:
         """Return a proxy as a reference whose provenance is known: a run takes it as it is."""
-        recipe = replace(recipe_of(ranker_kind(self._kind)), epochs=PROXY_EPOCHS, enough=1.0)
-        proxy = self._train(self.union, method=recipe)
+        proxy = self._train(self.union, method=proxy_recipe(ranker_kind(self._kind)).method)
         self.seconds["proxy"] = proxy.record.seconds
         return Reference(proxy.ranker, known=True, record=proxy.record)
 
@@ -152,7 +151,7 @@ class Cell:
     def _ranks(self, workspace: Workspace, done: Forgotten) -> Line:
         """Return the ranks of a draw's pairs, and how they compare with the spread of four judges."""
         forget, keys = workspace.partition.forget, self._collection.pair_keys
-        seen = ~np.isin(forget[:, 0], self.reserved)
+        seen = ~(np.isin(forget[:, 0], self.reserved[0]) | np.isin(forget[:, 1], self.reserved[1]))
         order = np.argsort(keys(self.forget))
         judges = self.judges[:, order[np.searchsorted(keys(self.forget), keys(forget[seen]), sorter=order)]]
         assert done.before.pair_ranks is not None and done.after.pair_ranks is not None and done.places is not None

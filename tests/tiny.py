@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -112,22 +112,21 @@ def make_dense_collection(out: Path, queries: int = 24, documents: int = 40) -> 
     return make_collection(out, pairs, tests, documents=20)
 
 
-def make_large_collection(out: Path, left_out: Iterable[str] = ()) -> Collection:
-    """A collection just large enough to reserve queries, without the queries that are left out."""
+def make_large_collection(out: Path) -> Collection:
+    """A collection just large enough to reserve queries and documents."""
     from unrank.collection.build import build_collection
 
     generator = random.Random(9)
     documents = [Text(f"doc{i}", text_of(generator, 8)) for i in range(60)]
     queries = [Text(f"query{i}", text_of(generator, 4)) for i in range(150 + 8)]
     answers = {query.id: [f"doc{i}" for i in generator.sample(range(60), 2)] for query in queries}
-    kept = [query for query in queries if query.id not in {*left_out}]
-    train, test = ([q for q in kept if q in part] for part in (queries[:150], queries[150:]))
+    train, test = queries[:150], queries[150:]
 
     def judged(some: list[Text]) -> list[Judgement]:
         return [Judgement(query.id, document, 1) for query in some for document in answers[query.id]]
 
     splits = {"train": lambda: judged(train), "test": lambda: judged(test)}
-    return build_collection(Raw("large", lambda: kept, lambda: documents, splits), out, ImportOptions(candidates=6))
+    return build_collection(Raw("large", lambda: queries, lambda: documents, splits), out, ImportOptions(candidates=6))
 
 
 SECRET, UNUSED = WORDS[-20:-11], WORDS[-11:]

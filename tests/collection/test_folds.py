@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.table import Listed, as_set, collection_of
 
 from unrank.collection.folds import fold_partition, held_part, held_rows
-from unrank.collection.partition import reserved_queries
+from unrank.collection.partition import reserved_documents, reserved_queries
 from unrank.collection.removal import Removal
 from unrank.errors import UnrankError
 from unrank.methods.task import Negatives
@@ -40,10 +40,11 @@ def test_a_proxy_never_sees_its_fold_nor_reserved_or_removed_texts(fold: int) ->
     partition = fold_partition(COLLECTION, held, removal)
     queries = {row for row in range(150) if held.holds("query", f"q{row}")}
     documents = {row for row in range(23) if held.holds("document", f"d{row}")} | {1}
+    documents |= {*reserved_documents(COLLECTION).tolist()}
     unseen = queries | {0} | {*reserved_queries(COLLECTION).tolist()}
     kept = as_set(partition.retain)
     assert kept == {pair for pair in as_set(COLLECTION.pairs) if pair[0] not in unseen and pair[1] not in documents}
-    negatives = Negatives(COLLECTION, partition.documents).pairs(partition.retain[:, 0])
+    negatives = Negatives(COLLECTION, partition.no_negatives).pairs(partition.retain[:, 0])
     assert not documents & {*negatives[:, 1].tolist()}
 
 

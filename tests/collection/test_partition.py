@@ -16,7 +16,13 @@ from tests.tiny import GOLDEN, make_collection
 
 from unrank.collection.collection import Collection
 from unrank.collection.inspect import describe_removal
-from unrank.collection.partition import make_partition, reserved_queries, split_pairs, whole_partition
+from unrank.collection.partition import (
+    make_partition,
+    reserved_documents,
+    reserved_queries,
+    split_pairs,
+    whole_partition,
+)
 from unrank.collection.removal import Removal
 from unrank.errors import UnknownIds, UnrankError
 
@@ -238,24 +244,28 @@ def test_documents_that_are_relevant_to_nothing(dense: Collection) -> None:
 @settings(max_examples=20)
 def test_reserved_pairs_are_in_no_other_set(queries: int, removed: set[int], by_query: bool) -> None:
     collection = collection_of([Listed([row % 21, (row + 7) % 21]) for row in range(queries)], 21)
-    left_out = reserved_queries(collection)
-    assert len(left_out) == (0 if queries < 150 else 30)
+    left_out, documents = reserved_queries(collection), reserved_documents(collection)
+    assert (len(left_out), len(documents)) == ((0, 0) if queries < 150 else (30, 1))
     names = [f"{'q' if by_query else 'd'}{row}" for row in sorted(removed)]
     removal = Removal(queries=names) if by_query else Removal(documents=names)
     plain, made = make_partition(collection, removal), make_partition(collection, removal, reserve=True)
     assert np.array_equal(plain.forget, made.forget) and not len(plain.reserved)
-    assert as_set(made.reserved) == {pair for pair in as_set(plain.retain) if pair[0] in left_out}
+    assert as_set(made.reserved) == {
+        (query, document) for query, document in as_set(plain.retain) if query in left_out or document in documents
+    }
+    assert {*made.no_negatives} == {*made.documents} | {*documents}
     assert as_set(made.retain) == as_set(plain.retain) - as_set(made.reserved)
     assert as_set(whole_partition(collection, reserve=True).reserved) >= as_set(made.reserved)
 
 
 def test_a_removal_must_leave_more_than_reserved_pairs() -> None:
     collection = collection_of([Listed([row]) for row in range(150)], 150)
-    left_out = collection.queries.ids(reserved_queries(collection))
+    reserved = whole_partition(collection, reserve=True).reserved
+    left_out = collection.queries.ids(reserved[:, 0])
     rest = Removal(queries=[query for query in collection.queries.ids(np.arange(150)) if query not in left_out])
-    assert len(make_partition(collection, rest).retain) == 30
-    with pytest.raises(UnrankError, match="leaves nothing: all 120 training pairs"):
+    assert len(make_partition(collection, rest).retain) == len(left_out) > 30
+    with pytest.raises(UnrankError, match=f"leaves nothing: all {150 - len(left_out)} training pairs"):
         make_partition(collection, rest, reserve=True)
     removal, gone = Removal(queries=left_out[:1]), Removal(queries=left_out[1:3])
     later = make_partition(collection, removal, previous=gone, reserve=True)
-    assert (len(later.forget), len(later.previous), len(later.reserved)) == (1, 2, 27)
+    assert (len(later.forget), len(later.previous), len(later.reserved)) == (1, 2, len(left_out) - 3)

@@ -19,6 +19,7 @@ from unrank.cli.show import show_worst_pair
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
+from unrank.engine.samples import Phase
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import SetMetrics
 from unrank.forgetting.forget import forget
@@ -31,6 +32,7 @@ from unrank.forgetting.places import (
     find_places,
     list_tops,
     mapped,
+    mapped_by_kind,
     margins,
     places_at,
     score_at,
@@ -110,6 +112,27 @@ def test_a_list_with_one_negative_is_as_wide_as_the_others() -> None:
 def test_margins_are_mapped_quantile_to_quantile() -> None:
     known, wanted = np.linspace(0, 1, 50), np.linspace(10, 30, 80)
     assert mapped(np.array([0.0, 0.5, 1.0, 7.0]), known, wanted) == pytest.approx([10, 20, 30, 30])
+
+
+def test_margins_of_a_kind_are_mapped_by_their_kind_if_it_has_enough() -> None:
+    known, of = np.concatenate([np.linspace(0, 1, 20), np.linspace(0, 1, 20)]), np.arange(40) >= 20
+    wanted = np.where(of, known + 10, known + 20)
+    values, kinds = np.array([0.5, 0.5]), np.array([True, False])
+    assert mapped_by_kind(values, kinds, known, wanted, of) == pytest.approx([10.5, 20.5])
+    few = np.arange(40) >= 39  # one of a kind: it is mapped by all
+    assert mapped_by_kind(values, kinds, known, wanted, few)[0] == mapped(values, known, wanted)[0]
+
+
+def test_a_step_of_few_pairs_has_a_smaller_rate() -> None:
+    schedule = FAST.schedule(0)
+
+    def rate(pairs: int) -> float:
+        phase = Phase("forget", 16 * pairs, draw=None, loss=None, batch=4 * pairs, together=4)  # type: ignore[arg-type]
+        return FAST.place_schedule(schedule, [phase]).learning_rate / schedule.learning_rate
+
+    assert rate(FAST.batch) == rate(2 * FAST.batch) == 1
+    assert rate(8) == pytest.approx((8 / FAST.batch) ** 0.4)
+    assert rate(1) < rate(8)
 
 
 def test_the_spread_of_several_proxies() -> None:

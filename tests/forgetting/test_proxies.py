@@ -14,9 +14,8 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook
 
 from tests.forgetting.conftest import QUICK
-from tests.tiny import make_large_collection
 from unrank.collection.collection import Collection
-from unrank.collection.partition import Partition, make_partition, reserved_queries
+from unrank.collection.partition import Partition, make_partition, reserved_documents, reserved_queries, whole_partition
 from unrank.collection.removal import Removal
 from unrank.errors import UnrankError
 from unrank.forgetting.evaluate import evaluate
@@ -37,24 +36,39 @@ def alike(one: Ranker, other: Ranker) -> bool:
     return all(torch.equal(*both) for both in zip(weights(one), weights(other), strict=True))
 
 
-def test_training_never_sees_reserved_queries(
-    large: Collection, learned: Trained, encoder: Path, tmp_path: Path
-) -> None:
+def test_the_rate_of_a_proxy_falls() -> None:
+    recipe = proxy_recipe("bi-encoder", epochs=2).method
+    rates = [recipe.schedule(0).rate(step, 50) for step in (1, 10, 50, 100)]
+    full = 2 * recipe_of("bi-encoder").learning_rate
+    assert rates == pytest.approx([full * 0.099, full * 0.9, full * 0.5, full * 0.1])
+    assert not recipe_of("bi-encoder").schedule(0).falls
+
+
+def test_training_never_sees_what_is_reserved(large: Collection, learned: Trained, encoder: Path) -> None:
     left_out = large.queries.ids(reserved_queries(large))
+    documents = large.documents.ids(reserved_documents(large))
     assert learned.record.reserved == len(left_out) == 30
-    without = make_large_collection(tmp_path / "without", left_out)
-    assert alike(learned.ranker, train(without, "bi-encoder", str(encoder), method=QUICK, device="cpu").ranker)
+    assert len(documents) == 3
+    opened = Workspace.open(learned.ranker, large, whole_partition(large, reserve=True), "cpu")
+    drawn = QUICK.plan(opened.task(learned.ranker))[0].draw(np.random.default_rng(0), 1)
+    used = drawn.pairs[drawn.present]
+    assert not np.isin(used[:, 0], reserved_queries(large)).any()
+    assert not np.isin(used[:, 1], reserved_documents(large)).any(), "they are no negatives either"
     on_all = train(large, "bi-encoder", str(encoder), method=QUICK, device="cpu", reserve=False)
     assert on_all.record.reserved == 0
     assert not alike(learned.ranker, on_all.ranker)
-    assert was_trained_on(large, learned.record, Removal(queries=left_out[:3])) is False
-    assert was_trained_on(large, on_all.record, Removal(queries=left_out[:3]))
+    for removal in (Removal(left_out[:3]), Removal(documents=documents), Removal(left_out[:1], documents[:1])):
+        assert was_trained_on(large, learned.record, removal) is False
+        assert was_trained_on(large, on_all.record, removal)
 
 
 def test_a_workspace_reserves_what_the_training_of_its_ranker_left_out(large: Collection, learned: Trained) -> None:
     removal = Removal(documents=["doc1"])
     opened = Workspace.for_removal(learned.ranker, large, removal, learned.record, device="cpu")
-    assert {*np.unique(opened.partition.reserved[:, 0])} <= {*reserved_queries(large).tolist()}
+    of_query = np.isin(opened.partition.reserved[:, 0], reserved_queries(large))
+    of_document = np.isin(opened.partition.reserved[:, 1], reserved_documents(large))
+    assert (of_query | of_document).all()
+    assert of_query.any() and of_document.any()
     assert len(opened.partition.reserved) > 50
     assert not len(Workspace.for_removal(learned.ranker, large, removal, device="cpu").partition.reserved)
     measured = evaluate(learned.ranker, large, record=learned.record, device="cpu")
@@ -123,7 +137,8 @@ def test_a_ranker_and_its_proxy_train_the_same_layers(
 
 def test_a_proxy_is_trained_as_the_record_says_but_never_at_a_higher_cost(learned: Trained) -> None:
     own, record = recipe_of("bi-encoder"), learned.record
-    assert proxy_recipe("bi-encoder", record, 2) == Recipe(replace(QUICK, epochs=2))
+    faster = replace(QUICK, epochs=2, learning_rate=2 * QUICK.learning_rate, falls=True, enough=1.0)
+    assert proxy_recipe("bi-encoder", record, 2) == Recipe(faster)
     assert Recipe.of("bi-encoder", None) == Recipe.of("cross-encoder", record) == Recipe(own)
     assert Recipe.of("bi-encoder", replace(record, method="cocol")) == Recipe(own)
     costly = replace(record, settings={"batch": 10**9, "negatives": 10**9, "together": 10**9, "train_layers": "head"})

@@ -48,7 +48,7 @@ BASE = (
     "The model to start from: an encoder's folder or hub id, by default all-MiniLM-L6-v2; for duet and match-pyramid a "
     "file of word vectors in GloVe's format or 'random', by default GloVe 6B."
 )
-RESERVE = "Leave a tenth of the training queries out, so that some are unseen; or train on all."
+RESERVE = "Leave some training queries and documents out, so that they are unseen; or train on all."
 PROXIES = "Also prepare this many proxies, as 'unrank proxies' does, in a folder beside --out."
 
 

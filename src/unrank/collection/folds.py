@@ -5,12 +5,13 @@ A proxy that holds out a fold never sees its queries, nor its documents, neither
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
 from unrank.collection.collection import Collection
-from unrank.collection.partition import Partition, named, reserved_queries
+from unrank.collection.partition import Partition, named, of_reserved
 from unrank.collection.removal import Removal
 from unrank.collection.texts import Rows, Texts
 from unrank.errors import UnrankError
@@ -51,11 +52,12 @@ def fold_partition(collection: Collection, held: HeldOut, removal: Removal) -> P
     gone, queries, documents = named(collection, removal)
     queries = np.union1d(queries, held_rows(collection.queries, collection.training_queries, held))
     documents = np.union1d(documents, held_rows(collection.documents, np.arange(len(collection.documents)), held))
-    left_out = np.isin(pairs[:, 0], reserved_queries(collection))
+    left_out, documents_left_out = of_reserved(collection)
     gone |= np.isin(pairs[:, 0], queries) | np.isin(pairs[:, 1], documents)
     kept = pairs[~gone & ~left_out]
     if not len(kept):
         raise UnrankError(
             f"no training pair is left without fold {held.fold} of {held.folds}: the collection is too small"
         )
-    return Partition(pairs[:0], pairs[:0], kept, queries, documents, reserved=pairs[left_out & ~gone])
+    made = Partition(pairs[:0], pairs[:0], kept, queries, documents)
+    return replace(made, reserved=pairs[left_out & ~gone], reserved_documents=documents_left_out)

@@ -4,8 +4,8 @@
 - entangled: the kept pairs that share a query or a document with a forget pair;
 - disjoint: all other kept pairs.
 
-Training may leave queries out, so that there are some that no ranker has seen. Their pairs are reserved: they are in
-none of the three sets, unless the removal names them.
+Training may leave queries and documents out, so that there are some that no ranker has seen. Their pairs are reserved:
+they are in none of the three sets, unless the removal names them.
 
 >>> pairs = np.array([[1, 1], [1, 2], [2, 3], [3, 2], [4, 3], [4, 4], [5, 5]])
 >>> partition = split_pairs(pairs, np.isin(pairs[:, 0], [1, 2]))  # remove queries 1 and 2
@@ -30,8 +30,9 @@ NOTHING: Rows = np.empty(0, np.int64)
 NO_PAIRS: Pairs = np.empty((0, 2), np.int64)
 RESERVED_SHARE = 0.1
 LEAST_RESERVED, MOST_RESERVED = 30, 300
+RESERVED_DOCUMENTS = 0.05
 LEAST_QUERIES = 150
-"""A collection with fewer training queries reserves none."""
+"""A collection with fewer training queries reserves nothing."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,18 @@ class Partition:
     risen: Pairs = field(default_factory=lambda: np.empty((0, 2), np.int64))
     """Pairs of a previous request that came back: they must be forgotten again for that request to be met."""
     reserved: Pairs = field(default_factory=lambda: np.empty((0, 2), np.int64))
-    """Pairs of queries that training left out, and that no request names."""
+    """Pairs of queries and documents that training left out, and that no request names."""
+    reserved_documents: Rows = field(default_factory=lambda: NOTHING)
+    """The documents that training left out. They are no negatives either."""
 
     @cached_property
     def retain(self) -> Pairs:
         return np.concatenate([self.entangled, self.disjoint])
+
+    @property
+    def no_negatives(self) -> Rows:
+        """The documents that are no negatives: those that were removed or left out."""
+        return np.union1d(self.documents, self.reserved_documents)
 
     def draw_partners(self, forget: Pairs, generator: np.random.Generator) -> tuple[Pairs, NDArray[np.bool_]]:
         """Sample one partner of each forget pair, an entangled pair that shares its query or its document. Also return
@@ -105,11 +113,20 @@ def reserved_number(queries: int) -> int:
     return min(max(round(RESERVED_SHARE * queries), LEAST_RESERVED), MOST_RESERVED)
 
 
+def reserved_documents(collection: Collection) -> Rows:
+    """Return the documents that training leaves out: always the same ones, a twentieth, at most 300."""
+    documents = np.unique(collection.pairs[:, 1])
+    some = reserved_number(len(np.unique(collection.pairs[:, 0]))) > 0
+    number = min(round(RESERVED_DOCUMENTS * len(documents)), MOST_RESERVED) if some else 0
+    order = hashed_order(collection.documents.ids(documents), "reserved")[:number] if number else NOTHING
+    return np.sort(documents[order])
+
+
 def whole_partition(collection: Collection, reserve: bool = False) -> Partition:
     """Return the partition of a collection from which nothing is removed."""
     pairs = collection.pairs
-    left_out = _of_reserved(collection, reserve)
-    return Partition(pairs[:0], pairs[:0], pairs[~left_out], reserved=pairs[left_out])
+    left_out, documents = of_reserved(collection, reserve)
+    return Partition(pairs[:0], pairs[:0], pairs[~left_out], reserved=pairs[left_out], reserved_documents=documents)
 
 
 def make_partition(
@@ -123,7 +140,7 @@ def make_partition(
 ) -> Partition:
     """Return the partition that a removal makes; `previous`, once called `earlier`, was removed before.
 
-    With `reserve`, the queries that training leaves out are set apart.
+    With `reserve`, the queries and documents that training leaves out are set apart.
     """
     if not removal:
         raise UnrankError(f"{where}: an empty removal: it names no query, no document and no pair")
@@ -136,7 +153,8 @@ def make_partition(
         )
     if not forget.any():
         raise UnrankError(f"{where}: nothing that it names is a relevant training pair, so there is nothing to forget")
-    left_out = _of_reserved(collection, reserve) & ~forget & ~gone
+    left_out, documents_left_out = of_reserved(collection, reserve)
+    left_out &= ~forget & ~gone
     if (forget | gone | left_out).all():
         raise UnrankError(
             f"{where}: leaves nothing: all {np.count_nonzero(~left_out):,} training pairs would be forgotten; keep some"
@@ -144,12 +162,18 @@ def make_partition(
     there = forget | ~(gone | left_out)
     queries, documents = np.union1d(queries, gone_queries), np.union1d(documents, gone_documents)
     made = split_pairs(pairs[there], forget[there], queries, documents)
-    return replace(made, previous=pairs[gone & ~forget], reserved=pairs[left_out])
+    return replace(
+        made, previous=pairs[gone & ~forget], reserved=pairs[left_out], reserved_documents=documents_left_out
+    )
 
 
-def _of_reserved(collection: Collection, reserve: bool) -> NDArray[np.bool_]:
-    """Mark the pairs of reserved queries."""
-    return np.isin(collection.pairs[:, 0], reserved_queries(collection) if reserve else NOTHING)
+def of_reserved(collection: Collection, reserve: bool = True) -> tuple[NDArray[np.bool_], Rows]:
+    """Mark the pairs of reserved queries and documents. Also return the documents."""
+    if not reserve:
+        return np.zeros(len(collection.pairs), bool), NOTHING
+    documents = reserved_documents(collection)
+    of_query = np.isin(collection.pairs[:, 0], reserved_queries(collection))
+    return of_query | np.isin(collection.pairs[:, 1], documents), documents
 
 
 def named(collection: Collection, removal: Removal, where: str = "the removal") -> tuple[NDArray[np.bool_], Rows, Rows]:

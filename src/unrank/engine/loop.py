@@ -40,23 +40,23 @@ class Schedule:
     """Steps between pauses within an epoch. Without it there is a pause at the end of each epoch."""
     warm_up: int = 1
     """Steps over which the rate rises to its full value."""
-    falls_over: int | None = None
-    """Steps over which the rate falls to a tenth; `None` if it does not fall."""
+    falls: bool = False
+    """Whether the rate falls to a tenth over all epochs."""
     over: Callable[[float], bool] | None = None
     """Decides from the seconds since the last pause whether time is up, so that a pause is due."""
 
     def is_over(self, seconds: float) -> bool:
         return self.over is not None and self.over(seconds)
 
-    def rate(self, step: int) -> float:
-        """Return the learning rate of a step.
+    def rate(self, step: int, steps: int) -> float:
+        """Return the learning rate of a step of an epoch or of a later one; `steps` are those of an epoch.
 
-        >>> [Schedule(1, 0.8, warm_up=4).rate(step) for step in (1, 2, 4, 5)]
+        >>> [Schedule(1, 0.8, warm_up=4).rate(step, 10) for step in (1, 2, 4, 5)]
         [0.2, 0.4, 0.8, 0.8]
-        >>> [round(Schedule(1, 1.0, falls_over=10).rate(step), 2) for step in (1, 5, 9, 10)]
+        >>> [round(Schedule(2, 1.0, falls=True).rate(step, 5), 2) for step in (1, 5, 9, 10)]
         [0.9, 0.5, 0.1, 0.1]
         """
-        left = 1 - step / self.falls_over if self.falls_over else 1.0
+        left = 1 - step / (self.epochs * steps) if self.falls else 1.0
         return self.learning_rate * min(1.0, step / max(1, self.warm_up)) * max(LAST_RATE, left)
 
 
@@ -115,7 +115,8 @@ def _epoch(
                 state.arrive(here)
             else:
                 with run.step():
-                    set_rate(state.optimizer, schedule.rate(number * sum(steps_of) + sum(steps_of[:place]) + done))
+                    place_in_run = number * sum(steps_of) + sum(steps_of[:place]) + done
+                    set_rate(state.optimizer, schedule.rate(place_in_run, sum(steps_of)))
                     loss = step(state.ranker, phase, drawn.take(batch), state.optimizer, store, runtime)
                     state.add(here, phase.name, loss, len(batch))
             runtime.progress.advance()

@@ -1,11 +1,12 @@
 """Places: where a ranker that never saw a pair puts it, as a goal for each forget pair.
 
 The margin of a pair is its score less that of the best negative of its query, in units of the range of the negatives. A
-proxy knows less than the original, so its margins are mapped to the original's, quantile to quantile, on queries that
-neither has seen (`unseen.py`). If much is removed, they are mapped only part of the way: a ranker that is retrained on
-less data does not reach the original's level either. The place of a pair is the score with that margin in the
-original's list. Without a proxy, places are estimated: the original's own margins are mapped from those of pairs that
-it was trained on to those of pairs that it was not.
+proxy knows less than the original, so its margins are mapped to the original's, quantile to quantile, on pairs that
+neither has seen (`unseen.py`). There are two kinds: a query that was trained on with other documents only, and a query
+that was not trained on; each is mapped by its own. If much is removed, margins are mapped only part of the way: a
+ranker that is retrained on less data does not reach the original's level either. The place of a pair is the score with
+that margin in the original's list. Without a proxy, places are estimated: the original's own margins are mapped from
+those of pairs that it was trained on to those of pairs that it was not.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from unrank.forgetting.workspace import Workspace
 from unrank.rankers.base import Ranker
 from unrank.record import ROUNDING, PlacesFound
 
+Marks = NDArray[np.bool_]
 LEAST_RANGE = 1e-3
 """The range of a list whose negatives have equal scores, if no other list has more."""
 MOST_SEEN = 1_000
@@ -126,6 +128,7 @@ def find_places(workspace: Workspace, ranker: Ranker, original: Scorer, proxies:
     forget, collection = workspace.partition.forget, workspace.collection
     unseen = find_unseen(workspace, ranker, original, all(proxy.reserves for proxy in proxies))
     own = margins(unseen.collection, unseen.pairs, unseen.original) if unseen else np.empty(0)
+    kinds = np.isin(forget[:, 0], np.unique(workspace.partition.retain[:, 0]))
     level = calibration_level(workspace.partition)
     said, apart, above = np.full((len(proxies), len(forget)), np.nan), [], []
     for row, proxy in zip(said, proxies, strict=True):
@@ -135,8 +138,9 @@ def find_places(workspace: Workspace, ranker: Ranker, original: Scorer, proxies:
             if proxy.retrained:  # it has the level of a retrained ranker
                 wanted = theirs
             else:
-                row += level * (mapped(row, theirs, own, extend=unseen.source == "openings") - row)
-                wanted = mapped(theirs, theirs, own)
+                extend = unseen.source == "openings"
+                row += level * (mapped_by_kind(row, kinds, theirs, own, unseen.trained, extend) - row)
+                wanted = mapped_by_kind(theirs, unseen.trained, theirs, own, unseen.trained)
             apart.append(own - wanted)
             ranks = [rank_at(unseen.collection, unseen.pairs, unseen.original, each) for each in (own, wanted)]
             above.append(ranks[0] < near(ranks[1]))
@@ -259,6 +263,18 @@ def mapped(values: Floats, known: Floats, wanted: Floats, extend: bool = False) 
     shares = np.linspace(0, 1, 101)
     beyond = values - np.clip(values, known.min(), known.max()) if extend else 0.0
     return np.interp(values, np.quantile(known, shares), np.quantile(wanted, shares)) + beyond
+
+
+def mapped_by_kind(
+    values: Floats, kinds: Marks, known: Floats, wanted: Floats, of: Marks, extend: bool = False
+) -> Floats:
+    """Map values as `mapped` does, each by the samples of its own kind if there are enough of them."""
+    found = mapped(values, known, wanted, extend)
+    for kind in (False, True):
+        here, there = kinds == kind, of == kind
+        if np.count_nonzero(there) >= LEAST_RESERVED:
+            found[here] = mapped(values[here], known[there], wanted[there], extend)
+    return found
 
 
 def between(said: Floats) -> float:

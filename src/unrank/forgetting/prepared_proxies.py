@@ -157,7 +157,7 @@ def train_without(workspace: Workspace, ranker: Ranker, base: Base, recipe: Reci
     """Train a proxy on everything but a fold, the reserved queries, and what the ranker has forgotten before."""
     runtime, collection, seed = workspace.runtime, workspace.collection, held.seed + held.fold
     partition = fold_partition(collection, held, workspace.removal or Removal())
-    if not Negatives(collection, partition.documents).are_left(partition.retain[:, 0]):
+    if not Negatives(collection, partition.no_negatives).are_left(partition.retain[:, 0]):
         raise UnrankError(f"no negative is left without fold {held.fold} of {held.folds}: the collection is too small")
     proxy, clock = create_ranker(ranker.kind, base.place, seed, ranker.fast), Clock(runtime)
     with clock.on("steps"):

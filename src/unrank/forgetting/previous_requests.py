@@ -19,7 +19,7 @@ import numpy as np
 
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.folds import held_part
-from unrank.collection.partition import NO_PAIRS, Partition, named, reserved_queries
+from unrank.collection.partition import NO_PAIRS, Partition, named, reserved_documents, reserved_queries
 from unrank.collection.removal import Removal
 from unrank.collection.texts import Rows
 from unrank.errors import UnrankError, listed
@@ -174,16 +174,17 @@ def union(previous: Iterable[PreviousRemoval]) -> Removal:
 def was_trained_on(collection: Collection, record: Record | None, removal: Removal) -> bool | None:
     """Return whether a ranker with this record was trained on part of a removal; `None` if the record does not say.
 
-    It was not trained on queries that were left out, and a proxy not on what it held out. It saw no pair whose query or
+    It was not trained on what training left out, and a proxy not on what it held out. It saw no pair whose query or
     document it never saw.
     """
     if record is None or record.collection.fingerprint != collection.fingerprint or not_recognised(record):
         return None
     without = union(each for each in previous_removals(collection, record) if each.request.never_seen)
     if reserved_in(record, collection.fingerprint):
-        left_out = {*collection.queries.ids(reserved_queries(collection))}
-        seen_pairs = [pair for pair in removal.pairs if pair[0] not in left_out]
-        removal = Removal([*{*removal.queries} - left_out], removal.documents, seen_pairs)
+        without |= Removal(
+            collection.queries.ids(reserved_queries(collection)),
+            collection.documents.ids(reserved_documents(collection)),
+        )
     without |= held_part(removal, record.held_out)
     queries, documents = {*without.queries}, {*without.documents}
     seen_pairs = [pair for pair in removal.pairs if pair[0] not in queries and pair[1] not in documents]

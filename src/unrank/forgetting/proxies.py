@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from unrank.collection.collection import Pairs
 from unrank.collection.folds import held_part
-from unrank.collection.partition import Partition, named, reserved_queries
+from unrank.collection.partition import Partition, named, reserved_documents, reserved_queries
 from unrank.collection.removal import Removal
 from unrank.disk import exists
 from unrank.engine.loop import fit
@@ -36,6 +36,8 @@ from unrank.record import RECORD, RETRAIN, Check, Record, requests_of, reserved_
 OutOfTime = Callable[[float], bool]
 """Decides whether a run has no time left; it is given the seconds since the last pause."""
 PROXY_EPOCHS = 2
+NEVER = 1.0
+"""An MRR on training queries that ends no training early."""
 MOST_KEPT = 20_000
 """The most kept pairs that a proxy is trained on when it is made for one request."""
 STATE_KIND = "proxies"
@@ -81,10 +83,11 @@ def make_proxy(
     return Proxy(proxy, np.ones(len(workspace.partition.forget), bool), "made", epochs)
 
 
-def proxy_recipe(kind: str, record: Record | None, epochs: int) -> Recipe:
-    """Return how a proxy of a ranker is trained: as the ranker was, for other epochs."""
+def proxy_recipe(kind: str, record: Record | None = None, epochs: int = PROXY_EPOCHS) -> Recipe:
+    """Return how a proxy of a ranker is trained: as the ranker was, for a few epochs at twice the rate, which falls."""
     recipe = Recipe.of(kind, record)
-    return replace(recipe, method=replace(recipe.method, epochs=epochs))
+    rate = recipe.method.learning_rate * (1 if recipe.method.falls else 2)
+    return replace(recipe, method=replace(recipe.method, epochs=epochs, learning_rate=rate, falls=True, enough=NEVER))
 
 
 def train_proxy(
@@ -298,6 +301,7 @@ def unseen_pairs(workspace: Workspace, record: Record) -> NDArray[np.bool_]:
     gone, gone_queries, gone_documents = named(collection, unseen)
     if reserved_in(record, collection.fingerprint):
         gone_queries = np.union1d(gone_queries, reserved_queries(collection))
+        gone_documents = np.union1d(gone_documents, reserved_documents(collection))
     of_query = np.isin(forget[:, 0], queries.rows(removal.queries))
     of_document = np.isin(forget[:, 1], documents.rows(removal.documents))
     never_query, never_document = np.isin(forget[:, 0], gone_queries), np.isin(forget[:, 1], gone_documents)

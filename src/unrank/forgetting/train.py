@@ -68,7 +68,7 @@ class TrainOptions:
     fast: bool = True
     """`False` leaves all passes to the encoder's own library."""
     reserve: bool = True
-    """Leave some queries out (`reserved_queries`), so that there are training queries that no ranker has seen."""
+    """Leave some queries and documents out, so that there are training pairs that no ranker has seen."""
     train_layers: int | str | None = None
     """The layers that are trained, as `ForgetOptions` has them; `None` for all."""
 

@@ -1,8 +1,8 @@
 """Unseen pairs: what neither a ranker nor its proxy was trained on, so that the two can be compared.
 
-They are the pairs of the reserved queries. A ranker from elsewhere may have seen every query. Then queries are made of
-documents that no training query names: the first words of a document are the query, the rest of it is the relevant
-document, and the negatives are those of a list that holds the document as a negative.
+They are the pairs of the reserved queries and documents. A ranker from elsewhere may have seen all of them. Then
+queries are made of documents that no training query names: the first words of a document are the query, the rest of it
+is the relevant document, and the negatives are those of a list that holds the document as a negative.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class Unseen:
     original: Scorer
     scorer: Callable[[Ranker], Scorer]
     """Returns the scorer of another ranker."""
+    trained: NDArray[np.bool_]
+    """For each pair, whether its query was trained on with other documents."""
 
 
 def find_unseen(workspace: Workspace, ranker: Ranker, original: Scorer, reserved: bool = True) -> Unseen | None:
@@ -54,7 +56,8 @@ def find_unseen(workspace: Workspace, ranker: Ranker, original: Scorer, reserved
     """
     pairs = workspace.partition.reserved
     if reserved and len(pairs) >= LEAST_RESERVED:
-        return Unseen(workspace.collection, pairs, "reserved", original, workspace.scorer)
+        trained = np.isin(pairs[:, 0], np.unique(workspace.partition.retain[:, 0]))
+        return Unseen(workspace.collection, pairs, "reserved", original, workspace.scorer, trained)
     made = make_openings(workspace.collection, workspace.partition)
     if len(made.pairs) < LEAST_OPENINGS:
         return None
@@ -63,7 +66,7 @@ def find_unseen(workspace: Workspace, ranker: Ranker, original: Scorer, reserved
     def scorer(any_ranker: Ranker) -> Scorer:
         return lambda some: scores_of(any_ranker, store, some, workspace.runtime)
 
-    return Unseen(made, made.pairs, "openings", scorer(ranker), scorer)
+    return Unseen(made, made.pairs, "openings", scorer(ranker), scorer, np.zeros(len(made.pairs), bool))
 
 
 def make_openings(collection: Collection, partition: Partition) -> Collection:

@@ -163,7 +163,7 @@ class Workspace:
 
     def task(self, original: Ranker, base: str | None = None, seed: int = 0) -> Task:
         """Return what a method may use. With a base, it may ask the untrained model too."""
-        negatives = Negatives(self.collection, self.partition.documents)
+        negatives = Negatives(self.collection, self.partition.no_negatives)
 
         def untrained(which: Untrained) -> Teacher:
             fresh = create_ranker(original.kind, base, seed, original.fast)
@@ -198,7 +198,7 @@ def _partition_of(
 
 def _check_negatives(collection: Collection, partition: Partition) -> None:
     """Refuse a removal after which no kept query has a negative."""
-    if not Negatives(collection, partition.documents).are_left(partition.retain[:, 0]):
+    if not Negatives(collection, partition.no_negatives).are_left(partition.retain[:, 0]):
         raise UnrankError("the removal takes every negative of the kept queries, so nothing is left to rank against")
 
 

@@ -37,6 +37,9 @@ LIST = 128
 LISTS_PER_PAIR, MIN_LISTS, MAX_LISTS = 4, 64, 20_000
 """How many queries are looked at so, for each forget pair; the least and the most. For the others, among the few that
 the teacher scores anyway."""
+SMALLER = 0.4
+"""With places, the power by which the rate is smaller if a step has fewer forget pairs. A step of one pair has a fifth
+of the full rate: at the full rate its noise moves lists that have nothing to do with it."""
 ALL = 1_000_000
 Move = Literal["stays", "may rise", "may fall", "free"]
 """What a score may do at no cost."""
@@ -119,8 +122,9 @@ class Cocol(Method):
         return replace(super().schedule(seed, check_every), warm_up=self.warm_up)
 
     def place_schedule(self, schedule: Schedule, plan: Sequence[Phase]) -> Schedule:
-        steps, epochs = sum(-(-phase.size // phase.batch) for phase in plan), min(self.place_epochs, self.epochs)
-        return replace(schedule, epochs=epochs, falls_over=epochs * steps)
+        pairs = plan[0].batch // plan[0].together if plan else self.batch
+        rate = schedule.learning_rate * min(1.0, pairs / self.batch) ** SMALLER
+        return replace(schedule, epochs=min(self.place_epochs, self.epochs), learning_rate=rate, falls=True)
 
     def prepare(self, task: Task) -> None:
         task = self._limited(task)

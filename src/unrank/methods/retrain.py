@@ -6,9 +6,13 @@ its query. Training stops when the ranker has learned enough of its training que
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from unrank.engine.loop import Schedule
 from unrank.methods.ranking import Learning
+
+WARM_UP = 10
+"""Steps over which a rate that falls rises first."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,12 @@ class Retrain(Learning):
     epochs: int = 12
     enough: float = 0.95
     """Training stops at this MRR on a fixed sample of the training queries."""
+    falls: bool = False
+    """Whether the rate falls to a tenth over all epochs, after a few steps in which it rises."""
+
+    def schedule(self, seed: int, check_every: int | None = None) -> Schedule:
+        schedule = super().schedule(seed, check_every)
+        return replace(schedule, falls=True, warm_up=WARM_UP) if self.falls else schedule
 
     def has_learned(self, mrr: float) -> bool:
         return mrr >= self.enough
