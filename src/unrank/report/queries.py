@@ -29,7 +29,7 @@ def queries_section(rankings: Rankings, texts: bool) -> Section:
         columns.insert(4, PLACE)
         text += (
             " The place is the rank before if each forgotten document stood where a ranker that never saw it puts it: "
-            "the nearer the rank after, the better."
+            "the nearer the rank after is to it, the better."
         )
     unwritten = {name: rankings.measured[name] - rankings.written[name] for name in SETS}
     left = [f"{number:,} of {name}" for name, number in unwritten.items() if number > 0]

@@ -179,8 +179,9 @@ def _trade(run: Record, target: float) -> Section:
 
 
 def _movement(rankings: Rankings) -> Section:
+    when = "before, after and at their places" if rankings.places else "before and after"
     shown = Figures([
-        (run_rank_changes(rankings), "Ranks of forgotten documents before and after, in the lists as shown below."),
+        (run_rank_changes(rankings), f"Ranks of forgotten documents {when}, in the lists as shown below."),
         (score_histograms(rankings), "Each kind as a share of itself. Kept: relevant and not removed."),
     ])  # fmt: skip
     return Section("movement", "Ranks and scores", "How documents moved", [shown])
