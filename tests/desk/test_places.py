@@ -178,6 +178,9 @@ def test_places_stay_in_the_runs_own_folder_until_each_request_is_judged(
 
     done = run_open(ledger, key_file(path), replace(options, look=(out.parent,)))
     assert done is not None and done.run == 1 and not private.exists()
+    record = Record.read(out)
+    assert record is not None and record.removed is not None
+    assert done.result["run_name"] == record.removed.salt, "an anchor file knows the places of a run by it"
     assert not [holder for holder in done.result["holders"] if holder["kind"] == "checkpoint"]
     score = Workspace.open(load_ranker(out), dense, None, "cpu").scorer(load_ranker(out))
     for id, own in RequestPairs.of(dense, open_items(ledger, dense)).of_request.items():

@@ -86,7 +86,7 @@ class Desk:
             "ranker_files": folder_hash(self.original),
             "requests": [1],
         }
-        record: Json = {"record": {"collection": {"name": self.collection.name}, "removed": {"salt": "run"}}}
+        record: Json = {"record": {"collection": {"name": self.collection.name}}, "run_name": "run"}
         result = record | {"files": {"ranker": folder_hash(self.new)}, "holders": []}
         with self.ledger.transaction():
             row = ["passed" if settles else "failed", str(self.new), json.dumps(asked), json.dumps(result)]

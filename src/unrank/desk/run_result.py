@@ -127,6 +127,7 @@ def finish_run(ledger: Ledger, run: UnfinishedRun, context: RunContext) -> RunRe
     shown = gates(record, AuditResult.of(audit), default, limits, context.doubts)
     result = {
         "record": {name: value for name, value in record.to_json().items() if name not in SECRET_PARTS},
+        "run_name": record.removed.salt if record.removed else "",
         "kept": record.kept,
         "audit": audit,
         "gates": [asdict(gate) for gate in shown],

@@ -48,7 +48,7 @@ def undo_run(ledger: Ledger, id: int) -> Undone:
         ledger.write_of_run("undone", id, requests=requests)
         member = put_back(ledger, id, run.ranker)
         revoked = _revoke(ledger, requests)
-        drop_places((run.record.get("removed") or {}).get("salt", ""))
+        drop_places(run.result.get("run_name", ""))  # by which the anchor file knows it
         return Undone(id, run.out, {each: _reopen(ledger, each, id) for each in requests}, run.ranker, member, revoked)
 
 
