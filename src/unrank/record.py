@@ -385,7 +385,7 @@ class PlacesFound:
     epochs: int
     """The epochs that a proxy was trained for; the most, if there are several."""
     calibrated_on: int
-    """The number of unseen pairs that margins were mapped by; 0 if they were not."""
+    """The number of unseen pairs that places were calibrated on, or tried on if they were made; 0 if there are none."""
     spread: float
     """How far above its place an unseen pair stands, as a share of the range of its list: one standard deviation."""
     level: float = 1.0

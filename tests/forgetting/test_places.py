@@ -21,7 +21,7 @@ from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.engine.samples import Phase
 from unrank.errors import UnrankError
-from unrank.evaluation.scorecard import SetMetrics
+from unrank.evaluation.scorecard import SetMetrics, ranks_among
 from unrank.forgetting.forget import forget
 from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.options import ForgetOptions
@@ -34,7 +34,9 @@ from unrank.forgetting.places import (
     mapped,
     mapped_by_kind,
     margins,
+    margins_by_rank,
     places_at,
+    rank_at,
     score_at,
 )
 from unrank.forgetting.previous_requests import hashed, is_fulfilled, previous_removals
@@ -212,6 +214,19 @@ def test_margins_are_mapped_less_of_the_way_if_much_is_removed(
         proxy = Proxy(untrained, np.ones(len(said), bool), source, epochs)  # type: ignore[arg-type]
         places = find_places(workspace, original.ranker, own, [proxy])
         assert places.wanted == pytest.approx(score_at(dense, parts.forget, own, expected), abs=1e-5)
+
+
+def test_without_reserved_pairs_a_place_is_the_rank_in_the_list_of_the_proxy(dense: Collection) -> None:
+    def shuffled(pairs: Pairs) -> NDArray[np.float32]:
+        return np.array([hash((7, *pair)) % 9973 for pair in pairs.tolist()], np.float32)
+
+    pairs = dense.pairs
+    negatives = dense.negatives.pairs(np.unique(pairs[:, 0]))
+    asked = ranks_among(pairs, shuffled(pairs), negatives, shuffled(negatives))
+    wanted = margins_by_rank(dense, pairs, shuffled, scores)
+    assert np.array_equal(rank_at(dense, pairs, scores, wanted), asked)
+    assert len({*asked.tolist()}) > 8, "from the first to the last"
+    assert margins_by_rank(dense, pairs, scores, scores) == pytest.approx(margins(dense, pairs, scores), abs=1e-5)
 
 
 def test_the_level_of_a_ranker_with_less_data(dense: Collection) -> None:

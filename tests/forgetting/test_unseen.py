@@ -72,10 +72,11 @@ def test_too_few_documents_make_no_queries(dense: Collection, stranger: Ranker) 
     assert find_unseen(workspace, stranger, workspace.scorer(stranger)) is None
 
 
-def test_a_ranker_from_elsewhere_is_calibrated_on_them(wide: Collection, stranger: Ranker, encoder: Path) -> None:
+def test_places_of_a_ranker_from_elsewhere_are_tried_on_them(wide: Collection, stranger: Ranker, encoder: Path) -> None:
     method = Cocol(learning_rate=1e-3, batch=16, place_epochs=1)
     result = forget(stranger, wide, REMOVED, method=method, base=str(encoder), device="cpu", measure=1, proxy_epochs=1)
     places = result.record.places
     assert places is not None and places.calibrated_by == "openings"
     assert places.calibrated_on >= LEAST_OPENINGS
-    assert "never saw it, calibrated on queries that were made of documents" in closing(result, Path("out"))
+    assert places.level == 0 and places.above is not None
+    assert "a proxy of 1 epoch that never saw it, not calibrated" in closing(result, Path("out"))

@@ -74,10 +74,11 @@ def how_found(part: PlacesPart) -> str:
         meaning += " The one made for this run was trained without the request, and is deleted."
     sure = "How far off they may be is not known: there were too few pairs that no ranker had seen to calibrate on."
     if part["calibrated_on"]:
-        of_reference = part["source"] == "reference"
         made = part.get("calibrated_by") == "openings"
         queries = "queries that were made of documents" if made else "queries that no ranker had seen"
-        tried, by = ("It was tried", "it") if of_reference else ("They were calibrated", "the calibration")
+        tried, by = ("They were tried", "the proxies") if made else ("They were calibrated", "the calibration")
+        if part["source"] == "reference":
+            tried, by = "It was tried", "it"
         sure = (
             f"{tried} on {count(part['calibrated_on'], 'pair')} of {queries}. Of 100 such pairs, "
             f"{100 * SPREAD:.0f} stood at most {spread:.2f} of the range of their list's scores above where {by} put "

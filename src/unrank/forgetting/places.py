@@ -5,8 +5,10 @@ proxy knows less than the original, so its margins are mapped to the original's,
 neither has seen (`unseen.py`). There are two kinds: a query that was trained on with other documents only, and a query
 that was not trained on; each is mapped by its own. If much is removed, margins are mapped only part of the way: a
 ranker that is retrained on less data does not reach the original's level either. The place of a pair is the score with
-that margin in the original's list. Without a proxy, places are estimated: the original's own margins are mapped from
-those of pairs that it was trained on to those of pairs that it was not.
+that margin in the original's list. If a ranker from elsewhere reserved nothing, a place is the rank in the proxy's
+list, because margins of rankers that were trained in different ways do not compare; made queries show how sure that is.
+Without a proxy, places are estimated: the original's own margins are mapped from those of pairs that it was trained on
+to those of pairs that it was not.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from unrank.forgetting.goals import PairGoals
 from unrank.forgetting.outcome import best_reciprocals, mrr
 from unrank.forgetting.proxies import Proxy
 from unrank.forgetting.target import NEAR, SPREAD
-from unrank.forgetting.unseen import LEAST_RESERVED, find_unseen
+from unrank.forgetting.unseen import LEAST_RESERVED, Unseen, find_unseen
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers.base import Ranker
 from unrank.record import ROUNDING, PlacesFound
@@ -123,24 +125,20 @@ class Places(PairGoals):
 def find_places(workspace: Workspace, ranker: Ranker, original: Scorer, proxies: Sequence[Proxy]) -> Places:
     """Return the places of the forget pairs by proxies, each of which never saw some; together, all of them.
 
-    `original` is the scorer of `ranker`.
+    `original` is the scorer of `ranker`. Without reserved pairs, places are the ranks that the proxies give.
     """
     forget, collection = workspace.partition.forget, workspace.collection
     unseen = find_unseen(workspace, ranker, original, all(proxy.reserves for proxy in proxies))
-    own = margins(unseen.collection, unseen.pairs, unseen.original) if unseen else np.empty(0)
-    kinds = np.isin(forget[:, 0], np.unique(workspace.partition.retain[:, 0]))
-    level = calibration_level(workspace.partition)
+    calibrated = unseen is not None and unseen.source == "reserved"
     said, apart, above = np.full((len(proxies), len(forget)), np.nan), [], []
     for row, proxy in zip(said, proxies, strict=True):
-        row[proxy.never_saw] = margins(collection, forget[proxy.never_saw], workspace.scorer(proxy.ranker))
+        known, score = forget[proxy.never_saw], workspace.scorer(proxy.ranker)
+        row[proxy.never_saw] = (
+            margins(collection, known, score) if calibrated else margins_by_rank(collection, known, score, original)
+        )
         if unseen:
-            theirs = margins(unseen.collection, unseen.pairs, unseen.scorer(proxy.ranker))
-            if proxy.retrained:  # it has the level of a retrained ranker
-                wanted = theirs
-            else:
-                extend = unseen.source == "openings"
-                row += level * (mapped_by_kind(row, kinds, theirs, own, unseen.trained, extend) - row)
-                wanted = mapped_by_kind(theirs, unseen.trained, theirs, own, unseen.trained)
+            own = margins(unseen.collection, unseen.pairs, unseen.original)
+            wanted = _calibrate(row, workspace.partition, proxy, unseen, own)
             apart.append(own - wanted)
             ranks = [rank_at(unseen.collection, unseen.pairs, unseen.original, each) for each in (own, wanted)]
             above.append(ranks[0] < near(ranks[1]))
@@ -151,11 +149,27 @@ def find_places(workspace: Workspace, ranker: Ranker, original: Scorer, proxies:
         epochs=max(proxy.epochs for proxy in proxies),
         calibrated_on=len(unseen.pairs) if unseen else 0,
         calibrated_by=unseen.source if unseen else None,
-        level=level if unseen else 0.0,
+        level=calibration_level(workspace.partition) if calibrated else 0.0,
         spread=max(0.0, spread),
         above=float(np.concatenate(above).mean()) if above else None,
     )
     return places_at(collection, forget, original, np.nanmean(said, axis=0), found)
+
+
+def _calibrate(row: Floats, partition: Partition, proxy: Proxy, unseen: Unseen, own: Floats) -> Floats:
+    """Map a proxy's margins of the forget pairs in place, and return where it puts the unseen pairs.
+
+    `own` are the original's margins of the unseen pairs.
+    """
+    score = unseen.scorer(proxy.ranker)
+    if unseen.source == "openings":
+        return margins_by_rank(unseen.collection, unseen.pairs, score, unseen.original)
+    theirs = margins(unseen.collection, unseen.pairs, score)
+    if proxy.retrained:  # it has the level of a retrained ranker
+        return theirs
+    kinds = np.isin(partition.forget[:, 0], np.unique(partition.retain[:, 0]))
+    row += calibration_level(partition) * (mapped_by_kind(row, kinds, theirs, own, unseen.trained) - row)
+    return mapped_by_kind(theirs, unseen.trained, theirs, own, unseen.trained)
 
 
 def calibration_level(partition: Partition) -> float:
@@ -249,31 +263,43 @@ def list_tops(pairs: Pairs, negatives: Pairs, scores: NDArray[np.float32]) -> tu
     return high[own], width[own]
 
 
-def mapped(values: Floats, known: Floats, wanted: Floats, extend: bool = False) -> Floats:
+def margins_by_rank(collection: Collection, pairs: Pairs, proxy: Scorer, original: Scorer) -> Floats:
+    """Return margins at which each pair has the rank in the original's list that it has in the proxy's.
+
+    Within a list the proxy's score is mapped from its scores of the negatives to the original's, in their orders.
+    """
+    queries = np.unique(pairs[:, 0])
+    negatives = collection.negatives.pairs(queries)
+    scores, own = proxy(np.concatenate([pairs, negatives])), original(negatives)
+    said, theirs = scores[: len(pairs)], scores[len(pairs) :]
+    width, (best, range_of) = list_tops(pairs, negatives, theirs)[1], list_tops(pairs, negatives, own)
+    starts, ends = (np.searchsorted(negatives[:, 0], pairs[:, 0], side) for side in ("left", "right"))
+    found = np.zeros(len(pairs))
+    for row in np.flatnonzero(starts < ends):
+        here = slice(starts[row], ends[row])
+        known, height = np.sort(theirs[here]), np.sort(own[here])
+        beyond = (said[row] - np.clip(said[row], known[0], known[-1])) / width[row]
+        found[row] = (np.interp(said[row], known, height) - best[row]) / range_of[row] + beyond
+    return found
+
+
+def mapped(values: Floats, known: Floats, wanted: Floats) -> Floats:
     """Map values from the quantiles of one sample to those of another; beyond its ends, to the nearest quantile.
 
-    With `extend`, a value beyond the ends is moved as far as the nearest end is.
-
-    >>> known, wanted = np.array([0.0, 1.0, 2.0]), np.array([10.0, 20.0, 30.0])
-    >>> mapped(np.array([0.0, 1.0, 9.0]), known, wanted).tolist()
+    >>> mapped(np.array([0.0, 1.0, 9.0]), np.array([0.0, 1.0, 2.0]), np.array([10.0, 20.0, 30.0])).tolist()
     [10.0, 20.0, 30.0]
-    >>> mapped(np.array([0.0, 1.0, 9.0]), known, wanted, extend=True).tolist()
-    [10.0, 20.0, 37.0]
     """
     shares = np.linspace(0, 1, 101)
-    beyond = values - np.clip(values, known.min(), known.max()) if extend else 0.0
-    return np.interp(values, np.quantile(known, shares), np.quantile(wanted, shares)) + beyond
+    return np.interp(values, np.quantile(known, shares), np.quantile(wanted, shares))
 
 
-def mapped_by_kind(
-    values: Floats, kinds: Marks, known: Floats, wanted: Floats, of: Marks, extend: bool = False
-) -> Floats:
+def mapped_by_kind(values: Floats, kinds: Marks, known: Floats, wanted: Floats, of: Marks) -> Floats:
     """Map values as `mapped` does, each by the samples of its own kind if there are enough of them."""
-    found = mapped(values, known, wanted, extend)
+    found = mapped(values, known, wanted)
     for kind in (False, True):
         here, there = kinds == kind, of == kind
         if np.count_nonzero(there) >= LEAST_RESERVED:
-            found[here] = mapped(values[here], known[there], wanted[there], extend)
+            found[here] = mapped(values[here], known[there], wanted[there])
     return found
 
 

@@ -47,8 +47,8 @@ def places_found(places: PlacesFound) -> str:
         "prepared and made": f"{count(places.proxies - 1, 'prepared proxy')} and one made now{that}",
         "made": f"a proxy of {epochs_of(places.epochs)} that never saw it",
     }[places.source]
-    by = ", calibrated on queries that were made of documents" if places.calibrated_by == "openings" else ""
-    return f"the places are those of {proxies}" + (by if places.calibrated_on else ", not calibrated")
+    calibrated = places.calibrated_on and places.calibrated_by != "openings"
+    return f"the places are those of {proxies}" + ("" if calibrated else ", not calibrated")
 
 
 def listing(items: Sequence[str]) -> str:
