@@ -85,29 +85,41 @@ class Row:
             ranker, self.collection, removal, record, device=self.options.device, progress=Silence(), measure=measure
         )
 
-    def _next(self, ranker: Ranker, removal: Removal, record: Record) -> Workspace:
-        """Open the workspace of a request, with the tokens and the teachers of the whole."""
-        opened = self._open(ranker, removal, record, self.options.measure)
-        return replace(opened, store=self.whole.store, teachers=self.whole.teachers)
+    def _asking(self, workspace: Workspace, ranker: Ranker) -> Workspace:
+        """Return a workspace with the tokens of all, and with one teacher for each ranker that several steps ask.
+
+        Of a ranker with vectors of its own for documents, one pass scores all lists.
+        """
+        asking = replace(workspace, store=self.whole.store, teachers=self.whole.teachers)
+        if ranker is not self.original.ranker:
+            asking = asking.with_teacher(ranker)
+        if ranker.separable:
+            asking.scorer(ranker)(self.collection.list_pairs(np.arange(len(self.collection.queries))))
+        return asking
 
     def run(self, with_anchors: bool) -> Iterator[Mapping[str, object]]:
         """Yield a line for the first original, one for each request, one for the end, and one for their union."""
-        ranker, record = self.original.ranker, self.original.record
-        yield {"run": "first original", **self.whole.scorecard(ranker).mrrs}
+        ranker, record, asked = (
+            self.original.ranker,
+            self.original.record,
+            self._asking(self.whole, self.original.ranker),
+        )
+        yield {"run": "first original", **asked.scorecard(ranker).mrrs}
         for number, request in enumerate(self.requests, 1):
             began = perf_counter()
-            workspace = self._next(ranker, request, record)
+            opened = self._open(ranker, request, record, self.options.measure)
+            workspace = replace(opened, store=asked.store, teachers=asked.teachers)
             done = self._forget(workspace, ranker, record)
             if with_anchors:
                 done.write_anchors()
             ranker, record = done.ranker, done.record
-            found = record.places
+            found, asked = record.places, self._asking(workspace, ranker)
             self.places.append(found.mrr if found is not None and record.changed else None)
-            line = self._line(workspace, done, number)
+            line = self._line(asked, done, number)
             yield {**line, "took": round(perf_counter() - began, 2)}
-        yield {"run": "in a row", **self._measured(self.whole, ranker)}
+        yield {"run": "in a row", **self._measured(self._asking(self.whole, ranker), ranker)}
         union = self._forget(self.whole, self.original.ranker, self.original.record)
-        yield {"run": "union", "seconds": union.record.seconds, **self._measured(self.whole, union.ranker)}
+        yield {"run": "union", **self._measured(self.whole, union.ranker), "timing": _rounded(union.record.timing)}
 
     def _forget(self, workspace: Workspace, ranker: Ranker, record: Record) -> Forgotten:
         return forget_in(workspace, ranker, self.options, reference=self.proxy, record=record)
@@ -120,8 +132,7 @@ class Row:
             "changed": done.record.changed,
             "epochs": done.record.epochs,
             **self._measured(workspace, done.ranker, done.after.mrrs),
-            "seconds": round(done.record.seconds, 2),
-            "timing": {name: round(seconds, 2) for name, seconds in done.record.timing.items()},
+            "timing": _rounded(done.record.timing),
         }
 
     def _measured(
@@ -139,6 +150,10 @@ class Row:
         known = [distance for distance in off if distance is not None]
         spread = {"highest": max(known), "lowest": min(known), "mean": float(np.mean(known))} if known else {}
         return {**{name: after[name] / mrr for name, mrr in before.items() if mrr}, **spread, "off": off}
+
+
+def _rounded(timing: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(seconds, 2) for name, seconds in timing.items()}
 
 
 def main() -> None:

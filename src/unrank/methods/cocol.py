@@ -285,13 +285,16 @@ class Cocol(Method):
         return self._mean_gaps(wanted, moves, scored)
 
     def _place_loss(self, kept_moves: tuple[Move, Move], to_lowest: bool, scored: Scored) -> Tensor:
-        """Compare the margin of each forget pair over its hard negatives with that of its place, and hold the rest."""
+        """Compare the margin of each forget pair over its hard negatives with that of its place, and hold the rest.
+
+        The farthest pairs are pulled most.
+        """
         gaps, roles = self._gap(scored.teacher, scored), list(scored.roles)
         hard = [column for column, role in enumerate(roles) if role.startswith("hard")]
         present = scored.present[:, hard]
         list_moved = torch.where(present, gaps[:, hard], 0.0).sum(1) / present.sum(1).clamp(min=1)
         above = gaps[:, roles.index("forget")] - list_moved
-        apart = torch.where(above > 0, 1.0, self.place_below) * _pull(above)
+        apart = torch.where(above > 0, 1.0, self.place_below) * (above.abs() + 4 * above.square())
         pulled = mean_where(apart, scored.present[:, roles.index("forget")])
         moves: dict[str, Move] = {"forget": "free"}
         for role in roles:
@@ -307,13 +310,16 @@ class Cocol(Method):
         return self._mean_gaps(scored.teacher, moves, scored)
 
     def _hold_around(self, moves: Mapping[str, Move], scored: Scored) -> Tensor:
-        """Hold what is kept with its margins, and pull what was forgotten before to its places, from either side."""
+        """Hold what is kept with its margins, and pull what was forgotten before to its places, from either side.
+
+        The farthest are not pulled more than others: what was not reached in their own run costs much.
+        """
         if "placed" not in scored.roles:
             return self._mean_gaps(scored.teacher, moves, scored, hold_margins=True)
         held = self._mean_gaps(scored.teacher, {**moves, "placed": "free"}, scored, hold_margins=True)
         pair, negative = scored["placed"], scored["placed_negative"]
         list_moved = torch.where(negative.present, self._gap(negative.teacher, negative), 0.0)
-        return held + mean_where(_pull(self._gap(pair.teacher, pair) - list_moved), pair.present)
+        return held + mean_where((self._gap(pair.teacher, pair) - list_moved).abs(), pair.present)
 
     def _mean_gaps(
         self, wanted: Tensor, moves: Mapping[str, Move], scored: Scored, hold_margins: bool = False
@@ -338,11 +344,6 @@ class Cocol(Method):
             return range_gap(scored.score, wanted, scored.list_range)
         # A role that a sample lacks must not divide by zero: its gradient would be NaN even where it is masked.
         return paper_gap(*(torch.where(scored.present, scores, 1.0) for scores in (scored.score, wanted)))
-
-
-def _pull(apart: Tensor) -> Tensor:
-    """Return the cost of distances to places: the farthest pairs are pulled most."""
-    return apart.abs() + 4 * apart.square()
 
 
 def _cost(gap: Tensor, move: Move) -> Tensor:
