@@ -5,9 +5,12 @@ each run tells its distance to the judges beside the distance between them, what
 on kept data, and its time as a share of retraining's.
 
     python runs/places.py COLLECTION... --base ENCODER --rankers bi-encoder cross-encoder --out places.jsonl
-        [--by documents queries] [--share 0.25] [--removal-seed 7] [--judges 2] [--proxy-epochs 2] [--means]
+        [--by documents queries] [--share 0.25] [--removal-seed 7] [--judges 2] [--proxy-epochs 2]
+        [--rivals cocol finetune amnesiac neggrad bad-teacher ssd]
+    python runs/places.py FILE.jsonl...
 
-With `--means` also a run of CoCoL to destination 1: the mean forget MRR of the first judge.
+`--rivals` are methods that go to destination 1: the mean forget MRR of the first judge. Each line also has the rank of
+every forget query. The second form prints the tables of earlier runs, with intervals.
 """
 
 from __future__ import annotations
@@ -18,11 +21,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
+from shared import markdown
 
 import unrank
 from unrank.evaluation.agreement import correlation, distance
+from unrank.evaluation.bootstrap import interval, percentiles, resampled_means
 from unrank.evaluation.measure import Floats
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.forget import Forgotten, forget_in
@@ -33,6 +39,9 @@ from unrank.forgetting.workspace import Workspace
 from unrank.rankers.base import Ranker
 from unrank.record import KEPT, Record
 
+Line = dict[str, Any]
+MANY = 150
+"""The least number of queries of a set whose share counts by itself."""
 JUDGES = (101, 102, 103, 104)
 """The seeds of the judges. No proxy has one of them."""
 
@@ -59,7 +68,7 @@ class Cell:
         ]
         self.gain = float(np.mean(gains))
 
-    def noise(self) -> dict[str, object]:
+    def noise(self) -> Line:
         """Return what two judges differ by."""
         pairs = [*combinations(map(_forget, self.cards), 2)]
         return {
@@ -71,13 +80,14 @@ class Cell:
             "gain": self.gain,
             "seconds": self.seconds,
             "queries": len(_forget(self.before)),
+            "ranks": [_ranks(card) for card in self.cards],
             **{
                 f"{name} of the original's": _mean(card.mrrs[name] / self.before.mrrs[name] for card in self.cards)
                 for name in KEPT
             },
         }
 
-    def measure(self, run: str, card: Scorecard, after_epoch: float | None, seconds: float = 0.0) -> dict[str, object]:
+    def measure(self, run: str, card: Scorecard, after_epoch: float | None, seconds: float = 0.0) -> Line:
         """Return what a ranker with this scorecard differs from the judges by."""
         own = _forget(card)
         return {
@@ -96,9 +106,10 @@ class Cell:
                 for name in KEPT
             },
             **{f"{name} queries": len(getattr(card, name).queries) for name in KEPT},
+            "ranks": _ranks(card),
         }
 
-    def run(self, name: str, options: ForgetOptions, reference: Reference | None = None) -> dict[str, object]:
+    def run(self, name: str, options: ForgetOptions, reference: Reference | None = None) -> Line:
         done: Forgotten = forget_in(
             self.workspace,
             self.original,
@@ -121,6 +132,11 @@ class Cell:
 def _forget(card: Scorecard) -> Floats:
     assert card.forget is not None
     return card.forget.reciprocal
+
+
+def _ranks(card: Scorecard) -> list[int]:
+    """Return the rank of each forget query."""
+    return [int(rank) for rank in np.round(1 / _forget(card))]
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -153,6 +169,67 @@ def cells(arguments: argparse.Namespace) -> Iterable[Cell]:
                 yield Cell(facts, original.ranker, workspace, rankers, seconds, original.record)
 
 
+def cells_table(lines: Sequence[Line]) -> list[str]:
+    """Return a table in Markdown, with a row for each run of each cell."""
+    head = ["cell", "run", "distance (interval)", "correlation", "forget MRR", "off", "E, D, T of the original's"]
+    rows = []
+    for cell, found in by_cell(lines).items():
+        for line in found[1:]:
+            apart = distances(line, found[0])
+            low, high = interval(apart)
+            kept = ", ".join(_written(line[f"{name} of the original's"]) for name in KEPT)
+            figures = [f"{apart.mean():.3f} ({low:.3f} to {high:.3f})", _written(line["correlation"])]
+            gains = f"{_written(line['gain'])} ({_written(line['judges gain'])})"
+            figures += [f"{line['forget']:.3f}", f"{line['off']:+.3f}", kept, gains, f"{line['time']:.2f}"]
+            rows.append([", ".join(cell), str(line["run"]), *figures])
+        noise = [_written(found[0][name]) for name in ("distance", "correlation", "forget")]
+        rows.append([", ".join(cell), "two judges", *noise, "", "", "", "1"])
+    return markdown([*head, "gain (judges')", "time"], rows)
+
+
+def runs_table(lines: Sequence[Line]) -> list[str]:
+    """Return a table in Markdown, with a row for each kind of run: means over cells, with intervals over queries."""
+    head = ["run", "cells", "distance / noise", "correlation by documents; queries", "mean distance to the mean"]
+    head += [*(f"{name[0].upper()} (least)" for name in KEPT), "gain less the judges' (most)", "time"]
+    cells, rows = by_cell(lines), []
+    for run in dict.fromkeys(str(line["run"]) for found in cells.values() for line in found[1:]):
+        pairs = [(found[0], line) for found in cells.values() for line in found[1:] if line["run"] == run]
+        apart = np.mean([resampled_means(distances(line, judges)) for judges, line in pairs], axis=0)
+        noise = float(np.mean([judges["distance"] for judges, _ in pairs]))
+        low, high = percentiles(apart / noise)
+        some = [line for _, line in pairs]
+        related = [_mean(line["correlation"] for line in some if line["by"] == by) for by in ("documents", "queries")]
+        figures = [f"{np.mean([line['distance'] for line in some]) / noise:.2f} ({low:.2f} to {high:.2f})"]
+        figures += ["; ".join(map(_written, related)), f"{np.mean([abs(line['off']) for line in some]):.3f}"]
+        for name in KEPT:
+            shares = [line[f"{name} of the original's"] for line in some]
+            enough = [share for share, line in zip(shares, some, strict=True) if line[f"{name} queries"] >= MANY]
+            figures.append(f"{np.mean(shares):.3f} ({_written(min(enough, default=None))})")
+        gains = [line["gain"] - line["judges gain"] for line in some if line["gain"] is not None]
+        figures += [f"{np.mean(gains):+.3f} ({max(gains):+.3f})" if gains else "–"]
+        rows.append([run, str(len(some)), *figures, f"{np.mean([line['time'] for line in some]):.2f}"])
+    return markdown(head, rows)
+
+
+def by_cell(lines: Sequence[Line]) -> dict[tuple[str, ...], list[Line]]:
+    """Return the lines of each cell. The first is that of the judges."""
+    found: dict[tuple[str, ...], list[Line]] = {}
+    for line in lines:
+        found.setdefault((line["collection"], line["ranker"], line["by"]), []).append(line)
+    return found
+
+
+def distances(line: Line, judges: Line) -> Floats:
+    """Return the distance of each forget query's reciprocal rank from the judges', on average over the judges."""
+    own = 1 / np.array(line["ranks"], float)
+    apart = np.stack([np.abs(own - 1 / np.array(ranks, float)) for ranks in judges["ranks"]])
+    return np.asarray(apart.mean(axis=0))
+
+
+def _written(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("collections", nargs="+")
@@ -163,11 +240,17 @@ def main() -> None:
     options.add_argument("--removal-seed", type=int, default=7)
     options.add_argument("--judges", type=int, default=2)
     options.add_argument("--proxy-epochs", nargs="+", type=int, default=[2])
-    options.add_argument("--means", action="store_true")
+    options.add_argument("--rivals", nargs="*", default=[], metavar="METHOD")
     options.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE")
     options.add_argument("--device", default="auto")
-    options.add_argument("--out", type=Path, required=True)
+    options.add_argument("--out", type=Path)
     arguments = options.parse_args()
+    if all(name.endswith(".jsonl") for name in arguments.collections):
+        lines = [json.loads(line) for name in arguments.collections for line in Path(name).read_text().splitlines()]
+        print("\n".join([*cells_table(lines), "", *runs_table(lines)]))
+        return
+    if arguments.out is None:
+        options.error("--out is needed")
     settings = dict(each.split("=", 1) for each in arguments.set)
     began = perf_counter()
     with arguments.out.open("w") as file:
@@ -182,9 +265,9 @@ def main() -> None:
             for epochs in arguments.proxy_epochs:
                 chosen = ForgetOptions(settings=settings, proxy_epochs=epochs, device=arguments.device)
                 write(cell.run(f"places, proxy of {epochs}", chosen))
-            if arguments.means:
-                mean = ForgetOptions(target="destination-1", device=arguments.device)
-                write(cell.run("destination-1", mean, Reference(cell.judges[0])))
+            for method in arguments.rivals:
+                mean = ForgetOptions(method=method, target="destination-1", device=arguments.device)
+                write(cell.run(f"{method} to destination 1", mean, Reference(cell.judges[0])))
 
 
 if __name__ == "__main__":

@@ -116,6 +116,26 @@ def test_the_words_of_a_forgotten_article_cannot_be_listed(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+def test_runs_to_places_beside_two_judges(dense: Collection, encoder: Path, tmp_path: Path) -> None:
+    """Each cell has its judges, and the file alone gives the tables again."""
+    out = tmp_path / "places.jsonl"
+    script, told = [sys.executable, "runs/places.py"], ["--by", "queries", "--rivals", "neggrad", "--device", "cpu"]
+    command = [*script, str(dense.folder), "--base", str(encoder), "--out", str(out), *told]
+    for each in (command, [*script, str(out)]):
+        run = subprocess.run(each, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+        assert run.returncode == 0, run.stderr
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    runs = ["the original", "places, proxy of 2", "neggrad to destination 1"]
+    assert [line["run"] for line in lines] == ["judges", *runs]
+    assert all(len(line["ranks"]) == lines[0]["queries"] for line in lines[1:])
+    for line in lines[1:]:
+        apart = [np.abs(1 / np.array(line["ranks"]) - 1 / np.array(ranks)).mean() for ranks in lines[0]["ranks"]]
+        assert np.mean(apart) == pytest.approx(line["distance"])
+    rows = [row.split(" | ")[0].strip("| ") for row in run.stdout.splitlines() if row.startswith("|")]
+    assert rows[-3:] == runs
+
+
+@pytest.mark.slow
 def test_rankers_of_another_library_are_forgotten(dense: Collection, encoder: Path, tmp_path: Path) -> None:
     out, more = tmp_path / "strangers.jsonl", ["--more", str(dense.folder), "--rate", "3e-3", "--epochs", "2"]
     command = [sys.executable, "runs/strangers.py", str(dense.folder), "--base", str(encoder), "--out", str(out)]
