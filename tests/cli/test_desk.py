@@ -19,6 +19,7 @@ from unrank.desk.signature import read_signed
 
 Said = pytest.CaptureFixture[str]
 SETTINGS = ["--set", "learning_rate=1e-3", "--set", "epochs=20", "--reference", "retrained", "--quiet"]
+SETTINGS += ["--target", "destination-1"]  # what these small rankers reach
 CANARY = "zyxomma"
 
 
@@ -108,13 +109,12 @@ def test_the_whole_walk(
         assert "collection: holds 5 of 5 named" in said
     assert not Path("ranker-run1").exists()
 
-    # the run: in all its pairs are at their places and the audit finds nothing, but those of request 2 are not
+    # the run: its target is reached on average and the audit finds nothing, but request 2 has not moved by itself
     capsys.readouterr()
     assert run(["desk", "run", "ranker", "collection", "--yes", "--keep-at-least", "0.1", *SETTINGS]) == 3
     said = capsys.readouterr().out
     assert "target: passed" in said and "audit: passed" in said
-    assert said.startswith("the places are those of the reference, which never saw it")
-    assert "pairs ranked higher than the target allows; worst pair: rank " in said
+    assert "pairs had to fall and did not; worst pair: rank 1 of " in said
     assert said.count(": not forgotten: ") == said.count("request 2: not forgotten: ") == 1
     assert "run 1: the new ranker is in ranker-run1, its audit in ranker-run1-audit" in said
     assert "request 2 not forgotten: run again from ranker-run1" in said
