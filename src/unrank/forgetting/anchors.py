@@ -10,7 +10,7 @@ import numpy as np
 
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import NO_PAIRS, Partition
-from unrank.collection.texts import Rows, hashed_order
+from unrank.collection.texts import hashed_order
 from unrank.engine.teacher import Scores, Teacher
 from unrank.evaluation.measure import Floats
 from unrank.forgetting.anchor_file import AnchorFile, AnchorList, IdHashes
@@ -95,22 +95,18 @@ def _lists_found(
     """
     collection, parts = workspace.collection, workspace.partition
     queries = np.setdiff1d(parts.retain[:, 0], parts.forget[:, 0])
-    rows = dict(zip(queries, _of_queries(collection, queries, hashes), strict=True))
-    there = np.array([row for row, hashed in rows.items() if hashed in lists], np.int64)
+    hashed = dict(zip(queries.tolist(), map(hashes.query, collection.queries.ids(queries)), strict=True))
+    there = np.array([query for query, name in hashed.items() if name in lists], np.int64)
     kept = parts.retain[np.isin(parts.retain[:, 0], there)]
     negatives = collection.negatives.pairs(there)
     negatives = negatives[~np.isin(negatives[:, 1], parts.documents)]
     documents = np.unique(np.concatenate([kept[:, 1], negatives[:, 1]]))
-    ids = dict(zip(documents, map(hashes.document, collection.documents.ids(documents)), strict=True))
+    ids = dict(zip(documents.tolist(), map(hashes.document, collection.documents.ids(documents)), strict=True))
     found = [
-        _scored(pairs, [getattr(lists[rows[query]], kind).get(ids[document]) for query, document in pairs])
-        for pairs, kind in ((kept, "kept"), (negatives, "negatives"))
+        _scored(pairs, [getattr(lists[hashed[query]], side).get(ids[document]) for query, document in pairs.tolist()])
+        for pairs, side in ((kept, "kept"), (negatives, "negatives"))
     ]
     return found[0][0], found[1][0], np.concatenate([scores for _, scores in found])
-
-
-def _of_queries(collection: Collection, queries: Rows, hashes: IdHashes) -> list[str]:
-    return list(map(hashes.query, collection.queries.ids(queries)))
 
 
 def _scored(pairs: Pairs, scores: list[float | None]) -> tuple[Pairs, Scores]:
