@@ -173,7 +173,8 @@ def test_a_request_that_did_not_move_is_not_hidden_by_its_batch(desk: Desk) -> N
     wanted = first_pairs(desk)[:17]
     for pair in wanted:
         desk.ask(pairs=[pair])
-    done = desk.run(forget=replace(desk.options.forget, settings={"learning_rate": "3e-4", "epochs": "1"}))
+    little = replace(desk.options.forget, settings={"learning_rate": "3e-4", "epochs": "1"})
+    done = desk.run(target="test-mrr", forget=little)
     assert done.out is not None and len(done.requests) == len(wanted)
     rows = np.array([desk.collection.queries.rows([query])[0] for query, _ in wanted])
     documents = np.array([desk.collection.documents.rows([document])[0] for _, document in wanted])
