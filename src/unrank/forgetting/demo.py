@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unrank.collection.collection import Collection
-from unrank.collection.partition import reserved_queries
+from unrank.collection.partition import whole_partition
 from unrank.collection.removal import Removal
 from unrank.collection.texts import hashed_order
 from unrank.forgetting.forget import Forgotten
@@ -24,14 +24,14 @@ from unrank.record import PairRank
 SHARE = 0.07
 CANDIDATES = 15
 TRAINING = Retrain(learning_rate=5e-4, epochs=6, batch=64, negatives=2, together=2)
-METHOD = Cocol(learning_rate=3e-4)
+METHOD = Cocol(learning_rate=5e-4)
 TRAIN_LAYERS = 1
 """One layer alone can take larger steps than the defaults."""
 
 
 def demo_removal(collection: Collection) -> Removal:
     """Return a share of the queries that the ranker is trained on, as if they were the searches of one person."""
-    trained = np.setdiff1d(collection.pairs[:, 0], reserved_queries(collection))
+    trained = np.unique(whole_partition(collection, reserve=True).retain[:, 0])
     ids = collection.queries.ids(trained)
     return Removal(queries=[ids[number] for number in hashed_order(ids, "demo")[: round(SHARE * len(ids))]])
 
