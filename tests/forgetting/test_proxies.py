@@ -20,6 +20,7 @@ from unrank.collection.removal import Removal
 from unrank.errors import UnrankError
 from unrank.forgetting.evaluate import evaluate
 from unrank.forgetting.forget import forget
+from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.previous_requests import was_trained_on
 from unrank.forgetting.proxies import make_proxy, proxy_recipe, sample_kept, train_proxy
 from unrank.forgetting.train import Recipe, Trained, recipe_of, train
@@ -92,9 +93,13 @@ def test_a_proxy_follows_from_its_seed_and_never_sees_the_request(
         make_proxy(workspace, learned.ranker, None, seed=3)
 
 
-def test_the_limit_of_time_holds_for_a_proxy_too(large: Collection, learned: Trained) -> None:
+def test_the_limit_of_time_holds_for_a_proxy_too(
+    large: Collection, learned: Trained, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNRANK_STATE", str(tmp_path))  # no prepared proxy is remembered there
+    options = ForgetOptions(base=str(encoder), device="cpu", minutes=1e-5)
     with pytest.raises(UnrankError, match=r"time was up when \d+% of the proxy was trained, so nothing was forgotten"):
-        forget(learned.ranker, large, Removal(documents=["doc1"]), record=learned.record, device="cpu", minutes=1e-5)
+        forget(learned.ranker, large, Removal(documents=["doc1"]), options=options, record=learned.record)
 
 
 def test_a_proxy_that_is_done_in_time_is_used(large: Collection, learned: Trained, encoder: Path) -> None:
