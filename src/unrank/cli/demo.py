@@ -159,7 +159,7 @@ def show_example(example: Example) -> None:
     rank = example.rank
     say(f"\nquery:    {_cut(example.query)}")
     say(f"document: {_cut(example.document)}")
-    say(f"  rank {rank.before} of {rank.entries} before, {rank.after} now; a ranker that never saw it: {rank.place}")
+    say(f"  rank {rank.before} of {rank.entries} before, {rank.after} now; its place, by the proxy: {rank.place}")
     say(f"  This one {example.why}.")
 
 
