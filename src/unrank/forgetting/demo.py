@@ -24,7 +24,7 @@ from unrank.record import PairRank
 SHARE = 0.07
 CANDIDATES = 15
 TRAINING = Retrain(learning_rate=5e-4, epochs=6, batch=64, negatives=2, together=2)
-METHOD = Cocol(learning_rate=5e-4)
+METHOD = Cocol(learning_rate=8e-4, place_epochs=10)
 TRAIN_LAYERS = 1
 """One layer alone can take larger steps than the defaults."""
 
