@@ -133,9 +133,9 @@ def _parsed(method: str, kinds: Mapping[str, object], key: str, text: str) -> bo
             raise UnknownName(f"value of {key}", text, get_args(kind))
         return text
     if kind is bool:
-        if text.lower() not in ("true", "false"):
+        if str(text).lower() not in ("true", "false"):
             raise UnrankError(f"{key} is true or false, not {text!r}")
-        return text.lower() == "true"
+        return str(text).lower() == "true"
     if kind not in (int, float):
         return text
     try:
