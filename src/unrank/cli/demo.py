@@ -94,9 +94,7 @@ def introduce(collection: Collection, removal: Removal, trained: Trained) -> Non
     asked = count(len(removal.queries), "query")
     say(f"To be forgotten: {asked}, as if they were the searches of one person who asks for it.")
     show_partition(make_partition(collection, removal, reserve=True))
-    say(
-        "Training a proxy, a ranker that never sees this, and forgetting: each pair goes to where the proxy puts it ..."
-    )
+    say("Training a proxy, a ranker that never sees this, and pulling each pair to the place that it gives ...")
 
 
 def forget_in_places(
@@ -159,7 +157,7 @@ def show_example(example: Example) -> None:
     rank = example.rank
     say(f"\nquery:    {_cut(example.query)}")
     say(f"document: {_cut(example.document)}")
-    say(f"  rank {rank.before} of {rank.entries} before, {rank.after} now; its place, by the proxy: {rank.place}")
+    say(f"  rank {rank.before} of {rank.entries} before, {rank.after} now; its place: {rank.place}")
     say(f"  This one {example.why}.")
 
 

@@ -68,7 +68,7 @@ def examples(workspace: Workspace, result: Forgotten) -> list[Example]:
 CHOSEN: list[tuple[str, Callable[[PairRank], float], Callable[[PairRank], bool]]] = [
     ("fell the furthest", lambda rank: 1 / rank.after - 1 / rank.before, lambda rank: rank.after > rank.before),
     (
-        "may stay first: the proxy, which never saw it, puts it there too",
+        "may stay first: that is its place",
         lambda rank: max(rank.before, rank.after, rank.place or 0),
         lambda rank: rank.before == rank.after == rank.place == 1,
     ),
