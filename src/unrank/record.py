@@ -212,6 +212,8 @@ class ReferenceAgreement:
 
     before: Agreement
     after: Agreement
+    weights: str | None = None
+    """A hash of the reference's weights; `None` in records of earlier versions."""
 
 
 @dataclass(frozen=True)
@@ -399,6 +401,8 @@ class PlacesFound:
     distance_before: float | None = None
     """The mean distance of the queries' reciprocal ranks from those of their places."""
     distance_after: float | None = None
+    by: tuple[str, ...] = ()
+    """Hashes of the weights of the rankers that gave them: these do not judge the run."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import numpy as np
 
 from unrank.audit.comparison import Json, PerRanker
 from unrank.audit.context import AuditContext, AuditOptions, open_context
+from unrank.audit.judges import load_judges, steered_by
 from unrank.audit.membership import membership
 from unrank.audit.mrr_tests import forgetting, noise_floor, retention
 from unrank.audit.rank_agreement import displacement
@@ -34,7 +35,8 @@ from unrank.errors import UnrankError
 from unrank.forgetting.options import change
 from unrank.forgetting.previous_requests import not_recognised, recognised
 from unrank.forgetting.target import check_measurable
-from unrank.forgetting.validation import remembered_base
+from unrank.forgetting.validation import Base, remembered_base
+from unrank.rankers import base_hash
 from unrank.rankers.base import Ranker
 from unrank.record import Record, requests_of, reserved_in, versions
 
@@ -92,12 +94,12 @@ def audit_ranker(
 
     `original` is the ranker before it forgot. `references` are rankers that were retrained without what is removed,
     each with another seed. `record` is the ranker's record, if unrank made it: earlier requests in it do not count as
-    kept. `changes` are fields of `AuditOptions`: `thoroughness`, `seed`, `device` and `base`.
+    kept. `changes` are fields of `AuditOptions`: `thoroughness`, `seed`, `device`, `base` and `proxies`.
     """
     record = Record.of(changes.pop("known", record))  # its old name
     options = change(options or AuditOptions(), changes, "audit_ranker")
-    if options.base is None and record is not None:
-        options = replace(options, base=remembered_base(ranker.kind, record).place)
+    base = _base(ranker.kind, record, options)
+    options = replace(options, base=base.place)
     rankers = PerRanker(ranker, original, tuple(references))
     _check_kinds(rankers)
     described = rankers.map(_described)
@@ -107,6 +109,9 @@ def audit_ranker(
     partition = make_partition(collection, removal, previous=previous, reserve=bool(reserve))
     check_measurable(collection, partition)
     context = open_context(rankers, collection, partition, options, progress)
+    folders = [Path(folder) for folder in options.proxies]
+    judges = load_judges(folders, context.rankers.ranker, removal, base.digest, steered_by(record))
+    context = replace(context, proxies=judges.proxies, left_out=judges.steered)
     say = context.rankers.ranker.workspace.runtime.progress.say
     if warning := not_recognised(record):
         say(warning)
@@ -116,6 +121,13 @@ def audit_ranker(
         say(f"{name}: {findings[name].verdict}")
     findings["noise_floor"] = noise_floor(findings, context.thoroughness.margin)
     return Audit(findings, _about(context, described, removal, perf_counter() - started))
+
+
+def _base(kind: str, record: Record | None, options: AuditOptions) -> Base:
+    """Return the model that a ranker was trained from: the one that is given, or the one that its record leads to."""
+    if options.base is not None:
+        return Base(digest=base_hash(kind, options.base) if options.proxies else None, place=options.base)
+    return remembered_base(kind, record) if record is not None else Base()
 
 
 def _about(context: AuditContext, described: PerRanker[dict[str, str]], removal: Removal, seconds: float) -> Json:

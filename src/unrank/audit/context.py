@@ -29,6 +29,7 @@ from unrank.methods.finetune import Finetune
 from unrank.rankers.base import Ranker
 
 T = TypeVar("T")
+Marks = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,8 @@ class AuditOptions:
     device: Device = "auto"
     base: str | None = None
     """The model that the rankers were trained from; `None` to find it by the record."""
+    proxies: tuple[str, ...] = ()
+    """Folders of prepared proxies, which judge single pairs."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,17 @@ class AuditedRanker:
 
 
 @dataclass(frozen=True)
+class Judge:
+    """A ranker that the audited one is compared with pair by pair: a reference, or a proxy."""
+
+    scores: Scorer
+    never_saw: Callable[[Pairs], Marks]
+    """Marks the training pairs that it never saw."""
+    reserves: bool = True
+    """Whether it never saw the reserved pairs either."""
+
+
+@dataclass(frozen=True)
 class AuditContext:
     """Everything that a test may use."""
 
@@ -100,6 +114,20 @@ class AuditContext:
     seed: int
     base: str | None = None
     """The model that the rankers were trained from; `None` if it is not known."""
+    proxies: tuple[Judge, ...] = ()
+    """Rankers that saw only a part of the training pairs, and that had no share in the run."""
+    left_out: int = 0
+    """The number of proxies that were left out because they had a share in the run."""
+
+    @property
+    def judges(self) -> tuple[Judge, ...]:
+        """The references, then the proxies."""
+        kept = self.collection.pair_keys(self.partition.retain)
+
+        def never_saw(pairs: Pairs) -> Marks:
+            return ~np.isin(self.collection.pair_keys(pairs), kept)
+
+        return (*(Judge(one.scores, never_saw) for one in self.rankers.references), *self.proxies)
 
     def each(self, measure: Callable[[AuditedRanker], T]) -> PerRanker[T]:
         return self.rankers.map(measure)

@@ -98,6 +98,7 @@ class PlacesPart(TypedDict):
     mrr: NotRequired[float]
     distance_before: NotRequired[float | None]
     distance_after: NotRequired[float | None]
+    by: NotRequired[list[str]]
 
 
 class Done(TypedDict):

@@ -14,7 +14,7 @@ import numpy as np
 
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.removal import Removal
-from unrank.engine.checkpoint import Cache
+from unrank.engine.checkpoint import Cache, digest
 from unrank.engine.resume import ResumableRun
 from unrank.engine.runtime import Progress, deterministic
 from unrank.evaluation.agreement import agreement
@@ -248,7 +248,8 @@ def compare_with_reference(request: Request, before: Scorecard, after: Scorecard
     if reference is None or then is None or now is None:
         return None
     theirs = workspace.evaluator.forget_figures(workspace.scorer(reference.to(workspace.runtime.device)))
-    return ReferenceAgreement(agreement(then, theirs), agreement(now, theirs))
+    weights = digest(reference.state_dict())
+    return ReferenceAgreement(agreement(then, theirs), agreement(now, theirs), weights)
 
 
 def judge_run(request: Request, unlearned: Unlearned, assessed: Assessment) -> Judgement:

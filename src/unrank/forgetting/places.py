@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition
 from unrank.collection.texts import Rows
-from unrank.engine.checkpoint import Checkpoint
+from unrank.engine.checkpoint import Checkpoint, digest
 from unrank.errors import UnrankError
 from unrank.evaluation.measure import Floats
 from unrank.evaluation.scorecard import Scorer, ranks_among
@@ -119,7 +119,8 @@ class Places(PairGoals):
     def of(cls, pairs: Pairs, state: Checkpoint) -> Places:
         """Return the places of an unfinished run."""
         arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in state.tensors.items()}
-        return cls(pairs, found=PlacesFound(**state.facts), **arrays)
+        facts = state.facts | {"by": tuple(state.facts.get("by", ()))}
+        return cls(pairs, found=PlacesFound(**facts), **arrays)
 
 
 def find_places(workspace: Workspace, ranker: Ranker, original: Scorer, proxies: Sequence[Proxy]) -> Places:
@@ -152,6 +153,7 @@ def find_places(workspace: Workspace, ranker: Ranker, original: Scorer, proxies:
         level=calibration_level(workspace.partition) if calibrated else 0.0,
         spread=max(0.0, spread),
         above=float(np.concatenate(above).mean()) if above else None,
+        by=tuple(digest(proxy.ranker.state_dict()) for proxy in proxies),
     )
     return places_at(collection, forget, original, np.nanmean(said, axis=0), found)
 

@@ -1,0 +1,118 @@
+"""Evidence: the margins of single pairs under the audited ranker, and under rankers that did or did not see them.
+
+A pair's margin is how far it stands above the best negative of its query, in units of the range of the negatives. It is
+measured on three sets: the forget pairs, kept pairs, which the audited ranker saw, and pairs that no ranker saw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from unrank.audit.context import AuditContext, Marks
+from unrank.collection.collection import Pairs
+from unrank.evaluation.measure import Floats
+from unrank.evaluation.scorecard import Scorer
+from unrank.forgetting.places import list_tops
+
+LEAST_UNSEEN = 20
+"""The fewest reserved pairs that are used; with fewer, test pairs are."""
+MOST_PAIRS = 200
+"""The most pairs of each set, and the most negatives of a query, that are scored."""
+MOST_NEGATIVES = 50
+
+
+@dataclass(frozen=True)
+class Margins:
+    """The margins of some pairs under every ranker of an audit."""
+
+    pairs: Pairs
+    ranker: Floats
+    """The audited ranker's. [pairs]"""
+    original: Floats | None
+    judges: Floats
+    """Those of the references, then of the proxies. [judges, pairs]"""
+    never_saw: Marks
+    """Whether a judge never saw a pair. [judges, pairs]"""
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    @property
+    def unseen_by(self) -> Floats:
+        """The judges' margins of pairs that they never saw; NaN elsewhere."""
+        return np.where(self.never_saw, self.judges, np.nan)
+
+    @property
+    def seen_by(self) -> Floats:
+        """The margins of the original, and of the judges that saw a pair; NaN elsewhere."""
+        seen = np.where(self.never_saw, np.nan, self.judges)
+        return seen if self.original is None else np.concatenate([self.original[None], seen])
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The margins of the forget pairs, of kept pairs, and of pairs that no ranker saw."""
+
+    forget: Margins
+    kept: Margins
+    unseen: Margins
+    source: Literal["reserved", "test"]
+    """The pairs that no ranker saw: those that training left out, or those of test queries."""
+
+
+def gather_evidence(context: AuditContext) -> Evidence:
+    """Measure the margins of a sample of each set."""
+    parts = context.partition
+    reserved = len(parts.reserved) >= LEAST_UNSEEN and all(judge.reserves for judge in context.judges)
+    unseen = sample_pairs(context, parts.reserved if reserved else context.whole["test"], "unseen")
+    kept = sample_pairs(context, parts.retain, "kept")
+    never_saw = np.ones((len(context.judges), len(unseen)), bool)
+    return Evidence(
+        measure_margins(context, sample_pairs(context, context.sets["forget"], "forget")),
+        measure_margins(context, kept),
+        measure_margins(context, unseen, never_saw),
+        "reserved" if reserved else "test",
+    )
+
+
+def measure_margins(context: AuditContext, pairs: Pairs, never_saw: Marks | None = None) -> Margins:
+    """Measure pairs under every ranker. Without `never_saw`, the judges say which of them they never saw."""
+    negatives = some_negatives(context, pairs)
+    judges, original = context.judges, context.rankers.original
+    if never_saw is None:
+        never_saw = np.array([judge.never_saw(pairs) for judge in judges], bool).reshape(len(judges), len(pairs))
+    measured = np.array([margins(pairs, negatives, judge.scores) for judge in judges])
+    return Margins(
+        pairs,
+        margins(pairs, negatives, context.rankers.ranker.scores),
+        margins(pairs, negatives, original.scores) if original else None,
+        measured.reshape(len(judges), len(pairs)),
+        never_saw,
+    )
+
+
+def margins(pairs: Pairs, negatives: Pairs, score: Scorer) -> Floats:
+    """Return how far each pair is above the best negative of its query, in units of the range of the negatives."""
+    scores = score(np.concatenate([pairs, negatives]))
+    best, width = list_tops(pairs, negatives, scores[len(pairs) :])
+    found: Floats = (scores[: len(pairs)] - best) / width
+    return found
+
+
+def sample_pairs(context: AuditContext, pairs: Pairs, salt: str) -> Pairs:
+    """Return at most 200 pairs, chosen by the seed, whose query has negatives."""
+    pairs = pairs[context.with_negatives(pairs)] if len(pairs) else pairs
+    order = np.random.default_rng([context.seed, len(salt)]).permutation(len(pairs))[:MOST_PAIRS]
+    return pairs[np.sort(order)]
+
+
+def some_negatives(context: AuditContext, pairs: Pairs) -> Pairs:
+    """Return at most 50 negatives of each query, chosen by the seed."""
+    negatives = context.negatives(np.unique(pairs[:, 0]))
+    shuffled = negatives[np.random.default_rng(context.seed).permutation(len(negatives))]
+    shuffled = shuffled[np.argsort(shuffled[:, 0], kind="stable")]
+    place = np.arange(len(shuffled)) - np.searchsorted(shuffled[:, 0], shuffled[:, 0])
+    return shuffled[place < MOST_NEGATIVES]
