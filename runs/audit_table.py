@@ -18,7 +18,7 @@ from shared import Lines, base_of, keep, markdown, parser, show
 
 import unrank
 from unrank.audit.audit import OF_MEMORY, TESTS
-from unrank.audit.verdict import Finding, Verdict
+from unrank.audit.verdict import DIFFERENT, Finding, Verdict
 from unrank.forgetting.options import Pace
 from unrank.forgetting.train import Trained
 
@@ -100,7 +100,7 @@ def _forgotten(
 
 def cell(found: Finding) -> str:
     figure = f"{found.figure.value:.3f} " if found.figure else ""
-    return f"{figure}{found.verdict.short}"
+    return f"{figure}{found.verdict}"
 
 
 def references_row(key: Key, audit: unrank.Audit) -> list[str]:
@@ -115,7 +115,7 @@ def references_row(key: Key, audit: unrank.Audit) -> list[str]:
 
 def summary(audits: dict[Key, unrank.Audit]) -> list[str]:
     rows = [
-        [*key, *(cell(audit.findings[name]) for name in TESTS), audit.verdict.short] for key, audit in audits.items()
+        [*key, *(cell(audit.findings[name]) for name in TESTS), str(audit.verdict)] for key, audit in audits.items()
     ]
     rows += [references_row(key, audit) for key, audit in audits.items() if key[2] == "original"]
     lines = markdown(HEAD, rows)
@@ -124,7 +124,7 @@ def summary(audits: dict[Key, unrank.Audit]) -> list[str]:
         separating = [
             name
             for name in OF_MEMORY
-            if original[name].verdict is Verdict.REMEMBERED and retrained[name].verdict is Verdict.INDISTINGUISHABLE
+            if original[name].verdict is Verdict.REMEMBERED and retrained[name].verdict not in DIFFERENT
         ]
         caught = [name for name in OF_MEMORY if bottom[name].verdict is Verdict.SUPPRESSED]
         lines.append(

@@ -83,10 +83,8 @@ def test_what_was_learned_by_heart_is_still_remembered(encoded: Encoded) -> None
 @pytest.mark.slow
 def test_a_retrained_ranker_passes(encoded: Encoded) -> None:
     found = encoded.audit(encoded.retrained[0])
-    assert found.verdict is Verdict.INDISTINGUISHABLE
-    assert {name: found.findings[name].verdict for name in OF_MEMORY} == dict.fromkeys(
-        OF_MEMORY, Verdict.INDISTINGUISHABLE
-    )
+    assert found.verdict is Verdict.EQUIVALENT
+    assert {name: found.findings[name].verdict for name in OF_MEMORY} == dict.fromkeys(OF_MEMORY, Verdict.EQUIVALENT)
 
 
 @pytest.fixture(scope="module")
@@ -115,14 +113,14 @@ def table_audit(
 
 def test_its_keys_stay(audited: dict[str, Any], removal: Removal) -> None:
     assert list(audited) == [
-        "audit_version", "verdict", "collection", "rankers", "removed", "sets", "thoroughness", "seed", "seconds",
-        "device", "versions", "tests",
+        "audit_version", "verdict", "words", "collection", "rankers", "removed", "sets", "thoroughness", "seed",
+        "seconds", "device", "versions", "tests",
     ]  # fmt: skip
     assert list(audited["tests"]) == [*TESTS, "noise_floor"]
     for found in audited["tests"].values():
         assert list(found) == [
             "measures", "verdict", "words", "figure", "low", "high", "queries", "threshold", "original", "references",
-            "gap", "noise_floor", "power", "details",
+            "gap", "noise_floor", "power", "p_remembered", "p_suppressed", "equivalence", "details",
         ]  # fmt: skip
     assert audited["removed"] == {"queries": 0, "documents": len(removal.documents), "pairs": 0}
     assert list(audited["sets"]) == list(SETS)
@@ -159,16 +157,16 @@ def test_its_file_names_nothing_that_was_removed(dense: Collection, encoder: Pat
 
 def test_alone_it_says_what_cannot_be_known(world: Collection, removal: Removal, retrained: TableRanker) -> None:
     alone = table_audit(world, removal, retrained, None, [])
-    assert alone.verdict is Verdict.UNKNOWN
-    assert all(found.verdict is Verdict.UNKNOWN for name, found in alone.findings.items() if name != "weights")
+    assert alone.verdict is Verdict.UNDECIDED
+    assert all(found.verdict is Verdict.UNDECIDED for name, found in alone.findings.items() if name != "weights")
     assert all(found.figure is not None for name, found in alone.findings.items() if name in OF_MEMORY[:-1])
 
 
 def test_what_is_kept_does_not_decide_what_is_remembered(passed: Audit) -> None:
-    assert passed.verdict is Verdict.INDISTINGUISHABLE
-    for said in (Verdict.UNKNOWN, Verdict.LOST):
+    assert passed.verdict is Verdict.EQUIVALENT
+    for said in (Verdict.UNDECIDED, Verdict.LOST):
         retention = replace(passed.findings["retention"], verdict=said)
-        assert replace(passed, findings=passed.findings | {"retention": retention}).verdict is Verdict.INDISTINGUISHABLE
+        assert replace(passed, findings=passed.findings | {"retention": retention}).verdict is Verdict.EQUIVALENT
 
 
 def test_large_sets_are_sampled_and_it_says_so(

@@ -60,7 +60,7 @@ def test_the_original_is_told_from_a_retrained_ranker(
     open_world: Open, original: TableRanker, retrained: TableRanker, name: str
 ) -> None:
     assert TESTS[name](open_world(original)).verdict is Verdict.REMEMBERED
-    assert TESTS[name](open_world(retrained)).verdict is Verdict.INDISTINGUISHABLE
+    assert TESTS[name](open_world(retrained)).verdict is Verdict.EQUIVALENT
 
 
 @pytest.mark.parametrize("name", BY_SCORES)
@@ -75,13 +75,13 @@ def test_without_a_reference_little_is_known(
     open_world: Open, original: TableRanker, blocked: TableRanker, name: str
 ) -> None:
     assert TESTS[name](open_world(original, with_references=0)).verdict is Verdict.REMEMBERED
-    assert TESTS[name](open_world(blocked, with_references=0)).verdict is Verdict.UNKNOWN
+    assert TESTS[name](open_world(blocked, with_references=0)).verdict is Verdict.UNDECIDED
 
 
 @pytest.mark.parametrize("name", ["recovery", "relearning"])
 def test_what_comes_back_was_hidden(open_world: Open, gated: GatedRanker, name: str) -> None:
     context = open_world(gated)
-    assert TESTS["forgetting"](context).verdict is Verdict.INDISTINGUISHABLE
+    assert TESTS["forgetting"](context).verdict is Verdict.EQUIVALENT
     found = TESTS[name](context)
     assert found.verdict is Verdict.SUPPRESSED
     assert found.words.startswith("it comes back")
@@ -198,7 +198,7 @@ def test_relearning_measures_what_it_does_not_show(
     assert found.details["shown_pairs"] == round(0.05 * len(partition.forget))
     assert list(found.details["steps"]) == ["1", "5"]
     everything = relearning(open_world(original, replace(THOROUGHNESS, relearning_share=1.0)))
-    assert everything.verdict is Verdict.UNKNOWN
+    assert everything.verdict is Verdict.UNDECIDED
     assert "too few forgotten pairs" in everything.words
 
 
@@ -255,4 +255,4 @@ def test_retention_says_which_sets_were_too_small(open_world: Open, original: Ta
 def test_retention_needs_someone_to_compare_with(open_world: Open, original: TableRanker) -> None:
     context = open_world(original, with_references=0)
     alone = replace(context, rankers=replace(context.rankers, original=None))
-    assert retention(alone).verdict is Verdict.UNKNOWN
+    assert retention(alone).verdict is Verdict.UNDECIDED

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from unrank.audit.comparison import Comparison, PerRanker
 from unrank.audit.mrr_tests import noise_floor
-from unrank.audit.verdict import Finding, Hiding, Verdict, find, unknown, worst
+from unrank.audit.verdict import DIFFERENT, Finding, Hiding, Verdict, corrected, find, undecided, worst
+from unrank.errors import count
 from unrank.evaluation.bootstrap import MIN_QUERIES, RESAMPLES, BootstrapEstimate
 
 MARGIN = 0.02
@@ -32,17 +35,20 @@ def compared(ranker: float, *references: float, original: float | None = 0.9, wi
             Verdict.SUPPRESSED,
             "0.400 (0.390 to 0.410) below a ranker that never saw it, which shows that",
         ),
-        (compared(0.61, 0.6), Verdict.INDISTINGUISHABLE, "a difference of 0.030 or more would have been found"),
+        (compared(0.605, 0.6), Verdict.EQUIVALENT, "the difference is -0.004 to +0.014, the margin 0.020"),
         (compared(0.635, 0.6), Verdict.REMEMBERED, "above"),
-        (compared(0.625, 0.6), Verdict.INDISTINGUISHABLE, "would have been found"),
-        (compared(0.9, 0.6, width=0.29), Verdict.INDISTINGUISHABLE, "a difference of 0.310"),
+        (compared(0.625, 0.6), Verdict.UNDECIDED, "no difference was found, where 0.030 would have been"),
+        (compared(0.9, 0.6, width=0.29), Verdict.UNDECIDED, "needs 8 more queries"),
         (compared(0.70, 0.6, 0.6), Verdict.REMEMBERED, "above"),
-        (compared(0.70, 0.55, 0.65), Verdict.INDISTINGUISHABLE, "a difference of 0.110"),
-        (compared(0.2), Verdict.UNKNOWN, "there is no retrained ranker to compare with"),
-        (compared(0.2, original=None), Verdict.UNKNOWN, "there is no retrained ranker to compare with"),
+        (compared(0.70, 0.55, 0.65), Verdict.UNDECIDED, "needs 2,401 more queries"),
+        (compared(0.66, 0.55, 0.65), Verdict.UNDECIDED, "needs 7 more references"),
+        (compared(0.61, 0.55, 0.65), Verdict.EQUIVALENT, "the margin 0.100"),
+        (compared(0.61, 0.6, width=0.1), Verdict.UNDECIDED, "needs a second reference, or 8,876 more queries"),
+        (compared(0.2), Verdict.UNDECIDED, "there is no retrained ranker to compare with"),
+        (compared(0.2, original=None), Verdict.UNDECIDED, "there is no retrained ranker to compare with"),
         (compared(0.9), Verdict.REMEMBERED, "no lower than the original"),
         (compared(0.895), Verdict.REMEMBERED, "no lower than the original"),
-        (compared(0.88), Verdict.UNKNOWN, "there is no retrained ranker"),
+        (compared(0.88), Verdict.UNDECIDED, "there is no retrained ranker"),
     ],
 )
 def test_a_figure_beside_others(read: Comparison, verdict: Verdict, words: str) -> None:
@@ -67,19 +73,37 @@ def test_a_second_figure_tells_of_hiding() -> None:
     found = find("a figure", level, hiding=Hiding("its rise is", compared(0.3, 0.1)))
     assert found.verdict is Verdict.SUPPRESSED
     assert found.words == "its rise is 0.200 (0.190 to 0.210) above that of a ranker that never saw it"
-    assert find("a figure", level, hiding=Hiding("", compared(0.1, 0.3))).verdict is Verdict.INDISTINGUISHABLE
+    assert find("a figure", level, hiding=Hiding("", compared(0.1, 0.3))).verdict is Verdict.EQUIVALENT
 
 
 @pytest.mark.parametrize("queries", [1, MIN_QUERIES - 1])
 def test_a_few_queries_tell_nothing(queries: int) -> None:
     few = estimate(0.9, queries=queries)
     found = find("a figure", Comparison(few, few, (estimate(0.1),), MARGIN))
-    assert found.verdict is Verdict.UNKNOWN
-    assert found.words == f"not enough queries to tell: {queries}, where {MIN_QUERIES} are needed"
+    assert found.verdict is Verdict.UNDECIDED
+    assert found.words.startswith(f"needs {count(MIN_QUERIES - queries, 'more query')}: there ")
+    assert f"{queries}, and {MIN_QUERIES} are the fewest that tell" in found.words
+
+
+def test_one_of_many_tests_may_find_a_difference_by_chance() -> None:
+    """A difference at 5 % of one test of eight is not confirmed; one that is clear is, and those beside it."""
+    slight = replace(find("a figure", compared(0.635, 0.6)), p_remembered=0.02, p_suppressed=1.0)
+    level = replace(find("a figure", compared(0.6, 0.6)), p_remembered=0.5, p_suppressed=0.5)
+    assert slight.verdict is Verdict.REMEMBERED and level.verdict not in DIFFERENT
+    many = corrected({"slight": slight, **{f"level {number}": level for number in range(7)}})
+    assert many["slight"].verdict is Verdict.UNDECIDED
+    assert many["slight"].words.endswith("; of 8 tests one may say so by chance")
+    assert many["level 3"] == level
+    sure = replace(slight, p_remembered=0.001)
+    found = corrected({"sure": sure, **{f"level {number}": level for number in range(7)}})
+    assert found["sure"] == sure
+    assert corrected({"slight": slight})["slight"] == slight
+    counted = replace(slight, p_remembered=None)  # a test that counts by other means is left alone
+    assert corrected({"counted": counted, "level": level})["counted"] == counted
 
 
 def test_all_together_are_no_better_than_the_worst() -> None:
-    ordered = [Verdict.REMEMBERED, Verdict.SUPPRESSED, Verdict.UNKNOWN, Verdict.INDISTINGUISHABLE]
+    ordered = [Verdict.REMEMBERED, Verdict.SUPPRESSED, Verdict.UNDECIDED, Verdict.EQUIVALENT]
     for place in range(4):
         assert worst(reversed(ordered[place:])) is ordered[place]
 
@@ -88,7 +112,7 @@ def test_the_noise_floor_is_the_largest_of_all_tests() -> None:
     findings = {
         "one": find("a figure", compared(0.6, 0.60, 0.61)),
         "two": find("a figure", compared(0.6, 0.50, 0.57, 0.55)),
-        "three": unknown("a figure", "why not"),
+        "three": undecided("a figure", "why not"),
     }
     found = noise_floor(findings, MARGIN)
     assert found.verdict is Verdict.MEASURED
@@ -100,7 +124,7 @@ def test_the_noise_floor_is_the_largest_of_all_tests() -> None:
 
 def test_one_reference_has_no_noise_floor() -> None:
     found = noise_floor({"one": find("a figure", compared(0.6, 0.6))}, MARGIN)
-    assert found.verdict is Verdict.UNKNOWN
+    assert found.verdict is Verdict.UNDECIDED
     assert "two retrained rankers" in found.words
 
 
@@ -112,7 +136,10 @@ def test_a_finding_in_json() -> None:
     assert value["noise_floor"] == value["threshold"] == pytest.approx(0.1)
     assert value["power"] == pytest.approx(0.11)
     assert value["verdict"] == "still remembered" and value["details"] == {"more": 3}
-    bare = Finding("a figure", Verdict.UNKNOWN, "why").to_json()
+    bare = Finding("a figure", Verdict.UNDECIDED, "why").to_json()
+    assert value["p_remembered"] < 0.01 and value["p_suppressed"] == 1.0
+    assert value["equivalence"]["passed"] is False and value["equivalence"]["margin"] == pytest.approx(0.1)
+    assert bare["p_remembered"] is bare["p_suppressed"] is bare["equivalence"] is None
     assert bare["figure"] is None and bare["threshold"] is None
 
 

@@ -62,7 +62,7 @@ def test_words_are_listed_from_an_original_and_not_from_a_cleared_ranker(
     )
     for ranker in (forgotten.ranker, retrained.ranker):
         found = weights(context_of(ranker, secrets, encoder))
-        assert found.verdict is Verdict.INDISTINGUISHABLE and found.details["recall"] == 0.0
+        assert found.verdict is Verdict.EQUIVALENT and found.details["recall"] == 0.0
     assert "weights" in OF_MEMORY
 
 
@@ -80,7 +80,7 @@ def test_rows_that_alone_did_not_move_are_listed_too(secrets: Collection, retrai
 
 def test_what_cannot_be_known(secrets: Collection, original: Trained) -> None:
     found = weights(context_of(original.ranker, secrets, None))
-    assert found.verdict is Verdict.UNKNOWN and "is not known" in found.words
+    assert found.verdict is Verdict.UNDECIDED and "is not known" in found.words
     pair = Removal(pairs=[("secret1", "secret")])
     found = weights(context_of(original.ranker, secrets, None, removal=pair))
-    assert found.verdict is Verdict.INDISTINGUISHABLE and "none can be listed" in found.words
+    assert found.verdict is Verdict.EQUIVALENT and "none can be listed" in found.words

@@ -32,7 +32,7 @@ def test_a_table_and_why(
     said = capsys.readouterr().out
     for word in ("forgetting", "retention", "membership", "recovery", "relearning", "displacement", "rewording"):
         assert f"\n{word}, by " in said
-    assert "noise floor, by the largest difference between two retrained rankers: cannot be known; it takes two" in said
+    assert "noise floor, by the largest difference between two retrained rankers: undecided; it takes two" in said
     assert "tested on 12 of the " in said
     assert "in all: still remembered; " in said and f"written to {tmp_path / 'out'}" in said
     assert json.loads((tmp_path / "out" / "audit.json").read_text())["verdict"] == "still remembered"
@@ -46,10 +46,10 @@ def test_a_few_queries_acquit_nobody(
     capsys.readouterr()
     assert run([*command, "--out", str(tmp_path / "out"), "--quiet", "--queries", "5"]) == 0
     said = capsys.readouterr().out
-    few = "not enough queries to tell: 5, where 10 are needed"
-    assert f"forgetting, by the forget MRR: cannot be known; {few}" in said
-    assert f"in all: cannot be known, which is no sign of forgetting: {few}; " in said
-    assert "indistinguishable" not in said and "kept;" not in said
+    few = "needs 5 more queries: there are 5, and 10 are the fewest that tell"
+    assert f"forgetting, by the forget MRR: undecided; {few}" in said
+    assert f"in all: undecided, which is no sign of forgetting: forgetting: {few}; " in said
+    assert ": equivalent" not in said and "kept;" not in said
 
 
 def test_json_alone(

@@ -28,14 +28,14 @@ def ranks(before: Sequence[int], after: Sequence[int], entries: int = 11, querie
     return PairRanks(number, tuple(before), tuple(after), (entries,) * len(before), mrr(before), mrr(after), 0.4)
 
 
-def made_audit(verdict: Verdict, words: str = "why") -> dict[str, Any]:
+def made_audit(verdict: str, words: str = "why") -> dict[str, Any]:
     figures = {"figure": 0.125, "low": 0.1, "high": 0.15, "threshold": 0.05, "queries": 40}
     test = {"measures": "MRR", "verdict": str(verdict), "words": words, **figures}
     return {"verdict": str(verdict), "tests": dict.fromkeys(TESTS, test)}
 
 
 def made_result(
-    judged: Mapping[int, Judgement], verdict: Verdict = Verdict.INDISTINGUISHABLE, copies: Sequence[str] = ()
+    judged: Mapping[int, Judgement], verdict: str = Verdict.EQUIVALENT, copies: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return the result of a run as the ledger stores it; without a new ranker if nothing was to forget."""
     nothing = all(one.state is ForgetState.NOTHING for one in judged.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from datetime import date
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from tests.desk.conftest import DOCUMENT, PAIR, QUERY, take_in
 from tests.desk.made import made_result, made_run, ranks
-from unrank.audit.verdict import Verdict
+from unrank.audit.verdict import OLD_ALIKE, OLD_UNKNOWN, Verdict, short
 from unrank.cli.main import run
 from unrank.desk.certificate import certificate, write_certificate
 from unrank.desk.closing import close
@@ -251,6 +252,21 @@ def test_figures_of_a_run_of_several_requests_are_left_out(ledger: Ledger, key: 
     assert part["audited"] is not None and part["audited"]["tests"]["recovery"] == {"verdict": "suppressed"}
     assert json.dumps(value).count("4321") == 1, "of the test set, which no request is a part of"
     assert "together with 1 other request" in page_html(certificate_page(value, key.public))
+
+
+@pytest.mark.parametrize("old", [OLD_ALIKE, OLD_UNKNOWN])
+def test_an_audit_of_an_earlier_version_keeps_its_words(ledger: Ledger, key: Key, tmp_path: Path, old: str) -> None:
+    take_in(ledger, key)
+    judged = {1: Judgement(ForgetState.FORGOTTEN, "why", MOVED)}
+    made_run(ledger, judged, made_result(judged, old))
+    value = write_certificate(ledger, key, 1, tmp_path / "out")
+    shown = page_html(certificate_page(value, key.public))
+    assert (
+        f"The audit says: {html.escape(old, quote=False)}." in shown
+        and f"In all: {html.escape(old, quote=False)}." in shown
+    )
+    assert f">{short(old)}<" in shown
+    ledger.verify()
 
 
 def test_a_service_of_two_rankers_has_one_certificate(

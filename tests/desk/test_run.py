@@ -576,6 +576,9 @@ def test_gates() -> None:
     assert passed("suppressed") == [True, True]
     assert passed("still remembered") == [True, False]
     assert passed("cannot be known") == [True, False]
+    assert passed("undecided") == [True, False]
+    assert passed("equivalent", strict=True) == [True, True, True]
+    assert passed("undecided", strict=True) == [True, False, False]
     assert passed("suppressed", 0.9) == [True, True, True]
     assert passed("suppressed", 0.95) == [True, False, True]
     assert passed("suppressed", default=0.299) == [False, True]
@@ -592,6 +595,8 @@ def test_gates() -> None:
     audit = audit_of("suppressed", membership={"verdict": "cannot be known", "words": "there are no test pairs"})
     gate = gates(record, audit, 0.3, Limits())[-1]
     assert not gate.passed and gate.words.endswith("cannot be known by membership: there are no test pairs")
+    undecided = AuditResult.of({"verdict": "undecided", "words": "needs 7 more queries", "tests": {}})
+    assert gates(record, undecided, 0.3, Limits())[-1].words == "in all: undecided; needs 7 more queries"
     doubted = gates(record, audit_of(level), 0.3, Limits(), ["reference 1: provenance unknown: it has no record"])[-1]
     assert not doubted.passed and "provenance unknown" in doubted.words
     barring = gates(replace(record, earlier=PreviousMrr(0.2, 0.3)), audit, 0.2, Limits(0.95, strict=True))

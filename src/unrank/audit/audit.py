@@ -23,7 +23,7 @@ from unrank.audit.mrr_tests import forgetting, noise_floor, retention
 from unrank.audit.rank_agreement import displacement
 from unrank.audit.recovery_test import recovery, relearning
 from unrank.audit.rewording import rewording
-from unrank.audit.verdict import Finding, Verdict, worst
+from unrank.audit.verdict import Finding, Verdict, corrected, worst
 from unrank.audit.weights import WEIGHTS, weights
 from unrank.collection.collection import Collection
 from unrank.collection.partition import make_partition
@@ -41,7 +41,7 @@ from unrank.rankers.base import Ranker
 from unrank.record import Record, requests_of, reserved_in, versions
 
 AUDIT = "audit.json"
-AUDIT_VERSION = 1
+AUDIT_VERSION = 2
 
 TESTS: dict[str, Callable[[AuditContext], Finding]] = {
     "forgetting": forgetting,
@@ -68,9 +68,21 @@ class Audit:
     def verdict(self) -> Verdict:
         return worst(self.findings[name].verdict for name in OF_MEMORY)
 
+    @property
+    def words(self) -> str:
+        """The reason for the verdict: that of the first test that says so."""
+        first = next(name for name in OF_MEMORY if self.findings[name].verdict is self.verdict)
+        return f"{first.replace('_', ' ')}: {self.findings[first].words}"
+
     def to_json(self) -> Json:
         tests = {name: found.to_json() for name, found in self.findings.items()}
-        return {"audit_version": AUDIT_VERSION, "verdict": str(self.verdict), **self.about, "tests": tests}
+        return {
+            "audit_version": AUDIT_VERSION,
+            "verdict": str(self.verdict),
+            "words": self.words,
+            **self.about,
+            "tests": tests,
+        }
 
     def save(self, out: str | Path) -> None:
         """Write a folder that holds `audit.json`."""
@@ -119,6 +131,7 @@ def audit_ranker(
     for name, test in TESTS.items():
         findings[name] = test(context)
         say(f"{name}: {findings[name].verdict}")
+    findings |= corrected({name: findings[name] for name in OF_MEMORY})
     findings["noise_floor"] = noise_floor(findings, context.thoroughness.margin)
     return Audit(findings, _about(context, described, removal, perf_counter() - started))
 

@@ -1,21 +1,51 @@
 """One figure of every ranker in an audit: the audited one, the original, and the retrained references.
 
 A difference counts if its whole interval lies beyond a threshold. The threshold is the smallest difference of
-interest, or the difference between two references if that is larger.
+interest, or the difference between two references if that is larger. A figure is equivalent to the references' if two
+one-sided tests show that it is within a margin of theirs.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import Any, Generic, TypeVar
 
-from unrank.evaluation.bootstrap import MIN_QUERIES, BootstrapEstimate
+import numpy as np
+
+from unrank.errors import count
+from unrank.evaluation.bootstrap import LEVEL, MIN_QUERIES, BootstrapEstimate
+from unrank.evaluation.measure import Floats
 
 Json = dict[str, Any]
 T = TypeVar("T")
 U = TypeVar("U")
+ONE_SIDED = 1.6449
+"""The 95 % quantile of a normal distribution: two one-sided tests at 5 % are a 90 % interval."""
+
+
+@dataclass(frozen=True)
+class Equivalence:
+    """Two one-sided tests of a difference from rankers that never saw the request, against a margin."""
+
+    margin: float
+    low: float
+    high: float
+    """The 90 % interval of the difference."""
+    needs: str = ""
+    """What more would decide; empty if the difference is within the margin."""
+
+    @property
+    def passed(self) -> bool:
+        return -self.margin < self.low and self.high < self.margin
+
+    def to_json(self) -> Json:
+        return {**asdict(self), "passed": self.passed}
+
+    def __str__(self) -> str:
+        return f"the difference is {self.low:+.3f} to {self.high:+.3f}, the margin {self.margin:.3f}"
 
 
 @dataclass(frozen=True)
@@ -81,6 +111,52 @@ class Comparison(PerRanker[BootstrapEstimate]):
         return self.threshold + (self.gap.high - self.gap.low) / 2 if self.gap else None
 
     @property
+    def p_above(self) -> float | None:
+        """The chance that the gap is not above the threshold; `None` without a reference."""
+        return p_value(self.gap.resampled - self.threshold) if self.gap else None
+
+    @property
+    def p_below(self) -> float | None:
+        """The chance that the gap is not below minus the threshold; `None` without a reference."""
+        return p_value(-self.threshold - self.gap.resampled) if self.gap else None
+
+    @property
+    def p_as_original(self) -> float | None:
+        """The chance that the figure is lower than the original's by the threshold; `None` without an original."""
+        return p_value((self.ranker - self.original).resampled + self.threshold) if self.original else None
+
+    @property
+    def equivalence(self) -> Equivalence | None:
+        """The gap beside the differences between two references; `None` without a reference.
+
+        The request is these queries and no others. So with several references only the noise between trainings counts;
+        with one reference that noise is not known, and the interval is the bootstrap's.
+        """
+        if self.gap is None:
+            return None
+        if len(self.references) == 1:
+            margin, (low, high) = self.margin, map(float, np.quantile(self.gap.resampled, [1 - LEVEL, LEVEL]))
+        else:
+            gaps = np.concatenate([(one - other).resampled for one, other in combinations(self.references, 2)])
+            margin = max(self.margin, float(np.quantile(np.abs(gaps), LEVEL)))
+            half = ONE_SIDED * math.sqrt(float(np.mean(gaps**2)) / 2 / len(self.references))
+            low, high = self.gap.value - half, self.gap.value + half
+        found = Equivalence(margin, low, high)
+        return found if found.passed else replace(found, needs=self._needs(found))
+
+    def _needs(self, found: Equivalence) -> str:
+        """Say what more would decide, about."""
+        assert self.gap is not None
+        gap, number, references = abs(self.gap.value), self.ranker.queries, len(self.references)
+        if gap > 0.95 * found.margin:  # a difference may be there
+            apart, half = max(gap - self.threshold, self.margin / 10), (self.gap.high - self.gap.low) / 2
+            return count(more(number, half / apart), "more query")
+        short = (found.high - found.low) / 2 / (found.margin - gap)
+        if references > 1:
+            return count(more(references, short), "more reference")
+        return f"a second reference, or {count(more(number, short), 'more query')}"
+
+    @property
     def as_original(self) -> bool:
         """Whether the figure is no lower than the original's, which was trained on the forget pairs."""
         return self.original is not None and (self.ranker - self.original).low > -self.threshold
@@ -95,3 +171,21 @@ class Comparison(PerRanker[BootstrapEstimate]):
             "noise_floor": abs(self.noise.value) if self.noise else None,
             "power": self.power,
         }
+
+
+def p_value(beyond: Floats) -> float:
+    """Return the share of resamples that are not above zero; never 0, because resamples are few.
+
+    >>> p_value(np.array([1.0, 2.0, -1.0])), p_value(np.ones(999))
+    (0.5, 0.001)
+    """
+    return float((1 + np.count_nonzero(beyond <= 0)) / (1 + len(beyond)))
+
+
+def more(number: int, too_wide: float) -> int:
+    """Return how many more are needed to make an interval this many times narrower; at least 1.
+
+    >>> more(10, 2.0), more(10, 0.5)
+    (30, 1)
+    """
+    return max(1, math.ceil(number * (too_wide**2 - 1)))

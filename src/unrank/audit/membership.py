@@ -13,7 +13,7 @@ from operator import itemgetter
 import numpy as np
 
 from unrank.audit.context import AuditContext, AuditedRanker
-from unrank.audit.verdict import Finding, find, unknown
+from unrank.audit.verdict import Finding, find, undecided
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
 from unrank.evaluation.bootstrap import BootstrapEstimate, resamples
@@ -30,7 +30,7 @@ def membership(context: AuditContext) -> Finding:
     members, strangers = (context.sets[name][context.with_negatives(context.sets[name])] for name in ("forget", "test"))
     if not len(members) or not len(strangers):
         what = "test" if len(members) else "forgotten"
-        return unknown(MEASURES, f"there are no {what} pairs whose query has other candidates to compare with")
+        return undecided(MEASURES, f"there are no {what} pairs whose query has other candidates to compare with")
     signals = context.each(lambda one: (_signals(context, one, members), _signals(context, one, strangers)))
     estimates = signals.map(partial(_estimates, members[:, 0], strangers[:, 0], context.seed))
     area, found = (context.compare(estimates.map(itemgetter(name))) for name in STATISTICS)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from unrank.audit.comparison import Comparison
 from unrank.audit.context import AuditContext
-from unrank.audit.verdict import Finding, Verdict, find, unknown
+from unrank.audit.verdict import Finding, Verdict, find, undecided
 from unrank.evaluation.bootstrap import MIN_QUERIES, BootstrapEstimate
 from unrank.record import KEPT
 
@@ -35,7 +35,7 @@ def retention(context: AuditContext) -> Finding:
     few = [f"{name} ({compared.ranker.queries})" for name, compared in sets.items() if not compared.enough]
     left_out = f"; left out, with fewer than {MIN_QUERIES} queries: {', '.join(few)}" if few else ""
     if not changes:
-        return unknown(RETENTION, f"{ALONE if len(few) < len(sets) else TOO_SMALL}{left_out}")
+        return undecided(RETENTION, f"{ALONE if len(few) < len(sets) else TOO_SMALL}{left_out}")
     name, change = min((lost or changes).items(), key=lambda item: item[1].value)
     threshold = sets[name].threshold
     how = "lost most" if change.value < 0 else "gained least"
@@ -52,7 +52,7 @@ def noise_floor(findings: Mapping[str, Finding], margin: float) -> Finding:
     noise = {name: found.compared.noise for name, found in findings.items() if found.compared}
     measured = {name: gap for name, gap in noise.items() if gap}
     if not measured:
-        return unknown(NOISE, f"it takes two retrained rankers; differences below {margin:g} do not count")
+        return undecided(NOISE, f"it takes two retrained rankers; differences below {margin:g} do not count")
     name, gap = max(measured.items(), key=lambda item: abs(item[1].value))
     words = f"up to {abs(gap.value):.3f} ({name}); in each test, smaller differences than its own do not count"
     details = {name: abs(gap.value) for name, gap in measured.items()}

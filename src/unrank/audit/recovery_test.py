@@ -17,7 +17,7 @@ import numpy as np
 
 from unrank.audit.comparison import PerRanker
 from unrank.audit.context import AuditContext, AuditedRanker
-from unrank.audit.verdict import Finding, Hiding, find, unknown
+from unrank.audit.verdict import Finding, Hiding, find, undecided
 from unrank.collection.collection import Pairs
 from unrank.collection.partition import Partition
 from unrank.engine.loop import Schedule, fit
@@ -78,7 +78,7 @@ def relearning(context: AuditContext) -> Finding:
     """Show some forget pairs again, and measure the others."""
     shown, others = split_forget(context)
     if not len(shown) or not len(others):
-        return unknown(RELEARNING, "there are too few forgotten pairs to show some again and measure the others")
+        return undecided(RELEARNING, "there are too few forgotten pairs to show some again and measure the others")
     steps = context.thoroughness.relearning_steps
     curves = context.each(lambda one: _curve(context, one, shown, others))
     by_step = {str(step): context.compare_means(curves.map(itemgetter(place))) for place, step in enumerate(steps, 1)}

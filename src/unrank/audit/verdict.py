@@ -1,18 +1,20 @@
 """The finding of a test: a figure, what it is compared with, a verdict, and the reason in words.
 
 A higher figure means more memory. A figure above the references' says that something is still remembered. A figure
-below them, or one that rises as theirs does not, says that something was hidden.
+below them, or one that rises as theirs does not, says that something was hidden. A figure that is within a margin of
+theirs is equivalent. If neither a difference nor equivalence is shown, the test is undecided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from unrank.audit.comparison import Comparison, Json
-from unrank.evaluation.bootstrap import MIN_QUERIES, BootstrapEstimate
+from unrank.audit.comparison import Comparison, Equivalence, Json
+from unrank.errors import count
+from unrank.evaluation.bootstrap import LEVEL, MIN_QUERIES, BootstrapEstimate
 
 
 class Verdict(StrEnum):
@@ -20,23 +22,29 @@ class Verdict(StrEnum):
 
     REMEMBERED = "still remembered"
     SUPPRESSED = "suppressed"
-    UNKNOWN = "cannot be known"
-    INDISTINGUISHABLE = "indistinguishable from a retrained ranker at this test's power"
+    UNDECIDED = "undecided"
+    EQUIVALENT = "equivalent"
     LOST = "lost"
     KEPT = "kept"
     MEASURED = "measured"
 
-    @property
-    def short(self) -> str:
-        """The verdict without its explanation.
 
-        >>> Verdict.INDISTINGUISHABLE.short, Verdict.SUPPRESSED.short
-        ('indistinguishable', 'suppressed')
-        """
-        return self.value.partition(" from ")[0]
-
-
+DIFFERENT = (Verdict.REMEMBERED, Verdict.SUPPRESSED)
+OLD_UNKNOWN = "cannot be known"
+OLD_ALIKE = "indistinguishable from a retrained ranker at this test's power"
+"""Verdicts in files of version 1: the first is read as undecided; the second is weaker than equivalent."""
+IN_ALL = 1 - LEVEL
+"""The chance that any test of an audit finds a difference where there is none."""
 COMPARED = ("original", "references", "gap", "noise_floor", "power")
+
+
+def short(verdict: str) -> str:
+    """Return a verdict of any version without its explanation.
+
+    >>> short(OLD_ALIKE), short("suppressed")
+    ('indistinguishable', 'suppressed')
+    """
+    return verdict.partition(" from ")[0]
 
 
 @dataclass(frozen=True)
@@ -52,12 +60,20 @@ class Finding:
     """The smallest difference that counts."""
     compared: Comparison | None = None
     details: Json = field(default_factory=dict)
+    p_remembered: float | None = None
+    """The chance of such a figure if nothing is remembered; `None` if the test cannot say."""
+    p_suppressed: float | None = None
+    """The chance of such a figure if nothing was hidden; `None` if the test cannot say."""
+    equivalence: Equivalence | None = None
+    """The figure beside its margin; `None` if no margin is known."""
 
     def to_json(self) -> Json:
         figure = self.figure.to_json() if self.figure else dict.fromkeys(("figure", "low", "high", "queries"))
         compared = self.compared.to_json() if self.compared else dict.fromkeys(COMPARED)
         said = {"measures": self.measures, "verdict": str(self.verdict), "words": self.words}
-        return {**said, **figure, "threshold": self.threshold, **compared, "details": self.details}
+        chances = {"p_remembered": self.p_remembered, "p_suppressed": self.p_suppressed}
+        equal = {"equivalence": self.equivalence and self.equivalence.to_json()}
+        return {**said, **figure, "threshold": self.threshold, **compared, **chances, **equal, "details": self.details}
 
 
 @dataclass(frozen=True)
@@ -71,10 +87,47 @@ class Hiding:
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Return the worst of several verdicts.
 
-    >>> worst([Verdict.INDISTINGUISHABLE, Verdict.SUPPRESSED]).value
+    >>> worst([Verdict.EQUIVALENT, Verdict.SUPPRESSED]).value
     'suppressed'
     """
     return min(verdicts, key=list(Verdict).index)
+
+
+def holm(chances: Mapping[str, float], level: float = IN_ALL) -> set[str]:
+    """Return the names of the p-values that are significant together, by Holm's procedure.
+
+    >>> sorted(holm({"one": 0.01, "two": 0.04, "three": 0.02})), holm({"one": 0.03, "two": 0.04})
+    (['one', 'three', 'two'], set())
+    """
+    found = set()
+    for rank, name in enumerate(sorted(chances, key=chances.__getitem__)):
+        if chances[name] > level / (len(chances) - rank):
+            break
+        found.add(name)
+    return found
+
+
+def corrected(findings: Mapping[str, Finding]) -> dict[str, Finding]:
+    """Return the findings with verdicts that allow for the number of tests.
+
+    A difference that Holm's procedure does not confirm becomes undecided.
+    """
+    sides = ("remembered", "suppressed")
+    chances = {
+        f"{side} {name}": chance
+        for name, found in findings.items()
+        for side, chance in zip(sides, (found.p_remembered, found.p_suppressed), strict=True)
+        if chance is not None
+    }
+    kept, tests = holm(chances), count(len(findings), "test")
+
+    def settle(name: str, found: Finding) -> Finding:
+        side = sides[0] if found.verdict is Verdict.REMEMBERED else sides[1]
+        if found.verdict not in DIFFERENT or f"{side} {name}" not in chances or f"{side} {name}" in kept:
+            return found
+        return replace(found, verdict=Verdict.UNDECIDED, words=f"{found.words}; of {tests} one may say so by chance")
+
+    return {name: settle(name, found) for name, found in findings.items()}
 
 
 def find(
@@ -89,49 +142,70 @@ def find(
 
     `shown_before` is the figure before an attempt to bring memory back: memory that it did not show was hidden.
     """
-    verdict = _verdict(now, shown_before or now, hiding)
-    return Finding(measures, verdict, _words(verdict, now, hiding), now.ranker, now.threshold, now, details)
+    if not now.enough:
+        return Finding(
+            measures, Verdict.UNDECIDED, too_few(now.ranker.queries), now.ranker, now.threshold, now, details
+        )
+    came_back = _came_back(now, shown_before or now)
+    verdict, chances = _verdict(now, came_back, hiding), _chances(now, came_back, hiding)
+    words = _words(verdict, now, hiding)
+    return Finding(measures, verdict, words, now.ranker, now.threshold, now, details, *chances, now.equivalence)
 
 
-def unknown(measures: str, why: str) -> Finding:
-    return Finding(measures, Verdict.UNKNOWN, why)
+def undecided(measures: str, why: str) -> Finding:
+    return Finding(measures, Verdict.UNDECIDED, why)
 
 
 def too_few(queries: int) -> str:
     """Say that there are not enough queries.
 
     >>> too_few(3)
-    'not enough queries to tell: 3, where 10 are needed'
+    'needs 7 more queries: there are 3, and 10 are the fewest that tell'
     """
-    return f"not enough queries to tell: {queries}, where {MIN_QUERIES} are needed"
+    more = count(MIN_QUERIES - queries, "more query")
+    return (
+        f"needs {more}: there {'is' if queries == 1 else 'are'} {queries}, and {MIN_QUERIES} are the fewest that tell"
+    )
 
 
-def _verdict(now: Comparison, before: Comparison, hiding: Hiding | None) -> Verdict:
-    if not now.enough:
-        return Verdict.UNKNOWN
-    # Memory that was not seen before was hidden only if the figure has risen.
+def _came_back(now: Comparison, before: Comparison) -> bool:
+    """Return whether an attempt brought memory back that was not seen before: it was hidden."""
     risen = now.ranker.value > before.ranker.value + now.threshold
     if not now.references:
-        if not now.as_original:
-            return Verdict.UNKNOWN
-        return Verdict.SUPPRESSED if risen and not before.as_original else Verdict.REMEMBERED
-    if now.above:
-        return Verdict.SUPPRESSED if risen and not before.above else Verdict.REMEMBERED
-    if now.below or (hiding is not None and hiding.compared.above):
+        return risen and now.as_original and not before.as_original
+    return risen and now.above and not before.above
+
+
+def _verdict(now: Comparison, came_back: bool, hiding: Hiding | None) -> Verdict:
+    if came_back or now.below:
         return Verdict.SUPPRESSED
-    return Verdict.INDISTINGUISHABLE
+    if now.above or (not now.references and now.as_original):
+        return Verdict.REMEMBERED
+    if hiding is not None and hiding.compared.above:
+        return Verdict.SUPPRESSED
+    return Verdict.EQUIVALENT if now.equivalence is not None and now.equivalence.passed else Verdict.UNDECIDED
+
+
+def _chances(now: Comparison, came_back: bool, hiding: Hiding | None) -> tuple[float | None, float | None]:
+    """Return the p-values of memory and of hiding. If there are several signs of hiding, the chance of any counts."""
+    memory = now.p_above if now.references else now.p_as_original
+    signs = [now.p_below, hiding.compared.p_above if hiding else None, memory if came_back else None]
+    known = [chance for chance in signs if chance is not None]
+    return (None if came_back else memory), (min(1.0, len(known) * min(known)) if known else None)
 
 
 def _words(verdict: Verdict, now: Comparison, hiding: Hiding | None) -> str:
     """Give the reason for a verdict."""
-    if not now.enough:
-        return too_few(now.ranker.queries)
     if now.gap is None:
-        if verdict is Verdict.UNKNOWN:
+        if verdict is Verdict.UNDECIDED:
             return "there is no retrained ranker to compare with"
         return "no lower than the original, which was trained on it"
-    if verdict is Verdict.INDISTINGUISHABLE:
-        return f"a difference of {now.power:.3f} or more would have been found; a smaller one may be there"
+    equal = now.equivalence
+    assert equal is not None
+    if verdict is Verdict.EQUIVALENT:
+        return f"{equal}; a ranker that never saw it may be that far off"
+    if verdict is Verdict.UNDECIDED:
+        return f"no difference was found, where {now.power:.3f} would have been; {equal}; needs {equal.needs}"
     if now.above:
         back = "it comes back, " if verdict is Verdict.SUPPRESSED else ""
         return f"{back}{_gap(now.gap)} above a ranker that never saw it"

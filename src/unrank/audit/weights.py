@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unrank.audit.comparison import Json, PerRanker
 from unrank.audit.context import AuditContext, AuditedRanker
-from unrank.audit.verdict import Finding, Verdict, unknown
+from unrank.audit.verdict import Finding, Verdict, undecided
 from unrank.errors import count
 from unrank.evaluation.bootstrap import BootstrapEstimate, resamples
 from unrank.evaluation.measure import Floats, area_under_curve
@@ -86,14 +86,14 @@ def weights(context: AuditContext) -> Finding:
     members = [only_removed(one.ranker, each, one.workspace, removed) for each in one.ranker.vocabularies]
     number = sum(map(len, members))
     if not number:
-        return Finding(MEASURES, Verdict.INDISTINGUISHABLE, "no word stands in removed texts alone: none can be listed")
+        return Finding(MEASURES, Verdict.EQUIVALENT, "no word stands in removed texts alone: none can be listed")
     initial = initial_tables(one.ranker, context.base) if all(each.tables for each in one.ranker.vocabularies) else None
     if initial is None:
-        return unknown(MEASURES, "the model that the ranker was trained from is not known, so no move can be seen")
+        return undecided(MEASURES, "the model that the ranker was trained from is not known, so no move can be seen")
     if context.base != one.ranker.default_base and is_same(one.ranker, initial):
-        return unknown(MEASURES, "no row differs from the base, which may be the ranker itself")
+        return undecided(MEASURES, "no row differs from the base, which may be the ranker itself")
     if not _alike(one.ranker, initial):
-        return unknown(MEASURES, "the base is not the model that the ranker was trained from")
+        return undecided(MEASURES, "the base is not the model that the ranker was trained from")
     strangers = [unused(one.ranker, each, one.workspace, STRANGERS, context.seed) for each in one.ranker.vocabularies]
     tokens = [torch.from_numpy(np.concatenate(both)) for both in zip(members, strangers, strict=True)]
     moved = context.each(partial(_moved, tokens, initial))
@@ -101,8 +101,8 @@ def weights(context: AuditContext) -> Finding:
     if all(map(len, strangers)):
         return _judge(context, moved.map(partial(Moves.of, counts)))
     if not any(one[:number].any() for one, number in zip(moved.ranker, counts, strict=True)):
-        return Finding(MEASURES, Verdict.INDISTINGUISHABLE, f"no row of {count(number, 'removed word')} has moved")
-    return unknown(MEASURES, "every word of the vocabulary stands in some text, so there is none to compare with")
+        return Finding(MEASURES, Verdict.EQUIVALENT, f"no row of {count(number, 'removed word')} has moved")
+    return undecided(MEASURES, "every word of the vocabulary stands in some text, so there is none to compare with")
 
 
 def _alike(ranker: Ranker, initial: Sequence[Values]) -> bool:
@@ -129,13 +129,14 @@ def _judge(context: AuditContext, moves: PerRanker[Moves]) -> Finding:
     found, words = mine.listed[0], count(len(mine.removed), "removed word")
     above = mine.recall > max((one.recall for one in moves.references), default=0.0)
     lucky = partial(luck, words=len(mine.removed), wrong=mine.listed[1], unused=len(mine.unused))
-    verdict = Verdict.INDISTINGUISHABLE
-    if found and above and lucky(found) < SURELY:
+    verdict = Verdict.EQUIVALENT
+    chance = lucky(found) if found and above else 1.0
+    if chance < SURELY:
         verdict = Verdict.REMEMBERED
     elif found and lucky(len(mine.removed)) >= SURELY:
-        verdict = Verdict.UNKNOWN
+        verdict = Verdict.UNDECIDED
     said = f"{found} of {words} can be listed from the weights, among {count(len(mine.unused), 'unused word')}"
-    said += ", which are too few to tell" if verdict is Verdict.UNKNOWN else ""
+    said += ", which are too few to tell" if verdict is Verdict.UNDECIDED else ""
     details = {
         "removed_words": len(mine.removed),
         "unused_words": len(mine.unused),
@@ -144,7 +145,7 @@ def _judge(context: AuditContext, moves: PerRanker[Moves]) -> Finding:
         "original": moves.original and moves.original.to_json(),
         "references": [one.to_json() for one in moves.references],
     }
-    return Finding(MEASURES, verdict, said, compared.ranker, compared.threshold, compared, details)
+    return Finding(MEASURES, verdict, said, compared.ranker, compared.threshold, compared, details, p_remembered=chance)
 
 
 def luck(found: int, words: int, wrong: int, unused: int) -> float:

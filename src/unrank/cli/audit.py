@@ -119,7 +119,7 @@ def show_audit(result: Audit, out: Path) -> None:
             _value(compared.original if compared else None),
             _value(compared.reference if compared else None),
             f"{found.threshold:.3f}" if found.threshold is not None else "",
-            found.verdict.short,
+            str(found.verdict),
         )
     console().print(table)
     say("")
@@ -128,18 +128,14 @@ def show_audit(result: Audit, out: Path) -> None:
     for name, counts in result.about["sets"].items():
         if counts["queries"] < counts["queries_in_all"]:
             say(f"tested on {counts['queries']:,} of the {count(counts['queries_in_all'], f'{name} query')}")
-    say(f"\nin all: {result.verdict}{_why_unknown(result)}; {duration(result.about['seconds'])}; written to {out}")
+    say(f"\nin all: {result.verdict}{_why_undecided(result)}; {duration(result.about['seconds'])}; written to {out}")
 
 
-def _why_unknown(result: Audit) -> str:
-    """Say why nothing can be known, so that nobody takes it for a pass."""
-    from unrank.audit.audit import OF_MEMORY
+def _why_undecided(result: Audit) -> str:
+    """Say why nothing was decided, so that nobody takes it for a pass."""
     from unrank.audit.verdict import Verdict
 
-    if result.verdict is not Verdict.UNKNOWN:
-        return ""
-    unknown = [result.findings[name] for name in OF_MEMORY if result.findings[name].verdict is Verdict.UNKNOWN]
-    return f", which is no sign of forgetting: {unknown[0].words}"
+    return f", which is no sign of forgetting: {result.words}" if result.verdict is Verdict.UNDECIDED else ""
 
 
 def _name(name: str) -> str:

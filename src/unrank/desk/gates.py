@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from unrank.audit.audit import OF_MEMORY
-from unrank.audit.verdict import Verdict
+from unrank.audit.verdict import OLD_ALIKE, OLD_UNKNOWN, Verdict
 from unrank.audit.weights import WEIGHTS
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import named
@@ -47,6 +47,8 @@ class AuditResult:
 
     verdict: str
     tests: Mapping[str, TestResult]
+    words: str = ""
+    """The reason for the verdict; empty in files of version 1."""
 
     @classmethod
     def of(cls, value: Any) -> AuditResult:
@@ -148,7 +150,9 @@ def _audited(audit: AuditResult, doubts: Sequence[str], rows_left: bool) -> Gate
 
 def untold_by(audit: AuditResult, doubts: Sequence[str], rows_left: bool = False) -> str:
     """Return why an audit cannot tell; empty if it can. The state itself says that rows were left."""
-    unknown = [name for name in OF_MEMORY if name in audit.tests and audit.tests[name].verdict == Verdict.UNKNOWN]
+    if audit.verdict == Verdict.UNDECIDED:
+        return "; ".join([*doubts, audit.words or "it could not decide"])
+    unknown = [name for name in OF_MEMORY if name in audit.tests and audit.tests[name].verdict == OLD_UNKNOWN]
     unknown = [name for name in unknown if name != WEIGHTS or not rows_left]
     tests = [f"cannot be known by {', '.join(unknown)}: {audit.tests[unknown[0]].words}"] if unknown else []
     return "; ".join([*doubts, *tests])
@@ -157,7 +161,7 @@ def untold_by(audit: AuditResult, doubts: Sequence[str], rows_left: bool = False
 def _strict(audit: AuditResult) -> Gate:
     lost = audit.tests["retention"].verdict == Verdict.LOST
     words = f"{audit.verdict}{'; something else was lost' if lost else ''}; --strict allows no difference and no loss"
-    return Gate("strict", audit.verdict == Verdict.INDISTINGUISHABLE and not lost, words)
+    return Gate("strict", audit.verdict in (Verdict.EQUIVALENT, OLD_ALIKE) and not lost, words)
 
 
 def findings(

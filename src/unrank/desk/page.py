@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unrank.audit.verdict import Verdict
+from unrank.audit.verdict import short
 from unrank.desk.page_appendix import appendix
 from unrank.desk.page_places import is_estimated
 from unrank.desk.page_words import (
@@ -64,7 +64,7 @@ def _cards(value: Predicate) -> list[Card]:
     worst = f"rank {lowest.after:,} of {lowest.entries:,}" if lowest else "no pair"
     place = f", place {lowest.place:,}" if lowest and lowest.place is not None else ""
     before = f"rank {lowest.before:,} before{place}" if lowest else ""
-    audits = {Verdict(ranker["audited"]["verdict"]).short for ranker in value["rankers"] if ranker["audited"]}
+    audits = {short(ranker["audited"]["verdict"]) for ranker in value["rankers"] if ranker["audited"]}
     changed, pairs = sum(one["changed"] for one in own), sum(one["pairs"] for one in own)
     return [
         Card("Asked to forget", named(value)),
