@@ -9,8 +9,9 @@ on kept data, and its time as a share of retraining's.
         [--rivals cocol finetune amnesiac neggrad bad-teacher ssd]
     python runs/places.py FILE.jsonl...
 
-`--rivals` are methods that go to destination 1: the mean forget MRR of the first judge. Each line also has the rank of
-every forget query. The second form prints the tables of earlier runs, with intervals.
+`--rivals` are methods that go to destination 1: the mean forget MRR of the first judge. They come after all runs to
+places. Each line also has the rank of every forget query. The second form prints the tables of earlier runs, with
+intervals.
 """
 
 from __future__ import annotations
@@ -259,12 +260,15 @@ def main() -> None:
             file.write(json.dumps({**line, "at": round(perf_counter() - began)}) + "\n")
             file.flush()
 
+        compared = []
         for cell in cells(arguments):
+            compared.append(cell)
             write(cell.noise())
             write(cell.measure("the original", cell.before, None))
             for epochs in arguments.proxy_epochs:
                 chosen = ForgetOptions(settings=settings, proxy_epochs=epochs, device=arguments.device)
                 write(cell.run(f"places, proxy of {epochs}", chosen))
+        for cell in compared:
             for method in arguments.rivals:
                 mean = ForgetOptions(method=method, target="destination-1", device=arguments.device)
                 write(cell.run(f"{method} to destination 1", mean, Reference(cell.judges[0])))
