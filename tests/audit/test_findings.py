@@ -16,7 +16,8 @@ from unrank.audit.audit import OF_MEMORY, TESTS
 from unrank.audit.membership import membership
 from unrank.audit.mrr_tests import retention
 from unrank.audit.rank_agreement import displacement, shares_at_end
-from unrank.audit.recovery_test import kept_sample, recovery, relearning
+from unrank.audit.recovery_test import kept_sample, recovery
+from unrank.audit.relearning import relearning
 from unrank.audit.rewording import REWORDINGS, reworded, rewording
 from unrank.audit.verdict import Verdict
 from unrank.audit.weights import WEIGHTS

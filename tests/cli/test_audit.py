@@ -30,7 +30,16 @@ def test_a_table_and_why(
     command = ["audit", str(ranker), str(collection), "--removal", str(much), "--original", str(ranker)]
     assert run([*command, "--out", str(tmp_path / "out"), "--quiet", "--queries", "12"]) == 3
     said = capsys.readouterr().out
-    for word in ("forgetting", "retention", "membership", "recovery", "relearning", "displacement", "rewording"):
+    for word in (
+        "forgetting",
+        "retention",
+        "membership",
+        "recovery",
+        "relearning",
+        "displacement",
+        "rewording",
+        "other forms",
+    ):
         assert f"\n{word}, by " in said
     assert "noise floor, by the largest difference between two retrained rankers: undecided; it takes two" in said
     assert "tested on 12 of the " in said
@@ -64,6 +73,18 @@ def test_json_alone(
     assert value == json.loads((tmp_path / "out" / "audit.json").read_text())
     assert [other["kind"] for other in value["rankers"]["references"]] == ["bi-encoder"]
     assert said.err == ""
+
+
+def test_a_full_audit_makes_more_attempts(
+    ranker: Path, encoder: Path, collection: Path, removal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["audit", ranker, collection, "--removal", removal, "--full", "--json", "--base", encoder]
+    capsys.readouterr()
+    assert run([*map(str, command), "--out", str(tmp_path / "out"), "--queries", "3"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert value["thoroughness"]["full"] is True
+    assert set(value["tests"]["other_forms"]["details"]["forms"]) == {"int8", "int4", "averaged", "trained"}
+    assert len(value["tests"]["relearning"]["details"]["attempts"]) == 18
 
 
 def test_bad_input(

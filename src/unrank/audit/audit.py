@@ -20,8 +20,10 @@ from unrank.audit.context import AuditContext, AuditOptions, open_context
 from unrank.audit.judges import load_judges, steered_by
 from unrank.audit.membership import membership
 from unrank.audit.mrr_tests import forgetting, noise_floor, retention
+from unrank.audit.other_forms import other_forms
 from unrank.audit.rank_agreement import displacement
-from unrank.audit.recovery_test import recovery, relearning
+from unrank.audit.recovery_test import recovery
+from unrank.audit.relearning import relearning
 from unrank.audit.rewording import rewording
 from unrank.audit.verdict import Finding, Verdict, corrected, worst
 from unrank.audit.weights import WEIGHTS, weights
@@ -51,6 +53,7 @@ TESTS: dict[str, Callable[[AuditContext], Finding]] = {
     "relearning": relearning,
     "displacement": displacement,
     "rewording": rewording,
+    "other_forms": other_forms,
     WEIGHTS: weights,
 }
 OF_MEMORY = tuple(name for name in TESTS if name != "retention")

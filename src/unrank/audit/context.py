@@ -48,6 +48,19 @@ class Thoroughness:
     relearning_steps: tuple[int, ...] = (1, 5, 10, 50)
     relearning_share: float = 0.05
     """The share of the forget pairs that is shown again."""
+    rounded_bits: tuple[int, ...] = (8, 4)
+    """The bits of a weight in the rounded forms of a ranker."""
+    full: bool = False
+    """Whether relearning chooses the best of many attempts, and further forms of the ranker are tested."""
+    relearning_rates: tuple[float, ...] = (0.3, 1.0, 3.0)
+    """The learning rates of the attempts of a full audit, as multiples of the usual one."""
+    relearning_seeds: int = 2
+    related_each: int = 4
+    """The kept pairs that are looked for near each forget pair."""
+    related_pairs: int = 200
+    """The most kept pairs near forget pairs that an attempt shows."""
+    probed_queries: int = 50
+    """The most queries by which the best attempt is chosen."""
 
     def __post_init__(self) -> None:
         if self.queries < 1:

@@ -8,7 +8,9 @@ import numpy as np
 
 from unrank.audit.comparison import PerRanker
 from unrank.audit.context import AuditContext, AuditedRanker, Thoroughness, sampled_sets, whole_sets
-from unrank.audit.recovery_test import kept_sample, split_forget
+from unrank.audit.other_forms import further_epoch
+from unrank.audit.recovery_test import kept_sample
+from unrank.audit.relearning import attempts_of, split_forget
 from unrank.audit.rewording import REWORDINGS
 from unrank.collection.texts import Rows
 from unrank.forgetting.estimate import NONE, Seconds, seconds_per_epoch, seconds_per_step, seconds_per_text
@@ -41,31 +43,40 @@ def _queries(context: AuditContext) -> Rows:
 
 
 def _scoring(context: AuditContext) -> Seconds:
-    """Time all lists once, and the forget lists again for recovery, each step of relearning, and each rewording."""
+    """Time all lists once, and the forget lists again for each test that reads them in another way."""
     audited, collection, forget = context.rankers.ranker, context.collection, context.sets["forget"]
-    sides = encoded_sides(audited.ranker, None)
+    effort, sides = context.thoroughness, encoded_sides(audited.ranker, None)
     lists = to_read(collection.list_pairs(_queries(context)), sides)
     again = to_read(np.concatenate([forget, collection.negatives.pairs(np.unique(forget[:, 0]))]), sides)
-    passes = 1 + len(context.thoroughness.relearning_steps) + len(REWORDINGS)
+    steps = len(effort.relearning_steps)
+    passes: float = 1 + steps + len(REWORDINGS) + len(effort.rounded_bits)
+    if effort.full:
+        probed = min(1.0, effort.probed_queries / len(np.unique(forget[:, 0])))
+        passes += 2 + probed * steps * len(attempts_of(context))
     return seconds_per_text(audited.ranker, audited.workspace).times(lists + passes * again)
 
 
 def _recovery(context: AuditContext) -> Seconds:
-    """Time the epoch on kept pairs."""
+    """Time the epoch on kept pairs; in a full audit, the epoch of ordinary training too."""
     audited = context.rankers.ranker
     kept = kept_sample(context.partition, context.thoroughness.kept_pairs, context.seed)
     workspace = replace(audited.workspace, partition=kept)
     student = trainable_copy(audited.ranker, workspace)
-    return seconds_per_epoch(audited.ranker, student, workspace, context.thoroughness.recovery, None)
+    epochs = [context.thoroughness.recovery]
+    epochs += [further_epoch(context)] if context.thoroughness.full else []
+    return sum((seconds_per_epoch(audited.ranker, student, workspace, epoch, None) for epoch in epochs), NONE)
 
 
 def _relearning(context: AuditContext) -> Seconds:
-    """Time the steps on some forget pairs."""
-    audited, (shown, others) = context.rankers.ranker, split_forget(context)
-    if not len(shown) or not len(others):
+    """Time the steps of all attempts, and those of the best one again."""
+    audited, attempts = context.rankers.ranker, attempts_of(context)
+    if not attempts or not len(split_forget(context)[1]):
         return NONE
     recipe, workspace = recipe_of(audited.ranker.kind), audited.workspace
+    largest = max((attempt.pairs for attempt in attempts), key=len)
     student = trainable_copy(audited.ranker, workspace)
-    phase = learn(workspace.task(student), shown, recipe.negatives, recipe.batch, recipe.together)
-    filled = min(1.0, len(shown) / phase.batch)  # a time is of a full mini-batch
-    return seconds_per_step(student, phase, workspace).times(max(context.thoroughness.relearning_steps) * filled)
+    phase = learn(workspace.task(student), largest, recipe.negatives, recipe.batch, recipe.together)
+    filled = min(1.0, phase.size / phase.batch)  # a time is of a full mini-batch
+    times = 1 if len(attempts) == 1 else 1 + len(attempts)
+    steps = times * max(context.thoroughness.relearning_steps)
+    return seconds_per_step(student, phase, workspace).times(steps * filled)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 REFERENCE = "A ranker retrained without what is removed; give two to measure their difference."
+FULL = "Also choose the best of many attempts to relearn, and test more forms of the ranker; takes far longer."
 BASE = "The model that the ranker was trained from, if its record does not lead to it."
 
 
@@ -44,6 +45,7 @@ class AuditFlags:
     reference: Annotated[list[str] | None, typer.Option("--reference", help=REFERENCE)] = None
     base: Annotated[str | None, typer.Option("--base", help=BASE)] = None
     queries: AuditQueries = AUDITED
+    full: Annotated[bool, typer.Option("--full", help=FULL)] = False
     copies: Copies = True
     as_json: AsJson = False
     seed: Seed = 0
@@ -87,7 +89,9 @@ def audit(
             original=load_ranker(flags.original, on.fast) if flags.original else None,
             references=[load_ranker(name, on.fast) for name in references],
             record=Record.read(Path(ranker)),
-            options=AuditOptions(Thoroughness(queries=flags.queries), flags.seed, on.device, flags.base),
+            options=AuditOptions(
+                Thoroughness(queries=flags.queries, full=flags.full), flags.seed, on.device, flags.base
+            ),
             progress=listener,
         )
     result.save(out)
