@@ -83,7 +83,7 @@ def finish_unchanged(
         raise UnrankError(f"{context.options.ranker} or its collection was changed during this run: run again")
     result: Json = {
         "record": None,
-        "places": asdict(places) if places else None,
+        "places": {**asdict(places), "by": list(places.by)} if places else None,
         "kept": {},
         "audit": None,
         "gates": [],
