@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tests.audit.conftest import LEARNED, THOROUGHNESS, Open, learned
 from tests.table import TableRanker, as_set
-from unrank.audit.audit import OF_MEMORY, TESTS
+from unrank.audit.audit import ATTACKS, OF_MEMORY, TESTS
 from unrank.audit.membership import membership
 from unrank.audit.mrr_tests import retention
 from unrank.audit.rank_agreement import displacement, shares_at_end
@@ -27,8 +27,8 @@ from unrank.evaluation.bootstrap import BootstrapEstimate
 from unrank.evaluation.measure import ScoredLists
 from unrank.rankers.tokens import Tokens
 
-BY_SCORES = [name for name in OF_MEMORY if name != WEIGHTS]
-"""The tests of memory that read scores. A table has no words to list."""
+BY_SCORES = [name for name in OF_MEMORY if name not in (WEIGHTS, *ATTACKS)]
+"""The tests of memory that read scores. A table has no words to list, and attacks have tests of their own."""
 
 
 class GatedRanker(TableRanker):

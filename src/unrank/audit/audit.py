@@ -21,10 +21,11 @@ from unrank.audit.judges import load_judges, steered_by
 from unrank.audit.membership import membership
 from unrank.audit.mrr_tests import forgetting, noise_floor, retention
 from unrank.audit.other_forms import other_forms
+from unrank.audit.probe import PROBE, probe
 from unrank.audit.rank_agreement import displacement
 from unrank.audit.recovery_test import recovery
 from unrank.audit.relearning import relearning
-from unrank.audit.rewording import rewording
+from unrank.audit.rewording import paraphrases, rewording
 from unrank.audit.verdict import Finding, Verdict, corrected, worst
 from unrank.audit.weights import WEIGHTS, weights
 from unrank.collection.collection import Collection
@@ -53,9 +54,13 @@ TESTS: dict[str, Callable[[AuditContext], Finding]] = {
     "relearning": relearning,
     "displacement": displacement,
     "rewording": rewording,
+    "paraphrases": paraphrases,
     "other_forms": other_forms,
     WEIGHTS: weights,
+    PROBE: probe,
 }
+ATTACKS = ("paraphrases", PROBE)
+"""The tests that may show a difference, and otherwise show nothing."""
 OF_MEMORY = tuple(name for name in TESTS if name != "retention")
 """The tests of memory, which decide the verdict."""
 

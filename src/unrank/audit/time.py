@@ -9,6 +9,7 @@ import numpy as np
 from unrank.audit.comparison import PerRanker
 from unrank.audit.context import AuditContext, AuditedRanker, Thoroughness, sampled_sets, whole_sets
 from unrank.audit.other_forms import further_epoch
+from unrank.audit.probe import ProbedPairs
 from unrank.audit.recovery_test import kept_sample
 from unrank.audit.relearning import attempts_of, split_forget
 from unrank.audit.rewording import REWORDINGS
@@ -43,17 +44,18 @@ def _queries(context: AuditContext) -> Rows:
 
 
 def _scoring(context: AuditContext) -> Seconds:
-    """Time all lists once, and the forget lists again for each test that reads them in another way."""
+    """Time all lists once, the forget lists again for each test that reads them in another way, and the probe's pairs."""
     audited, collection, forget = context.rankers.ranker, context.collection, context.sets["forget"]
     effort, sides = context.thoroughness, encoded_sides(audited.ranker, None)
     lists = to_read(collection.list_pairs(_queries(context)), sides)
     again = to_read(np.concatenate([forget, collection.negatives.pairs(np.unique(forget[:, 0]))]), sides)
     steps = len(effort.relearning_steps)
-    passes: float = 1 + steps + len(REWORDINGS) + len(effort.rounded_bits)
+    passes: float = 1 + steps + len(REWORDINGS) + 1 + len(effort.rounded_bits)  # 1 for paraphrases
     if effort.full:
         probed = min(1.0, effort.probed_queries / len(np.unique(forget[:, 0])))
         passes += 2 + probed * steps * len(attempts_of(context))
-    return seconds_per_text(audited.ranker, audited.workspace).times(lists + passes * again)
+    states = to_read(ProbedPairs.of(context).pairs, sides)
+    return seconds_per_text(audited.ranker, audited.workspace).times(lists + passes * again + states)
 
 
 def _recovery(context: AuditContext) -> Seconds:

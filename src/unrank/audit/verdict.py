@@ -152,6 +152,18 @@ def find(
     return Finding(measures, verdict, words, now.ranker, now.threshold, now, details, *chances, now.equivalence)
 
 
+def as_attack(found: Finding) -> Finding:
+    """Return a finding that may show a difference, and otherwise has no verdict.
+
+    An attack that finds nothing may have been a weak one, so it neither acquits a ranker nor stands in the way of that.
+    """
+    if found.verdict in DIFFERENT:
+        return found
+    power = found.compared.power if found.compared and found.compared.enough else None
+    words = found.words if power is None else f"no difference was found, where {power:.3f} would have been"
+    return replace(found, verdict=Verdict.MEASURED, words=words, equivalence=None)
+
+
 def undecided(measures: str, why: str) -> Finding:
     return Finding(measures, Verdict.UNDECIDED, why)
 
