@@ -17,6 +17,7 @@ from unrank.audit.verdict import Verdict
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition, make_partition
 from unrank.collection.removal import Removal
+from unrank.rankers.base import Ranker
 
 
 def generalising(world: Collection, removed: Pairs, seed: int) -> TableRanker:
@@ -35,7 +36,7 @@ def context_of(
     original: TableRanker | None = None,
 ) -> AuditContext:
     honest = tuple(generalising(world, partition.forget, seed) for seed in (1, 2))
-    rankers = PerRanker(ranker, original, honest[:references])
+    rankers: PerRanker[Ranker] = PerRanker(ranker, original, honest[:references])
     return open_context(rankers, world, partition, AuditOptions(THOROUGHNESS, device="cpu"))
 
 

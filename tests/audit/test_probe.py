@@ -16,12 +16,14 @@ from unrank.audit.audit import OF_MEMORY
 from unrank.audit.comparison import PerRanker
 from unrank.audit.context import AuditContext, AuditedRanker, AuditOptions, open_context
 from unrank.audit.hidden_states import hidden_states
-from unrank.audit.probe import ProbedPairs, held_out_scores, probe
+from unrank.audit.probe import ProbedPairs, held_out_scores, logistic_regression, probe
 from unrank.audit.verdict import Verdict
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition, make_partition
 from unrank.collection.removal import Removal
 from unrank.rankers import create_ranker
+from unrank.rankers.base import Ranker
+from unrank.rankers.cross_encoder import CrossEncoderRanker
 from unrank.rankers.tokens import Tokens
 
 WIDTH = 6
@@ -49,7 +51,7 @@ class StateRanker(TableRanker):
 
 def audited(world: Collection, partition: Partition, ranker: TableRanker, references: int = 2) -> AuditContext:
     honest = tuple(StateRanker(world, seed, (1, partition.retain)) for seed in (1, 2))
-    rankers = PerRanker(ranker, StateRanker(world, 0, (1, world.pairs)), honest[:references])
+    rankers: PerRanker[Ranker] = PerRanker(ranker, StateRanker(world, 0, (1, world.pairs)), honest[:references])
     return open_context(rankers, world, partition, AuditOptions(THOROUGHNESS, device="cpu"))
 
 
@@ -111,6 +113,20 @@ def test_a_pair_is_scored_by_a_probe_that_knows_neither_of_its_texts(world: Coll
     assert abs(np.mean(members[:, None] > strangers) - 0.5) < 0.25
 
 
+@pytest.mark.parametrize("apart", [0.0, 1.0, 100.0])
+def test_a_probe_is_the_minimum_of_its_loss(apart: float) -> None:
+    """By gradient descent on the weights themselves, with classes of other sizes, and with classes far apart."""
+    generator = np.random.default_rng(4)
+    member = np.arange(40) < 10
+    states = generator.normal(size=(40, 3)) + apart * member[:, None]
+    x = (states - states.mean(0)) / states.std(0) / np.sqrt(3)
+    balance, weight, bias = np.where(member, 2.0, 2 / 3), np.zeros(3), 0.0
+    for _ in range(6_000):
+        pull = balance * (member - 1 / (1 + np.exp(-(x @ weight + bias))))
+        weight, bias = weight + 0.05 * (x.T @ pull - weight), bias + 0.05 * pull.sum()
+    np.testing.assert_allclose(logistic_regression(states, member, states), x @ weight + bias, atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["bi-encoder", "colbert", "cross-encoder", "parade"])
 def test_states_do_not_depend_on_the_other_pairs(dense: Collection, encoder: Path, kind: str) -> None:
     partition = make_partition(dense, Removal(documents=["doc1", "doc10"]))
@@ -125,6 +141,7 @@ def test_a_cross_encoders_score_is_linear_in_its_state(dense: Collection, encode
     partition = make_partition(dense, Removal(documents=["doc1"]))
     ranker = create_ranker("cross-encoder", str(encoder), 0)
     one = AuditedRanker.open(ranker, dense, partition, "cpu", None)
-    head = ranker.model.model.classifier
-    scores = hidden_states(dense.pairs, one) @ head.weight.detach().double().numpy()[0] + head.bias.item()
+    assert isinstance(ranker, CrossEncoderRanker)
+    weight, bias = (value.detach().double().numpy() for value in ranker.model.model.classifier.parameters())
+    scores = hidden_states(dense.pairs, one) @ weight[0] + bias
     np.testing.assert_allclose(scores, one.scores(dense.pairs), atol=1e-4)

@@ -44,7 +44,7 @@ def _queries(context: AuditContext) -> Rows:
 
 
 def _scoring(context: AuditContext) -> Seconds:
-    """Time all lists once, the forget lists again for each test that reads them in another way, and the probe's pairs."""
+    """Time all lists once, the forget lists again for each test that reads them in another way, and the probe."""
     audited, collection, forget = context.rankers.ranker, context.collection, context.sets["forget"]
     effort, sides = context.thoroughness, encoded_sides(audited.ranker, None)
     lists = to_read(collection.list_pairs(_queries(context)), sides)
