@@ -17,6 +17,7 @@ from unrank.engine.tokens import TokenStore
 from unrank.errors import UnrankError
 from unrank.forgetting.forget import forget
 from unrank.forgetting.options import Pace
+from unrank.methods import make_method
 from unrank.methods.ssd import SelectiveDampening
 
 
@@ -46,13 +47,16 @@ def test_importance_by_hand() -> None:
     table = [[2.0, 0.0, 0.0], [0.0, 0.5, 1.0], [0.0, 0.0, 0.0]]
     ranker = TableRanker(table)
     partition = forgetting(collection, queries=[0])
-    of_forget, of_all = (
-        squared_gradients(ranker, phase, 0, TokenStore(ranker, collection), Runtime.on("cpu"))["table"]
-        for phase in SelectiveDampening().plan(task_of(collection, partition, ranker))
-    )
+    task, importance = task_of(collection, partition, ranker), {}
+    for compared_with in ("all", "kept"):
+        for phase in SelectiveDampening(compared_with=compared_with).plan(task):
+            measured = squared_gradients(ranker, phase, 0, TokenStore(ranker, collection), Runtime.on("cpu"))
+            importance[phase.name] = measured["table"]
+    of_forget, of_all, of_kept = importance.values()
     first, second = (1 / (1 + np.exp(-gap)) for gap in (1 - 2.0, 1 - 0.5 + 1.0))
     assert of_forget.tolist() == [pytest.approx([first**2, first**2, 0]), [0, 0, 0], [0, 0, 0]]
     half = [(value / 2) ** 2 for value in (first, second)]  # one batch of two triples, and its mean loss
+    assert of_kept.tolist() == [[0, 0, 0], pytest.approx([0, second**2, second**2]), [0, 0, 0]]
     assert of_all.tolist() == [pytest.approx([half[0], half[0], 0]), pytest.approx([0, half[1], half[1]]), [0, 0, 0]]
     assert all(weight.grad is None for weight in ranker.parameters())
     assert ranker.table.tolist() == table
@@ -62,7 +66,10 @@ def test_batches_of_sixteen_and_the_mean_over_them() -> None:
     collection = collection_of(random_lists(4, queries=40, documents=30), 30)
     ranker = random_table(collection, 0, values=3)
     partition = forgetting(collection, queries=list(range(20)))
-    forget_phase, whole = SelectiveDampening().plan(task_of(collection, partition, ranker))
+    task = task_of(collection, partition, ranker)
+    forget_phase, whole = make_method("ssd", preset="paper").plan(task)
+    _, kept = SelectiveDampening().plan(task)
+    assert as_set(kept.draw(np.random.default_rng(0), 1).pairs[:, 0]) == as_set(partition.retain)
     assert (forget_phase.batch, whole.batch) == (16, 16)
     samples = forget_phase.draw(np.random.default_rng(0), 1)
     assert as_set(samples.pairs[:, 0]) == as_set(partition.forget)
@@ -101,6 +108,33 @@ def test_only_what_matters_more_to_the_forget_pairs_is_dampened_and_no_target_is
     record = result.record
     assert (record.reached, result.reached, record.landing, record.epochs) == (None, True, None, 1)
     assert record.timing.keys() == {"teacher", "steps", "checks"}
+
+
+def test_every_round_measures_and_dampens_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no kept importance below the line a weight is 0 after a round, so a fixed factor shows the rounds."""
+    collection = collection_of(random_lists(4), 14)
+    ranker, seen = random_table(collection, 0), []
+
+    def halve(self: SelectiveDampening, weight: torch.Tensor, importance: list[torch.Tensor]) -> torch.Tensor:
+        seen.append([measured.sum().item() for measured in importance])
+        return weight / 2
+
+    monkeypatch.setattr(SelectiveDampening, "edit", halve)
+    method = SelectiveDampening()
+    result = forget(ranker, collection, Removal(queries=["q0"]), method=method, target=0.5, device="cpu", record=TIMED)
+    assert isinstance(result.ranker, TableRanker)
+    assert torch.equal(result.ranker.table, ranker.table / 2**5)
+    assert len(seen) == method.rounds == 5 and seen[0] != seen[1]
+    assert make_method("ssd", preset="paper") == SelectiveDampening(compared_with="all", rounds=1)
+
+
+def test_a_quarter_of_the_pairs_is_at_most_four_times_as_important_as_all_of_them() -> None:
+    """If kept pairs do not need a weight at all: so the printed comparison, with alpha 10, dampens nothing."""
+    of_forget = torch.tensor([8.0])
+    as_printed, as_released = make_method("ssd", preset="paper"), SelectiveDampening()
+    assert isinstance(as_printed, SelectiveDampening)
+    assert as_printed.edit(torch.tensor([2.0]), [of_forget, of_forget / 4]).tolist() == [2.0]
+    assert as_released.edit(torch.tensor([2.0]), [of_forget, torch.tensor([0.0])]).tolist() == [0.0]
 
 
 def test_it_has_no_pace() -> None:

@@ -6,7 +6,7 @@ off, one optimiser serves all epochs, and every draw follows from the seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch import Tensor
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
 from unrank.engine.checkpoint import Stateful
+from unrank.engine.projection import Projection
 from unrank.engine.resume import ResumableRun
 from unrank.engine.runtime import Runtime
 from unrank.engine.samples import Phase, Samples, Scored
@@ -67,14 +68,19 @@ def fit(
     store: TokenStore,
     runtime: Runtime,
     run: ResumableRun | None = None,
+    *,
+    masks: Mapping[str, Tensor] | None = None,
     **parts: Stateful,
 ) -> Iterator[Interval]:
     """Train in place, and yield at every pause. A caller ends the training by ending the iteration.
 
-    A resumable run goes on from its checkpoint, and the `parts` of the caller are restored with it.
+    A resumable run goes on from its checkpoint, and the `parts` of the caller are restored with it. `masks` are, by the
+    name of a weight, the numbers in it that may move; without them all may.
     """
     run = run or ResumableRun()
     state = TrainingState(ranker, make_optimizer(ranker, schedule.learning_rate, runtime), runtime)
+    if masks is not None:
+        state.optimizer.register_step_pre_hook(lambda *_: _mask_gradients(ranker, masks))
     ranker.eval()
     run.follow(runtime.progress.say, runtime.processes, **{STATE: state}, **parts)
     with ranker.repeated_steps():
@@ -107,17 +113,20 @@ def _epoch(
         drawn = phase.draw(generator, number + 1)
         store.read(drawn.pairs[drawn.present])
         batches = batches_of(phase, len(drawn), generator)
+        guards = _guards(phase, [schedule.seed, number + 1, place, 1], number + 1, store)
         runtime.progress.begin(f"epoch {number + 1}: {phase.name}", len(batches))
         for done, batch in enumerate(batches, 1):
             here = number, place, done
+            guard = guards[done % len(guards)] if guards else None
             if here <= state.resumed:
-                repeat_side_effects(state.ranker, drawn.take(batch), store, runtime)
+                for samples in (guard, drawn.take(batch)):
+                    repeat_side_effects(state.ranker, samples, store, runtime)
                 state.arrive(here)
             else:
                 with run.step():
                     place_in_run = number * sum(steps_of) + sum(steps_of[:place]) + done
                     set_rate(state.optimizer, schedule.rate(place_in_run, sum(steps_of)))
-                    loss = step(state.ranker, phase, drawn.take(batch), state.optimizer, store, runtime)
+                    loss = step(state.ranker, phase, drawn.take(batch), state.optimizer, store, runtime, guard)
                     state.add(here, phase.name, loss, len(batch))
             runtime.progress.advance()
             if state.totals.steps == schedule.check_every or (
@@ -129,6 +138,22 @@ def _epoch(
                 runtime.progress.begin(f"epoch {number + 1}: {phase.name}", len(batches) - done)
     if number >= state.resumed[0]:
         yield state.totals.interval(number + 1.0)
+
+
+def _guards(phase: Phase, seed: Sequence[int], epoch: int, store: TokenStore) -> list[Samples]:
+    """Draw batches of the guard of a phase; none if it has no guard."""
+    if phase.guard is None:
+        return []
+    generator = np.random.default_rng(seed)
+    drawn = phase.guard.draw(generator, epoch)
+    store.read(drawn.pairs[drawn.present])
+    return [drawn.take(batch) for batch in batches_of(phase.guard, len(drawn), generator)]
+
+
+def _mask_gradients(ranker: Ranker, masks: Mapping[str, Tensor]) -> None:
+    for name, weight in ranker.named_parameters():
+        if weight.grad is not None:
+            weight.grad.mul_(masks[name])
 
 
 def batches_of(phase: Phase, samples: int, generator: np.random.Generator) -> list[Rows]:
@@ -146,11 +171,22 @@ def step(
     optimizer: torch.optim.Optimizer,
     store: TokenStore,
     runtime: Runtime,
+    guard: Samples | None = None,
 ) -> Tensor:
-    """Take one step on one batch, and return its loss, still on the device."""
+    """Take one step on one batch, and return its loss, still on the device.
+
+    With samples of the phase's guard, the update is projected so that it does not raise their loss.
+    """
+    projection = None
+    if guard is not None and phase.guard is not None:
+        _backward(ranker, phase.guard, guard, optimizer.zero_grad, store, runtime)
+        projection = Projection(ranker)
+        optimizer.zero_grad()
     loss = _backward(ranker, phase, samples, optimizer.zero_grad, store, runtime)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
+    if projection is not None:
+        projection.apply()
     return loss
 
 
@@ -178,13 +214,13 @@ def pairs_once(samples: Samples) -> tuple[Pairs, Rows]:
     return pairs[once], place
 
 
-def repeat_side_effects(ranker: Ranker, samples: Samples, store: TokenStore, runtime: Runtime) -> None:
+def repeat_side_effects(ranker: Ranker, samples: Samples | None, store: TokenStore, runtime: Runtime) -> None:
     """Repeat the side effects of a step that is done already, without moving weights.
 
     Kept encodings of a frozen side, or of frozen layers, differ in their last bits with the batch that they were
     computed in.
     """
-    if store.keeps_for(ranker) or ranker.keeps_states:
+    if samples is not None and (store.keeps_for(ranker) or ranker.keeps_states):
         with torch.no_grad():
             score_pairs(ranker, store, pairs_once(samples)[0], runtime.tokens_at_once)
 
@@ -193,6 +229,18 @@ def squared_gradients(
     ranker: Ranker, phase: Phase, seed: int, store: TokenStore, runtime: Runtime
 ) -> dict[str, Tensor]:
     """Return the mean over batches of each weight's squared gradient. Nothing is trained."""
+    return mean_gradients(ranker, phase, seed, store, runtime, torch.square)
+
+
+def mean_gradients(
+    ranker: Ranker,
+    phase: Phase,
+    seed: int,
+    store: TokenStore,
+    runtime: Runtime,
+    taken: Callable[[Tensor], Tensor] = lambda gradient: gradient,
+) -> dict[str, Tensor]:
+    """Return the mean over batches of what is taken of each weight's gradient. Nothing is trained."""
     ranker.eval()
     generator = np.random.default_rng(seed)
     drawn = phase.draw(generator, 1)
@@ -206,7 +254,7 @@ def squared_gradients(
             _backward(ranker, phase, drawn.take(batch), ranker.zero_grad, store, runtime)
             for name, weight in weights.items():
                 if weight.grad is not None:
-                    total[name] += weight.grad.square()
+                    total[name] += taken(weight.grad)
             ranker.zero_grad()
             runtime.progress.advance()
     return {name: value / max(1, len(batches)) for name, value in total.items()}

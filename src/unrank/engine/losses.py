@@ -46,6 +46,19 @@ def mean_where(values: Tensor, present: Tensor) -> Tensor:
     return torch.where(present, values, 0.0).sum(0) / present.sum(0).clamp(min=1)
 
 
+def list_loss(scores: Tensor, present: Tensor, label: int = 0) -> Tensor:
+    """Return −log p of the document in one column, by the softmax of each list. [lists, documents] -> [lists]
+
+    0 for a list that lacks this document.
+
+    >>> scores, present = torch.tensor([[1.0, 1.0], [9.0, 0.0]]), torch.tensor([[True, True], [True, False]])
+    >>> [round(value, 4) for value in list_loss(scores, present).tolist()], list_loss(scores, present, 1)[1].item()
+    ([0.6931, 0.0], 0.0)
+    """
+    total = scores.masked_fill(~present, -torch.inf).logsumexp(1)
+    return torch.where(present[:, label], total - scores[:, label], 0.0)
+
+
 def list_divergence(teacher: Tensor, student: Tensor, present: Tensor) -> Tensor:
     """Return the divergence of the student's distribution from the teacher's: KL(teacher ‖ student). [lists]
 

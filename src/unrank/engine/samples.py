@@ -6,7 +6,7 @@ draws its samples anew in each epoch and computes a loss from their scores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,17 +38,25 @@ class Samples:
     teacher: TeacherScores | None = None  # each [samples, roles]
 
     @classmethod
-    def of(cls, roles: Mapping[str, Drawn], teacher: Teacher | None = None, list_ranges: bool = True) -> Samples:
+    def of(
+        cls,
+        roles: Mapping[str, Drawn],
+        teacher: Teacher | None = None,
+        list_ranges: bool = True,
+        taught: Collection[str] | None = None,
+    ) -> Samples:
         """Join roles into samples, and ask the teacher, if there is one, for the score of every pair.
 
-        With `list_ranges` it is also asked for the lowest score and the range of each query's list.
+        With `list_ranges` it is also asked for the lowest score and the range of each query's list. With `taught` it is
+        asked for these roles only.
         """
         pairs = np.stack([pairs for pairs, _ in roles.values()], axis=1)
         present = np.stack([present for _, present in roles.values()], axis=1)
         if teacher is None:
             return cls(tuple(roles), pairs, present)
-        answer = teacher.ask(pairs[present], list_ranges)
-        return cls(tuple(roles), pairs, present, TeacherScores(*(_spread(values, present) for values in answer)))
+        asked = present if taught is None else present & np.array([role in taught for role in roles])
+        answer = teacher.ask(pairs[asked], list_ranges)
+        return cls(tuple(roles), pairs, present, TeacherScores(*(_spread(values, asked) for values in answer)))
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -101,6 +109,12 @@ class Scored:
         teacher = (to_device(values, scores.device) for values in samples.teacher)
         return cls(samples.roles, spread, present, *teacher)
 
+    def only(self, roles: Collection[str]) -> Scored:
+        """Return the scores of some roles. Each [batch, roles]"""
+        columns = [number for number, role in enumerate(self.roles) if role in roles]
+        tensors = self.score, self.present, self.teacher, self.list_min, self.list_range
+        return Scored(tuple(self.roles[column] for column in columns), *(values[:, columns] for values in tensors))
+
     def __getitem__(self, role: str) -> Scored:
         """Return the scores of one role."""
         column = _column(self.roles, role)
@@ -138,6 +152,8 @@ class Phase:
     """Samples of a step."""
     together: int = 1
     """Consecutive samples that go into the same step. A pair that they share is scored once."""
+    guard: Phase | None = None
+    """A phase whose loss the steps of this one must not raise; see `projection.py`."""
 
 
 def _column(roles: tuple[str, ...], role: str) -> int:

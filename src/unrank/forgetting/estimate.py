@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -28,7 +28,8 @@ from unrank.forgetting.target import PLACES, beyond_of
 from unrank.forgetting.train import estimate_learning_epoch
 from unrank.forgetting.validation import check_freeze, encoded_sides, keep_frozen, restrict
 from unrank.forgetting.workspace import Clock, Workspace
-from unrank.methods.base import Method, RunKind
+from unrank.methods.base import Method, OneShot, RunKind
+from unrank.methods.ranking import planned
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import sharing_frozen_states
 from unrank.record import LearningEpoch, Record, measured_epoch
@@ -104,7 +105,8 @@ def training_time(method: Method, costs: Costs) -> Seconds:
 
 
 def edit_time(method: Method, costs: Costs) -> Seconds:
-    return costs.setup + costs.teacher + costs.epoch + costs.check + costs.scorecard
+    rounds = cast("OneShot", method).rounds
+    return costs.setup + costs.teacher + costs.epoch.times(rounds) + costs.check + costs.scorecard
 
 
 ESTIMATES: dict[RunKind, Callable[[Method, Costs], Seconds]] = {
@@ -208,7 +210,7 @@ def seconds_per_epoch(
     if to_places:
         task = replace(task, wanted=np.zeros(len(workspace.partition.forget), np.float32), pulls_up=True)
     total = NONE
-    for phase in method.plan(task):
+    for phase in planned(method, task):
         total += seconds_per_step(student, phase, workspace).times(phase.size / phase.batch)
     return total
 
@@ -220,12 +222,15 @@ def seconds_per_step(student: Ranker, phase: Phase, workspace: Workspace) -> Sec
     if not size:
         return NONE
     optimizer, timed = make_optimizer(student, 0.0, workspace.runtime), []
+    guard = phase.guard and phase.guard.draw(np.random.default_rng(0), 1)
     with student.repeated_steps():
         for number in range(WARM_UP[device] + TIMED_STEPS[device]):
             first = number * size % (len(drawn) - size + 1)
             batch = drawn.take(np.arange(first, first + size))
-            workspace.store.read(batch.pairs[batch.present])
-            arguments = (student, phase, batch, optimizer, workspace.store, workspace.runtime)
+            guarded = guard.take(np.arange(min(size, len(guard)))) if guard else None
+            for samples in filter(None, (batch, guarded)):
+                workspace.store.read(samples.pairs[samples.present])
+            arguments = (student, phase, batch, optimizer, workspace.store, workspace.runtime, guarded)
             timed.append(_seconds(workspace, lambda arguments=arguments: step(*arguments)))  # type: ignore[misc]
     return Seconds.of(timed[WARM_UP[device] :]).times(phase.batch / size)
 

@@ -90,7 +90,7 @@ class ForgetOptions:
     """How a ranker is made to forget."""
 
     method: str | Method = flag(METHOD, "How to forget; see 'unrank list methods'.", type=str)
-    preset: str | None = flag(None, "Settings by name: 'paper' is cocol as printed.")
+    preset: str | None = flag(None, "Settings by name: 'paper' is cocol as printed, 'released' as its authors ran it.")
     settings: Mapping[str, str] = field(default_factory=dict, metadata=SETTINGS)
     target: float | str = flag("places", TARGET, type=str)
     base: str | None = flag(None, BASE)

@@ -11,7 +11,7 @@ import torch
 
 from unrank.collection.texts import Rows
 from unrank.engine.checkpoint import Stateful
-from unrank.engine.loop import fit, squared_gradients
+from unrank.engine.loop import fit, mean_gradients, squared_gradients
 from unrank.engine.resume import ResumableRun
 from unrank.evaluation.bootstrap import MIN_QUERIES
 from unrank.evaluation.scorecard import Scorecard
@@ -26,6 +26,7 @@ from unrank.forgetting.target import PLACES, tolerance
 from unrank.forgetting.train import run_training
 from unrank.forgetting.workspace import Clock, Workspace
 from unrank.methods.base import Method, OneShot, RunKind
+from unrank.methods.ranking import planned
 from unrank.methods.task import Task
 from unrank.rankers.base import Ranker
 from unrank.record import Check, Landing
@@ -97,15 +98,19 @@ def run_steered(run: MethodRun) -> Outcome:
     schedule = run.method.schedule(options.seed, options.check_every)
     schedule = replace(schedule, over=rule.out_of_time if options.minutes is not None else None)
     with clock.on("teacher"):  # a plan may make a teacher of its own
-        plan = run.method.plan(run.task)
+        plan = planned(run.method, run.task)
     if run.goals is not None and run.goals.pulls_up:
         schedule = run.method.place_schedule(schedule, plan)
     parts: dict[str, Stateful] = {"steering": rule, "clock": clock}  # their names in checkpoints
     if isinstance(run.goals, Places):
         parts[PLACES] = run.goals
-    landing = rule.follow(
-        fit(run.student, plan, schedule, workspace.store, workspace.runtime, run.checkpoints, **parts)
-    )
+    store, runtime = workspace.store, workspace.runtime
+    with clock.on("steps"):
+        masks = run.method.masks(
+            run.task, lambda phase: mean_gradients(run.student, phase, options.seed, store, runtime)
+        )
+    steps = fit(run.student, plan, schedule, store, runtime, run.checkpoints, masks=masks, **parts)
+    landing = rule.follow(run.method.walk(run.student, steps))
     limited = rule.limited if isinstance(rule, PairStoppingRule) else ""
     return Outcome(rule.history, landing, rule.on_target, limited)
 
@@ -148,17 +153,19 @@ def run_as_training(run: MethodRun) -> Outcome:
 
 
 def run_edit(run: MethodRun) -> Outcome:
-    """Edit every trainable weight once, by how much it matters to each phase."""
+    """Edit every trainable weight in each round, by how much it matters to each phase."""
     method, workspace, clock = cast("OneShot", run.method), run.workspace, run.clock
     with clock.on("steps"):
-        measured = [
-            squared_gradients(run.student, phase, run.options.seed, workspace.store, workspace.runtime)
-            for phase in method.plan(run.task)
-        ]
-        with torch.no_grad():
-            for name, weight in run.student.named_parameters():
-                if weight.requires_grad:
-                    weight.copy_(method.edit(weight, [importance[name] for importance in measured]))
+        plan = method.plan(run.task)
+        for number in range(method.rounds):
+            seed = run.options.seed + number
+            measured = [
+                squared_gradients(run.student, phase, seed, workspace.store, workspace.runtime) for phase in plan
+            ]
+            with torch.no_grad():
+                for name, weight in run.student.named_parameters():
+                    if weight.requires_grad:
+                        weight.copy_(method.edit(weight, [importance[name] for importance in measured]))
     with clock.on("checks"):
         forget = workspace.evaluator.forget_mrr(workspace.scorer(run.student))
     return Outcome([Check(epoch=1, seconds=clock.seconds["steps"], forget=forget)])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
@@ -17,13 +17,17 @@ from torch import Tensor
 
 from unrank.engine.loop import Schedule
 from unrank.engine.samples import Phase
+from unrank.engine.training_state import Interval
 from unrank.errors import UnrankError
 from unrank.methods.task import Task
+from unrank.rankers.base import Ranker
 
 __all__ = ["Method", "OneShot", "RunKind", "Task"]
 
 RunKind = Literal["steered", "training", "edit"]
 Settings = Mapping[str, Any]
+Weights = Mapping[str, Tensor]
+"""Tensors by the name of the weight that they belong to."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +50,18 @@ class Method(ABC):
     learning_rate: float = 5e-5
     epochs: int = 30
     """The most epochs of a run."""
+    warm_up: int = 1
+    """Steps over which the rate rises: the first steps of an optimiser without a history are its largest."""
+    gru: bool = False
+    """Whether each update is projected so that it does not raise the loss of kept pairs (`engine/projection.py`)."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, int | float) and not isinstance(value, bool):
                 self._check(field.name, value)
+        if self.gru and self.run_kind != "steered":
+            raise UnrankError(f"gru=true needs a method that takes steps to a target, and {self.name} does not")
 
     def _check(self, name: str, value: float) -> None:
         if name not in self.limits:
@@ -70,7 +80,7 @@ class Method(ABC):
 
     def schedule(self, seed: int, check_every: int | None = None) -> Schedule:
         """Return the length and the learning rate of its run."""
-        return Schedule(self.epochs, self.learning_rate, seed, check_every)
+        return Schedule(self.epochs, self.learning_rate, seed, check_every, self.warm_up)
 
     def place_schedule(self, schedule: Schedule, plan: Sequence[Phase]) -> Schedule:
         """Return the schedule of a run to places. Asked of a method that takes goals."""
@@ -79,6 +89,18 @@ class Method(ABC):
     def prepare(self, task: Task) -> None:
         """Ask the teacher for the scores that the plan will need. This time counts as the method's."""
         return
+
+    def masks(self, task: Task, gradients: Callable[[Phase], Weights]) -> Weights | None:
+        """Return, by the name of each weight, the numbers in it that may move; `None` if all may.
+
+        `gradients` gives the mean gradient of the loss of a phase at the weights that the run begins with. Asked of a
+        "steered" method alone.
+        """
+        return None
+
+    def walk(self, student: Ranker, steps: Iterator[Interval]) -> Iterator[Interval]:
+        """Return the pauses at which a run is checked. A method may show other weights there than those it trains."""
+        return steps
 
     def has_learned(self, mrr: float) -> bool:
         """Return whether training may stop at this MRR on training queries. Asked of a "training" method alone."""
@@ -91,9 +113,12 @@ class Method(ABC):
 
 @dataclass(frozen=True)
 class OneShot(Method):
-    """A method that edits weights once, by their importance to the samples of its phases."""
+    """A method that edits weights by their importance to the samples of its phases, in one round or several."""
 
     run_kind = "edit"
+
+    rounds: int = 1
+    """How often importance is measured and weights are edited."""
 
     @abstractmethod
     def edit(self, weight: Tensor, importance: Sequence[Tensor]) -> Tensor:

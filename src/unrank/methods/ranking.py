@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
@@ -38,6 +38,21 @@ def learn(task: Task, pairs: Pairs, negatives: int, batch: int, together: int = 
         return triples(task, pairs, negatives, generator)
 
     return Phase("learn", negatives * len(pairs), draw, ranking_loss, batch, together)
+
+
+def planned(method: Method, task: Task) -> Sequence[Phase]:
+    """Return the phases of an epoch of a method. With `gru`, kept pairs guard each of them."""
+    plan = method.plan(task)
+    return [replace(phase, guard=_guard(task, phase)) for phase in plan] if method.gru else plan
+
+
+def _guard(task: Task, phase: Phase) -> Phase:
+    """Return a phase with as many kept pairs as another one has samples, each with a negative."""
+
+    def draw(generator: np.random.Generator, epoch: int) -> Samples:
+        return triples(task, task.draw_kept(phase.size, generator)[0], 1, generator)
+
+    return Phase("kept", phase.size, draw, soft_ranking_loss, phase.batch)
 
 
 def triples(task: Task, pairs: Pairs, negatives: int, generator: np.random.Generator, swapped: bool = False) -> Samples:

@@ -12,7 +12,7 @@ from unrank.engine.loop import Schedule
 from unrank.methods.ranking import Learning
 
 WARM_UP = 10
-"""Steps over which a rate that falls rises first."""
+"""The least steps over which a rate that falls rises first."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Retrain(Learning):
 
     def schedule(self, seed: int, check_every: int | None = None) -> Schedule:
         schedule = super().schedule(seed, check_every)
-        return replace(schedule, falls=True, warm_up=WARM_UP) if self.falls else schedule
+        return replace(schedule, falls=True, warm_up=max(WARM_UP, self.warm_up)) if self.falls else schedule
 
     def has_learned(self, mrr: float) -> bool:
         return mrr >= self.enough
