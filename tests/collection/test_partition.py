@@ -171,6 +171,9 @@ def test_partners_and_draws_of_them(case: tuple[set[Pair], set[int], set[int], s
         drawn, has = partition.draw_partners(np.array([x] * 400, np.int64), np.random.default_rng(seed))
         assert has.tolist() == [bool(expected)] * 400
         assert as_set(drawn[has]) == expected
+        places, partners = partition.all_partners(np.array([x, x], np.int64))
+        assert sorted(partners[places == 0].tolist()) == sorted(partners[places == 1].tolist())
+        assert as_set(partners) == expected and len(partners) == 2 * len(expected)
 
 
 def test_each_pair_of_a_batch_draws_a_partner_of_its_own(golden: Collection) -> None:

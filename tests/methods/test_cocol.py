@@ -482,6 +482,37 @@ def test_as_printed_every_disjoint_pair_is_held(shared: Collection) -> None:
     assert hold.batch == forget.batch == forget.size == len(partition.forget)
 
 
+@pytest.mark.parametrize("removal", REMOVALS)
+def test_as_released_every_partner_has_a_sample_and_every_disjoint_pair_five_negatives(
+    shared: Collection, removal: str
+) -> None:
+    partition = forgetting(shared, **REMOVALS[removal])
+    released = make_method("cocol", preset="released")
+    assert isinstance(released, Cocol) and (released.learning_rate, released.warm_up) == (7e-6, 1)
+    wanted = np.arange(len(partition.forget), dtype=np.float32)
+    task = replace(task_of(shared, partition, random_table(shared, 0)), wanted=wanted)
+    forget, hold = released.plan(task)
+    assert forget.batch == hold.batch == 32
+    samples = forget.draw(np.random.default_rng(0), 1)
+    expected = []
+    for pair in partition.forget.tolist():
+        shares = [kept for kept in partition.entangled.tolist() if kept[0] == pair[0] or kept[1] == pair[1]]
+        expected += [(pair, kept) for kept in shares] or [(pair, None)]
+    drawn = [
+        (pushed, partner if has else None)
+        for (pushed, partner), (_, has) in zip(samples.pairs.tolist(), samples.present.tolist(), strict=True)
+    ]
+    assert sorted(map(str, drawn)) == sorted(map(str, expected)) and len(samples) == forget.size
+    assert samples.teacher is not None  # the score that a pair is pulled to goes with each of its samples
+    places = [partition.forget.tolist().index(pushed) for pushed, _ in drawn]
+    assert samples.teacher.score[:, PUSHED].tolist() == wanted[places].tolist()
+    held = hold.draw(np.random.default_rng(0), 1)
+    assert hold.size == len(held) == 5 * len(partition.disjoint)
+    assert sorted(held.pairs[:, 0].tolist()) == sorted(5 * partition.disjoint.tolist())
+    alone = make_method("cocol", {"without_entangled": "true"}, preset="released").plan(task)[0]
+    assert not alone.draw(np.random.default_rng(0), 1).present[:, PARTNER].any()
+
+
 @pytest.mark.parametrize(
     ("pairs", "samples", "batch", "rows", "steps"),
     [
@@ -526,3 +557,5 @@ def test_presets() -> None:
         make_method("finetune", preset="paper")
     with pytest.raises(UnrankError, match="phases=joint needs anchors=wide"):
         make_method("cocol", {"phases": "joint"}, preset="paper")
+    with pytest.raises(UnrankError, match="partners=all needs anchors=paper and min_steps=1"):
+        make_method("cocol", {"partners": "all"})

@@ -76,6 +76,17 @@ class Partition:
             chosen[here] = self._sorted[side][place[here]]
         return chosen, has
 
+    def all_partners(self, forget: Pairs) -> tuple[Rows, Pairs]:
+        """Return all partners of all forget pairs, and for each partner the place of its forget pair."""
+        found = []
+        for side in (0, 1):
+            starts, counts = self._range(side, forget[:, side])
+            of = np.repeat(np.arange(len(forget)), counts)
+            within = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
+            found.append((of, self._sorted[side][starts[of] + within]))
+        places, partners = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return places, partners
+
     @cached_property
     def _sorted(self) -> tuple[Pairs, Pairs]:
         return tuple(self.entangled[np.argsort(self.entangled[:, side], kind="stable")] for side in (0, 1))  # type: ignore[return-value]

@@ -18,8 +18,11 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from unrank.collection.collection import Pairs
+from unrank.collection.texts import Rows
 from unrank.engine.loop import Schedule
 from unrank.engine.losses import mean_where, paper_gap, range_gap
 from unrank.engine.samples import Drawn, Phase, Samples, Scored, all_present
@@ -41,6 +44,22 @@ SMALLER = 0.4
 """With places, the power by which the rate is smaller if a step has fewer forget pairs. A step of one pair has a fifth
 of the full rate: at the full rate its noise moves lists that have nothing to do with it."""
 ALL = 1_000_000
+PRINTED = {
+    "learning_rate": 5e-5,
+    "warm_up": 1,
+    "scale": "paper",
+    "anchors": "paper",
+    "phases": "two",
+    "min_steps": 1,
+    "hold_factor": 1,
+    "negatives_seen": ALL,
+    "disjoint_per_pair": ALL,
+    "disjoint_per_epoch": ALL,
+}
+"""The printed algorithm, at our rate and batch."""
+RELEASED = {**PRINTED, "learning_rate": 7e-6, "batch": 32, "partners": "all", "hold_negatives": 5}
+"""The printed algorithm at the settings of the code that its authors released. That code does not push a pair to the
+lowest score of its list, but below its own score by the teacher, so that the student begins without a gradient."""
 Move = Literal["stays", "may rise", "may fall", "free"]
 """What a score may do at no cost."""
 
@@ -51,22 +70,7 @@ class Cocol(Method):
 
     name = "cocol"
     takes_goals = True
-    presets = MappingProxyType(
-        {
-            "paper": {
-                "learning_rate": 5e-5,
-                "warm_up": 1,
-                "scale": "paper",
-                "anchors": "paper",
-                "phases": "two",
-                "min_steps": 1,
-                "hold_factor": 1,
-                "negatives_seen": ALL,
-                "disjoint_per_pair": ALL,
-                "disjoint_per_epoch": ALL,
-            },
-        }
-    )
+    presets = MappingProxyType({"paper": PRINTED, "released": RELEASED})
     limits = MappingProxyType(
         dict.fromkeys(
             ["anchors_per_pair", "disjoint_per_pair", "disjoint_per_epoch", "hard_negatives", "warm_up"], (0, math.inf)
@@ -74,6 +78,7 @@ class Cocol(Method):
     )
 
     learning_rate: float = 8.5e-5
+    warm_up: int = 24
     batch: int = 64
     """The most pairs in a step: forget pairs in the first phase, disjoint pairs in the second."""
     min_steps: int = 16
@@ -87,10 +92,14 @@ class Cocol(Method):
     """The pairs that the first phase holds in place: partners only, or negatives and other kept pairs too."""
     anchors_per_pair: int = 1
     """With wide anchors, the kept pairs that are held for each forget pair. More hold firmer, and cost more."""
+    partners: Literal["one", "all"] = "one"
+    """The entangled partners that an epoch holds for each forget pair: a random one, or each in a sample of its own."""
     disjoint_per_pair: int = 4
     """The most disjoint pairs that are held for each forget pair."""
     disjoint_per_epoch: int = 1
     """How many of them an epoch holds, drawn anew each time; at least 1,024 if the ranker has forgotten before."""
+    hold_negatives: int = 1
+    """Negatives that the second phase holds for each disjoint pair, each in a sample of its own."""
     negatives_seen: int = 8
     """Negatives of a query that the teacher scores and that may be held in place."""
     place_weight: float = 2.0
@@ -108,8 +117,6 @@ class Cocol(Method):
     """For the ablation: hold no entangled pair."""
     without_disjoint: bool = False
     """For the ablation: hold no disjoint pair."""
-    warm_up: int = 24
-    """Steps over which the rate rises: the first steps of an optimiser without a history are its largest."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -117,9 +124,8 @@ class Cocol(Method):
             raise UnrankError(
                 "phases=joint needs anchors=wide: with the paper's anchors nothing holds the disjoint pairs"
             )
-
-    def schedule(self, seed: int, check_every: int | None = None) -> Schedule:
-        return replace(super().schedule(seed, check_every), warm_up=self.warm_up)
+        if self.partners == "all" and (self.anchors == "wide" or self.min_steps > 1):
+            raise UnrankError("partners=all needs anchors=paper and min_steps=1: a partner has a sample of its own")
 
     def place_schedule(self, schedule: Schedule, plan: Sequence[Phase]) -> Schedule:
         pairs = plan[0].batch // plan[0].together if plan else self.batch
@@ -137,11 +143,14 @@ class Cocol(Method):
         draw_forget, draw_hold = partial(self._draw_forget, task, hard), partial(self._draw_hold, task, hard)
         rows, kept_moves = self._rows_per_pair(task), self._kept_moves(task)
         batch, size = rows * self._batch(task), rows * self._forget_size(task)
+        if self.partners == "all":
+            batch, size = self.batch, len(self._forget_with_partners(task)[0])
         forget_loss = partial(self._place_loss if hard else self._forget_loss, kept_moves, task.wanted is None)
         plan = [Phase("forget", size, draw_forget, forget_loss, batch, together=rows)]
         if self.phases == "two" and not self.without_disjoint and self._hold_size(task):
             hold_loss = partial(self._hold_loss, kept_moves, hard is not None)
-            plan.append(Phase("hold", self._hold_size(task), draw_hold, hold_loss, self.hold_factor * batch))
+            size = self.hold_negatives * self._hold_size(task)
+            plan.append(Phase("hold", size, draw_hold, hold_loss, self.hold_factor * batch))
         return plan
 
     def _limited(self, task: Task) -> Task:
@@ -181,6 +190,8 @@ class Cocol(Method):
         """Draw for each forget pair a partner and, with wide anchors, a negative of its query, other kept pairs, and a
         negative for each kept pair. If a forget pair has several rows, it is pushed in the first and its anchors are
         held in all of them."""
+        if self.partners == "all":
+            return self._draw_with_partners(task)
         rows = self._rows_per_pair(task)
         size = self._forget_size(task)
         forget = np.resize(task.partition.forget, (size, 2)).repeat(rows, axis=0)
@@ -202,10 +213,26 @@ class Cocol(Method):
         samples = self._with_earlier(task, hard, roles, generator, falls=True)
         return samples if task.wanted is None else samples.wanting("forget", np.resize(task.wanted, size).repeat(rows))
 
+    def _draw_with_partners(self, task: Task) -> Samples:
+        """Return a sample for each partner of each forget pair, and one for each forget pair without a partner."""
+        places, partner, has = self._forget_with_partners(task)
+        forget = all_present(task.partition.forget[places])
+        samples = Samples.of({"forget": forget, "partner": (partner, has & (not self.without_entangled))}, task.teacher)
+        return samples if task.wanted is None else samples.wanting("forget", task.wanted[places])
+
+    def _forget_with_partners(self, task: Task) -> tuple[Rows, Pairs, NDArray[np.bool_]]:
+        """Return the places of the forget pairs, each once for every partner, the partners, and which there are."""
+        places, partners = task.partition.all_partners(task.partition.forget)
+        alone = np.setdiff1d(np.arange(len(task.partition.forget)), places)
+        has = np.concatenate([np.ones(len(places), bool), np.zeros(len(alone), bool)])
+        nothing = np.zeros((len(alone), 2), np.int64)
+        return np.concatenate([places, alone]), np.concatenate([partners, nothing]), has
+
     def _draw_hold(self, task: Task, hard: HardNegatives | None, generator: np.random.Generator, epoch: int) -> Samples:
         """Draw disjoint pairs, each with a negative of its query."""
         disjoint = task.partition.disjoint
         pairs = disjoint[generator.permutation(len(disjoint))[: self._hold_size(task)]]
+        pairs = pairs.repeat(self.hold_negatives, axis=0)
         roles = {"kept": all_present(pairs), "kept_negative": (hard or task.negatives).draw(pairs[:, 0], generator)}
         return self._with_earlier(task, hard, roles, generator, falls=False)
 
