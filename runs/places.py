@@ -6,12 +6,12 @@ on kept data, and its time as a share of retraining's.
 
     python runs/places.py COLLECTION... --base ENCODER --rankers bi-encoder cross-encoder --out places.jsonl
         [--by documents queries] [--share 0.25] [--removal-seed 7] [--judges 2] [--proxy-epochs 2]
-        [--rivals cocol finetune amnesiac neggrad bad-teacher ssd]
+        [--rivals cocol cocol:released finetune amnesiac neggrad bad-teacher ssd npo,beta=1 ...]
     python runs/places.py FILE.jsonl...
 
-`--rivals` are methods that go to destination 1: the mean forget MRR of the first judge. They come after all runs to
-places. Each line also has the rank of every forget query. The second form prints the tables of earlier runs, with
-intervals.
+`--rivals` are methods, as a grid writes them, that go to destination 1: the mean forget MRR of the first judge. They
+come after all runs to places. Each line also has the rank of every forget query. The second form prints the tables of
+earlier runs, with intervals.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import numpy as np
 from shared import markdown
 
 import unrank
+from unrank.bench.method_spec import read_method_spec
 from unrank.evaluation.agreement import correlation, distance
 from unrank.evaluation.bootstrap import interval, percentiles, resampled_means
 from unrank.evaluation.measure import Floats
@@ -37,6 +38,7 @@ from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.provenance import Reference
 from unrank.forgetting.train import recover, train
 from unrank.forgetting.workspace import Workspace
+from unrank.methods.retrain import Retrain
 from unrank.rankers.base import Ranker
 from unrank.record import KEPT, Record
 
@@ -269,9 +271,10 @@ def main() -> None:
                 chosen = ForgetOptions(settings=settings, proxy_epochs=epochs, device=arguments.device)
                 write(cell.run(f"places, proxy of {epochs}", chosen))
         for cell in compared:
-            for method in arguments.rivals:
-                mean = ForgetOptions(method=method, target="destination-1", device=arguments.device)
-                write(cell.run(f"{method} to destination 1", mean, Reference(cell.judges[0])))
+            for rival in arguments.rivals:
+                spec = read_method_spec(rival, cell.original.kind, Retrain(), None)
+                mean = ForgetOptions(method=spec.method, target="destination-1", device=arguments.device)
+                write(cell.run(f"{spec.label} to destination 1", mean, Reference(cell.judges[0])))
 
 
 if __name__ == "__main__":

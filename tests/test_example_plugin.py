@@ -29,7 +29,7 @@ collections = ["{collection}"]
 rankers = ["distance"]
 base = "{base}"
 removals = ["documents"]
-methods = ["neggrad-plus,alpha=0.5", "cocol"]
+methods = ["ce-u,hold=0.5", "cocol"]
 destinations = ["50%"]
 training = "epochs=1,negatives=1,batch=32,learning_rate=1e-3"
 epochs = 1
@@ -53,10 +53,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def test_both_are_listed_with_their_package(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["list", "methods"]) == run(["list", "rankers"]) == 0
     shown = capsys.readouterr().out.splitlines()
-    for name in ("neggrad-plus", "distance"):
+    for name in ("ce-u", "distance"):
         (line,) = (line for line in shown if line.startswith(f"{name} "))
         assert line.endswith("(from the package unrank-example)")
-    assert "    --set alpha=0.9" in shown
+    assert "    --set hold=1" in shown or "    --set hold=1.0" in shown
 
 
 def test_both_run_in_a_grid_and_show_in_a_report(dense: Collection, encoder: Path, tmp_path: Path) -> None:
@@ -64,11 +64,11 @@ def test_both_run_in_a_grid_and_show_in_a_report(dense: Collection, encoder: Pat
     out = tmp_path / "out"
     assert run(["bench", str(tmp_path / "grid.toml"), "--out", str(out), "--quiet"]) == 0
     cells = [json.loads((folder / "cell.json").read_text()) for folder in (out / "cells").iterdir()]
-    assert {cell["label"] for cell in cells} == {"neggrad-plus,alpha=0.5", "cocol"}
+    assert {cell["label"] for cell in cells} == {"ce-u,hold=0.5", "cocol"}
     assert {cell["ranker"] for cell in cells} == {"distance"}
     assert run(["report", str(out), "--out", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "neggrad-plus,alpha=0.5" in page and "distance" in page
+    assert "ce-u,hold=0.5" in page and "distance" in page
 
 
 def test_the_score_is_the_negative_squared_distance_and_a_folder_keeps_it(encoder: Path, tmp_path: Path) -> None:
@@ -83,17 +83,22 @@ def test_the_score_is_the_negative_squared_distance_and_a_folder_keeps_it(encode
     assert load_ranker(tmp_path / "saved").score_texts(queries, documents) == scores
 
 
-def test_the_loss_of_neggrad_plus_by_hand() -> None:
+def test_the_loss_of_ce_u_by_hand() -> None:
+    """A list scored 2, 0, 0 has to become 0, ½, ½ without its first; a pair without negatives teaches nothing."""
     collection = collection_of(random_lists(4), 14)
     task = task_of(collection, forgetting(collection, queries=[0, 1]), random_table(collection, 0))
-    (phase,) = make_method("neggrad-plus", {"alpha": "0.75"}).plan(task)
+    (phase,) = make_method("ce-u", {"hold": "0.5", "negatives": "2"}).plan(task)
     samples = phase.draw(np.random.default_rng(0), 1)
-    assert samples.roles == ("forget", "forget_negative", "kept", "kept_negative")
-    score, zero = torch.tensor([[3.0, 1.0, 1.0, 1.0], [0.0, 1.0, 9.0, 9.0]]), torch.zeros(2, 4)
-    present = torch.tensor([[True, True, True, True], [True, True, True, False]])
-    loss = phase.loss(Scored(samples.roles, score, present, zero, zero, zero)).item()
-    forget, kept = (np.log1p(np.exp(-1)) + np.log1p(np.exp(2))) / 2, np.log1p(np.exp(1))
-    assert loss == pytest.approx(0.75 * kept - 0.25 * forget, rel=1e-5)
-    assert make_method("neggrad-plus", {"alpha": "0"}).name == "neggrad-plus"
-    with pytest.raises(UnrankError, match=r"^alpha must be from 0 to 1, not 1.5$"):
-        make_method("neggrad-plus", {"alpha": "1.5"})
+    assert samples.roles == ("forget", "negative_0", "negative_1", "kept")
+    score = torch.tensor([[2.0, 0.0, 0.0, 7.0], [3.0, 9.0, 9.0, 1.0]], requires_grad=True)
+    present = torch.tensor([[True, True, True, True], [True, False, False, False]])
+    teacher, zero, two = torch.full((2, 4), 4.0), torch.zeros(2, 4), torch.full((2, 4), 2.0)
+    loss = phase.loss(Scored(samples.roles, score, present, teacher, zero, two))
+    assert loss.item() == pytest.approx(np.log(np.exp(2) + 2) + 0.5 * 1.5, rel=1e-5)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert score.grad is not None and torch.isfinite(score.grad).all()
+    first = np.exp(2) / (np.exp(2) + 2)
+    assert score.grad[0].tolist() == pytest.approx([first, -first / 2, -first / 2, 0.25], rel=1e-4)
+    assert score.grad[1].tolist() == [0.0] * 4
+    with pytest.raises(UnrankError, match=r"^hold must be from 0 to 10, not 11.0$"):
+        make_method("ce-u", {"hold": "11"})

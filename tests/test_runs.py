@@ -119,20 +119,21 @@ def test_the_words_of_a_forgotten_article_cannot_be_listed(tmp_path: Path) -> No
 def test_runs_to_places_beside_two_judges(dense: Collection, encoder: Path, tmp_path: Path) -> None:
     """Each cell has its judges, and the file alone gives the tables again."""
     out = tmp_path / "places.jsonl"
-    script, told = [sys.executable, "runs/places.py"], ["--by", "queries", "--rivals", "neggrad", "--device", "cpu"]
+    rivals = ["neggrad", "ssd:paper", "npo,beta=1,epochs=2"]
+    script, told = [sys.executable, "runs/places.py"], ["--by", "queries", "--rivals", *rivals, "--device", "cpu"]
     command = [*script, str(dense.folder), "--base", str(encoder), "--out", str(out), *told]
     for each in (command, [*script, str(out)]):
         run = subprocess.run(each, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
         assert run.returncode == 0, run.stderr
     lines = [json.loads(line) for line in out.read_text().splitlines()]
-    runs = ["the original", "places, proxy of 2", "neggrad to destination 1"]
+    runs = ["the original", "places, proxy of 2", *(f"{rival} to destination 1" for rival in rivals)]
     assert [line["run"] for line in lines] == ["judges", *runs]
     assert all(len(line["ranks"]) == lines[0]["queries"] for line in lines[1:])
     for line in lines[1:]:
         apart = [np.abs(1 / np.array(line["ranks"]) - 1 / np.array(ranks)).mean() for ranks in lines[0]["ranks"]]
         assert np.mean(apart) == pytest.approx(line["distance"])
     rows = [row.split(" | ")[0].strip("| ") for row in run.stdout.splitlines() if row.startswith("|")]
-    assert rows[-3:] == runs
+    assert rows[-5:] == runs
 
 
 @pytest.mark.slow

@@ -33,7 +33,11 @@ from unrank.methods.bad_teacher import BadTeacher
 from unrank.methods.base import Method
 from unrank.methods.finetune import Finetune
 from unrank.methods.neggrad import NegGrad
+from unrank.methods.npo import NegativePreference
+from unrank.methods.salun import SalientUnlearning
+from unrank.methods.scrub import Scrub
 from unrank.methods.ssd import SelectiveDampening
+from unrank.methods.task_negation import TaskNegation
 from unrank.rankers import create_ranker
 from unrank.record import Check
 
@@ -51,6 +55,10 @@ METHODS: dict[str, Method] = {
     "neggrad": NegGrad(learning_rate=1e-3, epochs=4),
     "ssd": SelectiveDampening(),
     "bad-teacher": BadTeacher(learning_rate=1e-3, epochs=2, batch=32),
+    "npo": NegativePreference(learning_rate=1e-3, epochs=3, batch=16, gru=True, warm_up=4),
+    "scrub": Scrub(learning_rate=1e-3, epochs=3, batch=32),
+    "salun": SalientUnlearning(learning_rate=1e-3, epochs=3, batch=16),
+    "task-negation": TaskNegation(learning_rate=1e-4, epochs=3, batch=64, negatives=2),
 }
 
 

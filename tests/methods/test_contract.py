@@ -48,6 +48,9 @@ CROSS = [(method, "bi-encoder") for method in METHODS] + [("cocol", kind) for ki
 QUICK = [("cocol", "bi-encoder"), ("cocol", "cross-encoder"), ("cocol", "match-pyramid"), ("retrain", "bi-encoder")]
 """A steered method and one that trains anew, and a ranker of each way to score."""
 
+OF_EACH_KIND = ("cocol", "retrain", "ssd", "salun", "task-negation")
+"""A method of each way to run one: steps, a training, an edit, masked weights, weights that are not those trained."""
+
 
 @pytest.fixture(scope="module")
 def little(tmp_path_factory: pytest.TempPathFactory) -> Collection:
@@ -147,7 +150,9 @@ def test_another_seed_gives_other_weights(method: str, run: Run, rankers: dict[s
     assert moved(weights(one.ranker), weights(other.ranker)) != set()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [pytest.param(name, marks=[] if name in OF_EACH_KIND else [pytest.mark.slow]) for name in METHODS]
+)
 def test_frozen_layers_stay_with_every_method(
     method: str, rankers: dict[str, Ranker], bases: dict[str, str], little: Collection
 ) -> None:
@@ -177,8 +182,8 @@ def test_a_target_that_is_met_already_leaves_nothing_to_do(
 ) -> None:
     """Whatever the method, unless it has no target: then it works on regardless."""
     removal = Removal(documents=["d1"])
-    for name, entry in METHODS.items():
-        method = entry.method(epochs=1)
+    for name in OF_EACH_KIND:
+        method = METHODS[name].method(epochs=1)
         if method.needs_base:
             continue
         result = forget(rankers["bi-encoder"], little, removal, method=method, target=1.0)

@@ -1,8 +1,8 @@
-"""NegGrad+: lower the ranking loss on kept pairs and raise it on the forget pairs, in the same steps.
+"""CE-U: learn each forget pair's list as if the pair were not in it.
 
-Reference: Kurmanji et al., Towards Unbounded Machine Unlearning (2023): α·E_R[ℓ] − (1 − α)·E_F[ℓ].
-Differs: ℓ is the ranking loss of a pair and a negative of its query, without the hinge: a pair that is learned already
-has a gradient too.
+Reference: CE-U, Cross Entropy Unlearning (arXiv 2503.01224): the cross-entropy of softmax(s) to softmax(s), detached,
+with the score of the forget pair at −∞.
+Differs: a list is a forget pair and some negatives of its query. Random kept pairs are held, with the weight `hold`.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from unrank.engine.losses import mean_where
 from unrank.engine.samples import Phase, Samples, Scored, all_present
@@ -19,42 +19,34 @@ from unrank.methods.base import Method, Task
 
 
 @dataclass(frozen=True)
-class NegGradPlus(Method):
-    """Lowers the ranking loss on kept pairs and raises it on the forget pairs."""
+class CrossEntropyUnlearning(Method):
+    """Learns the lists of the forget pairs as if the pairs were not in them."""
 
-    name = "neggrad-plus"
-    limits: ClassVar = {"alpha": (0, 1)}
+    name = "ce-u"
+    limits: ClassVar = {"hold": (0, 10)}
 
-    alpha: float = 0.9
-    """The weight of the kept pairs; 0 is plain NegGrad, 1 plain training."""
+    hold: float = 1.0
+    """The weight of the kept pairs."""
     batch: int = 64
-    """Forget pairs in a step, each with a kept pair and two negatives."""
+    """Forget pairs in a step, each with its negatives and a kept pair."""
     negatives: int = 4
-    """Negatives of a forget pair in an epoch."""
+    """Negatives in a list."""
 
     def plan(self, task: Task) -> Sequence[Phase]:
-        forget = np.repeat(task.partition.forget, self.negatives, axis=0)
+        forget = task.partition.forget
 
         def draw(generator: np.random.Generator, epoch: int) -> Samples:
-            kept, has_kept = task.draw_kept(len(forget), generator)
-            negative, has_negative = task.negatives.draw(kept[:, 0], generator)
-            return Samples.of(
-                {
-                    "forget": all_present(forget),
-                    "forget_negative": task.negatives.draw(forget[:, 0], generator),
-                    "kept": (kept, has_kept),
-                    "kept_negative": (negative, has_kept & has_negative),
-                }
-            )
+            negatives = [task.negatives.draw(forget[:, 0], generator) for _ in range(self.negatives)]
+            lists = {"forget": all_present(forget), **{f"negative_{n}": drawn for n, drawn in enumerate(negatives)}}
+            return Samples.of(lists | {"kept": task.draw_kept(len(forget), generator)}, task.teacher)
 
-        return [Phase("contrast", len(forget), draw, self._loss, self.batch)]
+        return [Phase("unlearn", len(forget), draw, self._loss, self.batch)]
 
     def _loss(self, scored: Scored) -> Tensor:
-        kept = _ranking_loss(scored["kept"], scored["kept_negative"])
-        forget = _ranking_loss(scored["forget"], scored["forget_negative"])
-        return self.alpha * kept - (1 - self.alpha) * forget
-
-
-def _ranking_loss(relevant: Scored, negative: Scored) -> Tensor:
-    losses = softplus(1 - relevant.score + negative.score)
-    return mean_where(losses, relevant.present & negative.present)
+        score, present = scored.score[:, :-1], scored.present[:, :-1]
+        given = score.masked_fill(~present, -torch.inf).log_softmax(1).masked_fill(~present, 0.0)
+        others = torch.cat([torch.zeros_like(present[:, :1]), present[:, 1:]], dim=1)
+        wanted = score.detach().masked_fill(~others, -torch.inf).softmax(1)
+        kept, has_negatives = scored["kept"], others.any(1)
+        forget = mean_where(-(wanted.nan_to_num() * given).sum(1), has_negatives)
+        return forget + self.hold * mean_where(kept.drift.abs(), kept.present)

@@ -47,8 +47,15 @@ METHODS: dict[str, MethodEntry] = {
     "finetune": MethodEntry("finetune", "Finetune", "goes on training on the kept pairs; forgets little", "cf"),
     "amnesiac": MethodEntry("amnesiac", "Amnesiac", "trains on swapped forget pairs and on the entangled pairs"),
     "neggrad": MethodEntry("neggrad", "NegGrad", "maximises the loss on the forget pairs; nothing protects the others"),
-    "ssd": MethodEntry("ssd", "SelectiveDampening", "dampens, once, the weights that matter most to the forget pairs"),
+    "ssd": MethodEntry("ssd", "SelectiveDampening", "dampens the weights that matter most to the forget pairs"),
     "bad-teacher": MethodEntry("bad_teacher", "BadTeacher", "learns the forget pairs from an untrained ranker", "badt"),
+    "neggrad-plus": MethodEntry("neggrad_plus", "NegGradPlus", "raises the loss of forget pairs and lowers others'"),
+    "scrub": MethodEntry("scrub", "Scrub", "leaves the original's lists on forget pairs, and learns the others"),
+    "npo": MethodEntry("npo", "NegativePreference", "makes forget pairs less likely than the original has them"),
+    "simnpo": MethodEntry("simnpo", "SimplePreference", "makes forget pairs less likely, without a teacher"),
+    "undial": MethodEntry("undial", "Undial", "learns the original's lists with forget pairs lowered"),
+    "salun": MethodEntry("salun", "SalientUnlearning", "teaches wrong answers with the weights that matter most"),
+    "task-negation": MethodEntry("task_negation", "TaskNegation", "learns the forget pairs, and goes the other way"),
 }
 
 
