@@ -17,6 +17,7 @@ from tests.audit.conftest import THOROUGHNESS
 from tests.table import TableRanker
 from tests.tiny import made_record, make_collection
 from unrank.audit.audit import ATTACKS, AUDIT, OF_MEMORY, TESTS, Audit, audit_ranker
+from unrank.audit.evaluation import contradictions
 from unrank.audit.verdict import Verdict
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
@@ -116,7 +117,7 @@ def table_audit(
 def test_its_keys_stay(audited: dict[str, Any], removal: Removal) -> None:
     assert list(audited) == [
         "audit_version", "verdict", "words", "collection", "rankers", "removed", "sets", "thoroughness", "seed",
-        "seconds", "device", "versions", "tests",
+        "seconds", "device", "versions", "tests", "evaluation",
     ]  # fmt: skip
     assert list(audited["tests"]) == [*TESTS, "noise_floor"]
     for found in audited["tests"].values():
@@ -127,6 +128,10 @@ def test_its_keys_stay(audited: dict[str, Any], removal: Removal) -> None:
     assert audited["removed"] == {"queries": 0, "documents": len(removal.documents), "pairs": 0}
     assert list(audited["sets"]) == list(SETS)
     assert audited["tests"]["noise_floor"]["verdict"] == "measured"
+    verdicts = {name: found["verdict"] for name, found in audited["tests"].items()}
+    assert contradictions(audited["evaluation"], audited["verdict"], verdicts) == []
+    assert audited["evaluation"]["sampleSize"] == audited["sets"]["forget"]["queries"]
+    assert all(claim["passed"] for claim in audited["evaluation"]["claims"]) == (audited["verdict"] == "equivalent")
     assert len({str(one) for one in [audited["rankers"]["original"], *audited["rankers"]["references"]]}) == 3
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.tiny import made_record
-from unrank.audit.audit import TESTS
+from unrank.audit.audit import DECIDING, TESTS
+from unrank.audit.evaluation import evaluation
 from unrank.audit.verdict import Verdict
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import State
@@ -30,8 +31,13 @@ def ranks(before: Sequence[int], after: Sequence[int], entries: int = 11, querie
 
 def made_audit(verdict: str, words: str = "why") -> dict[str, Any]:
     figures = {"figure": 0.125, "low": 0.1, "high": 0.15, "threshold": 0.05, "queries": 40}
+    margin = {"margin": 0.02, "low": -0.01, "high": 0.01, "needs": "", "passed": True}
     test = {"measures": "MRR", "verdict": str(verdict), "words": words, **figures}
-    return {"verdict": str(verdict), "tests": dict.fromkeys(TESTS, test)}
+    test |= {"equivalence": margin if verdict == Verdict.EQUIVALENT else None}
+    tests = {name: {**test, "verdict": "kept"} if name == "retention" else test for name in TESTS}
+    about = {"sets": {"forget": {"queries": 40}}, "collection": {"fingerprint": "78" * 32}}
+    value = {"verdict": str(verdict), **about, "rankers": {"original": None, "references": []}, "tests": tests}
+    return {**value, "evaluation": evaluation(value, DECIDING)}
 
 
 def made_result(

@@ -22,8 +22,9 @@ from unrank.desk.page import certificate_page
 from unrank.desk.request import Item, State
 from unrank.desk.run_options import file_hashes
 from unrank.desk.service import Role, ServiceRanker, add_ranker, deploy, replace_ranker, service_ranker
-from unrank.desk.signature import read_signed
+from unrank.desk.signature import read_signed, seal, write_seal
 from unrank.desk.trust import rotate
+from unrank.desk.verification import Verification
 from unrank.errors import UnrankError
 from unrank.forgetting.outcome import ForgetState, Judgement
 from unrank.report.page import page_html
@@ -250,6 +251,8 @@ def test_figures_of_a_run_of_several_requests_are_left_out(ledger: Ledger, key: 
     assert part["requests"] == 2 and not part["alone"]
     assert "forget" not in part["measured"]["sets"] and part["copies"] == {}
     assert part["audited"] is not None and part["audited"]["tests"]["recovery"] == {"verdict": "suppressed"}
+    evaluation = part["audited"]["evaluation"]
+    assert evaluation is not None and not evaluation["claims"] and "sampleSize" not in evaluation
     assert json.dumps(value).count("4321") == 1, "of the test set, which no request is a part of"
     assert "together with 1 other request" in page_html(certificate_page(value, key.public))
 
@@ -267,6 +270,58 @@ def test_an_audit_of_an_earlier_version_keeps_its_words(ledger: Ledger, key: Key
     )
     assert f">{short(old)}<" in shown
     ledger.verify()
+
+
+def test_a_certificate_has_claims_that_a_program_can_check(ledger: Ledger, key: Key) -> None:
+    take_in(ledger, key)
+    made_run(ledger, {1: Judgement(ForgetState.FORGOTTEN, "why", MOVED)})
+    value = certificate(ledger, key, 1).value
+    audited = value["rankers"][0]["audited"]
+    assert audited is not None and audited["evaluation"] is not None
+    claims = audited["evaluation"]["claims"]
+    assert {"test", "metric", "comparator", "threshold", "value", "passed", "sampleSize"} == {*claims[0]}
+    assert claims[0]["test"] == "audit" and all(one["passed"] for one in claims)
+    html = page_html(certificate_page(value, key.public))
+    assert "Claims that a program can check" in html and "This does not show that no trace is left." in html
+
+
+def test_a_run_of_an_earlier_version_has_no_claims(ledger: Ledger, key: Key, tmp_path: Path) -> None:
+    take_in(ledger, key)
+    judged = {1: Judgement(ForgetState.FORGOTTEN, "why", MOVED)}
+    result = made_result(judged)
+    del result["audit"]["evaluation"]
+    result["audit"]["verdict"] = OLD_ALIKE
+    made_run(ledger, judged, result)
+    value = write_certificate(ledger, key, 1, tmp_path / "out")
+    audited = value["rankers"][0]["audited"]
+    assert audited is not None and audited["evaluation"] is None
+    assert Verification(tmp_path, read_signed(tmp_path / "out"), "--public-key").holds
+    html = page_html(certificate_page(value, key.public))
+    assert "Claims that" not in html and "No test found a difference. One that is smaller" in html
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda part: part["audited"]["evaluation"]["claims"][1].update(value="-9"), "the claim of forgetting about"),
+        (lambda part: part["audited"]["evaluation"]["testResult"].update(result="FAILED"), "the entry result of"),
+        (lambda part: part["audited"].update(verdict="still remembered"), "the state forgotten, where the audit says"),
+    ],
+)
+def test_a_signed_certificate_that_contradicts_itself(
+    change: Any, said: str, ledger: Ledger, key: Key, tmp_path: Path
+) -> None:
+    """Its owner can sign anything: whoever reads it is told that the parts do not fit."""
+    take_in(ledger, key)
+    made_run(ledger, {1: Judgement(ForgetState.FORGOTTEN, "why", MOVED)})
+    made = certificate(ledger, key, 1)
+    value = json.loads(json.dumps(made.value))
+    change(value["rankers"][0])
+    write_seal(tmp_path / "out", seal(value, made.subjects, "<p>page</p>", key))
+    found = Verification(tmp_path / "out", read_signed(tmp_path / "out"), "--public-key")
+    assert not found.holds and any(line.startswith(said) for line in found.contradictions)
+    assert any("CONTRADICTS itself" in line for line in found.lines())
+    assert found.to_json()["contradictions"] == found.contradictions
 
 
 def test_a_service_of_two_rankers_has_one_certificate(

@@ -1,4 +1,4 @@
-"""A ledger and a certificate of version 0.1, whose run had a target of 1.0 and an audit that could not tell."""
+"""Ledgers and certificates of earlier versions: 0.1, whose run had a target of 1.0, and certificate version 2."""
 
 from __future__ import annotations
 
@@ -47,3 +47,15 @@ def test_a_request_that_it_fulfilled_gets_no_new_certificate(former: Path) -> No
         for request in (1, 2):
             with pytest.raises(UnrankError, match="fulfilled by an earlier version, which did not judge it by itself"):
                 certificate(ledger, Key(bytes(32)), request)
+
+
+def test_a_certificate_of_version_2_verifies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its audit has verdicts of earlier words, and no claims that a program can check."""
+    with ZipFile(Path(__file__).parent / "certificate_2.zip") as archive:
+        archive.extractall(tmp_path)
+    envelope = json.loads((tmp_path / "certificate" / "certificate.json").read_text())
+    public = envelope["signatures"][0]["keyid"]
+    command = ["desk", "verify", str(tmp_path / "certificate"), "--ledger", str(tmp_path / "desk.ledger")]
+    assert run([*command, "--public-key", public, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["certificate_version"], found["state"], found["contradictions"]) == (2, "forgotten", [])

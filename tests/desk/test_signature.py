@@ -23,6 +23,7 @@ from unrank.desk.signature import (
     seal,
     write_seal,
 )
+from unrank.desk.verification import Verification
 from unrank.errors import BadFile, UnrankError
 
 KEY, OTHER = Key(bytes(32), bytes(range(32))), Key(bytes(32), bytes(32))
@@ -30,7 +31,7 @@ FILES = {"model.safetensors": "ab" * 32, "config.json": "cd" * 32}
 VALUE: dict[str, Any] = {
     "request": {"id": 7, "commitment": {"salt": "5a", "of": []}},
     "state": "forgotten",
-    "rankers": [{"name": None}],
+    "rankers": [{"name": None, "audited": None}],
     "history": {"entries": 3, "last_hash": "ab"},
     "words": "häufig <gelöscht>",
     "figures": [0.25, 1e-9, None],
@@ -59,8 +60,22 @@ def test_what_was_sealed_is_read_back(sealed: Path) -> None:
     for place in (sealed, sealed / CERTIFICATE, sealed / PAGE):
         found = read_signed(place, [OTHER.public, KEY.public])
         assert {name: found.value[name] for name in VALUE} == VALUE
-        assert found.public_key == KEY.public and found.version == 2
+        assert found.public_key == KEY.public and found.version == 3
         assert found.subjects == FILES and found.rankers == [FILES]
+
+
+def test_a_certificate_of_version_2_is_still_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rankers hold no claims that a program can check."""
+    value = VALUE | {"rankers": [{"name": None, "audited": {"verdict": "cannot be known", "tests": {}}}]}
+    monkeypatch.setattr("unrank.desk.signature.PREDICATE", "urn:unrank:certificate:v2")
+    found = read_signed(sign(tmp_path / "before", value), [KEY.public])
+    assert found.version == 2 and Verification(tmp_path, found, "--public-key").holds
+    monkeypatch.undo()
+    with pytest.raises(BadFile, match="not a certificate of forgetting"):
+        read_signed(sign(tmp_path / "now", value))
+    monkeypatch.setattr("unrank.desk.signature.PREDICATE", "urn:unrank:certificate:v4")
+    with pytest.raises(BadFile, match="changed"):
+        read_signed(sign(tmp_path / "later"))
 
 
 def test_it_is_an_in_toto_statement_in_a_dsse_envelope(sealed: Path) -> None:

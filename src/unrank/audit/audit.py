@@ -17,6 +17,7 @@ import numpy as np
 
 from unrank.audit.comparison import Json, PerRanker
 from unrank.audit.context import AuditContext, AuditOptions, open_context
+from unrank.audit.evaluation import evaluation
 from unrank.audit.judges import load_judges, steered_by
 from unrank.audit.membership import membership
 from unrank.audit.mrr_tests import forgetting, noise_floor, retention
@@ -59,6 +60,7 @@ TESTS: dict[str, Callable[[AuditContext], Finding]] = {
     WEIGHTS: weights,
     PROBE: probe,
 }
+DECIDING = tuple(name for name in TESTS if name not in ("retention", "paraphrases", PROBE))
 ATTACKS = ("paraphrases", PROBE)
 """The tests that may show a difference, and otherwise show nothing."""
 OF_MEMORY = tuple(name for name in TESTS if name != "retention")
@@ -84,13 +86,9 @@ class Audit:
 
     def to_json(self) -> Json:
         tests = {name: found.to_json() for name, found in self.findings.items()}
-        return {
-            "audit_version": AUDIT_VERSION,
-            "verdict": str(self.verdict),
-            "words": self.words,
-            **self.about,
-            "tests": tests,
-        }
+        said = {"audit_version": AUDIT_VERSION, "verdict": str(self.verdict), "words": self.words}
+        value = {**said, **self.about, "tests": tests}
+        return {**value, "evaluation": evaluation(value, DECIDING)}
 
     def save(self, out: str | Path) -> None:
         """Write a folder that holds `audit.json`."""

@@ -38,6 +38,29 @@ IN_ALL = 1 - LEVEL
 COMPARED = ("original", "references", "gap", "noise_floor", "power")
 
 
+MEANING = {
+    Verdict.REMEMBERED: (
+        "By some figure the ranker knows more of it than rankers do that never saw it, or no less than before it was "
+        "asked to forget."
+    ),
+    Verdict.SUPPRESSED: (
+        "By some figure it ranks lower than with rankers that never saw it, comes back when it is looked for, or "
+        "stands out in another way: somebody who looks may see that it was made to be forgotten."
+    ),
+    Verdict.UNDECIDED: (
+        "No difference from rankers that never saw it was shown beyond chance, and none was ruled out. This is no "
+        "sign of forgetting."
+    ),
+    Verdict.EQUIVALENT: (
+        "By the figures that were tested, the difference from rankers that never saw it is within the margin by which "
+        "two such rankers differ from each other. This does not show that no trace is left."
+    ),
+    OLD_UNKNOWN: "The tests could not tell. This is no sign of forgetting.",
+    OLD_ALIKE: "No test found a difference. One that is smaller than the tests can find may be there.",
+}
+"""What each verdict of a whole audit means, in a sentence or two."""
+
+
 def short(verdict: str) -> str:
     """Return a verdict of any version without its explanation.
 

@@ -43,7 +43,7 @@ from unrank.forgetting.target import is_of_request
 from unrank.record import KEPT, SETS, current_target
 from unrank.report.page import page_html
 
-CERTIFICATE_VERSION = 2
+CERTIFICATE_VERSION = 3
 CERTIFIED = (State.FORGOTTEN, State.NOT_VERIFIABLE, State.NOT_CLEARED, State.NOTHING_TO_FORGET)
 ALSO_DELETE = (
     "every ranker that was trained on it, including the one before this run, wherever it is used or stored",
@@ -286,7 +286,10 @@ def _audit_part(audit: Json | None, alone: bool) -> Audited | None:
         return None
     kept = FOUND if alone else FOUND[:1]
     tests = {name: {part: found.get(part) for part in kept} for name, found in audit["tests"].items()}
-    return cast("Audited", {"verdict": audit["verdict"], "tests": tests})
+    claims = audit.get("evaluation")
+    if claims and not alone:
+        claims = {"claims": [], "testResult": claims["testResult"]}
+    return cast("Audited", {"verdict": audit["verdict"], "tests": tests, "evaluation": claims})
 
 
 def _copies_part(copies: list[Json], alone: bool) -> dict[str, int | None]:

@@ -83,7 +83,28 @@ def _audited(audited: Audited, alone: bool, id: str, whose: str) -> Section:
     if not alone:
         text += " The audit tested everything that the run forgot, so only its verdicts are given here."
     table = to_html(Table("audit", "Tests", head if alone else head[:2], rows, 2))
-    return Section(f"audit{id}", f"Audit{whose}", f"What the audit found{whose}", [paragraph(text), table])
+    content = [paragraph(text), table, _claims(audited)]
+    return Section(f"audit{id}", f"Audit{whose}", f"What the audit found{whose}", content)
+
+
+def _claims(audited: Audited) -> Markup | None:
+    """Show the claims that a program can check in the signed file."""
+    claims = (audited.get("evaluation") or {"claims": []})["claims"]
+    rows = [
+        [
+            words(one["test"].replace("_", " ")),
+            words(one["metric"]),
+            words(f"{one['comparator']} {float(one['threshold']):.4g}"),
+            figure(float(one["value"])),
+            words("passed" if one["passed"] else "not passed"),
+            figure(one["sampleSize"], ","),
+        ]
+        for one in claims
+    ]
+    head = ["test", "figure", "asked for", "found", "outcome", "queries"]
+    return (
+        to_html(Table("claims", "Claims that a program can check in the signed file", head, rows, 2)) if rows else None
+    )
 
 
 def _signed(value: Predicate, public_key: str) -> Section:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
+from unrank.audit.verdict import MEANING
 from unrank.desk.page_places import by_places, first_of, how_found, mean_of_places, one_pair, ranks_of, risen
 from unrank.desk.predicate import Closing, Done, OwnFigures, Predicate, RankerPart
 from unrank.desk.request import State
@@ -214,7 +215,7 @@ def what_was_measured(ranker: RankerPart) -> str:
     found = "There was no audit, because no weight was changed."
     if audit:
         of_all = "" if ranker["alone"] else " of everything that the run forgot"
-        found = f"The audit{of_all} says: {audit['verdict']}."
+        found = f"The audit{of_all} says: {audit['verdict']}. {MEANING.get(audit['verdict'], '')}".rstrip()
     return f"{_whose(ranker)}{said} {found}"
 
 

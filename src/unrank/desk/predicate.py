@@ -77,11 +77,33 @@ class TestFinding(TypedDict):
     words: NotRequired[str]
 
 
+class Claim(TypedDict):
+    """A claim that a program can check: a value on one side of a threshold. Numbers are decimal strings."""
+
+    test: str
+    metric: str
+    comparator: str
+    threshold: str
+    value: str
+    passed: bool
+    sampleSize: int | None
+
+
+class Evaluation(TypedDict):
+    """The findings of the audit in the terms of in-toto. If the run took other requests too, there are no claims."""
+
+    sampleSize: NotRequired[int]
+    claims: list[Claim]
+    testResult: dict[str, object]
+
+
 class Audited(TypedDict):
     """The verdict of the audit, and the finding of each test."""
 
     verdict: str
     tests: dict[str, TestFinding]
+    evaluation: NotRequired[Evaluation | None]
+    """`None` if an earlier version made the audit; not in certificates before version 3."""
 
 
 class PlacesPart(TypedDict):

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from unrank.audit.evaluation import EVALUATION
 from unrank.desk.history_index import Json
 from unrank.desk.key import Key
 from unrank.disk import fits, new_folder, open_regular
@@ -26,16 +27,20 @@ CERTIFICATE = "certificate.json"
 PAGE = "certificate.html"
 PAYLOAD = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
-PREDICATE = "urn:unrank:certificate:v2"
+PREDICATE = "urn:unrank:certificate:v3"
+PREDICATES = {"urn:unrank:certificate:v2": 2, PREDICATE: 3}
+"""The types of the predicates that are read, and the version of each."""
 CHANGED = "changed after it was signed, so it shows nothing"
 SUBJECT = {"name": str, "digest": {"sha256": str}}
 COMMITMENT = {"salt": str, "of": [str]}
 RANKER = {"name": (str, None)}
+AUDITED = {"verdict": str, "tests": lambda tests: _has_verdicts(tests), "evaluation": (EVALUATION, None)}
 ANCHOR = {"entries": int, "last_hash": str}
 PROMISED = {
     1: {"request": {"id": int}, "history": ANCHOR},
     2: {"request": {"id": int, "commitment": COMMITMENT}, "state": str, "rankers": [RANKER], "history": ANCHOR},
 }
+PROMISED[3] = {**PROMISED[2], "rankers": [{**RANKER, "audited": (AUDITED, None)}]}
 """The fields that every certificate of a version has."""
 
 
@@ -147,7 +152,7 @@ def encoded(kind: str, payload: bytes) -> bytes:
 
 
 def _read(value: Json, content: bytes) -> tuple[SignedCertificate, str]:
-    """Return a certificate of version 2, and the hash of its page."""
+    """Return a certificate of version 2 or later, and the hash of its page."""
     [signature] = value["signatures"]
     payload, signed = (base64.b64decode(text, validate=True) for text in (value["payload"], signature["sig"]))
     check_signature(signature["keyid"], signed, encoded(value["payloadType"], payload))
@@ -155,11 +160,12 @@ def _read(value: Json, content: bytes) -> tuple[SignedCertificate, str]:
         raise ValueError("the envelope has another form than the one that is written")
     statement = json.loads(payload)
     subjects = statement["subject"]
-    if (statement["_type"], statement["predicateType"]) != (STATEMENT, PREDICATE) or not fits(subjects, [SUBJECT]):
+    version = PREDICATES.get(statement["predicateType"])
+    if statement["_type"] != STATEMENT or version is None or not fits(subjects, [SUBJECT]):
         raise ValueError("the statement is of another type")
     files = {subject["name"]: subject["digest"]["sha256"] for subject in subjects}
     predicate, digest = statement["predicate"], hashlib.sha256(payload).hexdigest()
-    return SignedCertificate(predicate, signature["keyid"], digest, 2, files), predicate["page"]["sha256"]
+    return SignedCertificate(predicate, signature["keyid"], digest, version, files), predicate["page"]["sha256"]
 
 
 def _read_before(value: Json, content: bytes) -> tuple[SignedCertificate, str]:
@@ -173,6 +179,10 @@ def _read_before(value: Json, content: bytes) -> tuple[SignedCertificate, str]:
     recorded = {name: part for name, part in signed.items() if name != "page"}
     digest = hashlib.sha256(json.dumps(recorded, sort_keys=True).encode()).hexdigest()
     return SignedCertificate(signed, public, digest, 1), signed["page"]
+
+
+def _has_verdicts(tests: object) -> bool:
+    return isinstance(tests, dict) and all(fits(each, {"verdict": str}) for each in tests.values())
 
 
 def check_signature(public: str, signature: bytes, signed: bytes) -> None:

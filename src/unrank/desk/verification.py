@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from unrank.audit.evaluation import contradictions
+from unrank.audit.verdict import Verdict
 from unrank.desk.history_index import BrokenChain, Json
 from unrank.desk.ledger import Ledger
+from unrank.desk.request import State
 from unrank.desk.signature import SignedCertificate
 from unrank.disk import sha256
 from unrank.errors import UnrankError, count, listed
@@ -52,9 +55,23 @@ class Verification:
     """When and why it was revoked, by the history."""
 
     @property
+    def contradictions(self) -> list[str]:
+        """What the certificate says of its audits that does not follow from its own figures."""
+        found = []
+        for ranker in self.signed.value["rankers"] if self.signed.version >= 3 else ():
+            audited = ranker["audited"]
+            if audited and audited["evaluation"]:
+                verdicts = {name: test.get("verdict") for name, test in audited["tests"].items()}
+                found += contradictions(audited["evaluation"], audited["verdict"], verdicts)
+            if audited and audited["verdict"] == Verdict.REMEMBERED and ranker.get("state") == State.FORGOTTEN:
+                found.append(f"the state {State.FORGOTTEN!s}, where the audit says {Verdict.REMEMBERED!s}")
+        return found
+
+    @property
     def holds(self) -> bool:
         """Whether nothing speaks against the certificate, apart from an unknown signer."""
-        return self.revoked is None and not (self.differences and self.differences.number)
+        wrong = self.differences.number if self.differences else 0
+        return self.revoked is None and not wrong and not self.contradictions
 
     def lines(self) -> list[str]:
         """Return the findings in words: first what cannot be known, then what is wrong."""
@@ -62,6 +79,8 @@ class Verification:
         what = f"request {self.signed.request}, {state}"
         lines = [UNKNOWN] if self.trusted_by is None else []
         lines += [f"{self.place}: REVOKED: {self.revoked}"] if self.revoked else []
+        if wrong := self.contradictions:
+            lines.append(f"{self.place}: signed, but it CONTRADICTS itself: {listed(wrong)}")
         if self.differences is not None:
             same = "every file is the one that was certified"
             differs = f"NOT the ranker that was certified: {self.differences}"
@@ -74,6 +93,7 @@ class Verification:
         return {
             "signer": {"key": self.signed.public_key, "known_from": self.trusted_by},
             "revoked": self.revoked,
+            "contradictions": self.contradictions,
             "ranker": files,
             "request": self.signed.request,
             "state": self.signed.value.get("state"),

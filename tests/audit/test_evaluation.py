@@ -1,0 +1,108 @@
+"""The findings of an audit as claims, and what speaks against them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from unrank.audit.evaluation import EVALUATION, contradictions, evaluation, lists_of
+from unrank.disk import fits
+
+DECIDING = ("equivalence",)
+
+
+def found(verdict: str, **changes: Any) -> dict[str, Any]:
+    value = {"measures": "the forget MRR", "verdict": verdict, "words": "why", "figure": 0.5, "low": 0.4, "high": 0.6}
+    return {**value, "queries": 40, "threshold": 0.05, "equivalence": None, **changes}
+
+
+def made(**tests: dict[str, Any]) -> dict[str, Any]:
+    ranker = {"kind": "bi-encoder", "weights": "ab" * 32}
+    return {
+        "verdict": "equivalent",
+        "sets": {"forget": {"queries": 40}},
+        "collection": {"fingerprint": "cd" * 32},
+        "rankers": {"ranker": ranker, "original": ranker, "references": [ranker, ranker]},
+        "tests": tests,
+    }
+
+
+def equal(low: float, high: float, margin: float = 0.02) -> dict[str, Any]:
+    passed = -margin < low and high < margin
+    verdict = "equivalent" if passed else "undecided"
+    return found(verdict, equivalence={"margin": margin, "low": low, "high": high, "needs": "", "passed": passed})
+
+
+def verdicts(audit: dict[str, Any]) -> dict[str, str]:
+    return {name: one["verdict"] for name, one in audit["tests"].items()}
+
+
+def test_a_ranker_that_is_equivalent_passes_every_claim() -> None:
+    kept = found("kept", low=-0.02, high=0.03, threshold=0.02)
+    audit = made(equivalence=equal(-0.01, 0.015), retention=kept, noise_floor=found("measured"))
+    value = evaluation(audit, DECIDING)
+    assert fits(json.loads(json.dumps(value)), EVALUATION)
+    first, lower, upper, loss = value["claims"]
+    assert (first["test"], first["comparator"], first["threshold"], first["value"]) == ("audit", "<", "1", "0")
+    assert (lower["comparator"], lower["threshold"], lower["value"]) == (">", "-0.02", "-0.01")
+    assert (upper["comparator"], upper["threshold"], upper["value"]) == ("<", "0.02", "0.015")
+    assert (loss["test"], loss["comparator"], loss["threshold"], loss["value"]) == ("retention", ">=", "-0.02", "0.03")
+    assert all(one["passed"] and one["sampleSize"] == 40 for one in value["claims"])
+    result = value["testResult"]
+    assert (result["result"], result["passedTests"]) == ("PASSED", ["equivalence", "retention"])
+    assert [one["name"] for one in result["configuration"]] == ["collection", "original", "reference 1", "reference 2"]
+    assert contradictions(value, "equivalent", verdicts(audit)) == []
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        {"equivalence": found("undecided", figure=None, queries=None)},  # nothing to compare with
+        {"equivalence": equal(-0.03, 0.01)},
+        {"equivalence": equal(-0.01, 0.01), "probe": found("still remembered")},
+        {"equivalence": equal(-0.01, 0.01), "displacement": found("suppressed")},
+        {"equivalence": equal(-0.01, 0.01), "retention": found("lost", high=-0.1)},
+        {"equivalence": found("undecided"), "membership": found("equivalent")},
+    ],
+)
+def test_whoever_asks_for_all_claims_is_not_misled(tests: dict[str, Any]) -> None:
+    audit = made(**tests)
+    value = evaluation(audit, DECIDING)
+    assert not all(one["passed"] for one in value["claims"])
+    assert value["testResult"]["result"] == "FAILED" and value["testResult"]["failedTests"]
+
+
+def test_an_undecided_test_that_does_not_decide_is_a_warning() -> None:
+    result = lists_of({"equivalence": "equivalent", "recovery": "undecided", "noise_floor": "measured"}, DECIDING)
+    assert result == {
+        "result": "WARNED",
+        "passedTests": ["equivalence"],
+        "warnedTests": ["recovery"],
+        "failedTests": [],
+        "undecidedTests": ["recovery"],
+    }
+    assert lists_of({"noise_floor": "measured"}, DECIDING)["result"] == "FAILED", "nothing was shown"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda value: value["claims"][1].update(value="-0.5"), "the claim of equivalence about the lower end"),
+        (lambda value: value["claims"][1].update(value="much"), "the claim of equivalence about the lower end"),
+        (lambda value: value["claims"][1].update(comparator="=="), "the claim of equivalence about the lower end"),
+        (lambda value: value["claims"][0].update(passed=True), "the claim of audit about the number of tests"),
+        (lambda value: value["testResult"].update(result="PASSED"), "the entry result of the test result"),
+        (lambda value: value["testResult"].update(failedTests=[]), "the entry failedTests of the test result"),
+    ],
+)
+def test_what_does_not_follow_is_found(change: Any, said: str) -> None:
+    audit = made(equivalence=equal(-0.01, 0.01), displacement=found("suppressed"), recovery=found("undecided"))
+    value = evaluation(audit, DECIDING)
+    assert contradictions(value, "suppressed", verdicts(audit)) == []
+    assert contradictions(value, "equivalent", verdicts(audit)) == ["the verdict 'equivalent'"]
+    changed = copy.deepcopy(value)
+    change(changed)
+    assert any(line.startswith(said) for line in contradictions(changed, "suppressed", verdicts(audit)))
