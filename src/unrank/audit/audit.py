@@ -22,6 +22,7 @@ from unrank.audit.judges import load_judges, steered_by
 from unrank.audit.membership import membership
 from unrank.audit.mrr_tests import forgetting, noise_floor, retention
 from unrank.audit.other_forms import other_forms
+from unrank.audit.per_example import PER_EXAMPLE, per_example
 from unrank.audit.probe import PROBE, probe
 from unrank.audit.rank_agreement import displacement
 from unrank.audit.recovery_test import recovery
@@ -35,7 +36,7 @@ from unrank.collection.removal import Removal
 from unrank.disk import new_folder, write_json
 from unrank.engine.checkpoint import digest
 from unrank.engine.runtime import Progress
-from unrank.errors import UnrankError
+from unrank.errors import UnrankError, count
 from unrank.forgetting.options import change
 from unrank.forgetting.previous_requests import not_recognised, recognised
 from unrank.forgetting.target import check_measurable
@@ -48,6 +49,7 @@ AUDIT = "audit.json"
 AUDIT_VERSION = 2
 
 TESTS: dict[str, Callable[[AuditContext], Finding]] = {
+    PER_EXAMPLE: per_example,
     "forgetting": forgetting,
     "retention": retention,
     "membership": membership,
@@ -116,30 +118,48 @@ def audit_ranker(
     """
     record = Record.of(changes.pop("known", record))  # its old name
     options = change(options or AuditOptions(), changes, "audit_ranker")
-    base = _base(ranker.kind, record, options)
-    options = replace(options, base=base.place)
-    rankers = PerRanker(ranker, original, tuple(references))
-    _check_kinds(rankers)
-    described = rankers.map(_described)
-    _check_apart(described)
     started = perf_counter()
-    previous, reserve = recognised(collection, requests_of(record)), reserved_in(record, collection.fingerprint)
-    partition = make_partition(collection, removal, previous=previous, reserve=bool(reserve))
-    check_measurable(collection, partition)
-    context = open_context(rankers, collection, partition, options, progress)
-    folders = [Path(folder) for folder in options.proxies]
-    judges = load_judges(folders, context.rankers.ranker, removal, base.digest, steered_by(record))
-    context = replace(context, proxies=judges.proxies, left_out=judges.steered)
+    context = open_audit(PerRanker(ranker, original, tuple(references)), collection, removal, record, options, progress)
     say = context.rankers.ranker.workspace.runtime.progress.say
-    if warning := not_recognised(record):
-        say(warning)
     findings = {}
     for name, test in TESTS.items():
         findings[name] = test(context)
         say(f"{name}: {findings[name].verdict}")
     findings |= corrected({name: findings[name] for name in OF_MEMORY})
     findings["noise_floor"] = noise_floor(findings, context.thoroughness.margin)
-    return Audit(findings, _about(context, described, removal, perf_counter() - started))
+    return Audit(findings, _about(context, removal, perf_counter() - started))
+
+
+def open_audit(
+    rankers: PerRanker[Ranker],
+    collection: Collection,
+    removal: Removal,
+    record: Record | None,
+    options: AuditOptions,
+    progress: Progress | None = None,
+) -> AuditContext:
+    """Open the rankers of an audit. References and proxies that had a share in the run are left out."""
+    base = _base(rankers.ranker.kind, record, options)
+    _check_kinds(rankers)
+    described = rankers.map(_described)
+    _check_apart(described)
+    steered = steered_by(record)
+    weights = zip(rankers.references, described.references, strict=True)
+    apart = tuple(reference for reference, about in weights if about["weights"] not in steered)
+    previous, reserve = recognised(collection, requests_of(record)), reserved_in(record, collection.fingerprint)
+    partition = make_partition(collection, removal, previous=previous, reserve=bool(reserve))
+    check_measurable(collection, partition)
+    options, judging = replace(options, base=base.place), replace(rankers, references=apart)
+    context = open_context(judging, collection, partition, options, progress)
+    folders = [Path(folder) for folder in options.proxies]
+    judges = load_judges(folders, context.rankers.ranker, removal, base.digest, steered)
+    left_out = judges.steered + len(rankers.references) - len(apart)
+    say = context.rankers.ranker.workspace.runtime.progress.say
+    if left_out:
+        say(f"{count(left_out, 'ranker')} had a share in the run: not used to judge it")
+    if warning := not_recognised(record):
+        say(warning)
+    return replace(context, proxies=judges.proxies, left_out=left_out)
 
 
 def _base(kind: str, record: Record | None, options: AuditOptions) -> Base:
@@ -149,11 +169,11 @@ def _base(kind: str, record: Record | None, options: AuditOptions) -> Base:
     return remembered_base(kind, record) if record is not None else Base()
 
 
-def _about(context: AuditContext, described: PerRanker[dict[str, str]], removal: Removal, seconds: float) -> Json:
+def _about(context: AuditContext, removal: Removal, seconds: float) -> Json:
     """Return what was tested, with which effort, and where."""
     return {
         "collection": {"name": context.collection.name, "fingerprint": context.collection.fingerprint},
-        "rankers": asdict(described),
+        "rankers": asdict(context.rankers.map(lambda one: _described(one.ranker))),
         "removed": removal.counts,
         "sets": _counts(context),
         "thoroughness": asdict(context.thoroughness),

@@ -130,7 +130,7 @@ class AuditContext:
     proxies: tuple[Judge, ...] = ()
     """Rankers that saw only a part of the training pairs, and that had no share in the run."""
     left_out: int = 0
-    """The number of proxies that were left out because they had a share in the run."""
+    """The number of references and proxies that were left out because they had a share in the run."""
 
     @property
     def judges(self) -> tuple[Judge, ...]:

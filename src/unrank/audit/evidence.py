@@ -17,11 +17,10 @@ from unrank.evaluation.measure import Floats
 from unrank.evaluation.scorecard import Scorer
 from unrank.forgetting.places import list_tops
 
-LEAST_UNSEEN = 20
-"""The fewest reserved pairs that are used; with fewer, test pairs are."""
-MOST_PAIRS = 200
+LEAST = 20
+"""The fewest pairs that no ranker saw by which single pairs are judged."""
+MOST_PAIRS, MOST_NEGATIVES = 200, 50
 """The most pairs of each set, and the most negatives of a query, that are scored."""
-MOST_NEGATIVES = 50
 
 
 @dataclass(frozen=True)
@@ -36,9 +35,22 @@ class Margins:
     """Those of the references, then of the proxies. [judges, pairs]"""
     never_saw: Marks
     """Whether a judge never saw a pair. [judges, pairs]"""
+    trained: Marks
+    """Whether the query of a pair has other pairs that are kept. [pairs]"""
 
     def __len__(self) -> int:
         return len(self.pairs)
+
+    @property
+    def judged(self) -> Marks:
+        """The pairs that some judge never saw."""
+        return np.asarray(self.never_saw.any(axis=0), np.bool_)
+
+    def some(self, marks: Marks) -> Margins:
+        """Return the margins of the marked pairs."""
+        original = None if self.original is None else self.original[marks]
+        judged = (self.judges[:, marks], self.never_saw[:, marks])
+        return Margins(self.pairs[marks], self.ranker[marks], original, *judged, self.trained[marks])
 
     @property
     def unseen_by(self) -> Floats:
@@ -64,16 +76,15 @@ class Evidence:
 
 
 def gather_evidence(context: AuditContext) -> Evidence:
-    """Measure the margins of a sample of each set."""
+    """Measure the margins of a sample of each set. The pairs that no ranker saw are of the forget pairs' kinds."""
     parts = context.partition
-    reserved = len(parts.reserved) >= LEAST_UNSEEN and all(judge.reserves for judge in context.judges)
-    unseen = sample_pairs(context, parts.reserved if reserved else context.whole["test"], "unseen")
-    kept = sample_pairs(context, parts.retain, "kept")
-    never_saw = np.ones((len(context.judges), len(unseen)), bool)
+    forget = sample_pairs(context, context.sets["forget"], "forget")
+    reserved = len(parts.reserved) >= LEAST and all(judge.reserves for judge in context.judges)
+    unseen = sample_alike(context, parts.reserved if reserved else context.whole["test"], forget)
     return Evidence(
-        measure_margins(context, sample_pairs(context, context.sets["forget"], "forget")),
-        measure_margins(context, kept),
-        measure_margins(context, unseen, never_saw),
+        measure_margins(context, forget),
+        measure_margins(context, sample_pairs(context, parts.retain, "kept")),
+        measure_margins(context, unseen, np.ones((len(context.judges), len(unseen)), bool)),
         "reserved" if reserved else "test",
     )
 
@@ -91,7 +102,17 @@ def measure_margins(context: AuditContext, pairs: Pairs, never_saw: Marks | None
         margins(pairs, negatives, original.scores) if original else None,
         measured.reshape(len(judges), len(pairs)),
         never_saw,
+        of_trained(context, pairs),
     )
+
+
+def of_trained(context: AuditContext, pairs: Pairs) -> Marks:
+    """Mark the pairs whose query has other pairs that are kept: a ranker knows such a query."""
+    kept = context.partition.retain
+    queries, counts = np.unique(kept[:, 0], return_counts=True)
+    others = counts[np.minimum(np.searchsorted(queries, pairs[:, 0]), len(queries) - 1)]
+    own = np.isin(context.collection.pair_keys(pairs), context.collection.pair_keys(kept))
+    return np.isin(pairs[:, 0], queries) & (others > own)
 
 
 def margins(pairs: Pairs, negatives: Pairs, score: Scorer) -> Floats:
@@ -107,6 +128,14 @@ def sample_pairs(context: AuditContext, pairs: Pairs, salt: str) -> Pairs:
     pairs = pairs[context.with_negatives(pairs)] if len(pairs) else pairs
     order = np.random.default_rng([context.seed, len(salt)]).permutation(len(pairs))[:MOST_PAIRS]
     return pairs[np.sort(order)]
+
+
+def sample_alike(context: AuditContext, pairs: Pairs, forget: Pairs) -> Pairs:
+    """Return at most 200 pairs of each kind that forget pairs are of; of any kind, if there are too few of those."""
+    kinds, wanted = of_trained(context, pairs), np.unique(of_trained(context, forget))
+    parts = [pairs[kinds == kind] for kind in wanted]
+    enough = [sample_pairs(context, part, f"unseen {len(part)}") for part in parts if len(part) >= LEAST]
+    return np.concatenate(enough) if enough else sample_pairs(context, pairs, "unseen")
 
 
 def some_negatives(context: AuditContext, pairs: Pairs) -> Pairs:

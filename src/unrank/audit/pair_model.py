@@ -1,0 +1,228 @@
+"""The model of single pairs: the margin that a ranker gives a pair that it never saw, and one that it remembers.
+
+Both are fitted by least squares. Pairs that no ranker saw show how the audited ranker's margin follows from those of
+rankers that never saw a pair. Kept pairs show how it follows from those of rankers that saw a pair. The noise around
+both is pooled over pairs: it may be skewed, it is shared by pairs of one query or one document, and the fit has an
+error of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from unrank.audit.context import Marks
+from unrank.audit.evidence import Evidence, Margins
+from unrank.collection.collection import Pairs
+from unrank.collection.texts import Rows
+from unrank.evaluation.measure import Floats
+
+SHARED, SHARED_PAIRS = 0.25, 50
+"""The correlation of two pairs of one query or document that is assumed, as if it were measured on 50 such twos."""
+COMMON, OTHER_KIND = 0.02, 0.25
+"""The share of the noise that all pairs have in common; much, if no pair of their kind was fitted (docs/log.md)."""
+MOST_SKEW, MOST_TAILS = 0.8, 2.0
+LEAST_SCALE = 1e-6
+DOUBT = 50
+"""Skewness and tails are trusted half if they are measured on this many pairs."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How far the margins of some pairs may be from a fit."""
+
+    scale: Floats
+    """One standard deviation of each pair."""
+    error: Floats
+    """The error of the fit: independent errors of the coefficients, as seen in each pair. [pairs, coefficients]"""
+    groups: tuple[Rows, Rows]
+    """The query and the document of each pair."""
+    shared: tuple[float, float]
+    """The correlation of two pairs of one query, and of one document."""
+    skew: float
+    tails: float
+    freedom: float
+    """The degrees of freedom of the scale."""
+    common: float = 0.0
+    """The share of the noise that all pairs have in common."""
+
+    def draw(self, times: int, generator: np.random.Generator) -> Floats:
+        """Draw the noise of all pairs this many times. [times, pairs]"""
+        pairs = len(self.error)
+        parts = [(np.zeros(pairs, np.int64), self.common)]
+        parts += [(group, part * (1 - self.common)) for group, part in zip(self.groups, self.shared, strict=True)]
+        left = 1.0 - sum(part for _, part in parts)
+        drawn = np.sqrt(left) * generator.standard_normal((times, pairs))
+        for group, part in parts:
+            _, member = np.unique(group, return_inverse=True)
+            drawn += np.sqrt(part) * generator.standard_normal((times, int(member.max()) + 1))[:, member]
+        shaped = bend(drawn, self.skew, self.tails)
+        shaped += generator.standard_normal((times, self.error.shape[1])) @ self.error.T
+        wide = np.sqrt(self.freedom / generator.chisquare(self.freedom, (times, 1)))
+        found: Floats = self.scale * shaped * wide
+        return found
+
+    def over(self, units: Floats) -> Noise:
+        """Return the noise in other units."""
+        return replace(self, scale=self.scale / units)
+
+
+def bend(normal: Floats, skew: float, tails: float) -> Floats:
+    """Give normal numbers a skewness and heavier tails, by the expansion of Cornish and Fisher.
+
+    >>> bend(np.array([-2.0, 0.0, 2.0]), 0.6, 0.0).round(2).tolist()
+    [-1.74, -0.1, 2.26]
+    """
+    square, cube = normal**2, normal**3
+    bent: Floats = normal + skew / 6 * (square - 1) + tails / 24 * (cube - 3 * normal)
+    bent -= skew**2 / 36 * (2 * cube - 5 * normal)
+    return bent
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A least-squares fit of margins."""
+
+    design: Floats
+    """[pairs, coefficients]"""
+    values: Floats
+    pairs: Pairs
+
+    @cached_property
+    def coefficients(self) -> Floats:
+        return np.asarray(np.linalg.lstsq(self.design, self.values, rcond=None)[0], np.float64)
+
+    @cached_property
+    def residuals(self) -> Floats:
+        found: Floats = self.values - self.design @ self.coefficients
+        return found
+
+    @property
+    def freedom(self) -> float:
+        return float(max(1, len(self.values) - self.design.shape[1]))
+
+    @property
+    def scale(self) -> float:
+        return float(max(np.sqrt((self.residuals**2).sum() / self.freedom), LEAST_SCALE))
+
+    @property
+    def error(self) -> Floats:
+        """A square root of the covariance of the coefficients, in units of the scale. Pairs of a query go together."""
+        inner = np.linalg.pinv(self.design.T @ self.design)
+        _, owner = np.unique(self.pairs[:, 0], return_inverse=True)
+        groups, number = int(owner.max()) + 1, self.design.shape[1]
+        summed = np.zeros((groups, number))
+        np.add.at(summed, owner, self.design * (self.residuals / self.scale)[:, None])
+        covariance = inner @ summed.T @ summed @ inner * groups / max(1, groups - number)
+        sizes, axes = np.linalg.eigh(covariance)
+        found: Floats = axes * np.sqrt(np.maximum(sizes, 0.0))
+        return found
+
+    def noise(self, design: Floats, pairs: Pairs, common: float = 0.0) -> Noise:
+        """Return the noise of other pairs around this fit."""
+        standard = self.residuals / self.scale
+        trust = len(standard) / (len(standard) + DOUBT)
+        skew = float(np.clip(trust * (standard**3).mean(), -MOST_SKEW, MOST_SKEW))
+        tails = float(np.clip(trust * ((standard**4).mean() - 3), 0.0, MOST_TAILS))
+        shared = tuple(correlation(standard, self.pairs[:, side]) for side in (0, 1))
+        over = max(1.0, sum(shared) / 0.9)
+        return Noise(
+            np.full(len(pairs), self.scale),
+            design @ self.error,
+            (pairs[:, 0], pairs[:, 1]),
+            (shared[0] / over, shared[1] / over),
+            skew,
+            tails,
+            self.freedom,
+            common,
+        )
+
+
+def correlation(standard: Floats, owner: Rows) -> float:
+    """Return the mean product of two values of one owner, drawn towards what is assumed.
+
+    >>> round(correlation(np.array([1.0, 1.0, -1.0, -1.0]), np.array([1, 1, 2, 2])), 2)
+    0.28
+    """
+    _, member = np.unique(owner, return_inverse=True)
+    twos = float((np.bincount(member) * (np.bincount(member) - 1)).sum()) / 2
+    products = float((np.bincount(member, standard) ** 2 - np.bincount(member, standard**2)).sum()) / 2
+    return float(np.clip((products + SHARED * SHARED_PAIRS) / (twos + SHARED_PAIRS), 0.0, 0.9))
+
+
+@dataclass(frozen=True)
+class PairModel:
+    """The margins of the tested pairs beside those of a ranker that never saw them, and of one that remembers them.
+
+    All are in units of the noise of a pair that was never seen.
+    """
+
+    gaps: Floats
+    """How far the audited ranker's margins are above those of a ranker that never saw the pairs."""
+    effects: Floats
+    """How far those of a ranker that remembers the pairs would be."""
+    never_saw: Noise
+    remembers: Noise
+
+
+def fit_pairs(evidence: Evidence, seed: int = 0) -> PairModel:
+    """Fit the model of the forget pairs, each of which a judge never saw, to 20 or more pairs that no ranker saw."""
+    forget, unseen = evidence.forget, evidence.unseen
+    centre, spread = _levels(unseen.judges)
+    # Each pair that no ranker saw is judged by the judges of some forget pair, so that both have as many.
+    like = np.random.default_rng(seed).integers(len(forget), size=len(unseen))
+    two_kinds = 0 < np.count_nonzero(unseen.trained) < len(unseen)
+    design = _design(
+        np.where(forget.never_saw[:, like], (unseen.judges - centre) / spread, np.nan), two_kinds & unseen.trained
+    )
+    wanted = _design(np.where(forget.never_saw, (forget.judges - centre) / spread, np.nan), two_kinds & forget.trained)
+    first = Fit(design, unseen.ranker, unseen.pairs)
+    units, own = _units(first.residuals, unseen.trained, forget.trained)
+    without = Fit(design / units[:, None], unseen.ranker / units, unseen.pairs)
+    expected = wanted @ without.coefficients
+    with_memory, remembered = _fit_memory(evidence.kept, forget)
+    missing = np.isin(forget.trained, unseen.trained, invert=True).any()
+    return PairModel(
+        (forget.ranker - expected) / own,
+        (remembered @ with_memory.coefficients - expected) / own,
+        without.noise(wanted / own[:, None], forget.pairs, OTHER_KIND if missing else COMMON),
+        with_memory.noise(remembered, forget.pairs).over(own),
+    )
+
+
+def _levels(margins: Floats) -> tuple[Floats, Floats]:
+    """Return the mean and the spread of each ranker's margins. [rankers, 1]"""
+    return margins.mean(axis=1)[:, None], np.maximum(margins.std(axis=1), LEAST_SCALE)[:, None]
+
+
+def _units(residuals: Floats, kinds: Marks, of: Marks) -> tuple[Floats, Floats]:
+    """Return the spread of the residuals of each fitted pair's kind, and of the kinds of other pairs."""
+    spread = {kind: float(residuals[kinds == kind].std()) if (kinds == kind).any() else 0.0 for kind in (False, True)}
+    largest = max(*spread.values(), LEAST_SCALE)
+    unit = {kind: found or largest for kind, found in spread.items()}
+    return np.where(kinds, unit[True], unit[False]), np.where(of, unit[True], unit[False])
+
+
+def _design(margins: Floats, kinds: Marks) -> Floats:
+    """Return a design of a constant, the mean over rankers without NaN, and the kind. [rankers, pairs]"""
+    return np.stack([np.ones(margins.shape[1]), np.nanmean(margins, axis=0), kinds], axis=1)
+
+
+def _fit_memory(kept: Margins, forget: Margins) -> tuple[Fit, Floats]:
+    """Fit the audited ranker's margins of kept pairs to those of the original and of other rankers that saw them.
+
+    Also return the design of the forget pairs.
+    """
+    columns = [[np.ones(len(kept)), np.ones(len(forget))]]
+    if kept.original is not None and forget.original is not None:
+        columns.append([kept.original, forget.original])
+    saw = (~forget.never_saw).any(axis=1)
+    both = [~part.never_saw[saw] for part in (kept, forget)]
+    if saw.any() and all(marks.any(axis=0).all() for marks in both):
+        centre, spread = _levels(kept.judges[saw])
+        levels = [(part.judges[saw] - centre) / spread for part in (kept, forget)]
+        columns.append([np.nanmean(np.where(m, level, np.nan), axis=0) for m, level in zip(both, levels, strict=True)])
+    designs = [np.stack([column[side] for column in columns], axis=1) for side in (0, 1)]
+    return Fit(designs[0], kept.ranker, kept.pairs), designs[1]
