@@ -137,6 +137,32 @@ def test_runs_to_places_beside_two_judges(dense: Collection, encoder: Path, tmp_
 
 
 @pytest.mark.slow
+def test_forms_of_what_each_method_makes(dense: Collection, encoder: Path, tmp_path: Path) -> None:
+    """Each ranker has a line for each form, the judges too, and the file alone gives the tables."""
+    out, script = tmp_path / "forms.jsonl", [sys.executable, "runs/forms_table.py"]
+    brief = ["--methods", "neggrad", "--judges", "2", "--rates", "1", "--minutes", "8", "--device", "cpu"]
+    command = [*script, str(dense.folder), "--base", str(encoder), "--out", str(out), *brief]
+    for each in (command, [*script, str(out)]):
+        run = subprocess.run(each, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+        assert run.returncode == 0, run.stderr
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    runs = ["judge 101", "judge 102", "the original", "retrained", "cocol to places", "neggrad to destination 1"]
+    forms = ["int8", "int4", "averaged", "relearned", "trained"]
+    assert sorted((line["run"], line["form"]) for line in lines) == sorted(
+        (run, form) for run in runs for form in forms
+    )
+    for line in lines:
+        assert len(line["before"]) == len(line["after"])
+        assert np.mean([1 / rank for rank in line["after"]]) == pytest.approx(line["mrr after"])
+    rows = [row.split(" | ") for row in run.stdout.splitlines() if row.startswith("|")]
+    assert [row[1] for row in rows[2 : 2 + len(runs)]] == runs
+    assert [row[0].strip("| ") for row in rows[-4:]] == runs[2:]
+    rise = {(line["run"], line["form"]): line["mrr after"] - line["mrr before"] for line in lines}
+    more = rise["the original", "int4"] - np.mean([rise[judge, "int4"] for judge in runs[:2]])
+    assert float(rows[-4][2].split()[0]) == pytest.approx(more, abs=1e-3)
+
+
+@pytest.mark.slow
 def test_rankers_of_another_library_are_forgotten(dense: Collection, encoder: Path, tmp_path: Path) -> None:
     out, more = tmp_path / "strangers.jsonl", ["--more", str(dense.folder), "--rate", "3e-3", "--epochs", "2"]
     command = [sys.executable, "runs/strangers.py", str(dense.folder), "--base", str(encoder), "--out", str(out)]
