@@ -10,7 +10,8 @@ is no memory. Quick forms come first in every cell; a run that is out of time sa
         [--methods cocol finetune amnesiac neggrad bad-teacher ssd] [--rates 0.3 1 3] [--seeds 1] [--minutes 9]
     python runs/forms_table.py FILE.jsonl...
 
-The second form prints the tables of earlier runs: each cell, and means over cells with intervals over queries.
+`--methods` are written as in a grid. The second form prints the tables of earlier runs: each cell, and means over cells
+with intervals over queries.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from unrank.audit.comparison import PerRanker
 from unrank.audit.context import AuditContext, AuditedRanker, Thoroughness, sampled_sets, whole_sets
 from unrank.audit.other_forms import TRAINED, forms_of
 from unrank.audit.relearning import attempts_of, relearn, split_forget
+from unrank.bench.method_spec import read_method_spec
 from unrank.engine.teacher import Teacher
 from unrank.errors import UnrankError
 from unrank.evaluation.bootstrap import percentiles, resampled_means
@@ -40,6 +42,7 @@ from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.provenance import Reference
 from unrank.forgetting.train import Trained, train
 from unrank.forgetting.workspace import Workspace
+from unrank.methods.retrain import Retrain
 from unrank.rankers.base import Ranker
 
 Line = dict[str, Any]
@@ -115,9 +118,10 @@ class Cell:
         return ", ".join(str(self.facts[part]) for part in ("collection", "ranker", "by"))
 
     def forget(self, method: str, target: str, arguments: argparse.Namespace) -> None:
-        """Add what a method makes of the original."""
-        name = f"{method} to {target.replace('-', ' ')}"
-        options = ForgetOptions(method=method, target=target, seed=arguments.seed, device=arguments.device)
+        """Add what a method makes of the original; the method is written as in a grid."""
+        spec = read_method_spec(method, self.original.ranker.kind, Retrain(), None)
+        name = f"{spec.label} to {target.replace('-', ' ')}"
+        options = ForgetOptions(method=spec.method, target=target, seed=arguments.seed, device=arguments.device)
         reference = Reference(self.retrained.ranker) if target != "places" else None
         workspace = self.rankers["the original"].workspace
         done = forget_in(workspace, self.original.ranker, options, reference=reference, record=self.original.record)
