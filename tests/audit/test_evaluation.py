@@ -75,6 +75,17 @@ def test_whoever_asks_for_all_claims_is_not_misled(tests: dict[str, Any]) -> Non
     assert value["testResult"]["result"] == "FAILED" and value["testResult"]["failedTests"]
 
 
+@pytest.mark.parametrize(("high", "chance", "passed"), [(0.05, 0.5, True), (0.1, 0.5, False), (0.05, 0.04, False)])
+def test_single_pairs_claim_that_few_are_remembered(high: float, chance: float, passed: bool) -> None:
+    details = {"share_remembered": {"best": 0.0, "low": 0.0, "high": high}, "too_many": 0.1, "chance_of_honest": 0.05}
+    verdict = "equivalent" if passed else "undecided"
+    pairs = found(verdict, details=details, p_remembered=chance, p_suppressed=0.9)
+    value = evaluation(made(equivalence=equal(-0.01, 0.01), per_example=pairs), (*DECIDING, "per_example"))
+    own = [one for one in value["claims"] if one["test"] == "per_example"]
+    assert len(own) == 3 and all(one["passed"] for one in own) == passed
+    assert value["claims"][0]["passed"] == passed
+
+
 def test_an_undecided_test_that_does_not_decide_is_a_warning() -> None:
     result = lists_of({"equivalence": "equivalent", "recovery": "undecided", "noise_floor": "measured"}, DECIDING)
     assert result == {

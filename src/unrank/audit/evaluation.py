@@ -72,8 +72,14 @@ def _configuration(audit: Mapping[str, Any]) -> list[Json]:
 
 def _claims(name: str, found: Mapping[str, Any]) -> Iterator[Json]:
     """Yield what a test claims. A test that nothing was compared with claims nothing."""
-    measures, queries = found["measures"], found["queries"]
-    if equal := found["equivalence"]:
+    measures, queries, details = found["measures"], found["queries"], found.get("details", {})
+    if share := details.get("share_remembered"):
+        largest = "the largest share of the pairs that may be remembered"
+        yield claim(name, largest, "<", details["too_many"], share["high"], queries)
+        for side in ("remembered", "suppressed"):
+            chance = f"the chance that a ranker that never saw it looks as {side} as this one"
+            yield claim(name, chance, ">=", details["chance_of_honest"], found[f"p_{side}"], queries)
+    elif equal := found["equivalence"]:
         end = f"the {{}} end of the 90 % interval of the difference from rankers that never saw it, by {measures}"
         yield claim(name, end.format("lower"), ">", -equal["margin"], equal["low"], queries)
         yield claim(name, end.format("upper"), "<", equal["margin"], equal["high"], queries)

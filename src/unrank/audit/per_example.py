@@ -126,7 +126,12 @@ class PairTest:
     @property
     def rules_out(self) -> bool:
         """Whether one remembered pair in ten, or a single one of fewer pairs, would have been seen."""
-        return self.share.high < max(NOT_ONE_IN, 1 / self.pairs)
+        return self.share.high < self.too_many
+
+    @property
+    def too_many(self) -> float:
+        """The share of remembered pairs that must be ruled out."""
+        return max(NOT_ONE_IN, 1 / self.pairs)
 
     def needs(self) -> int | None:
         """Return how many such pairs more would be needed for a power of 80 %; `None` if a thousand are not enough."""
@@ -152,6 +157,8 @@ class PairTest:
             "pairs": self.pairs,
             "power_at_1_percent": self.power,
             "share_remembered": asdict(self.share),
+            "too_many": self.too_many,
+            "chance_of_honest": MISSED,
             "log_ratio": float(self.log_ratios.sum()),
             "log_ratios": np.sort(self.log_ratios)[::-1].round(3).tolist(),
             "effect": float(self.model.effects.mean()),
