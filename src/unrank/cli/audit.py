@@ -111,7 +111,9 @@ def report(result: Audit, out: Path, as_json: bool) -> None:
 
 
 def show_audit(result: Audit, out: Path) -> None:
-    """Print one line for each test, then the reasons."""
+    """Print one line for each test, then the reasons, the verdict and what it means."""
+    from unrank.audit.verdict import MEANING
+
     head = ("test", "figure", "95 %", "original", "retrained", "threshold", "verdict")
     table = Table(*head, box=None, collapse_padding=True, pad_edge=False)
     for name, found in result.findings.items():
@@ -133,13 +135,14 @@ def show_audit(result: Audit, out: Path) -> None:
         if counts["queries"] < counts["queries_in_all"]:
             say(f"tested on {counts['queries']:,} of the {count(counts['queries_in_all'], f'{name} query')}")
     say(f"\nin all: {result.verdict}{_why_undecided(result)}; {duration(result.about['seconds'])}; written to {out}")
+    say(MEANING[result.verdict])
 
 
 def _why_undecided(result: Audit) -> str:
     """Say why nothing was decided, so that nobody takes it for a pass."""
     from unrank.audit.verdict import Verdict
 
-    return f", which is no sign of forgetting: {result.words}" if result.verdict is Verdict.UNDECIDED else ""
+    return f": {result.words}" if result.verdict is Verdict.UNDECIDED else ""
 
 
 def _name(name: str) -> str:
