@@ -217,6 +217,30 @@ class ReferenceAgreement:
 
 
 @dataclass(frozen=True)
+class SubstituteSummary:
+    """Where the documents stand that should take the place of removed ones, over the forget pairs that have one."""
+
+    pairs: int
+    mrr: float
+    median_rank: float
+    first: int
+    """The number of substitutes that are ranked first."""
+    above: int
+    """The number of substitutes with a higher score than the document that they replace."""
+
+    def __str__(self) -> str:
+        return f"median rank {self.median_rank:g}, MRR {self.mrr:.3f}, {self.above:,} above the removed document"
+
+
+@dataclass(frozen=True)
+class Substituted:
+    """The substitutes before and after a run."""
+
+    before: SubstituteSummary
+    after: SubstituteSummary
+
+
+@dataclass(frozen=True)
 class PairRank:
     """The rank of one pair in its list before and after a run, and the number of entries of that list."""
 
@@ -471,6 +495,8 @@ class Record(Mapping[str, Any]):
     """The part of the collection that a proxy never saw; `None` if the ranker is no prepared proxy."""
     places: PlacesFound | None = None
     """`None` if the target is another one."""
+    substitutes: Substituted | None = None
+    """`None` if no removed document has a substitute."""
     lineage: str | None = None
     """A hash of the weights of the first original, by which its anchor file is found; `None` if it has none."""
     seal: Seal | None = None
@@ -600,10 +626,13 @@ KEYS = (
     ),
     *("removed", "removed_before", "earlier", "recovery", "agreement", "deterministic", "index_valid"),
     *("normalised_epoch", "total_time", "versions", "hashes", "base_digest", "cleared", "reserved", "held_out"),
-    *("places", "lineage", "seal"),
+    *("places", "substitutes", "lineage", "seal"),
 )
 """The order of the keys in the file."""
-ADDED = ("state", "pairs", "agreement", "base_digest", "cleared", "reserved", "held_out", "places", "lineage", "seal")
+ADDED = (
+    *("state", "pairs", "agreement", "base_digest", "cleared", "reserved", "held_out", "places", "substitutes"),
+    *("lineage", "seal"),
+)
 """Keys that records of earlier versions lack. They are left out if there is nothing to write."""
 
 

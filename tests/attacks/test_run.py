@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
@@ -57,7 +57,7 @@ class Desk:
     def folder(self) -> Path:
         return self.ledger.path.parent
 
-    def ask(self, **named: Sequence[Any]) -> int:
+    def ask(self, **named: Any) -> int:
         items = items_of(Removal(**named), self.collection)
         key = self.ledger.key(key_file(self.ledger.path))
         return self.ledger.add(items, date(2026, 1, 1), date(2026, 2, 1), "other", key).id

@@ -64,7 +64,10 @@ def test_what_is_given_stands_in_place_of_the_grids_in_every_part(grid: Grid) ->
 
 
 def test_every_method_where_none_is_named(grid: Grid) -> None:
-    assert {cell.method.name for cell in cells_of(grid())} == set(METHODS)
+    """Except one that needs substitutes, which a sampled removal has not."""
+    assert {cell.method.name for cell in cells_of(grid())} == set(METHODS) - {"curd"}
+    with pytest.raises(UnrankError, match=r"^curd needs substitutes, and a sampled removal has none"):
+        cells_of(grid('methods = ["curd"]'))
 
 
 def test_a_method_of_ones_own_is_in_the_grid_at_once(grid: Grid, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -306,6 +306,7 @@ def test_a_target_that_is_no_number(
         (("--seed", str(2**63)), f"the seed {2**63} is out of range: give one from 0 to 2**63 - 1"),
         (("--watch", "-1"), "'--watch'"),
         (("--nonsense",), "--nonsense"),
+        (("--method", "curd"), "curd needs substitutes: name them in the file of --removal"),
         (("--preset", "papre"), "unknown preset of cocol 'papre': did you mean 'paper'"),
         (("--preset", "paper", "--method", "finetune"), "finetune has no presets"),
         (("--preset", "paper", "--set", "phases=joint"), "phases=joint needs anchors=wide"),

@@ -487,6 +487,33 @@ def test_a_reference_sets_the_target_and_its_recovery_stands_beside(
     assert record["recovery"]["reference_before"] == pytest.approx(record["target"])
 
 
+def test_a_substitute_is_raised_and_measured(
+    ran: Ran, ranker: Path, collection: Path, removal: Path, tmp_path: Path
+) -> None:
+    """By curd, which needs one; evaluate and the page say where it stands."""
+    removed = json.loads(removal.read_text())["documents"]
+    documents = open_collection(collection).documents
+    kept = [id for id in documents.ids(range(len(documents))) if id not in removed][-1]
+    named, out = tmp_path / "removal.json", tmp_path / "clean"
+    named.write_text(json.dumps({"documents": removed, "substitutes": dict.fromkeys(removed, kept)}))
+    command = ("forget", ranker, collection, "--removal", named, "--method", "curd", "--out", out, *FAST)
+    status, said = ran(*command, "--set", "epochs=6", "--target", "0.15")
+    assert status in (0, 3), said
+    found = record_of(out)["substitutes"]
+    pairs = found["after"]["pairs"]
+    assert pairs == found["before"]["pairs"] > 0 and found["after"]["mrr"] > found["before"]["mrr"], said
+    line = next(line for line in said.splitlines() if line.startswith(f"substitutes of {pairs} forget pair"))
+    assert f"median rank {found['after']['median_rank']:g}, MRR {found['after']['mrr']:.3f}" in line
+    assert f"before: median rank {found['before']['median_rank']:g}" in line
+    status, said = ran("evaluate", out, collection, "--removal", named, "--quiet", "--json")
+    assert status == 0 and json.loads(said)["substitutes"] == pytest.approx(found["after"])
+    status, said = ran("evaluate", out, collection, "--removal", named, "--quiet")
+    assert f"substitutes of {pairs} forget pair" in said and "before" not in said.splitlines()[-1]
+    assert ran("report", out, "--out", tmp_path / "page.html")[0] == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Substitutes of removed documents, over" in page and "stand above the document that they replace" in page
+
+
 @pytest.mark.parametrize(
     "method",
     [

@@ -249,6 +249,13 @@ def test_requests_that_cannot_be(
     assert problem in refused("desk", "add", collection, *words, "--ledger", tmp_path / "desk.ledger")
 
 
+def test_the_desk_keeps_no_substitutes(refused: Refused, collection: Path, tmp_path: Path) -> None:
+    named = tmp_path / "removal.json"
+    named.write_text(json.dumps({"documents": ["doc1"], "substitutes": {"doc1": "doc2"}}))
+    said = refused("desk", "add", collection, "--removal", named, "--ledger", tmp_path / "desk.ledger")
+    assert "the desk keeps no substitutes: take them out of the removal, or use 'unrank forget'" in said
+
+
 def test_ids_in_files(collection: Path, tmp_path: Path, refused: Refused, capsys: Said) -> None:
     """The options of `desk add` are those of `forget`."""
     ledger = tmp_path / "l"

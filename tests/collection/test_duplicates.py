@@ -140,3 +140,12 @@ def test_copies_of_queries_documents_and_pairs(collection: Collection) -> None:
 def test_what_is_named_already_is_no_copy(collection: Collection) -> None:
     found = find_duplicates(collection, Removal(["q1", "q2"], ["d1", "d2"]))
     assert found.copies == [] and not found.removal
+
+
+def test_a_substitute_is_no_copy_and_a_copy_has_its_substitute(collection: Collection) -> None:
+    alike = find_duplicates(collection, Removal(documents=["d1"], substitutes={"d1": "d2"}))
+    assert alike.copies == [] and not alike.removal
+    removal = Removal(documents=["d1"], substitutes={"d1": "d3"})
+    found = find_duplicates(collection, removal).removal
+    assert found == Removal(documents=["d2"], substitutes={"d2": "d3"})
+    assert (removal | found).substitutes == {"d1": "d3", "d2": "d3"}

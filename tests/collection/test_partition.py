@@ -196,6 +196,17 @@ def test_all_partners_are_equally_likely() -> None:
     assert (np.abs(counts - 1_000) < 150).all()
 
 
+def test_substitutes_stand_in_for_the_documents_of_forget_pairs(golden: Collection) -> None:
+    partition = make_partition(golden, Removal(documents=["d2", "d3"], substitutes={"d3": "d5"}))
+    pairs, has = partition.substitute_pairs
+    ids = golden.pair_ids(partition.forget)
+    assert has.tolist() == [document == "d3" for _, document in ids]
+    assert golden.pair_ids(pairs[has]) == [(query, "d5") for query, document in ids if document == "d3"]
+    assert not make_partition(golden, Removal(documents=["d2"])).substitute_pairs[1].any()
+    with pytest.raises(UnknownIds, match=r"^my.json: 1 document id not in the collection: 'other'"):
+        make_partition(golden, Removal(documents=["d2"], substitutes={"d2": "other"}), "my.json")
+
+
 def test_without_entangled_pairs_nobody_has_a_partner() -> None:
     partition = split_pairs(np.array([[0, 0], [1, 1]]), np.array([True, False]))
     assert partition.draw_partners(partition.forget, np.random.default_rng(0))[1].tolist() == [False]

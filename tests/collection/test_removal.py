@@ -54,6 +54,18 @@ def test_what_is_saved_is_read_again(
             Removal.load(path)
 
 
+def test_substitutes_are_kept_and_joined(tmp_path: Path) -> None:
+    one = Removal(documents=["a"], pairs=[("q", "b")], substitutes={"b": "d", "a": "c"})
+    one.save(tmp_path / "one.json")
+    assert Removal.load(tmp_path / "one.json") == one and list(one.substitutes) == ["a", "b"]
+    assert (one | Removal(documents=["x"], substitutes={"x": "c"})).substitutes == {"a": "c", "b": "d", "x": "c"}
+    with pytest.raises(UnrankError, match=r"^'a' has two substitutes: keep one$"):
+        one | Removal(documents=["a"], substitutes={"a": "d"})
+    with pytest.raises(UnrankError, match=r"^the substitute 'c' of 'a' is removed too: name another one$"):
+        one | Removal(documents=["c"])
+    assert hash(one) == hash(Removal.load(tmp_path / "one.json"))
+
+
 def test_kinds_without_ids_are_left_out_of_the_file(tmp_path: Path) -> None:
     Removal(pairs=[("q1", "d1")]).save(tmp_path / "removal.json")
     assert json.loads((tmp_path / "removal.json").read_text()) == {"pairs": [["q1", "d1"]]}
@@ -81,7 +93,7 @@ def test_numbers_serve_as_ids(tmp_path: Path) -> None:
         ('"q1"', "not a removal"),
         ("{}", "an empty removal"),
         ('{"queries": [], "documents": [], "pairs": []}', "an empty removal"),
-        ('{"query": ["a"]}', "unknown key 'query': a removal has queries, documents and pairs"),
+        ('{"query": ["a"]}', "unknown key 'query': a removal has queries, documents, pairs and substitutes"),
         ('{"queries": "q1"}', "'queries' must be a list of ids, each a string or a whole number"),
         ('{"queries": {"q1": 1}}', "'queries' must be a list"),
         ('{"queries": null}', "'queries' must be a list"),
@@ -95,6 +107,10 @@ def test_numbers_serve_as_ids(tmp_path: Path) -> None:
         ('{"pairs": [["q1", null]]}', "'pairs' must be"),
         ('{"pairs": [{"q1": "d1"}]}', "'pairs' must be"),
         ('{"pairs": {"q1": "d1"}}', "'pairs' must be"),
+        ('{"documents": ["a"], "substitutes": ["b"]}', "'substitutes' must name a document id for each id"),
+        ('{"documents": ["a"], "substitutes": {"a": null}}', "'substitutes' must name a document id for each id"),
+        ('{"documents": ["a"], "substitutes": {"b": "c"}}', "'b' has a substitute but is not removed: add it"),
+        ('{"documents": ["a", "c"], "substitutes": {"a": "c"}}', "the substitute 'c' of 'a' is removed too"),
         ('{"queries": ["\\ud800"]}', "half of a surrogate pair"),
         ('{"queries": [' + "1" * 5_000 + "]}", "JSON that cannot be read"),
         ("[" * 100_000, "nested too deep"),

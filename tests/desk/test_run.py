@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from functools import partial
@@ -74,7 +73,7 @@ def options(dense: Collection, encoder: Path, tmp_path: Path) -> RunOptions:
     return RunOptions(str(ranker), dense.folder, forget, target="0.9", audit_queries=5)
 
 
-def ask(ledger: Ledger, key: Key, collection: Collection, **named: Sequence[Any]) -> int:
+def ask(ledger: Ledger, key: Key, collection: Collection, **named: Any) -> int:
     items = items_of(Removal(**named), collection)
     return ledger.add(items, date(2026, 1, 1), date(2026, 2, 1), "other", key).id
 

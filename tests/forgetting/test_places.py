@@ -21,7 +21,8 @@ from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.engine.samples import Phase
 from unrank.errors import UnrankError
-from unrank.evaluation.scorecard import SetMetrics, ranks_among
+from unrank.evaluation.measure import ranks_among
+from unrank.evaluation.scorecard import SetMetrics
 from unrank.forgetting.forget import forget
 from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.options import ForgetOptions

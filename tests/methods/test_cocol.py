@@ -311,8 +311,8 @@ def after_requests(collection: Collection, risen: list[int]) -> Partition:
     """Queries 0 and 1 are to be forgotten, 2, 3 and 4 have been; the pairs of some of them have to fall again."""
     whole = forgetting(collection, queries=[0, 1, 2, 3, 4])
     now, again = (np.isin(whole.forget[:, 0], queries) for queries in ([0, 1], risen))
-    gone = {"previous": whole.forget[~now & ~again], "risen": whole.forget[again]}
-    return replace(whole, forget=whole.forget[now], **gone)
+    sets = [whole.forget[chosen] for chosen in (now, ~now & ~again, again)]
+    return replace(whole, forget=sets[0], previous=sets[1], risen=sets[2])
 
 
 def places(samples: Samples, number: int) -> dict[str, Any]:

@@ -73,7 +73,8 @@ class Section:
                 raise UnrankError(f"{number} is too large: seeds and watch are less than {TOO_LARGE}")
         Pace(self.check_every, self.minutes)
         if not self.methods:
-            object.__setattr__(self, "methods", tuple(METHODS))
+            usual = [name for name, entry in METHODS.items() if not entry.method.needs_substitutes]
+            object.__setattr__(self, "methods", tuple(usual))
 
 
 LISTS: Mapping[str, type] = {

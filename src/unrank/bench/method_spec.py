@@ -46,6 +46,8 @@ def read_method_spec(text: str, ranker: str, training: Retrain, epochs: int | No
     layers = read_layers(named) if named is not None else None
     method = make_method(name, given, ranker, preset or None)
     check_freeze(freeze, ranker_class(ranker), method)
+    if method.needs_substitutes:
+        raise UnrankError(f"{method.name} needs substitutes, and a sampled removal has none: use 'unrank forget'")
     settings = {key: getattr(method, key) for key in current_settings(method.name, given)}
     label = f"{method.name}{preset and f':{preset}'}{_written(settings | {'train_layers': layers, 'freeze': freeze})}"
     if method.run_kind == "training":

@@ -90,6 +90,8 @@ def add(
 
     opened = open_collection(collection)
     removal = Removal() if named.is_empty else named.read()
+    if removal.substitutes:
+        raise UnrankError("the desk keeps no substitutes: take them out of the removal, or use 'unrank forget'")
     if asked.find is not None:
         if (chosen := _chosen(opened, asked.find, asked.choose)) is None:
             return

@@ -36,6 +36,7 @@ from unrank.cli.show import (
     show_partition,
     show_recovery,
     show_sampled,
+    show_substitutes,
     show_worst_pair,
 )
 from unrank.disk import check_free, check_outside, check_result
@@ -232,6 +233,7 @@ def _tell(result: Forgotten, workspace: Workspace, job: JobOptions) -> None:
     tell_what_remembers(job)
     say(f"{result.state}: {result.judgement.why}")
     show_change(result)
+    show_substitutes(result.before.substitutes, result.after.substitutes)
     show_sampled(result)
     show_agreement(result.record)
     show_recovery(result.record)
@@ -258,7 +260,7 @@ def _as_json(result: Forgotten, job: JobOptions) -> dict[str, object]:
         "before": result.before.to_json(),
         "after": result.after.to_json(),
         "kept": result.kept,
-        **{name: record.to_json().get(name) for name in ("places", "agreement")},
+        **{name: record.to_json().get(name) for name in ("places", "agreement", "substitutes")},
         "limited": result.limited or None,
         "came_back": result.came_back,
         "still_holds": [str(place) for place in (job.details, job.cache) if place is not None],

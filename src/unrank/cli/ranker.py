@@ -30,7 +30,15 @@ from unrank.cli.option import (
     with_flags,
 )
 from unrank.cli.proxies import ProxyFlags, prepare
-from unrank.cli.show import duration, epochs_of, say, say_json, show_comparison, show_scorecard
+from unrank.cli.show import (
+    duration,
+    epochs_of,
+    say,
+    say_json,
+    show_comparison,
+    show_scorecard,
+    show_substitutes,
+)
 from unrank.disk import check_free, check_outside, check_result
 from unrank.errors import UnrankError
 
@@ -189,6 +197,7 @@ def evaluate(
         say_json(scorecard.to_json() | (compared.to_json() if compared else {}))
         return
     show_scorecard(scorecard)
+    show_substitutes(None, scorecard.substitutes)
     if compared is not None:
         show_comparison(compared)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from unrank.evaluation.scorecard import Scorecard, SetMetrics
     from unrank.forgetting.evaluate import ReferenceComparison
     from unrank.forgetting.forget import Forgotten
-    from unrank.record import Record
+    from unrank.record import Record, SubstituteSummary
 
 COPIES_SHOWN = 10
 LABELS = {
@@ -115,6 +115,14 @@ def show_scorecard(scorecard: Scorecard) -> None:
                 f"{len(measured.queries):,}",
             )
     console().print(table)
+
+
+def show_substitutes(before: SubstituteSummary | None, after: SubstituteSummary | None) -> None:
+    """Print where substitutes stand, and where they stood if that is known; nothing if there are none."""
+    if after is None:
+        return
+    was = f"; before: {before}" if before is not None else ""
+    say(f"substitutes of {count(after.pairs, 'forget pair')}: {after}{was}")
 
 
 def show_change(result: Forgotten) -> None:

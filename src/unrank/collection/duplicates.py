@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -98,6 +98,8 @@ def _ids(removal: Removal, side: int) -> list[str]:
 def _duplicates(
     collection: Collection, removal: Removal, queries: list[TextCopy], documents: list[TextCopy]
 ) -> Duplicates:
+    of = removal.substitutes
+    documents = [copy for copy in documents if copy.id not in of.values()]  # a substitute may be much like the old text
     is_test = collection.is_test[collection.queries.rows([copy.id for copy in queries])].tolist()
     trained = [copy for copy, test in zip(queries, is_test, strict=True) if not test]
     found = Removal(
@@ -105,6 +107,9 @@ def _duplicates(
         [copy.id for copy in documents if copy.of in {*removal.documents}],
         _pairs_of_copies(collection, removal, [*trained, *documents]),
     )
+    gone = {*found.documents, *(document for _, document in found.pairs)}
+    theirs = {copy.id: of[copy.of] for copy in documents if copy.of in of and copy.id in gone}
+    found = replace(found, substitutes=theirs)
     tests = [copy for copy, test in zip(queries, is_test, strict=True) if test]
     return Duplicates([*trained, *documents], found, tests)
 

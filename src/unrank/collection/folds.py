@@ -35,7 +35,7 @@ def held_part(removal: Removal, held: HeldOut | None) -> Removal:
     """Return what a proxy that holds out a fold never saw of a removal. A pair was not seen if one of its two was not.
 
     >>> held_part(Removal(queries=["q1"], pairs=[("q1", "d1")]), HeldOut(3, 2))
-    Removal(queries=('q1',), documents=(), pairs=(('q1', 'd1'),))
+    Removal(queries=('q1',), documents=(), pairs=(('q1', 'd1'),), substitutes={})
     """
     if held is None:
         return Removal()

@@ -15,6 +15,7 @@ they are in none of the three sets, unless the removal names them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -52,6 +53,8 @@ class Partition:
     """Pairs of queries and documents that training left out, and that no request names."""
     reserved_documents: Rows = field(default_factory=lambda: NOTHING)
     """The documents that training left out. They are no negatives either."""
+    substitutes: Mapping[int, int] = field(default_factory=dict)
+    """For removed documents the document that takes their place."""
 
     @cached_property
     def retain(self) -> Pairs:
@@ -61,6 +64,12 @@ class Partition:
     def no_negatives(self) -> Rows:
         """The documents that are no negatives: those that were removed or left out."""
         return np.union1d(self.documents, self.reserved_documents)
+
+    @property
+    def substitute_pairs(self) -> tuple[Pairs, NDArray[np.bool_]]:
+        """For each forget pair its query with the substitute of its document. Also which forget pairs have one."""
+        found = np.array([self.substitutes.get(document, -1) for document in self.forget[:, 1].tolist()], np.int64)
+        return np.stack([self.forget[:, 0], np.maximum(found, 0)], axis=1), found >= 0
 
     def draw_partners(self, forget: Pairs, generator: np.random.Generator) -> tuple[Pairs, NDArray[np.bool_]]:
         """Sample one partner of each forget pair, an entangled pair that shares its query or its document. Also return
@@ -173,8 +182,14 @@ def make_partition(
     there = forget | ~(gone | left_out)
     queries, documents = np.union1d(queries, gone_queries), np.union1d(documents, gone_documents)
     made = split_pairs(pairs[there], forget[there], queries, documents)
+    of = removal.substitutes
+    old, new = (collection.documents.rows([*ids], where).tolist() for ids in (of.keys(), of.values()))
     return replace(
-        made, previous=pairs[gone & ~forget], reserved=pairs[left_out], reserved_documents=documents_left_out
+        made,
+        previous=pairs[gone & ~forget],
+        reserved=pairs[left_out],
+        reserved_documents=documents_left_out,
+        substitutes=dict(zip(old, new, strict=True)),
     )
 
 

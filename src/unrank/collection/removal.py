@@ -1,13 +1,14 @@
 """A removal: the request to forget queries, documents, single pairs, or any mix of them.
 
-It consists of ids, so it can be written without opening a collection.
+A removed document may have a substitute: another document of the collection that should take its place. A removal
+consists of ids, so it can be written without opening a collection.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +21,8 @@ from unrank.disk import read_json, write_new
 from unrank.errors import BadFile, UnrankError
 
 Kind = Literal["queries", "documents"]
+FORM = '{"queries": [...], "documents": [...], "pairs": [...]}'
+KEYS = ("queries", "documents", "pairs", "substitutes")
 
 
 @dataclass(frozen=True)
@@ -29,22 +32,40 @@ class Removal:
     queries: Sequence[str] = ()
     documents: Sequence[str] = ()
     pairs: Sequence[tuple[str, str]] = ()
+    substitutes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """For removed documents the document that takes their place."""
 
     def __post_init__(self) -> None:
-        for field in ("queries", "documents"):
-            if isinstance(getattr(self, field), str):
-                raise UnrankError(f"{field} must be a list of ids, not one text: [{getattr(self, field)!r}]")
-            object.__setattr__(self, field, tuple(sorted(set(map(str, getattr(self, field))))))
+        for kind in ("queries", "documents"):
+            if isinstance(getattr(self, kind), str):
+                raise UnrankError(f"{kind} must be a list of ids, not one text: [{getattr(self, kind)!r}]")
+            object.__setattr__(self, kind, tuple(sorted(set(map(str, getattr(self, kind))))))
         object.__setattr__(
             self, "pairs", tuple(sorted({(str(query), str(document)) for query, document in self.pairs}))
         )
+        object.__setattr__(self, "substitutes", {str(old): str(new) for old, new in sorted(self.substitutes.items())})
+        self._check_substitutes()
+
+    def _check_substitutes(self) -> None:
+        removed = {*self.documents, *(document for _, document in self.pairs)}
+        for old, new in self.substitutes.items():
+            if old not in removed:
+                raise UnrankError(f"{old!r} has a substitute but is not removed: add it to the documents")
+            if new in removed:
+                raise UnrankError(f"the substitute {new!r} of {old!r} is removed too: name another one")
 
     def __bool__(self) -> bool:
         return bool(self.queries or self.documents or self.pairs)
 
     def __or__(self, other: Removal) -> Removal:
+        for old in self.substitutes.keys() & other.substitutes.keys():
+            if self.substitutes[old] != other.substitutes[old]:
+                raise UnrankError(f"{old!r} has two substitutes: keep one")
         return Removal(
-            [*self.queries, *other.queries], [*self.documents, *other.documents], [*self.pairs, *other.pairs]
+            [*self.queries, *other.queries],
+            [*self.documents, *other.documents],
+            [*self.pairs, *other.pairs],
+            {**self.substitutes, **other.substitutes},
         )
 
     @classmethod
@@ -61,20 +82,30 @@ class Removal:
 
     @classmethod
     def load(cls, path: str | Path) -> Removal:
-        """Read a removal.json: `{"queries": [...], "documents": [...], "pairs": [[query, document], ...]}`."""
+        """Read a removal.json: `{"queries": [...], "documents": [...], "pairs": [[query, document], ...]}`.
+
+        It may also have `"substitutes": {old: new}`, by the ids of documents.
+        """
         path = Path(path)
         value = read_json(path)
         if not isinstance(value, dict):
-            raise BadFile(path, 'not a removal: expected {"queries": [...], "documents": [...], "pairs": [...]}')
-        if unknown := set(value) - {"queries", "documents", "pairs"}:
-            raise BadFile(path, f"unknown key {sorted(unknown)[0]!r}: a removal has queries, documents and pairs")
+            raise BadFile(path, f"not a removal: expected {FORM}")
+        if unknown := set(value) - {*KEYS}:
+            known = "queries, documents, pairs and substitutes"
+            raise BadFile(path, f"unknown key {sorted(unknown)[0]!r}: a removal has {known}")
         for key in ("queries", "documents"):
             if not _all_ids(value.get(key, [])):
                 raise BadFile(path, f"{key!r} must be a list of ids, each a string or a whole number")
         pairs = value.get("pairs", [])
         if not isinstance(pairs, list) or not all(_all_ids(pair) and len(pair) == 2 for pair in pairs):
             raise BadFile(path, "'pairs' must be a list of [query id, document id]")
-        removal = cls(value.get("queries", []), value.get("documents", []), [(q, d) for q, d in pairs])
+        substitutes = value.get("substitutes", {})
+        if not isinstance(substitutes, dict) or not all(map(_is_id, substitutes.values())):
+            raise BadFile(path, "'substitutes' must name a document id for each id of a removed document")
+        try:
+            removal = cls(value.get("queries", []), value.get("documents", []), [(q, d) for q, d in pairs], substitutes)
+        except UnrankError as error:
+            raise BadFile(path, str(error)) from error
         if not removal:
             raise BadFile(path, "an empty removal: it names no query, no document and no pair")
         return removal
@@ -112,7 +143,7 @@ class Removal:
 
     def save(self, path: str | Path) -> None:
         """Write a removal.json that does not exist yet."""
-        value = {"queries": self.queries, "documents": self.documents, "pairs": self.pairs}
+        value = {name: getattr(self, name) for name in KEYS}
         write_new(Path(path), json.dumps({k: v for k, v in value.items() if v}, indent=1, ensure_ascii=False) + "\n")
 
 

@@ -59,6 +59,31 @@ def reciprocal_ranks(lists: ScoredLists, ties_first: bool) -> Floats:
     return values
 
 
+def ranks_among(
+    pairs: NDArray[np.int64],
+    own: Scores,
+    negatives: NDArray[np.int64],
+    others: Scores,
+    ties_first: bool = True,
+) -> NDArray[np.int64]:
+    """Return the rank of each pair among the negatives of its query; a tie is decided for the pair if `ties_first`.
+
+    >>> pairs, negatives = np.array([[0, 1], [2, 1]]), np.array([[0, 5], [0, 6], [2, 5]])
+    >>> ranks_among(pairs, np.array([2.0, 1.0]), negatives, np.array([3.0, 2.0, 0.0])).tolist()
+    [2, 1]
+    >>> ranks_among(pairs, np.array([2.0, 1.0]), negatives, np.array([3.0, 2.0, 0.0]), ties_first=False).tolist()
+    [3, 1]
+    """
+    order = np.lexsort((others, negatives[:, 0]))
+    queries, others = negatives[order, 0], others[order]
+    starts, ends = (np.searchsorted(queries, pairs[:, 0], side) for side in ("left", "right"))
+    above = [
+        end - start - np.searchsorted(others[start:end], mine, "right" if ties_first else "left")
+        for start, end, mine in zip(starts, ends, own, strict=True)
+    ]
+    return np.array(above, np.int64) + 1
+
+
 def reciprocal_of(ranks: Floats) -> Floats:
     """Return 1 over each rank; 0 stands for no rank, and stays 0.
 

@@ -8,7 +8,7 @@ documents. `forget_full` is the paper's figure: the other relevant documents sta
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 
 import numpy as np
@@ -19,8 +19,9 @@ from unrank.collection.partition import Partition
 from unrank.collection.texts import Rows
 from unrank.evaluation.agreement import DEPTH, ForgetFigures, order_of
 from unrank.evaluation.bootstrap import interval, paired_interval
-from unrank.evaluation.measure import Floats, ScoredLists, ndcg, reciprocal_ranks
-from unrank.record import MEASURED, SETS, SetSummary
+from unrank.evaluation.measure import Floats, ScoredLists, ndcg, ranks_among, reciprocal_ranks
+from unrank.evaluation.substitutes import measure_substitutes
+from unrank.record import MEASURED, SETS, SetSummary, SubstituteSummary
 
 MOST_QUERIES = 3_000
 """The most queries of a kept set that are measured; 0 means all. The forget set is always measured whole."""
@@ -64,6 +65,8 @@ class Scorecard:
     """The score of each forget pair, in the order of the partition."""
     forget_orders: tuple[Rows, ...] = ()
     """The first places of each forget query's whole list, as `ForgetFigures` has them."""
+    substitutes: SubstituteSummary | None = None
+    """Where the substitutes of removed documents stand; `None` if there are none."""
 
     @property
     def mrrs(self) -> dict[str, float]:
@@ -85,7 +88,8 @@ class Scorecard:
 
     def to_json(self) -> dict[str, dict[str, float | None] | None]:
         found = self.summary
-        return {name: found[name].to_json() if name in found else None for name in MEASURED}
+        sets = {name: found[name].to_json() if name in found else None for name in MEASURED}
+        return sets | ({"substitutes": asdict(self.substitutes)} if self.substitutes else {})
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,7 @@ class Evaluator:
             pair_ranks=ranks,
             pair_scores=scores,
             forget_orders=orders,
+            substitutes=measure_substitutes(score, self._collection, self.partition),
             **{name: self._measure(lists, pairs) for name, pairs in self._measured.items()},
         )
 
@@ -236,23 +241,6 @@ class Evaluator:
             keep &= ~np.isin(listed[:, 1], self.partition.documents)
         owner = np.searchsorted(queries, listed[keep, 0])
         return ScoredLists(owner, scores[keep], target[keep], len(queries)), forget
-
-
-def ranks_among(pairs: Pairs, own: NDArray[np.float32], negatives: Pairs, others: NDArray[np.float32]) -> Rows:
-    """Return the rank of each pair among the negatives of its query; a tie is decided for the pair.
-
-    >>> pairs, negatives = np.array([[0, 1], [2, 1]]), np.array([[0, 5], [0, 6], [2, 5]])
-    >>> ranks_among(pairs, np.array([2.0, 1.0]), negatives, np.array([3.0, 2.0, 0.0])).tolist()
-    [2, 1]
-    """
-    order = np.lexsort((others, negatives[:, 0]))
-    queries, others = negatives[order, 0], others[order]
-    starts, ends = (np.searchsorted(queries, pairs[:, 0], side) for side in ("left", "right"))
-    above = [
-        end - start - np.searchsorted(others[start:end], mine, "right")
-        for start, end, mine in zip(starts, ends, own, strict=True)
-    ]
-    return np.array(above, np.int64) + 1
 
 
 def _first_queries(pairs: Pairs, order: Rows, most: int) -> Pairs:

@@ -44,6 +44,7 @@ from unrank.record import (
     Record,
     Recovery,
     ReferenceAgreement,
+    Substituted,
     requests_of,
     reserved_in,
     shares_kept,
@@ -302,6 +303,7 @@ def make_record(request: Request, unlearned: Unlearned, assessed: Assessment, ju
     settings = asdict(method) | {name: value for name, value in chosen.items() if value is not None}
     earlier = request.record if unlearned.fulfilled else None
     outcome, clock, moved = assessed.outcome, unlearned.clock, bool(assessed.outcome.history)
+    then, now = unlearned.before.substitutes, assessed.after.substitutes
     assert workspace.removal is not None
     return Record(
         ranker=ranker.kind,
@@ -324,6 +326,7 @@ def make_record(request: Request, unlearned: Unlearned, assessed: Assessment, ju
         state=str(judged.state),
         pairs=judged.ranks,
         places=_places_found(unlearned, assessed),
+        substitutes=Substituted(then, now) if then and now else None,
         lineage=_lineage(request),
         device=workspace.runtime.name,
         deterministic=workspace.runtime.deterministic,

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
-from unrank.evaluation.measure import Floats
-from unrank.evaluation.scorecard import Evaluator, Scorer, ranks_among
+from unrank.evaluation.measure import Floats, ranks_among
+from unrank.evaluation.scorecard import Evaluator, Scorer
 
 Scores = NDArray[np.float32]
 QUERIES = 256

@@ -15,8 +15,8 @@ from unrank.collection.collection import Collection, Pairs
 from unrank.collection.texts import Rows
 from unrank.errors import count
 from unrank.evaluation.bootstrap import MIN_QUERIES
-from unrank.evaluation.measure import Floats
-from unrank.evaluation.scorecard import Scorer, ranks_among
+from unrank.evaluation.measure import Floats, ranks_among
+from unrank.evaluation.scorecard import Scorer
 from unrank.forgetting.target import NEAR, tolerance
 from unrank.record import ROUNDING, PairRank, PairRanks
 

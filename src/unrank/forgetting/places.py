@@ -27,8 +27,8 @@ from unrank.collection.partition import Partition
 from unrank.collection.texts import Rows
 from unrank.engine.checkpoint import Checkpoint, digest
 from unrank.errors import UnrankError
-from unrank.evaluation.measure import Floats
-from unrank.evaluation.scorecard import Scorer, ranks_among
+from unrank.evaluation.measure import Floats, ranks_among
+from unrank.evaluation.scorecard import Scorer
 from unrank.forgetting.goals import PairGoals
 from unrank.forgetting.outcome import best_reciprocals, mrr
 from unrank.forgetting.proxies import Proxy

@@ -90,7 +90,8 @@ def recognised_among(removal: Removal, removed: Sequence[RemovedHashes]) -> Remo
             item for run in _found(removed, kind, lambda rows: [items[row] for row in rows], len(items)) for item in run
         ]
 
-    return Removal(*map(found, KINDS))
+    queries, documents, pairs = map(found, KINDS)
+    return Removal(queries, documents, pairs)
 
 
 def not_recognised(record: Record | None) -> str | None:

@@ -33,6 +33,10 @@ def check_request(
 ) -> None:
     """Refuse a target, a reference or options that do not fit the ranker, the method or the collection."""
     check_freeze(options.freeze, ranker, method)
+    if method.needs_substitutes and not workspace.partition.substitutes:
+        raise UnrankError(
+            f'{method.name} needs substitutes: name them in the file of --removal, as "substitutes": {{"old": "new"}}'
+        )
     check_target(options.target, workspace.collection, workspace.partition, reference is not None)
     if reference is not None and reference.kind != ranker.kind:
         raise UnrankError(f"the reference is a {reference.kind}, the ranker a {ranker.kind}: they cannot be compared")

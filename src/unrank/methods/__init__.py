@@ -56,6 +56,9 @@ METHODS: dict[str, MethodEntry] = {
     "undial": MethodEntry("undial", "Undial", "learns the original's lists with forget pairs lowered"),
     "salun": MethodEntry("salun", "SalientUnlearning", "teaches wrong answers with the weights that matter most"),
     "task-negation": MethodEntry("task_negation", "TaskNegation", "learns the forget pairs, and goes the other way"),
+    "curd": MethodEntry(
+        "curd", "Corrective", "lowers removed documents and raises their substitutes; needs substitutes"
+    ),
 }
 
 

@@ -40,6 +40,8 @@ class Method(ABC):
     run_kind: ClassVar[RunKind] = "steered"
     """How it is run: "steered" takes steps until the target, "training" goes by its own measure, "edit" changes the
     weights once."""
+    needs_substitutes: ClassVar[bool] = False
+    """Whether it needs a removal that names substitutes of removed documents."""
     takes_goals: ClassVar[bool] = False
     """Whether it pulls each forget pair to a goal of its own. One that does not stops at the mean of the goals."""
     presets: ClassVar[Mapping[str, Settings]] = {}

@@ -108,7 +108,7 @@ def _select(lists: Ragged, chosen: NDArray[np.bool_]) -> Ragged:
     return Ragged(np.concatenate([[0], np.cumsum(chosen)])[lists.offsets], lists.values[chosen])
 
 
-def _are_in(pairs: Pairs, others: Pairs) -> NDArray[np.bool_]:
+def are_in(pairs: Pairs, others: Pairs) -> NDArray[np.bool_]:
     """Return which pairs are among the others."""
     width = 1 + max(rows.max(initial=0) for rows in (pairs[:, 1], others[:, 1]))
     keys, theirs = (rows[:, 0] * width + rows[:, 1] for rows in (pairs, others))
@@ -166,7 +166,7 @@ class Task:
         disjoint, generator = self.partition.disjoint, np.random.default_rng(0)
         if len(disjoint) <= most:
             return self
-        anchored = _are_in(disjoint, self.anchors)
+        anchored = are_in(disjoint, self.anchors)
         held, others = np.flatnonzero(anchored), np.flatnonzero(~anchored)
         number = min(len(held), max(most // 2, most - len(others)))
         chosen = generator.choice(others, most - number, replace=False)

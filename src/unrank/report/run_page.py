@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unrank.errors import count
-from unrank.record import SETS, PlacesFound, Record, ReferenceAgreement
+from unrank.record import SETS, PlacesFound, Record, ReferenceAgreement, Substituted
 from unrank.report.page import Card, Content, Figures, Mood, Page, Section, paragraph
 from unrank.report.queries import queries_section
 from unrank.report.rankings import Rankings
@@ -77,6 +77,10 @@ def _cards(run: Record) -> list[Card]:
         place = "" if worst.place is None else f", place {worst.place}"
         moved = f"rank before → now{place}; {run.pairs.changed:,} of {count(run.pairs.pairs, 'pair')} changed"
         cards.append(Card("Worst pair", f"{worst.before} → {worst.after}", moved))
+    if run.substitutes is not None:
+        then, now = run.substitutes.before, run.substitutes.after
+        moved = f"median rank of {count(now.pairs, 'substitute')}, before → now"
+        cards.append(Card("Substitutes", f"{then.median_rank:g} → {now.median_rank:g}", moved))
     if run.kept:
         least = min(run.kept, key=lambda name: run.kept[name])
         cards.append(Card("Kept, at least", f"{run.kept[least]:.1%}", f"of the MRR of {least}"))
@@ -122,6 +126,8 @@ def _change(run: Record) -> Section:
 def _afterwards(run: Record) -> list[str]:
     """Say what the record holds on the reference, on recovery and on stored document vectors."""
     said = [_beside_places(run.places)] if run.places else []
+    if run.substitutes:
+        said.append(_substituted(run.substitutes))
     if run.agreement:
         said.append(_beside_reference(run.agreement))
     if found := run.recovery:
@@ -135,6 +141,14 @@ def _afterwards(run: Record) -> list[str]:
         state = "stay valid" if run.index_valid else "are stale"
         said.append(f"Document vectors that were stored with the old ranker {state}.")
     return said
+
+
+def _substituted(found: Substituted) -> str:
+    """Say where the substitutes of removed documents stand now, and where they stood."""
+    now, then = found.after, found.before
+    text = f"Substitutes of removed documents, over {count(now.pairs, 'forget pair')}: the median rank is "
+    text += f"{now.median_rank:g}, before the run {then.median_rank:g}; the MRR {now.mrr:.3f}, before {then.mrr:.3f}. "
+    return f"{text}{now.above:,} stand above the document that they replace, before {then.above:,}."
 
 
 def _beside_places(found: PlacesFound) -> str:
