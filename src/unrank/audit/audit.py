@@ -17,6 +17,7 @@ import numpy as np
 
 from unrank.audit.comparison import Json, PerRanker
 from unrank.audit.context import AuditContext, AuditOptions, open_context
+from unrank.audit.equivalence import equivalence
 from unrank.audit.evaluation import evaluation
 from unrank.audit.judges import load_judges, steered_by
 from unrank.audit.membership import membership
@@ -28,7 +29,8 @@ from unrank.audit.rank_agreement import displacement
 from unrank.audit.recovery_test import recovery
 from unrank.audit.relearning import relearning
 from unrank.audit.rewording import paraphrases, rewording
-from unrank.audit.verdict import Finding, Verdict, corrected, worst
+from unrank.audit.three_sample import three_sample
+from unrank.audit.verdict import Finding, Verdict, corrected, overall
 from unrank.audit.weights import WEIGHTS, weights
 from unrank.collection.collection import Collection
 from unrank.collection.partition import make_partition
@@ -51,6 +53,8 @@ AUDIT_VERSION = 2
 TESTS: dict[str, Callable[[AuditContext], Finding]] = {
     PER_EXAMPLE: per_example,
     "forgetting": forgetting,
+    "three_sample": three_sample,
+    "equivalence": equivalence,
     "retention": retention,
     "membership": membership,
     "recovery": recovery,
@@ -62,11 +66,13 @@ TESTS: dict[str, Callable[[AuditContext], Finding]] = {
     WEIGHTS: weights,
     PROBE: probe,
 }
-DECIDING = tuple(name for name in TESTS if name not in ("retention", "paraphrases", PROBE))
-ATTACKS = ("paraphrases", PROBE)
+ATTACKS = ("three_sample", "paraphrases", PROBE)
 """The tests that may show a difference, and otherwise show nothing."""
 OF_MEMORY = tuple(name for name in TESTS if name != "retention")
 """The tests of memory, which decide the verdict."""
+DECIDING = ("equivalence", PER_EXAMPLE)
+"""The tests that decide between *equivalent* and *undecided* if no test finds a difference: their margins are known
+beforehand. The others can convict a ranker, and cannot acquit it."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +84,16 @@ class Audit:
 
     @property
     def verdict(self) -> Verdict:
-        return worst(self.findings[name].verdict for name in OF_MEMORY)
+        return self._overall[0]
 
     @property
     def words(self) -> str:
         """The reason for the verdict: that of the first test that says so."""
-        first = next(name for name in OF_MEMORY if self.findings[name].verdict is self.verdict)
-        return f"{first.replace('_', ' ')}: {self.findings[first].words}"
+        return self._overall[1]
+
+    @property
+    def _overall(self) -> tuple[Verdict, str]:
+        return overall({name: self.findings[name] for name in OF_MEMORY}, DECIDING)
 
     def to_json(self) -> Json:
         tests = {name: found.to_json() for name, found in self.findings.items()}

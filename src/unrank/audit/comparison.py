@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from unrank.audit.margins import ONE_SIDED, Equivalence, more
 from unrank.errors import count
 from unrank.evaluation.bootstrap import LEVEL, MIN_QUERIES, BootstrapEstimate
 from unrank.evaluation.measure import Floats
@@ -22,30 +23,6 @@ from unrank.evaluation.measure import Floats
 Json = dict[str, Any]
 T = TypeVar("T")
 U = TypeVar("U")
-ONE_SIDED = 1.6449
-"""The 95 % quantile of a normal distribution: two one-sided tests at 5 % are a 90 % interval."""
-
-
-@dataclass(frozen=True)
-class Equivalence:
-    """Two one-sided tests of a difference from rankers that never saw the request, against a margin."""
-
-    margin: float
-    low: float
-    high: float
-    """The 90 % interval of the difference."""
-    needs: str = ""
-    """What more would decide; empty if the difference is within the margin."""
-
-    @property
-    def passed(self) -> bool:
-        return -self.margin < self.low and self.high < self.margin
-
-    def to_json(self) -> Json:
-        return {**asdict(self), "passed": self.passed}
-
-    def __str__(self) -> str:
-        return f"the difference is {self.low:+.3f} to {self.high:+.3f}, the margin {self.margin:.3f}"
 
 
 @dataclass(frozen=True)
@@ -180,12 +157,3 @@ def p_value(beyond: Floats) -> float:
     (0.5, 0.001)
     """
     return float((1 + np.count_nonzero(beyond <= 0)) / (1 + len(beyond)))
-
-
-def more(number: int, too_wide: float) -> int:
-    """Return how many more are needed to make an interval this many times narrower; at least 1.
-
-    >>> more(10, 2.0), more(10, 0.5)
-    (30, 1)
-    """
-    return max(1, math.ceil(number * (too_wide**2 - 1)))

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unrank.audit.comparison import Comparison, PerRanker
+from unrank.audit.margins import SaidMargins
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition
 from unrank.collection.texts import Rows, hashed_order
@@ -79,6 +80,8 @@ class AuditOptions:
     """The model that the rankers were trained from; `None` to find it by the record."""
     proxies: tuple[str, ...] = ()
     """Folders of prepared proxies, which judge single pairs."""
+    said: SaidMargins | None = None
+    """Margins that were said before the run; `None` to find them by the rankers that never saw the request."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,8 @@ class AuditContext:
     """Rankers that saw only a part of the training pairs, and that had no share in the run."""
     left_out: int = 0
     """The number of references and proxies that were left out because they had a share in the run."""
+    said: SaidMargins | None = None
+    """Margins that were said before the run."""
 
     @property
     def judges(self) -> tuple[Judge, ...]:
@@ -173,7 +178,9 @@ def open_context(
     opened = rankers.map(lambda ranker: AuditedRanker.open(ranker, collection, partition, options.device, progress))
     whole = whole_sets(opened.ranker.workspace)
     sets = sampled_sets(collection, whole, thoroughness.queries, options.seed)
-    return AuditContext(opened, collection, partition, whole, sets, thoroughness, options.seed, options.base)
+    return AuditContext(
+        opened, collection, partition, whole, sets, thoroughness, options.seed, options.base, said=options.said
+    )
 
 
 def whole_sets(workspace: Workspace) -> dict[str, Pairs]:

@@ -7,12 +7,13 @@ theirs is equivalent. If neither a difference nor equivalence is shown, the test
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from unrank.audit.comparison import Comparison, Equivalence, Json
+from unrank.audit.comparison import Comparison, Json
+from unrank.audit.margins import Equivalence
 from unrank.errors import count
 from unrank.evaluation.bootstrap import LEVEL, MIN_QUERIES, BootstrapEstimate
 
@@ -114,6 +115,19 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     'suppressed'
     """
     return min(verdicts, key=list(Verdict).index)
+
+
+def overall(findings: Mapping[str, Finding], deciding: Sequence[str]) -> tuple[Verdict, str]:
+    """Return the verdict of all tests of memory, and its reason.
+
+    A difference that any test finds decides. Without one, the ranker is equivalent if all deciding tests say so: those
+    whose margin was said beforehand. The others can convict, and cannot acquit.
+    """
+    verdict = worst(found.verdict for found in findings.values())
+    judging = findings if verdict in DIFFERENT else {name: findings[name] for name in deciding}
+    verdict = worst(found.verdict for found in judging.values())
+    first = next(name for name, found in judging.items() if found.verdict is verdict)
+    return verdict, f"{first.replace('_', ' ')}: {judging[first].words}"
 
 
 def holm(chances: Mapping[str, float], level: float = IN_ALL) -> set[str]:

@@ -1,0 +1,163 @@
+"""Samples: one value for each query under the audited ranker, the original, and rankers that never saw the request.
+
+There are three: reciprocal ranks, scores (margins over the best negative) and whole lists (how far a ranker agrees with
+rankers that never saw the request, by rank-biased overlap). A proxy knows less than a retrained ranker. So its margins
+are brought to the audited ranker's level by pairs that nobody saw. Its ranks are those of such margins in the audited
+ranker's lists. Its lists are not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unrank.audit.context import AuditContext
+from unrank.audit.evidence import Evidence, Margins, some_negatives
+from unrank.collection.collection import Pairs
+from unrank.collection.texts import Rows
+from unrank.evaluation.agreement import order_of, rank_biased_overlap
+from unrank.evaluation.measure import Floats
+from unrank.evaluation.scorecard import Scorer, ranks_among
+from unrank.forgetting.places import list_tops, mapped
+
+RANKS, SCORES, LISTS = "reciprocal ranks", "scores", "lists"
+MOST_LISTS, LEAST_REFERENCES, MOST_REFERENCES = 200, 3, 5
+"""The lists and the references that are compared: each pair of rankers takes time."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One value for each query under every ranker of an audit."""
+
+    ranker: Floats
+    original: Floats | None
+    never_saw: Floats
+    """Those of rankers that never saw the request; NaN where one saw a query's pairs. [rankers, queries]"""
+    with_original: Floats | None = None
+    """For lists, how far the ranker agrees with the original; `None` for other values."""
+
+    @property
+    def judges(self) -> float:
+        """The mean number of rankers that never saw a query's pairs."""
+        return float(np.isfinite(self.never_saw).sum(axis=0).mean())
+
+    @property
+    def level(self) -> Floats:
+        """The mean of the rankers that never saw the request."""
+        return np.asarray(np.nanmean(self.never_saw, axis=0))
+
+    @property
+    def gap(self) -> Floats:
+        """How far the ranker is above rankers that never saw the request."""
+        return self.ranker - self.level
+
+    @property
+    def way(self) -> tuple[Floats, Floats]:
+        """How far the ranker, and the original, are on the way to the original. An honest ranker is at 0 on average."""
+        assert self.original is not None
+        if self.with_original is not None:
+            return self.with_original - self.original - self.gap, 1 - 2 * self.original + self.level
+        number, whole = np.isfinite(self.never_saw).sum(axis=0), self.original - self.level
+        chance = np.nanvar(self.never_saw, axis=0, ddof=1) / number  # the level is on both sides of the product
+        return self.gap * whole - chance, whole**2 - chance
+
+
+def samples(context: AuditContext, evidence: Evidence, measured: Margins) -> dict[str, Sample]:
+    """Return the samples of some pairs; empty if no query has two rankers that never saw its pairs."""
+    margins = calibrated(measured, evidence.unseen, len(context.rankers.references))
+    told = np.isfinite(margins).sum(axis=0) > 1
+    if not told.any():
+        return {}
+    pairs, margins = measured.pairs[told], margins[:, told]
+    negatives, by_query = some_negatives(context, pairs), partial(mean_by_query, pairs)
+    original = None if measured.original is None else by_query(measured.original[told])
+    found = {
+        RANKS: _by_ranks(context, pairs, negatives, margins),
+        SCORES: Sample(by_query(measured.ranker[told]), original, by_query(margins)),
+    }
+    if len(context.rankers.references) >= LEAST_REFERENCES:
+        found[LISTS] = _by_lists(context, pairs, negatives)
+    return found
+
+
+def calibrated(measured: Margins, unseen: Margins, references: int) -> Floats:
+    """Return the judges' margins of pairs that they never saw, proxies at the audited ranker's level; NaN elsewhere."""
+    found = measured.unseen_by
+    for row in range(references, len(found)):
+        here = np.isfinite(found[row])
+        if len(unseen) and here.any():
+            found[row, here] = mapped(found[row, here], unseen.judges[row], unseen.ranker)
+    return found
+
+
+def mean_by_query(pairs: Pairs, values: Floats) -> Floats:
+    """Return the mean of each query's values that are numbers, in the order of the queries. [..., pairs]
+
+    >>> mean_by_query(np.array([[1, 1], [1, 2], [3, 1]]), np.array([0.0, 1.0, np.nan])).tolist()
+    [0.5, nan]
+    """
+    queries, owner = np.unique(pairs[:, 0], return_inverse=True)
+    is_of = np.eye(len(queries))[owner]
+    there = np.isfinite(values)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(there, values, 0.0) @ is_of / (there @ is_of))
+
+
+def _by_ranks(context: AuditContext, pairs: Pairs, negatives: Pairs, margins: Floats) -> Sample:
+    audited, original, references = context.rankers.ranker, context.rankers.original, context.rankers.references
+    others = audited.scores(negatives)
+    best, width = list_tops(pairs, negatives, others)
+
+    def reciprocal(own: NDArray[np.float32], theirs: NDArray[np.float32]) -> Floats:
+        return 1 / ranks_among(pairs, own, negatives, theirs)
+
+    def of(score: Scorer) -> Floats:
+        return reciprocal(score(pairs), score(negatives))
+
+    def at(wanted: Floats) -> Floats:
+        """Return the reciprocal ranks of margins in the audited ranker's lists; NaN where there is no margin."""
+        own = (best + np.nan_to_num(wanted) * width).astype(np.float32)
+        return np.where(np.isfinite(wanted), reciprocal(own, others), np.nan)
+
+    judges = [*(of(one.scores) for one in references), *(at(row) for row in margins[len(references) :])]
+    by_query = partial(mean_by_query, pairs)
+    return Sample(
+        by_query(of(audited.scores)), by_query(of(original.scores)) if original else None, by_query(np.array(judges))
+    )
+
+
+def _by_lists(context: AuditContext, pairs: Pairs, negatives: Pairs) -> Sample:
+    """Return how far each ranker agrees with the references, on the lists of some queries."""
+    queries = np.unique(pairs[:, 0])
+    queries = queries[np.sort(np.random.default_rng(context.seed).permutation(len(queries))[:MOST_LISTS])]
+    entries = np.concatenate([pairs, negatives])
+    entries = entries[np.isin(entries[:, 0], queries)]
+    entries = entries[np.argsort(entries[:, 0], kind="stable")]
+    references = [one.scores for one in context.rankers.references[:MOST_REFERENCES]]
+    orders = [_orders(entries, score) for score in references]
+    alike = np.array([[_overlaps(one, other) for other in orders] for one in orders])
+    others = len(orders) - 1
+    never_saw = (alike.sum(axis=1) - 1) / others  # each agrees fully with itself
+    original = context.rankers.original
+    mine = _orders(entries, context.rankers.ranker.scores)
+    theirs = _orders(entries, original.scores) if original else None
+    return Sample(
+        np.mean([_overlaps(mine, order) for order in orders], axis=0),
+        np.mean([_overlaps(theirs, order) for order in orders], axis=0) if theirs else None,
+        never_saw,
+        _overlaps(mine, theirs) if theirs else None,
+    )
+
+
+def _orders(entries: Pairs, score: Scorer) -> list[Rows]:
+    """Return the order of each list. Entries of one query lie side by side."""
+    cuts = np.flatnonzero(np.diff(entries[:, 0])) + 1
+    return [order_of(one) for one in np.split(score(entries), cuts)]
+
+
+def _overlaps(ones: Sequence[Rows], others: Sequence[Rows]) -> Floats:
+    return np.array([rank_biased_overlap(*both) for both in zip(ones, others, strict=True)])
