@@ -81,14 +81,15 @@ class Heads:
     @classmethod
     def open(cls, collection: Collection, base: str | None, cache: Path, device: str, recipe: HeadRecipe) -> Heads:
         """Encode all texts, unless the vectors are in the cache."""
-        texts = {
+        texts: dict[Role, list[str]] = {
             "query": collection.queries.texts(np.arange(len(collection.queries))),
             "document": collection.documents.texts(np.arange(len(collection.documents))),
         }
         if not cache.exists():
-            save_file({role: _encode(these, role, base, device) for role, these in texts.items()}, cache)
+            save_file({str(role): _encode(these, role, base, device) for role, these in texts.items()}, cache)
         rows = {role: {text: row for row, text in enumerate(these)} for role, these in texts.items()}
-        vectors = {role: one.to(device) for role, one in load_file(cache).items()}
+        stored = load_file(cache)
+        vectors = {role: stored[role].to(device) for role in texts}
         return cls(collection, vectors, rows, recipe)
 
     def new(self, seed: int) -> HeadRanker:
@@ -119,7 +120,7 @@ class Heads:
                 for group in optimiser.param_groups:
                     group["lr"] = rate * (1 - (epoch * batches + number) / (epochs * batches))
                 optimiser.zero_grad()
-                loss.backward()
+                torch.autograd.backward(loss)
                 optimiser.step()
         return head.requires_grad_(False)
 

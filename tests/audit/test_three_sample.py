@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,14 +12,14 @@ import pytest
 from tests.audit.conftest import LEARNED, THOROUGHNESS, learned
 from tests.table import TableRanker
 from unrank.audit.comparison import PerRanker
-from unrank.audit.context import AuditContext, AuditOptions, Judge, open_context
+from unrank.audit.context import AuditContext, AuditOptions, Judge, Marks, open_context
 from unrank.audit.equivalence import equivalence, say_margins, within
 from unrank.audit.evidence import gather_evidence
 from unrank.audit.margins import Equivalence, Margin, SaidMargins, draw_margin
 from unrank.audit.samples import LISTS, RANKS, SCORES, Sample, mean_by_query, samples
 from unrank.audit.three_sample import place, three_sample
 from unrank.audit.verdict import Verdict
-from unrank.collection.collection import Collection
+from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition
 from unrank.evaluation.measure import Floats
 from unrank.rankers.base import Ranker
@@ -53,6 +54,7 @@ def test_a_place_is_the_share_of_the_way(share: float) -> None:
 
 def test_the_original_itself_is_at_one_and_noise_between_trainings_counts() -> None:
     sample = planted(0, 1.0)
+    assert sample.original is not None
     sample = replace(sample, ranker=sample.original)
     assert place(sample, None, 0).share.value == pytest.approx(1.0)
     levels = np.linspace(-1, 1, JUDGES)[:, None] + np.zeros((JUDGES, 50))
@@ -143,6 +145,10 @@ def test_too_little_to_tell(world: Collection, partition: Partition, original: T
     assert "no original" in three_sample(opened(world, partition, original, None, 2)).words
 
 
+def outside(fold: int, pairs: Pairs) -> Marks:
+    return np.asarray(pairs[:, 0] % 3 != fold % 3)
+
+
 def test_proxies_judge_the_pairs_that_they_never_saw(
     world: Collection, partition: Partition, original: TableRanker, retrained: TableRanker
 ) -> None:
@@ -151,9 +157,7 @@ def test_proxies_judge_the_pairs_that_they_never_saw(
     for ranker, verdict in ((original, Verdict.REMEMBERED), (retrained, Verdict.MEASURED)):
         context = opened(world, partition, ranker, original, 0)
         scorers = [opened(world, partition, one, original, 0).rankers.ranker.scores for one in weak]
-        judges = [
-            Judge(score, lambda pairs, fold=fold: pairs[:, 0] % 3 != fold % 3) for fold, score in enumerate(scorers)
-        ]
+        judges = [Judge(score, partial(outside, fold)) for fold, score in enumerate(scorers)]
         context = replace(context, proxies=tuple(judges))
         evidence = gather_evidence(context)
         found = samples(context, evidence, evidence.forget)

@@ -92,8 +92,7 @@ def _judge(places: Mapping[str, Place], details: Json) -> Finding:
     words = f"by {name} at {one.share.value:+.2f} of the way to the original ({one.error:.2f} standard error){side}"
     if verdict is Verdict.MEASURED:
         words = f"no difference was found: {words}"
-    chances = {"p_remembered": remembered, "p_suppressed": suppressed}
-    return Finding(MEASURES, verdict, words, one.share, LEAST_SHARE, details=details, **chances)
+    return Finding(MEASURES, verdict, words, one.share, LEAST_SHARE, None, details, remembered, suppressed)
 
 
 def place(sample: Sample, unseen: Sample | None, seed: int) -> Place:
