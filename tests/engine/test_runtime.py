@@ -38,7 +38,7 @@ def test_what_cannot_be_had_is_one_line() -> None:
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-SLOW = ("colbert", "cross-encoder", "duet", "parade")
+SLOW = ("colbert", "colbert-dot", "cross-encoder", "duet", "parade")
 """Kinds that are trained by the operations of the bi-encoder and the match-pyramid."""
 
 

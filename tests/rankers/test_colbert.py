@@ -18,7 +18,7 @@ from sentence_transformers.multi_vector_encoder.modules import HierarchicalToken
 
 from unrank.errors import UnrankError
 from unrank.rankers import create_ranker, detect_kind, load_ranker
-from unrank.rankers.colbert import ColbertRanker
+from unrank.rankers.colbert import DOT_WIDTH, ColbertDotRanker, ColbertRanker
 from unrank.rankers.encoder import DEFAULT_PACKAGE
 
 pytestmark = pytest.mark.usefixtures("untried")
@@ -55,6 +55,26 @@ def build(
 @pytest.fixture(scope="session")
 def folder(folders: dict[str, Path]) -> Path:
     return folders["colbert"]
+
+
+def test_dot_products_of_wide_vectors(folders: dict[str, Path], encoder: Path, tmp_path: Path) -> None:
+    """As in the code released for unranking. It is known again by its form, also with its documents frozen."""
+    assert_equal_to_encode(folders["colbert-dot"])
+    loaded = load_ranker(folders["colbert-dot"])
+    assert isinstance(loaded, ColbertDotRanker) and (loaded.kind, DOT_WIDTH) == ("colbert-dot", 768)
+    with torch.inference_mode():
+        vectors = loaded.encode(loaded.tokenize(["ba be cel"], "query"), "query")[0]
+    lengths = vectors.norm(dim=1)
+    assert vectors.shape[1] == DOT_WIDTH and float(lengths.std()) > 1e-3
+    loaded.freeze_documents()
+    loaded.save(tmp_path / "frozen")
+    assert load_ranker(tmp_path / "frozen").kind == "colbert-dot"
+    fresh = create_ranker("colbert-dot", str(encoder), 0)
+    assert isinstance(fresh, ColbertDotRanker)
+    weight = fresh.model[1].linear.weight  # orthogonal, so the encoder's dot products are kept
+    assert torch.allclose(weight.T @ weight, torch.eye(weight.shape[1]), atol=1e-5)
+    build(folders["colbert"], normalised=False).save_pretrained(str(tmp_path / "narrow"))
+    assert type(load_ranker(tmp_path / "narrow")) is ColbertRanker
 
 
 def test_a_fresh_one_scores_as_encode_does(folder: Path) -> None:

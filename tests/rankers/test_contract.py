@@ -32,6 +32,7 @@ WITHOUT_EFFECT = {
     "cross-encoder": ("attention.self.key.bias",),
     "bi-encoder": ("attention.self.key.bias", "pooler.dense.weight", "pooler.dense.bias"),
     "colbert": ("attention.self.key.bias", "pooler.dense.weight", "pooler.dense.bias"),
+    "colbert-dot": ("attention.self.key.bias", "pooler.dense.weight", "pooler.dense.bias"),
     "parade": ("attention.self.key.bias",),
 }
 

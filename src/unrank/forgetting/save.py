@@ -42,7 +42,8 @@ def _plain_errors(out: Path) -> Iterator[None]:
 
 def model_card(record: Record) -> str:
     """Return a model card: the ranker, its method, counts of what was removed, and the metrics."""
-    tags = {"cross-encoder": "text-ranking", "bi-encoder": "sentence-similarity", "colbert": "feature-extraction"}
+    tags = {"cross-encoder": "text-ranking", "bi-encoder": "sentence-similarity"}
+    tags |= dict.fromkeys(["colbert", "colbert-dot"], "feature-extraction")
     head = f"---\nlibrary_name: sentence-transformers\npipeline_tag: {tags.get(record.ranker, 'text-ranking')}\n---\n"
     lines = [f"# A {record.ranker}", "", f"Made by unrank with the method `{record.method}`."]
     if record.removed is not None:

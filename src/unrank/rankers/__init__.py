@@ -70,6 +70,11 @@ RANKERS: dict[str, RankerEntry] = {
         "ColbertRanker",
         "a vector per token, each of the query's matched with the nearest of the document's; between the two",
     ),
+    "colbert-dot": RankerEntry(
+        "colbert",
+        "ColbertDotRanker",
+        "a colbert with wide vectors that are not normalised, as the code released for unranking has it",
+    ),
     "parade": RankerEntry(
         "parade",
         "ParadeRanker",
@@ -197,7 +202,7 @@ def read_ranker(folder: Path, fast: bool) -> Ranker:
 
 
 def detect_kind(folder: Path) -> str:
-    """Return the kind of ranker in a folder, by its files."""
+    """Return the kind of ranker in a folder, by its files. The class of a colbert then tells a colbert-dot apart."""
     from unrank.rankers.model_folder import is_own_folder, read_description
 
     if is_own_folder(folder):

@@ -5,12 +5,13 @@ over BERT (2020).
 Differs: a loaded folder keeps its own prompts, masks, query expansion and normalisation, as `MultiVectorEncoder` of
 sentence-transformers reads them. A new one has no prompts, masks or expansion. Its unit vectors of 128 numbers come
 from a layer with orthogonal rows, which nearly keeps the encoder's similarities, so it ranks before it is trained.
+`colbert-dot` is the form of the code that was released for unranking: vectors of 768 numbers, not normalised.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import Self, cast
 
 import torch
 from sentence_transformers import MultiVectorEncoder
@@ -25,14 +26,16 @@ from unrank.rankers.encoder import SAFE, checked_encoder
 from unrank.rankers.model_folder import loading
 from unrank.rankers.tokens import Ints, Tokens
 
-WIDTH = 128
-"""The size of a token's vector in a new ranker."""
+WIDTH, DOT_WIDTH = 128, 768
+"""The size of a token's vector in a new ranker: of unit vectors, and of vectors that are not normalised."""
 
 
 class ColbertRanker(LibraryDualEncoder):
     """A `MultiVectorEncoder` that begins with a transformer, one for both sides or one for each, and sums maxima."""
 
     kind = "colbert"
+    width = WIDTH
+    normalised = True
     model: MultiVectorEncoder
 
     def __init__(self, model: MultiVectorEncoder) -> None:
@@ -47,13 +50,15 @@ class ColbertRanker(LibraryDualEncoder):
             width = encoder.get_embedding_dimension()
             projection = Dense(
                 width,
-                WIDTH,
+                cls.width,
                 bias=False,
                 activation_function=None,
-                init_weight=nn.init.orthogonal_(torch.empty(WIDTH, width)),
+                init_weight=nn.init.orthogonal_(torch.empty(cls.width, width)),
                 module_input_name="token_embeddings",
             )
-            modules = [encoder, projection, MultiVectorMask(), Normalize(module_input_name="token_embeddings")]
+            modules = [encoder, projection, MultiVectorMask()]
+            if cls.normalised:
+                modules.append(Normalize(module_input_name="token_embeddings"))
             return cls(MultiVectorEncoder(modules=modules, similarity_fn_name="maxsim", device="cpu"))
 
     @classmethod
@@ -63,7 +68,7 @@ class ColbertRanker(LibraryDualEncoder):
         check_modules(model, folder, "a colbert")
         if model.similarity_fn_name != "maxsim":
             raise BadFile(folder, f"a colbert that scores by {model.similarity_fn_name}; unrank reads maxsim alone")
-        return cls(model)
+        return cast(Self, (ColbertDotRanker if _is_dot(model) else cls)(model))
 
     def encode(self, tokens: Tokens, role: Role) -> Tensor:
         """Return one vector per token, and zeros for tokens that are not scored. float32 [texts, tokens, width]"""
@@ -80,6 +85,20 @@ class ColbertRanker(LibraryDualEncoder):
         blank = ~documents.any(dim=-1)
         best = similarities.masked_fill(blank.unsqueeze(1), -torch.inf).amax(dim=-1)
         return best.masked_fill(blank.all(dim=-1, keepdim=True), 0).sum(dim=-1)
+
+
+class ColbertDotRanker(ColbertRanker):
+    """A colbert whose vectors are wide and not normalised: a long vector counts more."""
+
+    kind = "colbert-dot"
+    width = DOT_WIDTH
+    normalised = False
+
+
+def _is_dot(model: MultiVectorEncoder) -> bool:
+    """Return whether a model has the form of a new `colbert-dot`."""
+    unit = any(isinstance(module, Normalize) for module in model.modules())
+    return not unit and model.get_embedding_dimension() == DOT_WIDTH
 
 
 def _register_skiplist(model: MultiVectorEncoder) -> None:
