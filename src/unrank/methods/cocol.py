@@ -33,8 +33,11 @@ from unrank.methods.task import KEPT_SETS, HardNegatives, KeptSet, Negatives, Ta
 MIN_DISJOINT = 1024
 """The least number of disjoint pairs that the teacher scores, however small the request. If the ranker has forgotten
 before, an epoch holds at least as many: small losses of many requests add up."""
-HIGHEST = 8
-"""The number of highest negatives of a query that hard negatives are drawn from."""
+HIGHEST, HIGHEST_OF_SMALL = 8, 24
+"""The number of highest negatives of a query that hard negatives are drawn from; that in a small step."""
+SMALL_STEP = 8
+"""With places, the most forget pairs of a small step. It holds as many kept pairs as a full one, and their margins on
+both sides: a request of a few pairs should leave all other lists as they are."""
 LIST = 128
 """The most negatives of a query, spread evenly over its list, that they are looked for among."""
 LISTS_PER_PAIR, MIN_LISTS, MAX_LISTS = 4, 64, 20_000
@@ -61,7 +64,7 @@ RELEASED = {**PRINTED, "learning_rate": 7e-6, "batch": 32, "partners": "all", "h
 """The printed algorithm at the settings of the code that its authors released. That code does not push a pair to the
 lowest score of its list, but below its own score by the teacher, so that the student begins without a gradient."""
 Move = Literal["stays", "may rise", "may fall", "free"]
-"""What a score may do at no cost."""
+"""What a score may do at no cost; a margin too."""
 
 
 @dataclass(frozen=True)
@@ -145,10 +148,13 @@ class Cocol(Method):
         batch, size = rows * self._batch(task), rows * self._forget_size(task)
         if self.partners == "all":
             batch, size = self.batch, len(self._forget_with_partners(task)[0])
-        forget_loss = partial(self._place_loss if hard else self._forget_loss, kept_moves, task.wanted is None)
+        margins: Move = "stays" if self._is_small(task) and not self._forgot_before(task) else "may rise"
+        forget_loss = partial(self._forget_loss, kept_moves, task.wanted is None)
+        if hard:
+            forget_loss = partial(self._place_loss, kept_moves, margins)
         plan = [Phase("forget", size, draw_forget, forget_loss, batch, together=rows)]
         if self.phases == "two" and not self.without_disjoint and self._hold_size(task):
-            hold_loss = partial(self._hold_loss, kept_moves, hard is not None)
+            hold_loss = partial(self._hold_loss, kept_moves, margins if hard else "free")
             size = self.hold_negatives * self._hold_size(task)
             plan.append(Phase("hold", size, draw_hold, hold_loss, self.hold_factor * batch))
         return plan
@@ -182,7 +188,8 @@ class Cocol(Method):
         lists = min(max(MIN_LISTS, LISTS_PER_PAIR * len(parts.forget)), MAX_LISTS)
         looked_at = np.concatenate([ordered[:lists], earlier])
         found = [whole.thinned(LIST).pairs(looked_at), task.negatives.pairs(ordered[lists:])]
-        return HardNegatives(np.concatenate(found), task.teacher, HIGHEST, given)
+        highest = HIGHEST_OF_SMALL if self._is_small(task) else HIGHEST
+        return HardNegatives(np.concatenate(found), task.teacher, highest, given)
 
     def _draw_forget(
         self, task: Task, hard: HardNegatives | None, generator: np.random.Generator, epoch: int
@@ -199,7 +206,7 @@ class Cocol(Method):
         pushed = np.arange(len(forget)) % rows == 0
         roles = {"forget": (forget, pushed), "partner": (partner, has_partner & (not self.without_entangled))}
         if self.anchors == "wide":
-            draws = [task.draw_kept(len(forget), generator, self._kept_sets) for _ in range(self.anchors_per_pair)]
+            draws = [task.draw_kept(len(forget), generator, self._kept_sets) for _ in range(self._kept_per_row(task))]
             roles["negative"] = task.negatives.draw(forget[:, 0], generator)
             for number, (kept, has_kept) in enumerate(draws, 1):
                 negative, has_negative = (hard or task.negatives).draw(kept[:, 0], generator)
@@ -281,6 +288,15 @@ class Cocol(Method):
         """Return how many rows, each with its own anchors, a forget pair has."""
         return max(1, self.min_steps // self._batch(task))
 
+    def _is_small(self, task: Task) -> bool:
+        """Return whether a step has few forget pairs, which are pulled to places."""
+        return self._to_places(task) and self._batch(task) <= SMALL_STEP
+
+    def _kept_per_row(self, task: Task) -> int:
+        """Return how many kept pairs, with wide anchors, are held in a row."""
+        rows = self._rows_per_pair(task) * self._batch(task)
+        return self.anchors_per_pair * (max(1, self.batch // rows) if self._is_small(task) else 1)
+
     def _hold_size(self, task: Task) -> int:
         """Return the disjoint pairs of an epoch."""
         size = self.disjoint_per_epoch * self._rows_per_pair(task) * self._forget_size(task)
@@ -311,7 +327,7 @@ class Cocol(Method):
         wanted = scored.teacher_with_lowest("forget") if to_lowest else scored.teacher
         return self._mean_gaps(wanted, moves, scored)
 
-    def _place_loss(self, kept_moves: tuple[Move, Move], to_lowest: bool, scored: Scored) -> Tensor:
+    def _place_loss(self, kept_moves: tuple[Move, Move], margins: Move, scored: Scored) -> Tensor:
         """Compare the margin of each forget pair over its hard negatives with that of its place, and hold the rest.
 
         The farthest pairs are pulled most.
@@ -327,42 +343,40 @@ class Cocol(Method):
         for role in roles:
             if role.startswith(("kept", "partner")):
                 moves[role] = kept_moves[role.endswith("negative")]
-        return self.place_weight * pulled + self._hold_around(moves, scored)
+        return self.place_weight * pulled + self._hold_around(moves, margins, scored)
 
-    def _hold_loss(self, kept_moves: tuple[Move, Move], to_places: bool, scored: Scored) -> Tensor:
+    def _hold_loss(self, kept_moves: tuple[Move, Move], margins: Move, scored: Scored) -> Tensor:
         kept, negative = kept_moves
         moves: dict[str, Move] = {"kept": kept, "kept_negative": negative}
-        if to_places:
-            return self._hold_around(moves, scored)
-        return self._mean_gaps(scored.teacher, moves, scored)
+        if margins == "free":
+            return self._mean_gaps(scored.teacher, moves, scored)
+        return self._hold_around(moves, margins, scored)
 
-    def _hold_around(self, moves: Mapping[str, Move], scored: Scored) -> Tensor:
+    def _hold_around(self, moves: Mapping[str, Move], margins: Move, scored: Scored) -> Tensor:
         """Hold what is kept with its margins, and pull what was forgotten before to its places, from either side.
 
         The farthest are not pulled more than others: what was not reached in their own run costs much.
         """
         if "placed" not in scored.roles:
-            return self._mean_gaps(scored.teacher, moves, scored, hold_margins=True)
-        held = self._mean_gaps(scored.teacher, {**moves, "placed": "free"}, scored, hold_margins=True)
+            return self._mean_gaps(scored.teacher, moves, scored, margins)
+        held = self._mean_gaps(scored.teacher, {**moves, "placed": "free"}, scored, margins)
         pair, negative = scored["placed"], scored["placed_negative"]
         list_moved = torch.where(negative.present, self._gap(negative.teacher, negative), 0.0)
         return held + mean_where((self._gap(pair.teacher, pair) - list_moved).abs(), pair.present)
 
-    def _mean_gaps(
-        self, wanted: Tensor, moves: Mapping[str, Move], scored: Scored, hold_margins: bool = False
-    ) -> Tensor:
+    def _mean_gaps(self, wanted: Tensor, moves: Mapping[str, Move], scored: Scored, margins: Move = "free") -> Tensor:
         """Return the mean gap to the wanted score, where it costs, summed over roles. A role without a move stays.
 
-        With `hold_margins` it also costs if the margin of a kept pair over its negative shrinks.
+        `margins` is what the margin of a kept pair over its negative may do.
         """
         gaps = dict(zip(scored.roles, self._gap(wanted, scored).unbind(1), strict=True))
         costs = [_cost(gap, moves.get(role, "stays")) for role, gap in gaps.items()]
         loss = mean_where(torch.stack(costs, dim=1), scored.present).sum()
-        for role in gaps if hold_margins else ():
+        for role in gaps if margins != "free" else ():
             if role.startswith(("kept", "partner")) and not role.endswith("negative"):
                 negative = f"{role}_negative"
-                shrunk = torch.where(scored[negative].present, (gaps[negative] - gaps[role]).relu(), 0.0)
-                loss = loss + mean_where(shrunk, scored[role].present)
+                grown = torch.where(scored[negative].present, gaps[role] - gaps[negative], 0.0)
+                loss = loss + mean_where(_cost(grown, margins), scored[role].present)
         return loss
 
     def _gap(self, wanted: Tensor, scored: Scored) -> Tensor:
