@@ -1,13 +1,13 @@
 """Requests in a row on one ranker: is what is kept still the first original's, and do earlier requests stay in place?
 
 Each request removes a few documents, and every fourth one a query. It starts from the ranker of the one before, and
-pulls each pair to its place. One proxy that saw none of all requests serves them all. After each request a line of JSON
-has what E, D and T are of the first original's, and for each request so far its mean reciprocal rank less that of its
-places. The last two lines compare the end with a run from the first original on the union of all requests, both
+pulls each pair to its place. Two proxies that saw none of all requests serve them all. After each request a line of
+JSON has what E, D and T are of the first original's, and for each request so far its mean reciprocal rank less that of
+its places. The last two lines compare the end with a run from the first original on the union of all requests, both
 measured on all queries.
 
     python runs/requests.py COLLECTION --base ENCODER --ranker bi-encoder --requests 50 --documents 3 --seed 1
-        --out requests.jsonl [--without-anchors] [--measure 300] [--proxy-epochs 2]
+        --out requests.jsonl [--without-anchors] [--measure 300] [--proxy-epochs 4]
 
 The state folder of the run is a temporary one. `--without-anchors` writes no anchor file there.
 """
@@ -33,8 +33,7 @@ from unrank.collection.texts import hashed_order
 from unrank.engine.runtime import Silence
 from unrank.forgetting.forget import Forgotten, forget_in
 from unrank.forgetting.options import ForgetOptions
-from unrank.forgetting.provenance import Reference
-from unrank.forgetting.proxies import proxy_recipe
+from unrank.forgetting.proxies import LONGER, Proxy, proxy_recipe
 from unrank.forgetting.train import Trained, TrainOptions, train
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers.base import Ranker
@@ -42,7 +41,7 @@ from unrank.record import Record
 
 QUERY_EVERY = 4
 """Every fourth request removes a query."""
-PROXY_SEED = 1_000
+PROXY_SEEDS = (1_000, 1_001)
 
 
 def draw_requests(collection: Collection, number: int, documents: int, seed: int) -> list[Removal]:
@@ -65,17 +64,21 @@ def _sides(collection: Collection) -> tuple[unrank.collection.texts.Texts, ...]:
 
 
 class Row:
-    """One original, one proxy, and the requests in their order."""
+    """One original, its proxies, and the requests in their order."""
 
     def __init__(self, original: Trained, collection: Collection, requests: Sequence[Removal], options: ForgetOptions):
         self.original, self.collection, self.requests, self.options = original, collection, requests, options
         union = Removal.union(requests)
-        recipe = proxy_recipe(original.ranker.kind, epochs=options.proxy_epochs).method
-        given = TrainOptions(method=recipe, seed=PROXY_SEED, device=options.device)
-        proxy = train(collection, original.ranker.kind, options.base, union, options=given, progress=Silence())
-        self.proxy = Reference(proxy.ranker, known=True, record=proxy.record)
+        recipe = proxy_recipe(original.ranker.kind, epochs=options.proxy_epochs or LONGER).method
+        self.proxies = []
+        for seed in PROXY_SEEDS:
+            given = TrainOptions(method=recipe, seed=seed, device=options.device)
+            proxy = train(collection, original.ranker.kind, options.base, union, options=given, progress=Silence())
+            self.proxies.append(proxy.ranker)
         whole = self._open(original.ranker, union, original.record, 0)
-        self.whole = whole.with_teacher(original.ranker).with_teacher(proxy.ranker)
+        self.whole = whole.with_teacher(original.ranker)
+        for ranker in self.proxies:
+            self.whole = self.whole.with_teacher(ranker)
         self.pairs = [collection.pairs[named(collection, request)[0]] for request in requests]
         self.places: list[float | None] = []
         """The mean reciprocal rank of the places of each request so far; `None` if there was nothing to forget."""
@@ -122,7 +125,9 @@ class Row:
         yield {"run": "union", **self._measured(self.whole, union.ranker), "timing": _rounded(union.record.timing)}
 
     def _forget(self, workspace: Workspace, ranker: Ranker, record: Record) -> Forgotten:
-        return forget_in(workspace, ranker, self.options, reference=self.proxy, record=record)
+        never_saw = np.ones(len(workspace.partition.forget), bool)
+        proxies = [Proxy(proxy, never_saw, "prepared", LONGER) for proxy in self.proxies]
+        return forget_in(workspace, ranker, self.options, proxies=proxies, record=record)
 
     def _line(self, workspace: Workspace, done: Forgotten, number: int) -> dict[str, object]:
         return {
@@ -165,7 +170,7 @@ def main() -> None:
     options.add_argument("--documents", type=int, default=3)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--measure", type=int, default=300)
-    options.add_argument("--proxy-epochs", type=int, default=2)
+    options.add_argument("--proxy-epochs", type=int, default=LONGER)
     options.add_argument("--without-anchors", action="store_true")
     options.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE")
     options.add_argument("--device", default="auto")

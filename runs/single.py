@@ -1,10 +1,9 @@
 """One document, one query, ten documents: is a forgotten pair where retrained rankers that never saw it put it?
 
-For each collection and ranker there is one original, and each draw is forgotten from it alone. Five judges and one
-proxy of two epochs are trained without the union of all draws of all kinds, so they serve every draw. A judge of one
-draw would miss less; so the union has at most 15 % of the training pairs, and there are fewer draws if need be, of ten
-documents first. The proxy is trained on all other pairs, as one that `unrank forget` makes is on up to 20,000. With
-`--own-proxies` each run makes its own, without its draw alone.
+For each collection and ranker there is one original, and each draw is forgotten from it alone. Five judges and two
+proxies of four epochs, as prepared ones are, are trained without the union of all draws of all kinds, so they serve
+every draw. A judge of one draw would miss less; so the union has at most 15 % of the training pairs, and there are
+fewer draws if need be, of ten documents first. With `--proxies 0` each run makes its own, without its draw alone.
 
 The measure is the spread of four judges: from the lowest to the highest reciprocal rank that they give a pair among
 its query's negatives. A line of JSON for each draw holds the ranks of its pairs. A line for each kind tells how many
@@ -12,7 +11,7 @@ pairs are within the spread, on average over the five choices of four judges, fo
 that is left out. Reserved pairs, which the original never saw, do not count. Intervals are over draws.
 
     python runs/single.py COLLECTION... --base ENCODER --rankers bi-encoder --out single.jsonl [--draws 20]
-        [--kinds document query ten-documents] [--removal-seed 7] [--own-proxies] [--measure 3000] [--set NAME=VALUE]
+        [--kinds document query ten-documents] [--removal-seed 7] [--proxies 2] [--measure 3000] [--set NAME=VALUE]
     python runs/single.py single.jsonl...  # prints the table of earlier runs
 """
 
@@ -41,11 +40,11 @@ from unrank.evaluation.measure import Floats
 from unrank.forgetting.forget import Forgotten, forget_in
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.outcome import pair_ranks
-from unrank.forgetting.provenance import Reference
-from unrank.forgetting.proxies import proxy_recipe
+from unrank.forgetting.proxies import LONGER, Proxy, proxy_recipe
 from unrank.forgetting.train import Trained, train
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers import ranker_kind
+from unrank.rankers.base import Ranker
 from unrank.record import KEPT
 
 SIZES = {"document": 1, "query": 1, "ten-documents": 10}
@@ -103,20 +102,20 @@ class Cell:
         trained = [self._train(self.union, seed=seed) for seed in JUDGES]
         self.judges = np.stack([pair_ranks(collection, self.forget, opened.scorer(each.ranker)) for each in trained])
         self.seconds = {"retraining": float(np.mean([each.record.seconds for each in trained]))}
-        self.reference = None if arguments.own_proxies else self._proxy()
-        proxy = self.reference and self.reference.ranker
-        self.workspace = opened.with_teacher(proxy) if proxy else opened
+        self.proxies, self.workspace = [self._proxy(seed) for seed in range(arguments.proxies)], opened
+        for proxy in self.proxies:
+            self.workspace = self.workspace.with_teacher(proxy)
 
     def _train(self, removal: Removal | None = None, **changes: Any) -> Trained:
         return train(
             *(self._collection, self._kind, self._arguments.base, removal), device=self._arguments.device, **changes
         )
 
-    def _proxy(self) -> Reference:
-        """Return a proxy as a reference whose provenance is known: a run takes it as it is."""
-        proxy = self._train(self.union, method=proxy_recipe(ranker_kind(self._kind)).method)
+    def _proxy(self, seed: int) -> Ranker:
+        recipe = proxy_recipe(ranker_kind(self._kind), epochs=LONGER)
+        proxy = self._train(self.union, method=recipe.method, seed=seed)
         self.seconds["proxy"] = proxy.record.seconds
-        return Reference(proxy.ranker, known=True, record=proxy.record)
+        return proxy.ranker
 
     def lines(self) -> Iterator[Line]:
         """Forget each draw. Yield a line for each, and one for each kind."""
@@ -132,8 +131,9 @@ class Cell:
         arguments, began = self._arguments, perf_counter()
         workspace = self.workspace.for_another(removal, self.original.record, arguments.measure)
         options = ForgetOptions(settings=arguments.settings, watch=0, device=arguments.device)
-        record = self.original.record
-        done = forget_in(workspace, self.original.ranker, options, reference=self.reference, record=record)
+        record, never_saw = self.original.record, np.ones(len(workspace.partition.forget), bool)
+        proxies = [Proxy(proxy, never_saw, "prepared", LONGER) for proxy in self.proxies]
+        done = forget_in(workspace, self.original.ranker, options, record=record, proxies=proxies)
         ran = perf_counter() - began
         overlap = self._overlap(workspace, done)
         timing = {**done.record.timing, "rest": ran - done.record.seconds, "overlap": perf_counter() - began - ran}
@@ -260,7 +260,7 @@ def main() -> None:
     options.add_argument("--kinds", nargs="+", default=list(SIZES), choices=list(SIZES))
     options.add_argument("--draws", type=int, default=20)
     options.add_argument("--removal-seed", type=int, default=7)
-    options.add_argument("--own-proxies", action="store_true", help="each run makes its own proxy")
+    options.add_argument("--proxies", type=int, default=2, help="0: each run makes its own")
     options.add_argument("--measure", type=int, help="queries of each kept set that are measured after a run")
     options.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE")
     options.add_argument("--device", default="auto")

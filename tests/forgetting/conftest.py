@@ -18,7 +18,7 @@ from unrank.forgetting.train import Trained, train
 from unrank.methods.cocol import Cocol
 from unrank.methods.retrain import Retrain
 
-FAST = Cocol(learning_rate=1e-3, batch=16, min_steps=1, disjoint_per_epoch=100)
+FAST = Cocol(learning_rate=1e-3, batch=16, min_steps=1, disjoint_per_epoch=100, place_rounds=1)
 """Steps large enough that a tiny ranker forgets within a few epochs."""
 
 QUICK = Retrain(epochs=1, negatives=1, together=1, batch=64)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from math import floor, sqrt
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from unrank.evaluation.scorecard import SetMetrics
 from unrank.forgetting.forget import forget
 from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.options import ForgetOptions
+from unrank.forgetting.pair_stopping import PairStoppingRule
 from unrank.forgetting.places import (
     Places,
     between,
@@ -52,7 +55,7 @@ from unrank.rankers import create_ranker
 from unrank.record import PlacesFound, Record
 from unrank.report.run_page import verdict
 
-FAST = Cocol(learning_rate=1e-3, batch=16, warm_up=1, place_epochs=3)
+FAST = Cocol(learning_rate=1e-3, batch=16, warm_up=1, place_epochs=3, place_rounds=1)
 FOUND = PlacesFound(proxies=1, source="made", epochs=2, calibrated_on=0, spread=0.0)
 
 
@@ -134,7 +137,7 @@ def test_a_step_of_few_pairs_has_a_smaller_rate() -> None:
         return FAST.place_schedule(schedule, [phase]).learning_rate / schedule.learning_rate
 
     assert rate(FAST.batch) == rate(2 * FAST.batch) == 1
-    assert rate(8) == pytest.approx((8 / FAST.batch) ** 0.4)
+    assert rate(8) == pytest.approx((8 / FAST.batch) ** 0.48)
     assert rate(1) < rate(8)
 
 
@@ -188,6 +191,34 @@ def test_a_check_of_few_pairs_is_one_measurement(
     short, few = replace(FAST, place_epochs=2), Removal(queries=[f"query{number}" for number in range(3, 9)])
     result = forget(original.ranker, dense, few, method=short, reference=reference, device="cpu")
     assert [check.measured for check in result.record.history] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("missed", "distances", "epochs"),
+    [([0], [0.4], 2), ([3, 0], [0.4, 0.2], 4), ([3, 2], [0.4, 0.38], 4), ([3, 2, 1], [0.4, 0.3, 0.2], 6)],
+    ids=["there", "there after two", "no nearer", "all rounds"],
+)
+def test_there_is_another_round_if_pairs_are_not_at_their_places(
+    missed: list[int], distances: list[float], epochs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, apart, done = iter(missed), iter(distances), list[float]()
+    goals = SimpleNamespace(pulls_up=True, left=lambda ranks: next(left), distance=lambda ranks: next(apart))
+    estimator = SimpleNamespace(measure=lambda: 0.5, pair_ranks=lambda: np.ones(1))
+    clock = SimpleNamespace(on=lambda purpose: nullcontext())
+    rule = PairStoppingRule(None, None, estimator, 0.5, 0.0, clock, 0, None, (1.0, {}), 1.0, goals=goals, round=2)  # type: ignore[arg-type]
+    monkeypatch.setattr(rule, "_check", lambda interval: done.append(interval.epochs))
+    monkeypatch.setattr(rule, "_return", lambda: None)
+    monkeypatch.setattr(rule, "out_of_time", lambda: False)
+    rule.follow(SimpleNamespace(epochs=half / 2) for half in range(1, 13))  # type: ignore[misc]
+    assert done[-1] == epochs
+
+
+def test_a_run_that_is_not_at_its_places_runs_twice_as_long(
+    original: Trained, dense: Collection, removal: Removal
+) -> None:
+    slow = replace(FAST, place_epochs=2, place_rounds=2, learning_rate=1e-4)
+    result = forget(original.ranker, dense, removal, method=slow, record=original.record, device="cpu")
+    assert (str(result.state), result.record.epochs) == ("not forgotten", 4)
 
 
 def test_prepared_proxies_and_one_made_now(original: Trained, dense: Collection, removal: Removal) -> None:

@@ -22,7 +22,7 @@ from unrank.forgetting.evaluate import evaluate
 from unrank.forgetting.forget import forget
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.previous_requests import was_trained_on
-from unrank.forgetting.proxies import make_proxy, proxy_recipe, sample_kept, train_proxy
+from unrank.forgetting.proxies import find_proxies, make_proxy, proxy_recipe, sample_kept, train_proxy, usual_epochs
 from unrank.forgetting.train import Recipe, Trained, recipe_of, train
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers import create_ranker
@@ -91,6 +91,30 @@ def test_a_proxy_follows_from_its_seed_and_never_sees_the_request(
     assert not alike(proxy.ranker, make_proxy(workspace, learned.ranker, str(encoder), seed=4, epochs=1).ranker)
     with pytest.raises(UnrankError, match="name it with --base"):
         make_proxy(workspace, learned.ranker, None, seed=3)
+
+
+def test_a_small_request_has_a_proxy_of_more_epochs(large: Collection) -> None:
+    epochs = {
+        number: usual_epochs(make_partition(large, Removal(documents=[f"doc{i}" for i in range(number)])))
+        for number in (1, 40)
+    }
+    assert epochs == {1: 4, 40: 2}
+
+
+def test_a_ranker_that_was_retrained_without_a_request_serves_as_its_proxy(
+    large: Collection, learned: Trained, encoder: Path, tmp_path: Path
+) -> None:
+    removal, other = (Removal(documents=[f"doc{i}" for i in some]) for some in (range(50), range(50, 53)))
+    retrained = train(large, "bi-encoder", str(encoder), removal, method=QUICK, device="cpu")
+    retrained.save(tmp_path / "proxies" / "one")
+    for asked, proxies in ((removal, 1), (other, 0)):
+        workspace = Workspace.for_removal(learned.ranker, large, asked, learned.record, device="cpu")
+        found = find_proxies(workspace, learned.ranker, learned.record.base_digest, tmp_path / "proxies")
+        assert len(found) == proxies
+        assert all(proxy.never_saw.all() for proxy in found)
+    learned.save(tmp_path / "others" / "one")
+    with pytest.raises(UnrankError, match="not a proxy: its record does not say what it never saw"):
+        find_proxies(workspace, learned.ranker, learned.record.base_digest, tmp_path / "others")
 
 
 def test_the_limit_of_time_holds_for_a_proxy_too(

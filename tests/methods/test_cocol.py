@@ -541,6 +541,32 @@ def test_a_small_request_takes_smaller_steps_and_no_fewer_and_holds_as_much_in_e
         assert step.present[:, KEPT].sum() == rows * batch > Cocol().min_steps / 2
 
 
+@pytest.mark.parametrize(
+    ("pairs", "batch", "kept", "grows"), [(1, 1, 4, False), (100, 6, 5, False), (300, 9, 1, True), (2_000, 62, 1, True)]
+)
+def test_with_places_a_small_step_holds_as_much_as_a_full_one_and_on_both_sides(
+    shared: Collection, pairs: int, batch: int, kept: int, grows: bool
+) -> None:
+    """A request that is not small has twice as many steps, and the margins of its kept pairs may grow."""
+    partition = forgetting(shared, queries=[0])
+    task = task_of(shared, replace(partition, forget=np.resize(partition.forget, (pairs, 2))), random_table(shared, 0))
+    task = replace(task, wanted=task.teacher.scores(task.partition.forget), pulls_up=True)
+    for phase in Cocol().plan(task):
+        names = draws(phase, 1)[0].roles
+        if phase.name == "forget":
+            assert phase.batch // phase.together == batch
+            assert sum(name.startswith("kept") and name.endswith("negative") for name in names) == kept
+        pair = next(place for place, name in enumerate(names) if name in ("kept", "kept_1"))
+        negative = names.index(f"{names[pair]}_negative")
+        place, present = torch.full((1, len(names)), 5.0), torch.ones(1, len(names), dtype=torch.bool)
+        move = torch.eye(len(names))[pair] - torch.eye(len(names))[negative]
+        grown, shrunk = (
+            phase.loss(Scored(names, place + apart, present, place, place, torch.ones(1, len(names)))).item()
+            for apart in (move, -move)
+        )
+        assert (grown < shrunk) is grows
+
+
 def test_presets() -> None:
     form = {"scale": "paper", "anchors": "paper", "min_steps": "1"} | dict.fromkeys(
         ["negatives_seen", "disjoint_per_pair", "disjoint_per_epoch"], str(ALL)

@@ -31,7 +31,7 @@ class ProxyFlags:
     """The options that say how proxies are prepared."""
 
     count: Annotated[int, typer.Option("--count", help="The number of proxies; each never sees one part.", min=2)] = 8
-    epochs: Annotated[int, typer.Option("--epochs", help="Epochs that each is trained for.", min=1)] = 2
+    epochs: Annotated[int, typer.Option("--epochs", help="Epochs that each is trained for.", min=1)] = 4
     seed: Seed = 0
     rebuild: Annotated[bool, typer.Option("--rebuild", help=REBUILD)] = False
     base: Annotated[str | None, flag_of(FORGET["base"])] = None

@@ -43,6 +43,8 @@ class Schedule:
     """Steps over which the rate rises to its full value."""
     falls: bool = False
     """Whether the rate falls to a tenth over all epochs."""
+    rounds: int = 1
+    """How often these epochs are run, each time with a rate that falls anew."""
     over: Callable[[float], bool] | None = None
     """Decides from the seconds since the last pause whether time is up, so that a pause is due."""
 
@@ -56,8 +58,11 @@ class Schedule:
         [0.2, 0.4, 0.8, 0.8]
         >>> [round(Schedule(2, 1.0, falls=True).rate(step, 5), 2) for step in (1, 5, 9, 10)]
         [0.9, 0.5, 0.1, 0.1]
+        >>> [round(Schedule(2, 1.0, falls=True, rounds=2).rate(step, 5), 2) for step in (1, 10, 11, 20)]
+        [0.9, 0.1, 0.9, 0.1]
         """
-        left = 1 - step / (self.epochs * steps) if self.falls else 1.0
+        whole = self.epochs * steps
+        left = 1 - ((step - 1) % whole + 1) / whole if self.falls else 1.0
         return self.learning_rate * min(1.0, step / max(1, self.warm_up)) * max(LAST_RATE, left)
 
 
@@ -84,7 +89,7 @@ def fit(
     ranker.eval()
     run.follow(runtime.progress.say, runtime.processes, **{STATE: state}, **parts)
     with ranker.repeated_steps():
-        for number in range(schedule.epochs):
+        for number in range(schedule.epochs * schedule.rounds):
             for interval in _epoch(number, state, phases, schedule, store, run):
                 if interval.steps or not (schedule.check_every or schedule.over):
                     yield interval

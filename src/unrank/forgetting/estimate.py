@@ -23,7 +23,7 @@ from unrank.engine.teacher import Scores, Teacher
 from unrank.forgetting.mrr_estimator import Effort, to_read
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.pair_stopping import LIMIT_QUERIES
-from unrank.forgetting.proxies import MOST_KEPT, Foreseen
+from unrank.forgetting.proxies import MOST_KEPT, Foreseen, usual_epochs
 from unrank.forgetting.target import PLACES, beyond_of
 from unrank.forgetting.train import estimate_learning_epoch
 from unrank.forgetting.validation import check_freeze, encoded_sides, keep_frozen, restrict
@@ -90,13 +90,13 @@ class Costs:
     """The original's scorecard, and the scores that the method asks for."""
     setup: Seconds
     """Timing an epoch of training, if no record names it; and training a proxy."""
-    epochs: int | None = None
-    """The epochs of a run, if they are known: one to places ends when its rate has fallen."""
+    epochs: tuple[int, int] | None = None
+    """The fewest and the most epochs of a run, if they are known: one to places ends when its rate has fallen."""
 
 
 def steered_time(method: Method, costs: Costs) -> Seconds:
-    most = costs.epochs or min(MANY_EPOCHS, method.epochs)
-    steps = (costs.epoch + costs.check).times(costs.epochs or min(FEW_EPOCHS, most), most)
+    few, many = costs.epochs or (min(FEW_EPOCHS, method.epochs), min(MANY_EPOCHS, method.epochs))
+    steps = (costs.epoch + costs.check).times(few, many)
     return costs.setup + costs.teacher + steps + costs.landing + costs.scorecard
 
 
@@ -167,7 +167,8 @@ def time_parts(
         epoch = seconds_per_epoch(ranker, student, workspace, method, base, to_places)
     if options.target == PLACES and method.run_kind == "steered":
         setup += text.times(proxies.number * effort.whole)
-        setup += proxy_time(workspace, learning, options.proxy_epochs) if proxies.made else NONE
+        epochs = options.proxy_epochs or usual_epochs(workspace.partition)
+        setup += proxy_time(workspace, learning, epochs) if proxies.made else NONE
     by_pair = beyond_of(options.target) is not None  # near its goals every list is measured, and nothing is landed
     watched = workspace.evaluator.watched_pairs(LIMIT_QUERIES) if by_pair and options.keep_at_least else lists[:0]
     return Costs(
@@ -177,8 +178,14 @@ def time_parts(
         scorecard=text.times(to_read(lists, sides)),
         teacher=text.times(to_read(asked, whole)),
         setup=setup,
-        epochs=method.place_schedule(method.schedule(0), ()).epochs if to_places else None,
+        epochs=place_epochs(method) if to_places else None,
     )
+
+
+def place_epochs(method: Method) -> tuple[int, int]:
+    """Return the epochs of a run to places: those of a round, and those of all rounds."""
+    schedule = method.place_schedule(method.schedule(0), ())
+    return schedule.epochs, schedule.epochs * schedule.rounds
 
 
 def proxy_time(workspace: Workspace, learning: LearningEpoch, epochs: int) -> Seconds:

@@ -27,6 +27,7 @@ from unrank.forgetting.places import Places
 from unrank.forgetting.previous_requests import PreviousRanks, hashed, was_trained_on
 from unrank.forgetting.progress import listening
 from unrank.forgetting.provenance import Reference
+from unrank.forgetting.proxies import Proxy
 from unrank.forgetting.run import Outcome
 from unrank.forgetting.save import save_ranker
 from unrank.forgetting.target import default_mrr, tolerance
@@ -167,14 +168,16 @@ def forget_in(
     run: ResumableRun | None = None,
     before: Scorecard | None = None,
     apart: Sequence[Pairs] = (),
+    proxies: Sequence[Proxy] = (),
 ) -> Forgotten:
     """Forget the removal of a workspace; `before` is the original's scorecard, if it was measured there before.
 
     `apart` are forget pairs that are judged by themselves too, such as those of each request of a batch: a run to
-    places begins if one of them stands too high, even if in all no more do than by chance.
+    places begins if one of them stands too high, even if in all no more do than by chance. `proxies` are loaded
+    already; without any, a run looks for prepared ones or makes one.
     """
     request = validate(workspace, ranker, options, Reference.of(reference), record, run)
-    request = replace(request, apart=tuple(apart))
+    request = replace(request, apart=tuple(apart), proxies=tuple(proxies))
     with request.shared:
         unlearned = unlearn(request, before)
         assessed = assess(request, unlearned)

@@ -31,6 +31,9 @@ TARGET = (
 )
 BASE = "The encoder, or the word vectors, that the ranker was trained from."
 PROXIES = "The folder of prepared proxies; see 'unrank proxies'. By default those that are remembered, or one made now."
+PROXY_EPOCHS = (
+    "Epochs that a proxy is trained for; by default 2, and 4 if at most a twentieth of the training pairs is removed."
+)
 LAYERS = "The layers that are trained: a number of last layers, 'head', or 'all-but-embeddings'."
 FREEZE = "Train the query side alone: stored document vectors stay valid."
 WATCH = (
@@ -95,7 +98,7 @@ class ForgetOptions:
     target: float | str = flag("places", TARGET, type=str)
     base: str | None = flag(None, BASE)
     proxies: str | None = flag(None, PROXIES)
-    proxy_epochs: int = flag(2, "Epochs that a proxy is trained for.", min=1)
+    proxy_epochs: int | None = flag(None, PROXY_EPOCHS, min=1)
     train_layers: int | str | None = flag(None, LAYERS, type=str | None)
     freeze: Freeze | None = flag(None, FREEZE)
     check_every: int | None = flag(None, "Steps between checks; by default one check each epoch.")

@@ -1,11 +1,13 @@
 """Stopping by single pairs: a run with a goal for each forget pair ends when no pair misses its goal. A run to places
-goes on until its rate has fallen: what is kept recovers last.
+goes on until its rate has fallen: what is kept recovers last. If pairs are not at their places then, there is another
+round.
 
 It is not landed. If a limit on what is kept is given, the run ends before the limit is passed.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -18,6 +20,8 @@ from unrank.record import Landing, shares_kept
 
 LIMIT_QUERIES = 100
 """The least number of queries of each kept set that are measured at every check if there is a limit."""
+NEARER = 0.9
+"""The most that may be left of the distance to the places after a round, for another one to be worth its time."""
 
 
 @dataclass(kw_only=True)
@@ -34,6 +38,10 @@ class PairStoppingRule(StoppingRule):
     """Why the run ended before its goals, if what is kept would have fallen below the limit."""
     distance: float = 0.0
     """The distance to the goals at the last check."""
+    round: int | None = None
+    """The epochs after which the rate has fallen; `None` if it does not fall."""
+    round_distance: float = math.inf
+    """The distance to the goals after the round before."""
 
     @property
     def on_target(self) -> bool:
@@ -45,18 +53,28 @@ class PairStoppingRule(StoppingRule):
             self._check(interval)
             if self.limited:
                 break
-            if (self.on_target and not self.goals.pulls_up) or self.out_of_time():
+            if (self.on_target and not self.goals.pulls_up) or self.out_of_time() or self._ends_round(interval):
                 break
         self._return()
         return None
 
+    def _ends_round(self, interval: Interval) -> bool:
+        """Return whether a round is over, and no other one is needed or worth its time."""
+        if self.round is None or interval.epochs % self.round:
+            return False
+        with self.clock.on("checks"):
+            self.forget = self.estimator.measure()
+            ranks = self.estimator.pair_ranks()
+        before, self.round_distance = self.round_distance, self.goals.distance(ranks)
+        return not self.goals.left(ranks) or self.round_distance > NEARER * before
+
     def state(self) -> Checkpoint:
         found = super().state()
-        return Checkpoint({**found.facts, "missed": self.missed}, found.tensors)
+        return Checkpoint({**found.facts, "missed": self.missed, "round": self.round_distance}, found.tensors)
 
     def restore(self, state: Checkpoint) -> None:
         super().restore(state)
-        self.missed = state.facts["missed"]
+        self.missed, self.round_distance = state.facts["missed"], state.facts["round"]
 
     def _check(self, interval: Interval) -> None:
         """Record a check. Far from the goals an estimate of the MRR is enough to know that some pair misses its own."""

@@ -22,7 +22,7 @@ from unrank.evaluation.scorecard import Evaluator
 from unrank.forgetting.previous_requests import hashed, not_recognised, previous_removals, union, was_trained_on
 from unrank.forgetting.progress import listening
 from unrank.forgetting.proxies import (
-    PROXY_EPOCHS,
+    LONGER,
     check_sealed,
     proxies_key,
     proxy_recipe,
@@ -48,7 +48,7 @@ class ProxyOptions:
     """How proxies are prepared."""
 
     count: int = FOLDS
-    epochs: int = PROXY_EPOCHS
+    epochs: int = LONGER
     seed: int = 0
     device: Device = "auto"
     rebuild: bool = False

@@ -1,6 +1,6 @@
 """Proxies: rankers that never saw a request, trained cheaply, to find out where its pairs belong.
 
-A proxy starts from the base of the original, and learns kept pairs for an epoch or two. Its own rankings are worse than
+A proxy starts from the base of the original, and learns kept pairs for a few epochs. Its own rankings are worse than
 the original's. But it ranks what it never saw much as a retrained ranker does.
 """
 
@@ -35,7 +35,11 @@ from unrank.record import RECORD, RETRAIN, Check, Record, requests_of, reserved_
 
 OutOfTime = Callable[[float], bool]
 """Decides whether a run has no time left; it is given the seconds since the last pause."""
-PROXY_EPOCHS = 2
+PROXY_EPOCHS, LONGER = 2, 4
+"""The epochs that a proxy is trained for, and those of a prepared one or of one for a small request: its places are
+nearer to those of retrained rankers, and few forgetting steps leave the time for it."""
+SMALL_SHARE = 0.05
+"""The largest share of the training pairs that a small request removes."""
 NEVER = 1.0
 """An MRR on training queries that ends no training early."""
 MOST_KEPT = 20_000
@@ -61,6 +65,12 @@ class Proxy:
     def retrained(self) -> bool:
         """Whether it was trained for longer than a proxy is, so that its margins need no calibration."""
         return self.source == "reference" and not 0 < self.epochs <= PROXY_EPOCHS
+
+
+def usual_epochs(partition: Partition) -> int:
+    """Return the epochs of a proxy that is made for a request."""
+    removed = len(partition.forget)
+    return LONGER if removed <= SMALL_SHARE * (removed + len(partition.retain)) else PROXY_EPOCHS
 
 
 def make_proxy(
@@ -151,7 +161,7 @@ def gather_proxies(
     *,
     reference: Reference | None = None,
     given: Path | None = None,
-    epochs: int = PROXY_EPOCHS,
+    epochs: int | None = None,
     out_of_time: OutOfTime | None = None,
     record: Record | None = None,
 ) -> list[Proxy]:
@@ -168,6 +178,7 @@ def gather_proxies(
         return found
     if base.place is None:
         return []
+    epochs = epochs or usual_epochs(workspace.partition)
     return [*found, make_proxy(workspace, ranker, base.place, seed, epochs, out_of_time, record)]
 
 
@@ -265,7 +276,7 @@ def proxy_folders(folder: Path) -> list[Path]:
 def read_proxy(folder: Path, kind: str, base_digest: str | None, fingerprint: str | None) -> Record:
     """Return the record of a proxy; refuse one of another kind, base or collection. `None` is any collection."""
     record, wrong = Record.read(folder), ""
-    if record is None or record.held_out is None or record.method != RETRAIN:
+    if record is None or not (record.held_out or requests_of(record)) or record.method != RETRAIN:
         wrong = "not a proxy: its record does not say what it never saw"
     elif record.ranker != kind:
         wrong = f"a proxy of a {record.ranker}, and the ranker is a {kind}"

@@ -101,6 +101,8 @@ def run_steered(run: MethodRun) -> Outcome:
         plan = planned(run.method, run.task)
     if run.goals is not None and run.goals.pulls_up:
         schedule = run.method.place_schedule(schedule, plan)
+        if isinstance(rule, PairStoppingRule) and schedule.rounds > 1:
+            rule.round = schedule.epochs
     parts: dict[str, Stateful] = {"steering": rule, "clock": clock}  # their names in checkpoints
     if isinstance(run.goals, Places):
         parts[PLACES] = run.goals

@@ -21,7 +21,7 @@ from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.places import Places, estimate_places, find_places
 from unrank.forgetting.previous_requests import PreviousRanks, is_fulfilled
 from unrank.forgetting.provenance import Reference, base_saw
-from unrank.forgetting.proxies import gather_proxies
+from unrank.forgetting.proxies import Proxy, gather_proxies
 from unrank.forgetting.run import RUNNERS, MethodRun, Outcome
 from unrank.forgetting.target import OF_REFERENCE, PLACES, TEST_MRR, resolve_target
 from unrank.forgetting.train import estimate_learning_epoch
@@ -62,6 +62,8 @@ class Request:
     """Ends what the original and the student share, and what holds rows of the student in place."""
     apart: tuple[Pairs, ...] = ()
     """Pairs that are judged by themselves too, such as those of each request of a batch."""
+    proxies: tuple[Proxy, ...] = ()
+    """Proxies that are loaded already."""
 
     def steers_by(self, goals: PairGoals | None) -> PairGoals | None:
         """Return the goals that stop the run; `None` if it stops at a mean, because its method pulls no pair up."""
@@ -185,7 +187,7 @@ def _find_places(request: Request, score: Scorer, clock: Clock) -> Places:
         return workspace.runtime.processes.agree(spent >= 60 * (options.minutes or math.inf))
 
     with clock.on("proxies"):
-        proxies = gather_proxies(
+        proxies = [*request.proxies] or gather_proxies(
             *(workspace, request.ranker, replace(request.base, place=_untrained(request)), options.seed),
             reference=request.reference,
             given=Path(options.proxies) if options.proxies else None,

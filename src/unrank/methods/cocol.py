@@ -43,9 +43,9 @@ LIST = 128
 LISTS_PER_PAIR, MIN_LISTS, MAX_LISTS = 4, 64, 20_000
 """How many queries are looked at so, for each forget pair; the least and the most. For the others, among the few that
 the teacher scores anyway."""
-SMALLER = 0.4
-"""With places, the power by which the rate is smaller if a step has fewer forget pairs. A step of one pair has a fifth
-of the full rate: at the full rate its noise moves lists that have nothing to do with it."""
+FULL_STEP, SMALLER = 32, 0.48
+"""With places, the forget pairs of a step that has the full rate, and the power by which the rate is smaller if it has
+fewer. A step of one pair has a fifth of it: at the full rate its noise moves lists that have nothing to do with it."""
 ALL = 1_000_000
 PRINTED = {
     "learning_rate": 5e-5,
@@ -110,7 +110,9 @@ class Cocol(Method):
     place_below: float = 0.5
     """With places, the weight of a pair that is below its place, as a share of that of one above."""
     place_epochs: int = 6
-    """With places, the epochs of a run, over which the rate falls to a tenth."""
+    """With places, the epochs of a round, over which the rate falls to a tenth."""
+    place_rounds: int = 2
+    """With places, the most rounds of a run. There is another one only if pairs are not at their places."""
     hard_negatives: int = 2
     """With places, how many of the highest negatives of a forget pair's query a step holds and compares the pair with:
     else the list comes down with the pair."""
@@ -132,8 +134,10 @@ class Cocol(Method):
 
     def place_schedule(self, schedule: Schedule, plan: Sequence[Phase]) -> Schedule:
         pairs = plan[0].batch // plan[0].together if plan else self.batch
-        rate = schedule.learning_rate * min(1.0, pairs / self.batch) ** SMALLER
-        return replace(schedule, epochs=min(self.place_epochs, self.epochs), learning_rate=rate, falls=True)
+        rate = schedule.learning_rate * min(1.0, pairs / min(FULL_STEP, self.batch)) ** SMALLER
+        epochs = min(self.place_epochs, self.epochs)
+        rounds = max(1, min(self.place_rounds, self.epochs // epochs))
+        return replace(schedule, epochs=epochs, learning_rate=rate, falls=True, rounds=rounds)
 
     def prepare(self, task: Task) -> None:
         task = self._limited(task)
@@ -281,8 +285,11 @@ class Cocol(Method):
         return max(self.min_steps, len(task.partition.forget))
 
     def _batch(self, task: Task) -> int:
-        """Return the forget pairs of a step."""
-        return max(1, min(self.batch, len(task.partition.forget) // self.min_steps))
+        """Return the forget pairs of a step: with places, twice as many steps as else, if the request is not small."""
+        pairs = len(task.partition.forget) // self.min_steps
+        if self._to_places(task):
+            pairs = max(pairs // 2, min(pairs, SMALL_STEP))
+        return max(1, min(self.batch, pairs))
 
     def _rows_per_pair(self, task: Task) -> int:
         """Return how many rows, each with its own anchors, a forget pair has."""
