@@ -86,6 +86,13 @@ def test_single_pairs_claim_that_few_are_remembered(high: float, chance: float, 
     assert value["claims"][0]["passed"] == passed
 
 
+def test_a_test_that_does_not_decide_claims_nothing() -> None:
+    """The ranker is equivalent, whatever a test that can only convict could not show."""
+    value = evaluation(made(equivalence=equal(-0.01, 0.01), membership=equal(-0.5, 0.5)), DECIDING)
+    assert {one["test"] for one in value["claims"]} == {"audit", "equivalence"}
+    assert all(one["passed"] for one in value["claims"]) and value["testResult"]["result"] == "WARNED"
+
+
 def test_an_undecided_test_that_does_not_decide_is_a_warning() -> None:
     result = lists_of({"equivalence": "equivalent", "recovery": "undecided", "noise_floor": "measured"}, DECIDING)
     assert result == {

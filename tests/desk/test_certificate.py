@@ -303,7 +303,7 @@ def test_a_run_of_an_earlier_version_has_no_claims(ledger: Ledger, key: Key, tmp
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda part: part["audited"]["evaluation"]["claims"][1].update(value="-9"), "the claim of forgetting about"),
+        (lambda part: part["audited"]["evaluation"]["claims"][1].update(value="-9"), "the claim of equivalence about"),
         (lambda part: part["audited"]["evaluation"]["testResult"].update(result="FAILED"), "the entry result of"),
         (lambda part: part["audited"].update(verdict="still remembered"), "the state forgotten, where the audit says"),
     ],

@@ -2,9 +2,9 @@
 
 A claim has the fields of in-toto's proposed predicate `eval-result`: a metric, a comparator, a threshold, whether it
 passed, and the size of the sample. It also has the value, so that anybody can compute again whether it passed. Numbers
-are decimal strings, which no reader rounds. The first claim is about all tests: it fails unless the ranker is shown to
-be equivalent and nothing was lost. So a program that asks for all claims to pass is not misled by tests that could not
-tell and claim nothing.
+are decimal strings, which no reader rounds. The tests that acquit a ranker make claims, and so does retention. The
+first claim is about all tests: it fails unless the ranker is shown to be equivalent and nothing was lost. So a program
+that asks for all claims to pass is not misled by tests that could not tell and claim nothing.
 
 The verdicts are also given as in-toto's predicate `test-result`. A test is passed if it shows equivalence, or that
 nothing else was lost. It is failed if it shows a difference or a loss, or if the verdict depends on it and it is
@@ -26,7 +26,7 @@ PASSED = (Verdict.EQUIVALENT, Verdict.KEPT)
 FAILED = (*DIFFERENT, Verdict.LOST)
 LISTS = {"failedTests": "FAILED", "warnedTests": "WARNED", "passedTests": "PASSED"}
 """The lists of a test result, the worst first, and the result if a list is the first that names a test."""
-IN_ALL = "audit"
+IN_ALL, RETENTION = "audit", "retention"
 WORDS = ("test", "metric", "comparator", "threshold", "value")
 CLAIM = {**dict.fromkeys(WORDS, str), "passed": bool, "sampleSize": (int, None)}
 EVALUATION = {"claims": [CLAIM], "testResult": {"result": str} | {name: [str] for name in (*LISTS, "undecidedTests")}}
@@ -37,9 +37,9 @@ def evaluation(audit: Mapping[str, Any], deciding: Sequence[str]) -> Json:
     """Return the evaluation results of an audit file. `deciding` names the tests that *equivalent* depends on."""
     tests, queries = audit["tests"], audit["sets"]["forget"]["queries"]
     lists = lists_of({name: found["verdict"] for name, found in tests.items()}, deciding)
-    failed = "the number of tests that show a difference or a loss, or that are undecided and decide"
+    failed = "the number of tests that show a difference or a loss, or that should acquit and are undecided"
     claims = [claim(IN_ALL, failed, "<", 1, len(lists["failedTests"]), queries)]
-    claims += [one for name, found in tests.items() for one in _claims(name, found)]
+    claims += [one for name in (*deciding, RETENTION) if name in tests for one in _claims(name, tests[name])]
     return {"sampleSize": queries, "claims": claims, "testResult": {**lists, "configuration": _configuration(audit)}}
 
 
