@@ -107,7 +107,7 @@ def run_steered(run: MethodRun) -> Outcome:
     if isinstance(run.goals, Places):
         parts[PLACES] = run.goals
     store, runtime = workspace.store, workspace.runtime
-    with clock.on("steps"):
+    with clock.on("teacher"):  # what comes before the steps
         masks = run.method.masks(
             run.task, lambda phase: mean_gradients(run.student, phase, options.seed, store, runtime)
         )
