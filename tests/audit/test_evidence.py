@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from tests.audit.conftest import Open
+from tests.audit.conftest import THOROUGHNESS, Open
 from tests.table import TableRanker
 from unrank.audit.context import Judge
-from unrank.audit.evidence import MOST_PAIRS, gather_evidence
+from unrank.audit.evidence import gather_evidence
 from unrank.collection.collection import Pairs
 from unrank.collection.partition import Partition
 from unrank.engine.teacher import Scores
@@ -47,7 +47,7 @@ def test_a_proxy_says_which_pairs_it_never_saw(open_world: Open, retrained: Tabl
     for margins in (found.forget, found.kept):
         assert np.array_equal(margins.never_saw[0], margins.pairs[:, 0] % 2 == 0)
         assert np.array_equal(np.isnan(margins.unseen_by), ~margins.never_saw)
-    assert len(found.kept) == min(MOST_PAIRS, len(partition.retain))
+    assert len(found.kept) == min(THOROUGHNESS.judged_pairs, len(partition.retain))
 
 
 def test_reserved_pairs_are_taken_unless_a_judge_saw_them(open_world: Open, retrained: TableRanker) -> None:

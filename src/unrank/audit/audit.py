@@ -127,13 +127,19 @@ def audit_ranker(
     """
     record = Record.of(changes.pop("known", record))  # its old name
     options = change(options or AuditOptions(), changes, "audit_ranker")
+    rankers = PerRanker(ranker, original, tuple(references))
+    return audit_opened(open_audit(rankers, collection, removal, record, options, progress), removal)
+
+
+def audit_opened(context: AuditContext, removal: Removal) -> Audit:
+    """Run all tests; that of single pairs comes first."""
     started = perf_counter()
-    context = open_audit(PerRanker(ranker, original, tuple(references)), collection, removal, record, options, progress)
     say = context.rankers.ranker.workspace.runtime.progress.say
     findings = {}
     for name, test in TESTS.items():
         findings[name] = test(context)
-        say(f"{name}: {findings[name].verdict}")
+        why = f"; {findings[name].words}" if name == PER_EXAMPLE else ""
+        say(f"{name}: {findings[name].verdict}{why}")
     findings |= corrected({name: findings[name] for name in OF_MEMORY})
     findings["noise_floor"] = noise_floor(findings, context.thoroughness.margin)
     return Audit(findings, _about(context, removal, perf_counter() - started))

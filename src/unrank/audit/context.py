@@ -62,6 +62,10 @@ class Thoroughness:
     """The most kept pairs near forget pairs that an attempt shows."""
     probed_queries: int = 50
     """The most queries by which the best attempt is chosen."""
+    judged_pairs: int = 200
+    """The most pairs of each set by which single pairs are judged."""
+    judged_negatives: int = 50
+    """The most negatives of each of their queries."""
 
     def __post_init__(self) -> None:
         if self.queries < 1:

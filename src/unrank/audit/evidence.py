@@ -19,8 +19,6 @@ from unrank.forgetting.places import list_tops
 
 LEAST = 20
 """The fewest pairs that no ranker saw by which single pairs are judged."""
-MOST_PAIRS, MOST_NEGATIVES = 200, 50
-"""The most pairs of each set, and the most negatives of a query, that are scored."""
 
 
 @dataclass(frozen=True)
@@ -75,17 +73,33 @@ class Evidence:
     """The pairs that no ranker saw: those that training left out, or those of test queries."""
 
 
+@dataclass(frozen=True)
+class JudgedPairs:
+    """The sampled pairs of each set. Those that no ranker saw are of the forget pairs' kinds."""
+
+    forget: Pairs
+    kept: Pairs
+    unseen: Pairs
+    source: Literal["reserved", "test"]
+
+    @classmethod
+    def of(cls, context: AuditContext) -> JudgedPairs:
+        parts = context.partition
+        forget = sample_pairs(context, context.sets["forget"], "forget")
+        reserved = len(parts.reserved) >= LEAST and all(judge.reserves for judge in context.judges)
+        unseen = sample_alike(context, parts.reserved if reserved else context.whole["test"], forget)
+        kept = sample_pairs(context, parts.retain, "kept")
+        return cls(forget, kept, unseen, "reserved" if reserved else "test")
+
+
 def gather_evidence(context: AuditContext) -> Evidence:
-    """Measure the margins of a sample of each set. The pairs that no ranker saw are of the forget pairs' kinds."""
-    parts = context.partition
-    forget = sample_pairs(context, context.sets["forget"], "forget")
-    reserved = len(parts.reserved) >= LEAST and all(judge.reserves for judge in context.judges)
-    unseen = sample_alike(context, parts.reserved if reserved else context.whole["test"], forget)
+    """Measure the margins of the sampled pairs."""
+    pairs = JudgedPairs.of(context)
     return Evidence(
-        measure_margins(context, forget),
-        measure_margins(context, sample_pairs(context, parts.retain, "kept")),
-        measure_margins(context, unseen, np.ones((len(context.judges), len(unseen)), bool)),
-        "reserved" if reserved else "test",
+        measure_margins(context, pairs.forget),
+        measure_margins(context, pairs.kept),
+        measure_margins(context, pairs.unseen, np.ones((len(context.judges), len(pairs.unseen)), bool)),
+        pairs.source,
     )
 
 
@@ -124,14 +138,15 @@ def margins(pairs: Pairs, negatives: Pairs, score: Scorer) -> Floats:
 
 
 def sample_pairs(context: AuditContext, pairs: Pairs, salt: str) -> Pairs:
-    """Return at most 200 pairs, chosen by the seed, whose query has negatives."""
+    """Return some pairs, chosen by the seed, whose query has negatives; no more than the audit judges."""
     pairs = pairs[context.with_negatives(pairs)] if len(pairs) else pairs
-    order = np.random.default_rng([context.seed, len(salt)]).permutation(len(pairs))[:MOST_PAIRS]
+    order = np.random.default_rng([context.seed, len(salt)]).permutation(len(pairs))
+    order = order[: context.thoroughness.judged_pairs]
     return pairs[np.sort(order)]
 
 
 def sample_alike(context: AuditContext, pairs: Pairs, forget: Pairs) -> Pairs:
-    """Return at most 200 pairs of each kind that forget pairs are of; of any kind, if there are too few of those."""
+    """Return some pairs of each kind that forget pairs are of; of any kind, if there are too few of those."""
     kinds, wanted = of_trained(context, pairs), np.unique(of_trained(context, forget))
     parts = [pairs[kinds == kind] for kind in wanted]
     enough = [sample_pairs(context, part, f"unseen {len(part)}") for part in parts if len(part) >= LEAST]
@@ -139,9 +154,9 @@ def sample_alike(context: AuditContext, pairs: Pairs, forget: Pairs) -> Pairs:
 
 
 def some_negatives(context: AuditContext, pairs: Pairs) -> Pairs:
-    """Return at most 50 negatives of each query, chosen by the seed."""
+    """Return some negatives of each query, chosen by the seed."""
     negatives = context.negatives(np.unique(pairs[:, 0]))
     shuffled = negatives[np.random.default_rng(context.seed).permutation(len(negatives))]
     shuffled = shuffled[np.argsort(shuffled[:, 0], kind="stable")]
     place = np.arange(len(shuffled)) - np.searchsorted(shuffled[:, 0], shuffled[:, 0])
-    return shuffled[place < MOST_NEGATIVES]
+    return shuffled[place < context.thoroughness.judged_negatives]

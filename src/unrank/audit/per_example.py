@@ -27,7 +27,9 @@ MEASURES = "the margins of forgotten pairs above those of rankers that never saw
 FALSE_SHARE = 0.01
 """The share of honest rankers that may be accused."""
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-"""The shares of remembered pairs that are tried."""
+"""The shares of remembered pairs that may be ruled out."""
+TRIED = np.array([0.05, 0.3, 1.0])
+"""The shares of which the test takes the best; more would find little more."""
 NOT_ONE_IN = 0.1
 """A ranker that remembers this share of the pairs is not equivalent to one that never saw them."""
 MISSED = 0.05
@@ -36,8 +38,8 @@ HIDDEN = -2.0
 """The gap of a pair that was hidden, in standard deviations."""
 POWERFUL = 0.8
 SIZES = (2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1_000)
-DRAWS, NUMBERS = 20_000, 2_000_000
-"""The number of requests that are drawn; fewer if they would hold more pairs than this."""
+DRAWS, FEWER_DRAWS, NUMBERS = 20_000, 2_000, 2_000_000
+"""The number of requests that are drawn; fewer if it need not be exact, or if they would hold more pairs than this."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +101,7 @@ class PairTest:
     def p_suppressed(self) -> float:
         """The chance that an honest ranker looks as much like one that hides the pairs."""
         hidden = np.full(self.pairs, HIDDEN)
-        drawn, found = (
-            best_fit(log_ratios(gaps, hidden), self.shares) for gaps in (self.honest, self.model.gaps[None])
-        )
+        drawn, found = (best_fit(log_ratios(gaps, hidden)) for gaps in (self.honest, self.model.gaps[None]))
         return chance(drawn, found[0])
 
     @cached_property
@@ -135,17 +135,19 @@ class PairTest:
 
     def needs(self) -> int | None:
         """Return how many such pairs more would be needed for a power of 80 %; `None` if a thousand are not enough."""
-        generator, draws = np.random.default_rng([self.seed, 3]), 2_000
-        for number in (number for number in SIZES if number > self.pairs):
-            picked = generator.integers(self.pairs, size=number)
-            rows = generator.integers(len(self.honest), size=(draws, number))
-            drawn = (log_ratios(gaps[rows, picked], self.effects[picked]) for gaps in (self.remembering, self.honest))
-            if found_above(*(best_fit(ratios, np.array(SHARES)) for ratios in drawn)) >= POWERFUL:
-                return number - self.pairs
-        return None
+        sizes = (size for size in SIZES if size > self.pairs)
+        return next((size - self.pairs for size in sizes if self.power_of(size) >= POWERFUL), None)
+
+    def power_of(self, size: int) -> float:
+        """Return about the power of a request of this many such pairs that share nothing."""
+        generator = np.random.default_rng([self.seed, 3])
+        picked = generator.integers(self.pairs, size=size)
+        rows = generator.integers(len(self.honest), size=(FEWER_DRAWS, size))
+        drawn = (log_ratios(gaps[rows, picked], self.effects[picked]) for gaps in (self.remembering, self.honest))
+        return found_above(*(best_fit(ratios) for ratios in drawn))
 
     def _statistic(self, gaps: Floats) -> Floats:
-        return best_fit(log_ratios(gaps, self.effects), self.shares)
+        return best_fit(log_ratios(gaps, self.effects))
 
     def estimate(self, queries: int) -> BootstrapEstimate:
         """Return the mean gap. Its interval is that of the noise of honest rankers."""
@@ -173,12 +175,13 @@ def log_ratios(gaps: Floats, effects: Floats) -> Floats:
 
 def fits(ratios: Floats, shares: Floats) -> Floats:
     """Return how much better each share of remembered pairs fits than none does, in log-likelihood. [shares, draws]"""
-    return np.stack([np.log1p(share * np.expm1(ratios)).sum(axis=-1) for share in shares])
+    more = np.expm1(ratios)
+    return np.stack([np.log1p(share * more).sum(axis=-1) for share in shares])
 
 
-def best_fit(ratios: Floats, shares: Floats) -> Floats:
-    """Return how well the best share fits."""
-    found: Floats = fits(ratios, shares).max(axis=0)
+def best_fit(ratios: Floats) -> Floats:
+    """Return how well the best share fits, of those that whole pairs can have."""
+    found: Floats = fits(ratios, np.unique(np.maximum(TRIED, 1 / ratios.shape[-1]))).max(axis=0)
     return found
 
 
@@ -221,7 +224,7 @@ def test_pairs(evidence: Evidence, seed: int) -> tuple[PairTest | None, str]:
     forget = evidence.forget.some(evidence.forget.judged)
     sets = {"that no ranker saw": evidence.unseen, "that are kept": evidence.kept}
     if not len(forget):
-        return None, "every judge saw all of the pairs: needs a reference, or proxies that never saw them"
+        return None, no_judge(0, len(forget.judges))
     for which, margins in sets.items():
         if len(margins) < LEAST:
             return None, f"needs {LEAST} pairs {which} to compare with, and there are {len(margins)}"
@@ -239,13 +242,15 @@ def judge(test: PairTest, p_remembered: float, p_suppressed: float) -> Verdict:
     return Verdict.EQUIVALENT if honest and test.rules_out else Verdict.UNDECIDED
 
 
-def no_judge(left_out: int) -> str:
-    """Say that nobody can judge single pairs, and what to do."""
+def no_judge(left_out: int, others: int = 0) -> str:
+    """Say that nobody can judge single pairs, and what to do. `others` are judges that saw all pairs."""
     if left_out:
         return (
-            f"{count(left_out, 'ranker')} that never saw the pairs had a share in the run: give a second --reference, "
-            "or --proxies that were prepared with another --seed"
+            f"{count(left_out, 'ranker')} had a share in the run and may not judge it: give another --reference, or "
+            "--proxies that were prepared with another --seed"
         )
+    if others:
+        return "every judge saw all of the pairs: give a --reference, or --proxies that never saw them"
     return "there is no ranker that never saw the pairs: give --proxies or --reference"
 
 

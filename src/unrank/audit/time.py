@@ -8,6 +8,7 @@ import numpy as np
 
 from unrank.audit.comparison import PerRanker
 from unrank.audit.context import AuditContext, AuditedRanker, Thoroughness, sampled_sets, whole_sets
+from unrank.audit.evidence import JudgedPairs, some_negatives
 from unrank.audit.other_forms import further_epoch
 from unrank.audit.probe import ProbedPairs
 from unrank.audit.recovery_test import kept_sample
@@ -27,16 +28,31 @@ STATISTICS = 0.005
 
 
 def audit_time(
-    workspace: Workspace, ranker: Ranker, rankers: int, thoroughness: Thoroughness | None = None, seed: int = 0
+    workspace: Workspace,
+    ranker: Ranker,
+    rankers: int,
+    thoroughness: Thoroughness | None = None,
+    seed: int = 0,
+    proxies: int = 0,
 ) -> Seconds:
-    """Return the time of an audit of this many rankers, the original and the references included."""
+    """Return the time of an audit of this many rankers, the original and the references included, with proxies."""
     effort, whole = thoroughness or Thoroughness(), whole_sets(workspace)
     sets = sampled_sets(workspace.collection, whole, effort.queries, seed)
     audited = AuditedRanker(ranker, workspace, workspace.scorer(ranker))
     alone = PerRanker(audited, None, ())
     context = AuditContext(alone, workspace.collection, workspace.partition, whole, sets, effort, seed)
     statistics = Seconds(0.0, STATISTICS * len(_queries(context)))
-    return (_scoring(context) + _recovery(context) + _relearning(context) + statistics).times(rankers)
+    tests = (_scoring(context) + _recovery(context) + _relearning(context) + statistics).times(rankers)
+    return tests + _judging(context).times(proxies)
+
+
+def _judging(context: AuditContext) -> Seconds:
+    """Time the lists by which a proxy judges single pairs."""
+    audited, pairs = context.rankers.ranker, JudgedPairs.of(context)
+    sets = (pairs.forget, pairs.kept, pairs.unseen)
+    lists = np.concatenate([each for part in sets for each in (part, some_negatives(context, part))])
+    read = to_read(lists, encoded_sides(audited.ranker, None))
+    return seconds_per_text(audited.ranker, audited.workspace).times(read)
 
 
 def _queries(context: AuditContext) -> Rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,28 +12,35 @@ from rich.table import Table
 from unrank.cli.option import (
     AUDITED,
     NOT_REACHED,
+    OUT,
     AsJson,
     AuditQueries,
     CollectionFolder,
     Copies,
     DeviceFlags,
-    Out,
     RankerName,
     Seed,
     with_copies,
     with_flags,
 )
-from unrank.cli.show import console, duration, say, say_json
+from unrank.cli.show import between, console, duration, say, say_json
 from unrank.disk import check_free, check_outside
-from unrank.errors import count
+from unrank.errors import UnrankError, count
+from unrank.forgetting.options import DeviceName
 
 if TYPE_CHECKING:
     from unrank.audit.audit import Audit
+    from unrank.audit.context import AuditOptions
+    from unrank.audit.plan import AuditPlan
     from unrank.evaluation.bootstrap import BootstrapEstimate
 
 
 REFERENCE = "A ranker retrained without what is removed; give two to measure their difference."
 FULL = "Also choose the best of many attempts to relearn, and test more forms of the ranker; takes far longer."
+PROXIES = (
+    "A folder of prepared proxies, which judge single pairs; those that had a share in the run do not. Repeatable."
+)
+PLAN = "Say what can be found and how long it takes, and test nothing."
 BASE = "The model that the ranker was trained from, if its record does not lead to it."
 
 
@@ -41,8 +48,11 @@ BASE = "The model that the ranker was trained from, if its record does not lead 
 class AuditFlags:
     """The rankers to compare with, the queries of the tests, and what is printed."""
 
+    out: Annotated[Path | None, OUT] = None
+    plan: Annotated[bool, typer.Option("--plan", help=PLAN)] = False
     original: Annotated[str | None, typer.Option("--original", help="The ranker before it forgot.")] = None
     reference: Annotated[list[str] | None, typer.Option("--reference", help=REFERENCE)] = None
+    proxies: Annotated[list[str] | None, typer.Option("--proxies", help=PROXIES)] = None
     base: Annotated[str | None, typer.Option("--base", help=BASE)] = None
     queries: AuditQueries = AUDITED
     full: Annotated[bool, typer.Option("--full", help=FULL)] = False
@@ -50,13 +60,26 @@ class AuditFlags:
     as_json: AsJson = False
     seed: Seed = 0
 
+    def check(self, *inputs: str | Path) -> None:
+        """Refuse a missing folder, and one that cannot be written, before anything is loaded."""
+        if self.out is None and not self.plan:
+            raise UnrankError("--out is missing: name the folder to write, or ask for the --plan")
+        if self.out is not None:
+            check_outside(self.out, *inputs)
+            check_free(self.out)
+
+    def options(self, device: DeviceName) -> AuditOptions:
+        from unrank.audit.context import AuditOptions, Thoroughness
+
+        effort = Thoroughness(queries=self.queries, full=self.full)
+        return AuditOptions(effort, self.seed, device, self.base, tuple(self.proxies or ()))
+
 
 @with_flags
 def audit(
     ranker: RankerName,
     collection: CollectionFolder,
     removal: Annotated[Path, typer.Option("--removal", help="The removal.json that it should have forgotten.")],
-    out: Out,
     flags: AuditFlags,
     on: DeviceFlags,
 ) -> None:
@@ -65,15 +88,15 @@ def audit(
     from unrank.collection.partition import make_partition
     from unrank.collection.removal import Removal
 
-    check_outside(out, ranker, collection)
-    check_free(out)
+    flags.check(ranker, collection)
     removed = Removal.load(removal)
     opened = open_collection(collection)
     removed = with_copies(removed, opened, flags.copies, str(removal))
     make_partition(opened, removed, str(removal))  # refuse a wrong removal before anything is loaded
 
-    from unrank.audit.audit import audit_ranker
-    from unrank.audit.context import AuditOptions, Thoroughness
+    from unrank.audit.audit import audit_opened, open_audit
+    from unrank.audit.comparison import PerRanker
+    from unrank.audit.plan import plan_audit
     from unrank.forgetting.previous_requests import check_references
     from unrank.forgetting.progress import show_progress
     from unrank.rankers import load_ranker
@@ -82,23 +105,33 @@ def audit(
     references = flags.reference or ()
     check_references(references, opened, removed)
     with show_progress(on.quiet or flags.as_json) as listener:
-        result = audit_ranker(
-            load_ranker(ranker, on.fast),
-            opened,
-            removed,
-            original=load_ranker(flags.original, on.fast) if flags.original else None,
-            references=[load_ranker(name, on.fast) for name in references],
-            record=Record.read(Path(ranker)),
-            options=AuditOptions(
-                Thoroughness(queries=flags.queries, full=flags.full), flags.seed, on.device, flags.base
-            ),
-            progress=listener,
-        )
-    result.save(out)
-    report(result, out, flags.as_json)
+        original = load_ranker(flags.original, on.fast) if flags.original else None
+        compared = tuple(load_ranker(name, on.fast) for name in references)
+        rankers = PerRanker(load_ranker(ranker, on.fast), original, compared)
+        context = open_audit(rankers, opened, removed, Record.read(Path(ranker)), flags.options(on.device), listener)
+        if flags.plan:
+            made = plan_audit(context)
+        else:
+            assert flags.out is not None
+            result = audit_opened(context, removed)
+            result.save(flags.out)
+    if flags.plan:
+        show_plan(made, flags.as_json)
+    else:
+        report(result, flags.out, flags.as_json)
 
 
-def report(result: Audit, out: Path, as_json: bool) -> None:
+def show_plan(made: AuditPlan, as_json: bool) -> None:
+    """Print what an audit can find, and how long it takes."""
+    if as_json:
+        say_json({"plan": True, **asdict(made), "seconds": [*made.seconds]})
+        return
+    say(str(made.single))
+    say(f"{count(made.pairs, 'pair')} of {count(made.queries, 'query')}; all tests take {between(*made.seconds)} here")
+    say("nothing was done")
+
+
+def report(result: Audit, out: Path | None, as_json: bool) -> None:
     """Print the result; exit with status 3 if something is still remembered."""
     from unrank.audit.verdict import Verdict
 
@@ -110,10 +143,11 @@ def report(result: Audit, out: Path, as_json: bool) -> None:
         raise typer.Exit(NOT_REACHED)
 
 
-def show_audit(result: Audit, out: Path) -> None:
-    """Print one line for each test, then the reasons, the verdict and what it means."""
+def show_audit(result: Audit, out: Path | None) -> None:
+    """Print what the test of single pairs could find; then each test, the reasons, the verdict and what it means."""
     from unrank.audit.verdict import MEANING
 
+    say(f"single pairs: {result.findings['per_example'].words}")
     head = ("test", "figure", "95 %", "original", "retrained", "threshold", "verdict")
     table = Table(*head, box=None, collapse_padding=True, pad_edge=False)
     for name, found in result.findings.items():

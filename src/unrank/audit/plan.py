@@ -1,0 +1,91 @@
+"""The plan of an audit: the pairs that it can test, its power and its time, before anything is tested."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unrank.audit.context import AuditContext, Marks, Thoroughness
+from unrank.audit.evidence import gather_evidence
+from unrank.audit.per_example import FALSE_SHARE, no_judge, test_pairs
+from unrank.audit.time import audit_time
+from unrank.errors import count
+from unrank.forgetting.estimate import Seconds
+
+FEW_JUDGES = 2
+"""The most judges by which the power is foreseen."""
+SMALL = Thoroughness(judged_pairs=40, judged_negatives=10)
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What an audit can find out about single pairs."""
+
+    pairs: int
+    testable: int
+    """The number of pairs that some judge never saw."""
+    power: float | None
+    """About the chance that memory of all of them is found at 1 % false alarms; `None` if they cannot be tested."""
+    lacks: str = ""
+    """Why they cannot be tested; empty if they can."""
+
+    def __str__(self) -> str:
+        if self.power is None:
+            return f"single pairs cannot be tested: {self.lacks}"
+        whole = count(self.testable, "pair")
+        which = whole if self.testable == self.pairs else f"{self.testable:,} of {count(self.pairs, 'pair')}"
+        found = f"memory of {which} would be found with a chance of about {self.power:.2f}"
+        return f"{found} if {FALSE_SHARE:.0%} of honest rankers may be accused"
+
+
+@dataclass(frozen=True)
+class AuditPlan:
+    """The pairs and queries of a request, what can be found out about single pairs, and the time of all tests."""
+
+    pairs: int
+    queries: int
+    single: Prospect
+    seconds: Seconds
+
+
+def plan_audit(context: AuditContext) -> AuditPlan:
+    """Return what an audit can find, and its time."""
+    rankers, ranker, forget = context.rankers, context.rankers.ranker, context.sets["forget"]
+    number = 1 + (rankers.original is not None) + len(rankers.references)
+    seconds = audit_time(
+        *(ranker.workspace, ranker.ranker, number, context.thoroughness, context.seed), proxies=len(context.proxies)
+    )
+    return AuditPlan(len(forget), len(np.unique(forget[:, 0])), foresee(context), seconds)
+
+
+def unseen_marks(context: AuditContext) -> Marks:
+    """Mark for each judge the forget pairs that it never saw, by its record alone. [judges, pairs]"""
+    forget = context.sets["forget"]
+    marks = [judge.never_saw(forget) for judge in context.judges]
+    return np.array(marks, np.bool_).reshape(len(context.judges), len(forget))
+
+
+def foresee(context: AuditContext) -> Prospect:
+    """Foresee the power by a few lists and judges: those that never saw most of the pairs."""
+    marks = unseen_marks(context)
+    pairs, testable = marks.shape[1], int(marks.any(axis=0).sum())
+    if not testable:
+        return Prospect(pairs, 0, None, no_judge(context.left_out, len(context.judges)))
+    chosen = np.sort(np.argsort(-marks.sum(axis=1), kind="stable")[:FEW_JUDGES])
+    forget = context.sets["forget"][marks[chosen].any(axis=0)]
+    references = context.rankers.references
+    kept = tuple(reference for place, reference in enumerate(references) if place in chosen)
+    proxies = tuple(proxy for place, proxy in enumerate(context.proxies, len(references)) if place in chosen)
+    effort = replace(context.thoroughness, judged_pairs=SMALL.judged_pairs, judged_negatives=SMALL.judged_negatives)
+    small = replace(
+        context,
+        rankers=replace(context.rankers, references=kept),
+        proxies=proxies,
+        sets={**context.sets, "forget": forget},
+        thoroughness=effort,
+    )
+    test, lacks = test_pairs(gather_evidence(small), context.seed)
+    if test is None:
+        return Prospect(pairs, testable, None, lacks)
+    return Prospect(pairs, testable, test.power if testable == test.pairs else test.power_of(min(testable, 1_000)))

@@ -1,0 +1,170 @@
+"""Single pairs: margins that are made up, so that it is known which pairs are remembered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.audit.conftest import Open
+from tests.table import TableRanker
+from unrank.audit import per_example as tested
+from unrank.audit.evidence import Evidence, Margins
+from unrank.audit.pair_model import Fit, bend, fit_pairs
+from unrank.audit.per_example import FALSE_SHARE, PairTest, judge, no_judge, per_example
+from unrank.audit.plan import foresee, plan_audit
+from unrank.audit.verdict import Verdict
+from unrank.collection.collection import Pairs
+from unrank.evaluation.measure import Floats
+
+GAIN, NOISE = 2.0, 0.7
+UNSEEN, KEPT = 100, 100
+
+
+def planted(
+    generator: np.random.Generator,
+    pairs: int,
+    judges: int = 2,
+    remembered: int = 0,
+    hidden: float = 0.0,
+    group: int = 1,
+) -> Evidence:
+    """Pairs that differ in how easy they are, rankers with noise and levels of their own, and what memory adds.
+
+    `group` pairs have one query, whose noise they share.
+    """
+    level, scale = generator.normal(size=(judges, 1)), np.exp(0.3 * generator.normal(size=(judges, 1)))
+
+    def noise(rankers: int, query: Floats) -> Floats:
+        own, shared = (generator.normal(size=(rankers, size)) for size in (len(query), int(query.max()) + 1))
+        return NOISE * (np.sqrt(0.6) * own + np.sqrt(0.4) * shared[:, query])
+
+    def part(number: int, saw: Floats, never_saw: bool, first: int, together: int = 1) -> Margins:
+        query = np.arange(number) // together
+        easy = generator.normal(size=number)
+        judged = level + scale * (easy + noise(judges, query) + GAIN * (not never_saw))
+        rows: Pairs = np.stack([first + query, first + np.arange(number)], axis=1)
+        original = easy + noise(1, query)[0] + GAIN
+        marks = np.full((judges, number), never_saw)
+        return Margins(rows, easy + noise(1, query)[0] + GAIN * saw - hidden * (saw == 0) * (first == 0), original,
+                       judged, marks, np.zeros(number, bool))  # fmt: skip
+
+    known = (np.arange(pairs) < remembered).astype(float)
+    forget = part(pairs, known, True, 0, group)
+    return Evidence(
+        forget,
+        part(KEPT, np.ones(KEPT), False, 10_000),
+        part(UNSEEN, np.zeros(UNSEEN), True, 20_000, 2),
+        "reserved",
+    )
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tested, "DRAWS", 1_000)
+
+
+def pair_test(evidence: Evidence, seed: int = 0) -> PairTest:
+    return PairTest(fit_pairs(evidence, seed), seed)
+
+
+@pytest.mark.parametrize("judges", [1, 2, 4, 8])
+def test_honest_rankers_are_accused_as_rarely_as_is_said(judges: int) -> None:
+    generator = np.random.default_rng(judges)
+    for pairs, group in ((1, 1), (3, 1), (10, 1), (10, 5)):
+        tests = [pair_test(planted(generator, pairs, judges, group=group), seed) for seed in range(24)]
+        for side in ("p_remembered", "p_suppressed"):
+            chances = np.array([getattr(test, side) for test in tests])
+            assert np.count_nonzero(chances < 0.05) <= 4, (pairs, side)  # of 24, more are a chance of 1 in 150
+            assert np.count_nonzero(chances < FALSE_SHARE) <= 2, (pairs, side)
+
+
+@pytest.mark.parametrize("pairs", [1, 3, 10])
+def test_the_power_that_is_said_is_the_power_that_it_has(pairs: int) -> None:
+    generator = np.random.default_rng(pairs)
+    tests = [pair_test(planted(generator, pairs, remembered=pairs), seed) for seed in range(60)]
+    found = np.mean([test.p_remembered < FALSE_SHARE for test in tests])
+    assert abs(found - np.mean([test.power for test in tests])) < 0.17  # 60 requests: a spread of .065 at most
+
+
+def test_more_pairs_have_more_power_and_it_says_how_many() -> None:
+    one = pair_test(planted(np.random.default_rng(0), 1))
+    assert one.power < 0.8
+    more = one.needs()
+    assert more is not None and one.power_of(1 + more) >= 0.8
+    weak = replace(one, model=replace(one.model, effects=np.zeros(1)))
+    assert weak.needs() is None and weak.power <= 0.02
+
+
+def test_one_pair_in_ten_is_seen_where_a_mean_sees_nothing() -> None:
+    found = pair_test(planted(np.random.default_rng(1), 100, judges=4, remembered=10))
+    honest = pair_test(planted(np.random.default_rng(2), 100, judges=4))
+    assert found.share.high >= 0.1 and not found.rules_out
+    assert honest.share.low == 0.0 and honest.share.high < 0.1 and honest.rules_out
+    assert judge(honest, honest.p_remembered, honest.p_suppressed) is Verdict.EQUIVALENT
+    assert judge(found, found.p_remembered, found.p_suppressed) is not Verdict.EQUIVALENT
+    whole = pair_test(planted(np.random.default_rng(3), 100, judges=4, remembered=100))
+    assert whole.share.low > 0.5 and whole.share.high == 1.0
+    assert judge(whole, whole.p_remembered, whole.p_suppressed) is Verdict.REMEMBERED
+
+
+def test_what_is_pushed_down_is_suppressed() -> None:
+    found = pair_test(planted(np.random.default_rng(4), 10, hidden=3.0))
+    assert judge(found, found.p_remembered, found.p_suppressed) is Verdict.SUPPRESSED
+
+
+def test_a_pair_that_memory_does_not_lift_tells_nothing() -> None:
+    found = pair_test(planted(np.random.default_rng(5), 3, remembered=3))
+    assert (found.log_ratios != 0).any()
+    flat = replace(found, model=replace(found.model, effects=np.full(3, -1.0)))
+    assert (flat.log_ratios == 0).all() and flat.p_remembered == 1.0
+
+
+def test_pairs_of_another_kind_are_judged_with_more_doubt() -> None:
+    known = planted(np.random.default_rng(6), 10, remembered=10)
+    other = replace(known, forget=replace(known.forget, trained=np.ones(10, bool)))
+    assert pair_test(other).power < pair_test(known).power
+
+
+def test_the_noise_that_is_drawn_is_that_of_the_fit() -> None:
+    generator = np.random.default_rng(7)
+    pairs = np.stack([np.arange(400) // 2, np.arange(400)], axis=1)
+    shared = generator.normal(size=200)[pairs[:, 0]]
+    design = np.stack([np.ones(400), generator.normal(size=400)], axis=1)
+    values = design @ [1.0, 2.0] + 0.5 * (np.sqrt(0.5) * shared + np.sqrt(0.5) * generator.normal(size=400))
+    fit = Fit(design, values, pairs)
+    assert np.allclose(fit.coefficients, [1.0, 2.0], atol=0.1) and np.isclose(fit.scale, 0.5, atol=0.05)
+    noise = fit.noise(design[:2], pairs[:2])
+    drawn = noise.draw(20_000, generator)
+    assert np.allclose(drawn.std(axis=0), 0.5, atol=0.05)
+    assert np.isclose(np.corrcoef(drawn.T)[0, 1], 0.45, atol=0.12)
+    assert np.isclose((bend(generator.normal(size=100_000), 0.5, 0.0) ** 3).mean(), 0.5, atol=0.1)
+
+
+def test_without_a_judge_it_says_what_to_give(open_world: Open, original: TableRanker) -> None:
+    alone = open_world(original, with_references=0)
+    found = per_example(alone)
+    assert found.verdict is Verdict.UNDECIDED
+    assert found.words == "there is no ranker that never saw the pairs: give --proxies or --reference"
+    steered = per_example(replace(alone, left_out=2))
+    assert steered.words.startswith("2 rankers had a share in the run and may not judge it")
+    assert str(foresee(alone)) == f"single pairs cannot be tested: {no_judge(0)}"
+
+
+def test_the_power_comes_first_in_its_words(open_world: Open, original: TableRanker) -> None:
+    found = per_example(open_world(original))
+    assert found.verdict is Verdict.REMEMBERED and found.p_remembered is not None and found.p_remembered < 0.001
+    pairs, power = found.details["pairs"], found.details["power_at_1_percent"]
+    assert found.words.startswith(f"memory of {pairs} pairs is found with a chance of {power:.2f} ")
+    assert found.details["judges"] == 2 and found.details["not_testable"] == 0
+    assert len(found.details["log_ratios"]) == pairs
+
+
+def test_the_plan_foresees_the_power(open_world: Open, original: TableRanker) -> None:
+    context = open_world(original)
+    made = plan_audit(context)
+    assert made.single.testable == made.pairs == len(context.sets["forget"])
+    assert made.single.power is not None and made.single.power > 0.9
+    assert made.seconds.high > 0
+    assert str(made.single).startswith(f"memory of {made.pairs} pairs would be found with a chance of about ")
