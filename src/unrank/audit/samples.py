@@ -20,8 +20,8 @@ from unrank.audit.evidence import Evidence, Margins, some_negatives
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
 from unrank.evaluation.agreement import order_of, rank_biased_overlap
-from unrank.evaluation.measure import Floats
-from unrank.evaluation.scorecard import Scorer, ranks_among
+from unrank.evaluation.measure import Floats, ranks_among
+from unrank.evaluation.scorecard import Scorer
 from unrank.forgetting.places import list_tops, mapped
 
 RANKS, SCORES, LISTS = "reciprocal ranks", "scores", "lists"
