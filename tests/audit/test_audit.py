@@ -18,7 +18,7 @@ from tests.table import TableRanker
 from tests.tiny import made_record, make_collection
 from unrank.audit.audit import ATTACKS, AUDIT, DECIDING, OF_MEMORY, TESTS, Audit, audit_ranker
 from unrank.audit.evaluation import contradictions
-from unrank.audit.verdict import Verdict
+from unrank.audit.verdict import DIFFERENT, Verdict
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.errors import UnrankError
@@ -70,24 +70,25 @@ def encoded(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Encoded:
     def trained(removed: Removal | None, seed: int) -> Ranker:
         return train(collection, "bi-encoder", str(encoder), removed, method=BY_HEART, seed=seed).ranker
 
-    return Encoded(collection, removal, trained(None, 0), [trained(removal, seed) for seed in (1, 2)], encoder)
+    return Encoded(collection, removal, trained(None, 0), [trained(removal, seed) for seed in (1, 2, 3)], encoder)
 
 
 @pytest.mark.slow
-def test_what_was_learned_by_heart_is_still_remembered(encoded: Encoded) -> None:
+def test_what_was_learned_by_heart_is_still_remembered(encoded: Encoded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unrank.evaluation.bootstrap.RESAMPLES", 1_000)  # with few, no chance is small enough for Holm
     found = encoded.audit(encoded.original)
     assert found.verdict is Verdict.REMEMBERED
-    seen = [name for name in OF_MEMORY if name != "weights"]  # its texts leave no word unused to compare with
-    assert {name: found.findings[name].verdict for name in seen} == dict.fromkeys(seen, Verdict.REMEMBERED)
+    by_mrr = ("forgetting", "recovery", "relearning", "rewording", "other_forms", "membership", "displacement")
+    assert {name: found.findings[name].verdict for name in by_mrr} == dict.fromkeys(by_mrr, Verdict.REMEMBERED)
+    assert not any(found.findings[name].verdict is Verdict.EQUIVALENT for name in OF_MEMORY if name != "weights")
 
 
 @pytest.mark.slow
 def test_a_retrained_ranker_passes(encoded: Encoded) -> None:
+    """So few queries acquit nobody, and convict no honest ranker either."""
     found = encoded.audit(encoded.retrained[0])
-    assert found.verdict is Verdict.EQUIVALENT
-    assert {name: found.findings[name].verdict for name in OF_MEMORY} == (
-        dict.fromkeys(OF_MEMORY, Verdict.EQUIVALENT) | dict.fromkeys(ATTACKS, Verdict.MEASURED)
-    )
+    assert found.verdict not in DIFFERENT
+    assert not any(one.verdict in DIFFERENT for one in found.findings.values())
 
 
 @pytest.fixture(scope="module")

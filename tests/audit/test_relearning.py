@@ -57,6 +57,7 @@ def test_a_gate_that_only_a_higher_rate_opens_is_found(open_world: Open, world: 
     found = relearning(open_world(gated, slow))
     assert found.verdict is Verdict.SUPPRESSED
     assert found.details["best"]["rate"] == pytest.approx(0.3)
+    assert found.words.endswith(" pairs, rate 0.3")
     assert gated.gate.item() == 0
 
 
@@ -90,6 +91,8 @@ def test_of_a_single_pair_nothing_is_shown_but_related_data(open_world: Open, or
     found = relearning(single)
     assert found.verdict is Verdict.UNDECIDED and found.figure is not None
     assert "needs 9 more queries" in found.words
+    once = replace(single, thoroughness=replace(FULL, relearning_rates=(1.0,)))
+    assert [one["data"] for one in relearning(once).details["attempts"]] == ["related"]
     brief = relearning(replace(single, thoroughness=THOROUGHNESS))
     assert "too few forgotten pairs" in brief.words
     none = relearning(replace(single, thoroughness=replace(FULL, related_pairs=0)))

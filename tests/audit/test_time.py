@@ -33,3 +33,5 @@ def test_it_reads_as_much_as_the_audit_does(world: Collection, partition: Partit
     workspace = Workspace.open(original, world, partition, "cpu")
     few, many = (audit_time(workspace, original, 1, replace(THOROUGHNESS, queries=queries)) for queries in (1, 1_000))
     assert few.low < many.high
+    full = audit_time(workspace, original, 1, replace(THOROUGHNESS, full=True))
+    assert full.high > many.high

@@ -41,14 +41,16 @@ def other_forms(context: AuditContext) -> Finding:
 
     found = context.each(lambda one: (one.reciprocals(forget), measure(one)))
     by_form = {name: context.compare_means(found.map(lambda both: both[1][name])) for name in forms}  # noqa: B023
-    return find_recovered(
+    best = highest(found.ranker[1])
+    judged = find_recovered(
         context,
         MEASURES,
         found.map(lambda both: BeforeAfter(both[0], both[1][highest(both[1])])),
-        highest=highest(found.ranker[1]),
+        highest=best,
         forms={name: compared.to_json() for name, compared in by_form.items()},
         left_out=[AVERAGED] if context.thoroughness.full and AVERAGED not in forms else [],
     )
+    return replace(judged, words=f"{judged.words}; the highest form: {best}")
 
 
 def highest(found: Mapping[str, Floats]) -> str:

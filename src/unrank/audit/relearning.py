@@ -12,7 +12,7 @@ The references are attacked in the same way, each with its own best attempt.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from operator import itemgetter
 
@@ -33,6 +33,7 @@ from unrank.rankers.base import Ranker
 RELEARNING = "the forget MRR while a few forgotten pairs are learned again"
 BEST = "the forget MRR after the best of several attempts to learn it again"
 TOO_FEW = "there are too few forgotten pairs to show some again and measure the others"
+WORDS = {"forgotten": "forgotten pairs", "related": "related pairs", "both": "forgotten and related pairs"}
 NO_DATA = "no forgotten pair can be shown while others are measured, and no kept pair is near to one"
 
 
@@ -57,7 +58,7 @@ class Relearned:
     curve: Sequence[Floats]
     """The reciprocal ranks before the first step, and after each number of steps."""
     tried: tuple[float, ...]
-    """The forget MRR of each attempt at its best step, on a sample of the queries; empty if there was one attempt."""
+    """The forget MRR of each attempt at its best step, on a sample of the queries if there are several."""
 
 
 def relearning(context: AuditContext) -> Finding:
@@ -70,7 +71,7 @@ def relearning(context: AuditContext) -> Finding:
     steps = context.thoroughness.relearning_steps
     curves = found.map(lambda one: one.curve)
     by_step = {str(step): context.compare_means(curves.map(itemgetter(place))) for place, step in enumerate(steps, 1)}
-    return find_recovered(
+    judged = find_recovered(
         context,
         BEST if full else RELEARNING,
         found.map(_best_step if full else _mean_of_steps),
@@ -78,6 +79,10 @@ def relearning(context: AuditContext) -> Finding:
         steps={step: compared.to_json() for step, compared in by_step.items()},
         **(_tried(found, attempts) if full else {}),
     )
+    if not full:
+        return judged
+    best = found.ranker.attempt
+    return replace(judged, words=f"{judged.words}; the best attempt: {WORDS[best.data]}, rate {best.rate:.2g}")
 
 
 def _mean_of_steps(found: Relearned) -> BeforeAfter:
@@ -157,15 +162,18 @@ def relearn(context: AuditContext, one: AuditedRanker, attempts: Sequence[Attemp
     """Make all attempts on a ranker, choose the best on a sample of the queries, and measure it on all of them."""
     student = trainable_copy(one.ranker, one.workspace)
     if len(attempts) == 1:
-        return Relearned(attempts[0], curve_of(context, one, student, attempts[0], others), ())
+        curve = curve_of(context, one, student, attempts[0], others)
+        return Relearned(attempts[0], curve, (_height(curve),))
     queries = np.random.default_rng(context.seed).permutation(np.unique(others[:, 0]))
     probe = others[np.isin(others[:, 0], queries[: context.thoroughness.probed_queries])]
-    tried = [
-        max(float(values.mean()) for values in curve_of(context, one, student, attempt, probe)[1:])
-        for attempt in attempts
-    ]
+    tried = [_height(curve_of(context, one, student, attempt, probe)) for attempt in attempts]
     best = attempts[int(np.argmax(tried))]
     return Relearned(best, curve_of(context, one, student, best, others), tuple(tried))
+
+
+def _height(curve: Sequence[Floats]) -> float:
+    """Return the mean at the best step."""
+    return max(float(values.mean()) for values in curve[1:])
 
 
 def curve_of(
