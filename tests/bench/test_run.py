@@ -190,7 +190,7 @@ def test_a_dry_run_writes_nothing(
     assert bench(grid(), "--dry-run") == 0
     assert not (tmp_path / "out").exists()
     said = capsys.readouterr().out
-    assert "14 cells: 0 done, 14 to do, 1 ranker to train first; none is done yet" in said
+    assert "28 cells: 0 done, 28 to do, 1 ranker to train first; none is done yet" in said
 
 
 def test_rankers_are_kept_if_so_asked(grid: Grid, bench: RunBench, tmp_path: Path) -> None:

@@ -97,8 +97,12 @@ def run_steered(run: MethodRun) -> Outcome:
     rule = make_rule(run, estimator)
     schedule = run.method.schedule(options.seed, options.check_every)
     schedule = replace(schedule, over=rule.out_of_time if options.minutes is not None else None)
-    with clock.on("teacher"):  # a plan may make a teacher of its own
+    store, runtime = workspace.store, workspace.runtime
+    with clock.on("teacher"):  # a plan may make a teacher of its own, and masks may need gradients
         plan = planned(run.method, run.task)
+        masks = run.method.masks(
+            run.task, lambda phase: mean_gradients(run.student, phase, options.seed, store, runtime)
+        )
     if run.goals is not None and run.goals.pulls_up:
         schedule = run.method.place_schedule(schedule, plan)
         if isinstance(rule, PairStoppingRule) and schedule.rounds > 1:
@@ -106,11 +110,6 @@ def run_steered(run: MethodRun) -> Outcome:
     parts: dict[str, Stateful] = {"steering": rule, "clock": clock}  # their names in checkpoints
     if isinstance(run.goals, Places):
         parts[PLACES] = run.goals
-    store, runtime = workspace.store, workspace.runtime
-    with clock.on("teacher"):  # what comes before the steps
-        masks = run.method.masks(
-            run.task, lambda phase: mean_gradients(run.student, phase, options.seed, store, runtime)
-        )
     steps = fit(run.student, plan, schedule, store, runtime, run.checkpoints, masks=masks, **parts)
     landing = rule.follow(run.method.walk(run.student, steps))
     limited = rule.limited if isinstance(rule, PairStoppingRule) else ""
