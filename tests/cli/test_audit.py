@@ -127,3 +127,19 @@ def test_a_damaged_record(ranker: Path, collection: Path, removal: Path, tmp_pat
     (tmp_path / "damaged" / "unrank.json").write_text('{"removed": 3}')
     command = ["audit", tmp_path / "damaged", collection, "--removal", removal, "--out", tmp_path / "out", "--quiet"]
     assert "damaged" in refused(*command)
+
+
+def test_the_plan_says_what_can_be_found_and_does_nothing(
+    ranker: Path, collection: Path, removal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["audit", str(ranker), str(collection), "--removal", str(removal)]
+    capsys.readouterr()
+    assert run(command) == 2
+    assert "--out is missing: name the folder to write, or ask for the --plan" in capsys.readouterr().err
+    assert run([*command, "--plan", "--quiet"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    why = "there is no ranker that never saw the pairs: give --proxies or --reference"
+    assert said[0] == f"single pairs cannot be tested: {why}"
+    assert said[1].startswith("11 pairs of 11 queries; all tests take ") and said[2] == "nothing was done"
+    assert run([*command, "--plan", "--json", "--out", str(tmp_path / "out")]) == 0
+    assert json.loads(capsys.readouterr().out)["single"]["power"] is None and not (tmp_path / "out").exists()

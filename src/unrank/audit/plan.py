@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
-from unrank.audit.context import AuditContext, Marks, Thoroughness
+from unrank.audit.comparison import PerRanker
+from unrank.audit.context import AuditContext, AuditedRanker, Marks, Thoroughness, sampled_sets, whole_sets
 from unrank.audit.evidence import gather_evidence
+from unrank.audit.judges import load_judges
 from unrank.audit.per_example import FALSE_SHARE, no_judge, test_pairs
 from unrank.audit.time import audit_time
+from unrank.collection.removal import Removal
+from unrank.engine.teacher import Teacher
 from unrank.errors import count
 from unrank.forgetting.estimate import Seconds
+from unrank.forgetting.workspace import Workspace
+from unrank.rankers import load_ranker
+from unrank.rankers.base import Ranker
 
 FEW_JUDGES = 2
 """The most judges by which the power is foreseen."""
@@ -57,6 +66,28 @@ def plan_audit(context: AuditContext) -> AuditPlan:
         *(ranker.workspace, ranker.ranker, number, context.thoroughness, context.seed), proxies=len(context.proxies)
     )
     return AuditPlan(len(forget), len(np.unique(forget[:, 0])), foresee(context), seconds)
+
+
+def foresee_run(
+    workspace: Workspace, ranker: Ranker, references: Sequence[str], proxies: Sequence[str], base_digest: str | None
+) -> Prospect:
+    """Foresee before a run what its audit can find out about single pairs, if the ranker stayed as it is."""
+    audited = _opened(workspace, ranker)
+    compared = tuple(_opened(workspace, load_ranker(name, ranker.fast)) for name in references)
+    removal, whole, effort = workspace.removal or Removal(), whole_sets(workspace), Thoroughness()
+    judges = load_judges([Path(folder) for folder in proxies], audited, removal, base_digest, frozenset())
+    sets = sampled_sets(workspace.collection, whole, effort.queries, 0)
+    rankers = PerRanker(audited, audited, compared)
+    return foresee(
+        AuditContext(
+            *(rankers, workspace.collection, workspace.partition, whole, sets, effort, 0), proxies=judges.proxies
+        )
+    )
+
+
+def _opened(workspace: Workspace, ranker: Ranker) -> AuditedRanker:
+    teacher = Teacher(ranker.to(workspace.runtime.device), workspace.collection, workspace.store, workspace.runtime)
+    return AuditedRanker(ranker, workspace, teacher.scores)
 
 
 def unseen_marks(context: AuditContext) -> Marks:

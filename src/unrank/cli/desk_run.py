@@ -43,6 +43,8 @@ Base = Annotated[str | None, flag_of(FORGET["base"], help="The encoder or word v
 TARGET = "Where to stop, as in 'unrank forget'; by default each pair comes to its own place (places)."
 Target = Annotated[str | None, flag_of(FORGET["target"], help=TARGET)]
 Proxies = Annotated[str | None, flag_of(FORGET["proxies"], help=PROXIES)]
+JUDGES = "A folder of prepared proxies for the audit, which had no share in the run. Repeatable."
+AuditProxies = Annotated[list[str] | None, typer.Option("--audit-proxies", help=JUDGES)]
 REFERENCE = "A ranker retrained without what is removed, for the audit; give two to measure their difference."
 LEDGER = LedgerFlags()
 EVERY = ForgetOptions.checkpoint_every
@@ -65,13 +67,14 @@ def plan(
     base: Base = None,
     target: Target = None,
     proxies: Proxies = None,
+    audit_proxies: AuditProxies = None,
     files: LedgerFlags = LEDGER,
     device: DeviceOption = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Show what a run would change and how long it would take; nothing is done."""
     check_places("--look", look or ())
-    flags = DeskRunFlags(look=look, base=base, target=target, proxies=proxies)
+    flags = DeskRunFlags(look=look, base=base, target=target, proxies=proxies, audit_proxies=audit_proxies)
     for name, at, data in _rankers(ranker, collection, flags, files):
         _say_name(name)
         _plan(at, data, flags, files, DeviceFlags(device, quiet=quiet))
@@ -97,7 +100,8 @@ def _plan(ranker: str, collection: Path, flags: DeskRunFlags, files: LedgerFlags
         check_target(options.target, opened, partition, bool(flags.reference))  # before anything is loaded
         places = [place for place in (Path(ranker), collection) if place.exists()]
         look_at, loaded = [*places, *(flags.look or ())], load_ranker(ranker, on.fast)
-        made = make_plan(loaded, opened, batch, record, look_at, files.ledger, options, flags.reference or ())
+        compared = (flags.reference or (), flags.audit_proxies or ())
+        made = make_plan(loaded, opened, batch, record, look_at, files.ledger, options, *compared)
         show_plan(made, on.quiet)
 
 
@@ -119,6 +123,7 @@ class DeskRunFlags:
     look: Look = None
     base: Base = None
     proxies: Proxies = None
+    audit_proxies: AuditProxies = None
     seed: Seed = 0
     checkpoint_every: CheckpointEvery = EVERY
     json: AsJson = False
@@ -216,6 +221,7 @@ def _run(
             keep_at_least=flags.keep_at_least,
             strict=flags.strict,
             audit_queries=flags.queries,
+            audit_proxies=tuple(flags.audit_proxies or ()),
             look=tuple(flags.look or ()),
             fast=on.fast,
         )

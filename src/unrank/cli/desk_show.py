@@ -48,6 +48,8 @@ def show_plan(made: Plan, quiet: bool = False) -> None:
         say(f"  {copy.kind:<11}{copy.path}: {copy.why}")
     for copy in made.not_searched:
         say(f"  not searched {copy.path}: {copy.why}")
+    if made.single is not None:
+        say(f"in the audit, {made.single}")
     if made.proxies is not None:
         say(str(made.proxies))
     for method, seconds in made.seconds.items():

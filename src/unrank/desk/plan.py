@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from unrank.audit.plan import Prospect as SinglePairs
+from unrank.audit.plan import foresee_run
 from unrank.audit.time import audit_time
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition
@@ -55,6 +57,8 @@ class Plan:
     """The evidence that the run can give for each request."""
     proxies: Foreseen | None = None
     """How places would be found; `None` if the target is another one."""
+    single: SinglePairs | None = None
+    """What the audit can find out about single pairs."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +86,12 @@ def make_plan(
     ledger: Path,
     options: ForgetOptions,
     references: Sequence[str] = (),
+    judges: Sequence[str] = (),
 ) -> Plan:
-    """Find what a run changes and can show, and how long it takes with an audit against these references."""
+    """Find what a run changes and can show, and how long it takes with an audit against these references.
+
+    `judges` are folders of proxies for the audit.
+    """
     partition = batch.partition(collection)
     noticing = queries_that_notice(collection, partition, batch.removal)
     measure = usual_measure(ranker, options.device)
@@ -95,6 +103,7 @@ def make_plan(
     known = bool(references) and not any(unknown)
     given = Path(options.proxies) if options.proxies else None
     proxies = foresee_proxies(workspace, ranker.kind, base, given=given, known_reference=known)
+    steers = proxies.reference and options.target == PLACES
     seconds = {
         "cocol": estimate(workspace, ranker, cocol, base=base.place, record=record, proxies=proxies),
         "retrain": _retraining(ranker, workspace, record, options),
@@ -111,6 +120,7 @@ def make_plan(
         audit_time(workspace, ranker, 2 + len(references)),
         prospects(collection, batch, len(references), unknown),
         proxies if options.target == PLACES else None,
+        foresee_run(workspace, ranker, references[int(steers) :], judges, base.digest),
     )
 
 

@@ -194,6 +194,7 @@ def _audit(ledger: Ledger, run: UnfinishedRun, context: RunContext, progress: Pr
         seed=context.options.forget.seed,
         device=context.options.forget.device,
         base=context.options.forget.base,
+        proxies=context.options.audit_proxies,
         progress=progress,
     )
     do_step(ledger, run, "audit", run.audit_out, inputs, found.save)

@@ -132,7 +132,8 @@ class RunContext:
 
     def audit_inputs(self, out: Path) -> dict[str, object]:
         """Return digests of everything that the audit of the new ranker in a folder is made from."""
-        return {"audited ranker": folder_hash(out), **self.inputs}
+        judges = [folder_hash(Path(folder)) for folder in self.options.audit_proxies]
+        return {"audited ranker": folder_hash(out), **self.inputs, **({"audit_proxies": judges} if judges else {})}
 
     def check(self) -> None:
         """Refuse a run that cannot work before anything is written to the ledger."""
@@ -151,6 +152,8 @@ class RunContext:
             check_other_weights(self.original.kind, base.place, self.options.ranker)
         if options.proxies and self.target == PLACES:
             check_proxies(Path(options.proxies), self.original.kind, base.digest, self.collection.fingerprint)
+        for folder in self.options.audit_proxies:
+            check_proxies(Path(folder), self.original.kind, base.digest, self.collection.fingerprint)
         if self.method.name == RETRAIN:
             check_retrain_base(self.original.kind, base.place, self.options.ranker, self.collection, self.batch.removal)
 

@@ -32,6 +32,8 @@ class RunOptions:
     keep_at_least: float | None = None
     strict: bool = False
     audit_queries: int = Thoroughness.queries
+    audit_proxies: tuple[str, ...] = ()
+    """Folders of prepared proxies that judge single pairs. They must have no share in the run."""
     look: tuple[Path, ...] = ()
     fast: bool = True
     """Whether encoders use their faster passes."""
@@ -48,6 +50,7 @@ class RunOptions:
             collection=self.collection.resolve(),
             forget=replace(self.forget, base=base, proxies=proxies),
             references=tuple(map(_absolute_name, self.references)),
+            audit_proxies=tuple(map(_absolute_name, self.audit_proxies)),
             look=tuple(map(whole_path, self.look)),
         )
 
@@ -55,7 +58,7 @@ class RunOptions:
     def paths(self) -> list[str]:
         """The paths that the ledger keeps."""
         given = [name for name in (self.forget.base, self.forget.proxies) if name]
-        return [self.ranker, str(self.collection), *self.references, *given]
+        return [self.ranker, str(self.collection), *self.references, *self.audit_proxies, *given]
 
     def asked(self, batch: Batch, collection: Collection) -> Json:
         """Return everything that the result depends on; an interrupted run is recognised by it.
@@ -73,6 +76,7 @@ class RunOptions:
             "audit_queries": self.audit_queries,
             **({} if self.fast else {"fast": False}),  # earlier versions had no such options
             **({"proxies": self.forget.proxies} if self.forget.proxies else {}),
+            **({"audit_proxies": list(self.audit_proxies)} if self.audit_proxies else {}),
             "ranker_files": folder_hash(Path(self.ranker)),
             "collection_fingerprint": collection.fingerprint,
             "requests": [request.id for request in batch.requests],
