@@ -93,6 +93,13 @@ def test_a_proxy_follows_from_its_seed_and_never_sees_the_request(
         make_proxy(workspace, learned.ranker, None, seed=3)
 
 
+def test_a_base_that_is_the_ranker_itself_is_refused(large: Collection, encoder: Path) -> None:
+    ranker, removal = create_ranker("bi-encoder", str(encoder), 0), Removal(documents=["doc1"])
+    workspace = Workspace.for_removal(ranker, large, removal, device="cpu")
+    with pytest.raises(UnrankError, match="is the ranker itself: name the model that it was trained from with --base"):
+        make_proxy(workspace, ranker, str(encoder), seed=0, epochs=1)
+
+
 def test_a_small_request_has_a_proxy_of_more_epochs(large: Collection) -> None:
     epochs = {
         number: usual_epochs(make_partition(large, Removal(documents=[f"doc{i}" for i in range(number)])))

@@ -29,12 +29,12 @@ from unrank.forgetting.proxies import (
     read_proxy,
     remember_proxies,
     train_proxy,
+    untrained,
 )
 from unrank.forgetting.train import Recipe, Trained
 from unrank.forgetting.validation import Base, remember_base
 from unrank.forgetting.workspace import FEW_QUERIES, Clock, Workspace
 from unrank.methods.task import Negatives
-from unrank.rankers import create_ranker
 from unrank.rankers.base import Ranker
 from unrank.record import RETRAIN, CollectionName, HeldOut, LearningEpoch, Record
 
@@ -159,7 +159,7 @@ def train_without(workspace: Workspace, ranker: Ranker, base: Base, recipe: Reci
     partition = fold_partition(collection, held, workspace.removal or Removal())
     if not Negatives(collection, partition.no_negatives).are_left(partition.retain[:, 0]):
         raise UnrankError(f"no negative is left without fold {held.fold} of {held.folds}: the collection is too small")
-    proxy, clock = create_ranker(ranker.kind, base.place, seed, ranker.fast), Clock(runtime)
+    proxy, clock = untrained(ranker, base.place, seed), Clock(runtime)
     with clock.on("steps"):
         history = train_proxy(proxy, workspace, partition, seed, recipe)
     with clock.on("checks"):

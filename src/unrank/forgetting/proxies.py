@@ -20,6 +20,7 @@ from unrank.collection.folds import held_part
 from unrank.collection.partition import Partition, named, reserved_documents, reserved_queries
 from unrank.collection.removal import Removal
 from unrank.disk import exists
+from unrank.engine.checkpoint import digest
 from unrank.engine.loop import fit
 from unrank.errors import UnrankError, count
 from unrank.forgetting.previous_requests import recognised_among
@@ -88,9 +89,17 @@ def make_proxy(
     """
     if base is None:
         no_base("initial")
-    proxy, recipe = create_ranker(ranker.kind, base, seed, ranker.fast), proxy_recipe(ranker.kind, record, epochs)
+    proxy, recipe = untrained(ranker, base, seed), proxy_recipe(ranker.kind, record, epochs)
     train_proxy(proxy, workspace, sample_kept(workspace.partition, MOST_KEPT, seed), seed, recipe, out_of_time)
     return Proxy(proxy, np.ones(len(workspace.partition.forget), bool), "made", epochs)
+
+
+def untrained(ranker: Ranker, base: str | None, seed: int) -> Ranker:
+    """Return a new ranker of the same kind from a base; refuse a base that is the ranker itself."""
+    created = create_ranker(ranker.kind, base, seed, ranker.fast)
+    if digest(created.state_dict()) == digest(ranker.state_dict()):
+        raise UnrankError(f"{base} is the ranker itself: name the model that it was trained from with --base")
+    return created
 
 
 def proxy_recipe(kind: str, record: Record | None = None, epochs: int = PROXY_EPOCHS) -> Recipe:
