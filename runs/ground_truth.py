@@ -4,21 +4,23 @@ For one collection and one removal, twenty rankers of each kind: originals, whic
 pushed to the bottom of the lists; retrained ones, which never saw the removed pairs; and rankers that were trained on
 one removed pair in ten. Small rankers stand in for encoders (`heads.py`). All are compared with one original and with
 some retrained references that are none of them. The audit runs those of its tests that train nothing and reword
-nothing. Prints a Markdown table, writes one audit a line.
+nothing. Prints a Markdown table, writes one audit a line. What was trained and audited before is not done again.
 
     python runs/ground_truth.py COLLECTION --out FOLDER [--base MODEL] [--rankers 20] [--retrained 100]
-        [--references 5] [--removal documents] [--share 0.05] [--device cpu]
+        [--references 5] [--removal documents] [--share 0.05] [--part 0/4] [--device cpu]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,13 +35,17 @@ from unrank.audit.context import AuditContext, AuditedRanker, AuditOptions, open
 from unrank.audit.equivalence import say_margins
 from unrank.audit.verdict import Finding, Verdict, corrected, overall
 from unrank.collection.partition import Partition, make_partition
+from unrank.engine.runtime import Device
 from unrank.errors import count
 from unrank.rankers.base import Ranker
 
-NOT_RUN = ("recovery", "relearning", "rewording", "weights", "paraphrase", "probe", "forms")
+NOT_RUN = ("recovery", "relearning", "rewording", "paraphrases", "other_forms", "weights", "probe")
 """Tests that train, reword or read a vocabulary, which heads do not have."""
 RUN = tuple(name for name in OF_MEMORY if name not in NOT_RUN)
 KINDS = ("original", "bottom", "retrained", "tenth")
+MEMORY = (Verdict.REMEMBERED, Verdict.SUPPRESSED, Verdict.UNDECIDED, Verdict.EQUIVALENT)
+OTHERS = 1_000
+"""The first seed of the original and of the references."""
 
 
 def made(heads: Heads, partition: Partition, folder: Path, kind: str, seed: int) -> HeadRanker:
@@ -58,16 +64,18 @@ def trained(heads: Heads, partition: Partition, folder: Path, kind: str, seed: i
     path = folder / f"{kind}-{seed}.safetensors"
     if not path.exists():
         head = made(heads, partition, folder, kind, seed)
-        save_file({name: value.cpu() for name, value in head.state_dict().items()}, path)
+        apart = path.with_name(f".{path.name}.{os.getpid()}")  # another part of the run may train the same one
+        save_file({name: value.cpu() for name, value in head.state_dict().items()}, apart)
+        apart.replace(path)
         print(f"{kind} {seed}", flush=True)
     head = heads.new(seed)
     head.load_state_dict(load_file(path))
     return head.requires_grad_(False)
 
 
-def audit(context: AuditContext, ranker: Ranker) -> tuple[Verdict, str, dict[str, Finding]]:
+def audit(context: AuditContext, ranker: Ranker, device: Device) -> tuple[Verdict, str, dict[str, Finding]]:
     """Audit a ranker by the tests that can be run; scores of the others are kept from one audit to the next."""
-    opened = AuditedRanker.open(ranker, context.collection, context.partition, "cpu", None)
+    opened = AuditedRanker.open(ranker, context.collection, context.partition, device, None)
     here = replace(context, rankers=replace(context.rankers, ranker=opened))
     findings = corrected({name: TESTS[name](here) for name in RUN})
     return *overall(findings, [name for name in DECIDING if name in RUN]), findings
@@ -82,46 +90,52 @@ def run(arguments: argparse.Namespace) -> int:
     vectors = arguments.out / "vectors.safetensors"
     heads = Heads.open(collection, arguments.base, vectors, arguments.device, HeadRecipe(epochs=arguments.epochs))
     get = partial(trained, heads, partition, arguments.out)
-    wanted = dict.fromkeys(arguments.kinds, arguments.rankers)
-    if "retrained" in wanted:
-        wanted["retrained"] = arguments.retrained
-    references = [get("retrained", 1_000 + seed) for seed in range(arguments.references)]
-    original: Ranker = get("original", 1_000)
+    references = [get("retrained", OTHERS + seed) for seed in range(arguments.references)]
+    original: Ranker = get("original", OTHERS)
     rankers = PerRanker(original, original, tuple[Ranker, ...](references))
-    context = open_context(rankers, collection, partition, AuditOptions(device="cpu"))
+    context = open_context(rankers, collection, partition, AuditOptions(device=arguments.device))
     context = replace(context, said=say_margins(context))
     print(f"{count(len(partition.forget), 'pair')} to forget; {context.said}", flush=True)
-    lines = report(context, wanted, get, arguments.out / "audits.jsonl", arguments.rankers)
-    (arguments.out / "table.md").write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
+    part, parts = map(int, arguments.part.split("/"))
+    done = {(line["kind"], line["seed"]) for line in lines_of(arguments.out)}
+    with (arguments.out / f"audits-{part}.jsonl").open("a", encoding="utf-8") as file:
+        for kind, seed in wanted(arguments):
+            if seed % parts == part and (kind, seed) not in done:
+                verdict, words, findings = audit(context, get(kind, seed), arguments.device)
+                tests = {name: found.to_json() for name, found in findings.items()}
+                line = {"kind": kind, "seed": seed, "verdict": verdict, "words": words, "tests": tests}
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+                print(f"{kind} {seed}: {verdict}; {words}", flush=True)
+    table = table_of(lines_of(arguments.out), arguments.rankers)
+    (arguments.out / "table.md").write_text("\n".join(table) + "\n")
+    print("\n".join(table))
     return 0
 
 
-def report(
-    context: AuditContext, wanted: Mapping[str, int], get: Callable[[str, int], HeadRanker], out: Path, rankers: int
-) -> list[str]:
-    """Audit all rankers, write one audit a line, and return a table of verdicts."""
+def wanted(arguments: argparse.Namespace) -> list[tuple[str, int]]:
+    """Return the kind and the seed of each ranker that is audited: first as many of each kind, then the other ones."""
+    most = {kind: arguments.retrained if kind == "retrained" else arguments.rankers for kind in arguments.kinds}
+    each = [(kind, seed) for kind, number in most.items() for seed in range(number)]
+    return sorted(each, key=lambda one: one[1] >= arguments.rankers)
+
+
+def lines_of(out: Path) -> list[dict[str, Any]]:
+    """Return the audits that were made so far, by any part of the run."""
+    texts = [path.read_text(encoding="utf-8") for path in sorted(out.glob("audits-*.jsonl"))]
+    return [json.loads(line) for text in texts for line in text.splitlines()]
+
+
+def table_of(lines: Sequence[Mapping[str, Any]], rankers: int) -> list[str]:
+    """Count the verdicts of each kind: of the first rankers, and of all if there are more."""
     rows = []
-    with out.open("w", encoding="utf-8") as file:
-        for kind, number in wanted.items():
-            verdicts = []
-            for seed in range(number):
-                verdict, words, findings = audit(context, get(kind, seed))
-                verdicts.append(verdict)
-                tests = {name: found.to_json() for name, found in findings.items()}
-                file.write(json.dumps({"kind": kind, "seed": seed, "verdict": verdict, "words": words} | tests) + "\n")
-                print(f"{kind} {seed}: {verdict}; {words}", flush=True)
-            rows += [_row(kind, verdicts[:rankers])]
-            rows += [_row(kind, verdicts)] if number > rankers else []
+    for kind in KINDS:
+        verdicts = {line["seed"]: line["verdict"] for line in lines if line["kind"] == kind}
+        first = [verdict for seed, verdict in verdicts.items() if seed < rankers]
+        for these in [first] if len(first) == len(verdicts) else [first, [*verdicts.values()]]:
+            counts = Counter(these)
+            rows.append([kind, str(len(these)), *(str(counts[verdict]) for verdict in MEMORY)])
     return markdown(["kind", "rankers", *MEMORY], rows)
-
-
-MEMORY = (Verdict.REMEMBERED, Verdict.SUPPRESSED, Verdict.UNDECIDED, Verdict.EQUIVALENT)
-
-
-def _row(kind: str, verdicts: list[Verdict]) -> list[str]:
-    counts = Counter(verdicts)
-    return [kind, str(len(verdicts)), *(str(counts[verdict]) for verdict in MEMORY)]
 
 
 def main() -> None:
@@ -137,7 +151,8 @@ def main() -> None:
     options.add_argument("--epochs", type=int, default=HeadRecipe.epochs)
     options.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
     options.add_argument("--threads", type=int, default=1)
-    options.add_argument("--device", default="cpu", help="where heads are trained; audits run on the CPU")
+    options.add_argument("--part", default="0/1", help="1/4 audits every fourth ranker; parts may run side by side")
+    options.add_argument("--device", default="cpu")
     arguments = options.parse_args()
     answer(lambda: run(arguments))
 

@@ -53,7 +53,7 @@ def in_one_step() -> Iterator[None]:
     from unrank.audit.context import Thoroughness
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("unrank.desk.run", "unrank.audit.context"):
+        for module in ("unrank.desk.run_context", "unrank.audit.context"):
             patch.setattr(f"{module}.Thoroughness", partial(Thoroughness, relearning_steps=(1,)))
         patch.setattr("unrank.evaluation.bootstrap.RESAMPLES", 200)
         patch.setattr("unrank.forgetting.train.TIMED_STEPS", 1)

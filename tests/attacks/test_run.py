@@ -77,7 +77,7 @@ class Desk:
 @pytest.fixture
 def make_desk(dense: Collection, encoder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], Desk]]:
     """Desks whose audits take little time. Their ranker is untrained, so some documents are first by chance."""
-    monkeypatch.setattr(desk_run, "Thoroughness", partial(Thoroughness, relearning_steps=(1,)))
+    monkeypatch.setattr("unrank.desk.run_context.Thoroughness", partial(Thoroughness, relearning_steps=(1,)))
     opened: list[Ledger] = []
 
     def make(folder: Path) -> Desk:

@@ -13,7 +13,6 @@ import pytest
 from tests.cli.conftest import Refused
 from unrank.audit.context import Thoroughness
 from unrank.cli.main import run
-from unrank.desk import run as desk_run
 
 THREE = "doc2"
 """A document that three training queries have, and that is ranked high for each."""
@@ -27,7 +26,9 @@ def place(collection: Path, ranker: Path, tmp_path: Path, monkeypatch: pytest.Mo
     shutil.copytree(collection, tmp_path / "collection")
     for name in ("retriever", "reranker"):
         shutil.copytree(ranker, tmp_path / name)
-    monkeypatch.setattr(desk_run, "Thoroughness", partial(Thoroughness, relearning_steps=(1,)))  # it takes no time
+    monkeypatch.setattr(
+        "unrank.desk.run_context.Thoroughness", partial(Thoroughness, relearning_steps=(1,))
+    )  # it takes no time
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -20,7 +20,7 @@ import torch
 
 from unrank.audit.context import Thoroughness
 from unrank.cli.main import run
-from unrank.desk import run as desk_run
+from unrank.desk import run_context
 from unrank.desk.gates import RequestPairs
 from unrank.desk.ledger import Ledger
 from unrank.forgetting.outcome import ForgetState
@@ -53,7 +53,7 @@ def work(folder: Path, ranker: Path) -> None:
     RequestPairs.judge = lambda *given: {  # type: ignore[method-assign]
         id: replace(result, state=ForgetState.FORGOTTEN) for id, result in judge(*given).items()
     }
-    desk_run.Thoroughness = partial(Thoroughness, relearning_steps=(1,))  # type: ignore[attr-defined, assignment]
+    run_context.Thoroughness = partial(Thoroughness, relearning_steps=(1,))  # type: ignore[attr-defined, assignment]
     torch.set_num_threads(1)
     os._exit(run(command(folder, ranker)))
 

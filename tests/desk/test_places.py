@@ -56,7 +56,7 @@ HIGHEST, LOWEST = 1.0, -1.0
 
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk_run, "Thoroughness", partial(Thoroughness, relearning_steps=(1,)))
+    monkeypatch.setattr("unrank.desk.run_context.Thoroughness", partial(Thoroughness, relearning_steps=(1,)))
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,7 @@ def forgotten(self: RequestPairs, *given: Any) -> dict[int, Judgement]:
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Audits that take no time, and requests that count as forgotten: these collections are too small to show it."""
-    monkeypatch.setattr(desk_run, "Thoroughness", partial(Thoroughness, relearning_steps=(1,)))
+    monkeypatch.setattr("unrank.desk.run_context.Thoroughness", partial(Thoroughness, relearning_steps=(1,)))
     monkeypatch.setattr(RequestPairs, "judge", forgotten)
 
 
@@ -103,6 +103,39 @@ def test_all_that_is_open_goes_in_one_run(
     assert run_open(ledger, key_file(path), options) is None, "what is fulfilled is not done twice"
     [part] = certificate(ledger, key, 1).value["rankers"]
     assert part["requests"] == 2 and part["run"] == 1
+    ledger.verify()
+
+
+def test_margins_are_in_the_history_before_there_is_a_new_ranker(
+    ledger: Ledger,
+    key: Key,
+    path: Path,
+    dense: Collection,
+    options: RunOptions,
+    encoder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A run that is stopped after the first step goes on with the margins that were said, and says none again."""
+    ask(ledger, key, dense, documents=["doc1", "doc10"])
+    places = [tmp_path / f"retrained-{seed}" for seed in range(2)]
+    for seed, place in enumerate(places):
+        removed = Removal(documents=["doc1", "doc10"])
+        train(dense, "bi-encoder", str(encoder), removed, method=Retrain(epochs=1), seed=seed).save(place)
+    given, audit = replace(options, references=tuple(map(str, places))), desk_run._audit
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(desk_run, "_audit", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run_open(ledger, key_file(path), given)
+    monkeypatch.setattr(desk_run, "_audit", audit)
+    found = fulfil(ledger, path, given).result["audit"]["tests"]["equivalence"]["details"]
+    entries = ledger.ask("SELECT event, details FROM history WHERE event LIKE 'run %' ORDER BY number")
+    assert [event for event, _ in entries] == ["run begun", "run margins", "run step", "run step", "run passed"]
+    assert found["said_beforehand"] is True and found["margins"] == json.loads(entries[1][1])["margins"]
+    assert set(found["margins"]["figures"]) == {"reciprocal ranks", "scores"}
     ledger.verify()
 
 

@@ -16,9 +16,9 @@ from unrank.audit.evidence import Evidence, gather_evidence
 from unrank.audit.margins import ONE_SIDED, Equivalence, Margin, SaidMargins, draw_margin, more
 from unrank.audit.samples import Sample, samples
 from unrank.audit.three_sample import needed_judges
-from unrank.audit.verdict import Finding, Verdict, too_few, undecided
+from unrank.audit.verdict import Finding, Verdict, undecided
 from unrank.errors import count
-from unrank.evaluation.bootstrap import MIN_QUERIES, BootstrapEstimate
+from unrank.evaluation.bootstrap import BootstrapEstimate
 
 MEASURES = "the difference from rankers that never saw it, by the figure that is nearest to its margin"
 SURE = 3.0
@@ -42,9 +42,6 @@ def equivalence(context: AuditContext) -> Finding:
     found = samples(context, evidence, evidence.forget)
     if said is None or not found:
         return undecided(MEASURES, needed_judges(context))
-    queries = len(np.unique(evidence.forget.pairs[:, 0]))
-    if queries < MIN_QUERIES:
-        return undecided(MEASURES, too_few(queries))
     tests = {name: within(found[name], margin) for name, margin in said.figures.items() if name in found}
     name = max(tests, key=lambda each: max(-tests[each].low, tests[each].high) / max(tests[each].margin, 1e-12))
     worst, failed = tests[name], [each for each, test in tests.items() if not test.passed]

@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from unrank.audit.audit import audit_ranker
-from unrank.audit.context import Thoroughness
+from unrank.audit.audit import audit_ranker, open_audit
+from unrank.audit.comparison import PerRanker
+from unrank.audit.equivalence import say_margins
 from unrank.collection.collection import open_collection
 from unrank.desk.batch import open_batch
 from unrank.desk.closing import scrub
@@ -20,7 +21,17 @@ from unrank.desk.ledger import Ledger
 from unrank.desk.paths import refuse_names
 from unrank.desk.request import PENDING
 from unrank.desk.run_context import RunContext
-from unrank.desk.run_ledger import UnfinishedRun, begin_run, clear_ended, do_step, is_done, only_run, unfinished_run
+from unrank.desk.run_ledger import (
+    UnfinishedRun,
+    begin_run,
+    clear_ended,
+    do_step,
+    is_done,
+    only_run,
+    said_margins,
+    unfinished_run,
+    write_margins,
+)
 from unrank.desk.run_options import RunOptions
 from unrank.desk.run_places import keep_places
 from unrank.desk.run_result import RunResult, finish_run, finish_unchanged
@@ -118,6 +129,7 @@ def _forget_from(
             return Unchanged(found)
         if context.target != PLACES and (found := _below_mean(context, workspace, before)):
             return Unchanged(found)
+        _say_margins(ledger, run, context, progress)
         forgotten = forget_in(
             *(workspace, original, options),
             reference=context.reference,
@@ -178,6 +190,18 @@ def _all_nothing(
     return judged if all(one.state is ForgetState.NOTHING for one in judged.values()) else None
 
 
+def _say_margins(ledger: Ledger, run: UnfinishedRun, context: RunContext, progress: Progress) -> None:
+    """Write to the history how far the audit lets the new ranker differ, before there is one."""
+    if said_margins(ledger, run) is not None or not (context.references or context.audit_options.proxies):
+        return
+    rankers = PerRanker(context.original, context.original, tuple(context.references))
+    removal, options = context.batch.removal, context.audit_options
+    said = say_margins(open_audit(rankers, context.collection, removal, context.record, options, progress))
+    if said is not None:
+        write_margins(ledger, run, said)
+        progress.say(f"the audit: {said}")
+
+
 def _audit(ledger: Ledger, run: UnfinishedRun, context: RunContext, progress: Progress) -> None:
     """Audit the new ranker, unless this very ranker was audited before."""
     inputs = context.audit_inputs(run.out)
@@ -190,11 +214,7 @@ def _audit(ledger: Ledger, run: UnfinishedRun, context: RunContext, progress: Pr
         original=context.original,
         references=context.references,
         record=Record.read(run.out),
-        thoroughness=Thoroughness(queries=context.options.audit_queries),
-        seed=context.options.forget.seed,
-        device=context.options.forget.device,
-        base=context.options.forget.base,
-        proxies=context.options.audit_proxies,
+        options=replace(context.audit_options, said=said_margins(ledger, run)),
         progress=progress,
     )
     do_step(ledger, run, "audit", run.audit_out, inputs, found.save)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from unrank.audit.context import AuditOptions, Thoroughness
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.desk.batch import Batch
@@ -108,6 +109,12 @@ class RunContext:
         given = self.options.forget
         measure, least = usual_measure(self.original, given.device), self.options.keep_at_least
         return replace(given, target=self.target, measure=measure, keep_at_least=least)
+
+    @property
+    def audit_options(self) -> AuditOptions:
+        """How the new ranker is audited."""
+        given, effort = self.options.forget, Thoroughness(queries=self.options.audit_queries)
+        return AuditOptions(effort, given.seed, given.device, given.base, self.options.audit_proxies)
 
     @property
     def method(self) -> Method:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from unrank.audit.margins import SaidMargins
 from unrank.desk.history_index import Json
 from unrank.desk.ledger import Ledger
 from unrank.desk.run_options import folder_hash
@@ -27,7 +28,7 @@ from unrank.errors import UnrankError
 from unrank.record import current_target
 
 StepName = Literal["ranker", "audit"]
-STEP = "run step"
+STEP, MARGINS = "run step", "run margins"
 
 
 def only_run(ledger: Path) -> AbstractContextManager[None]:
@@ -120,6 +121,21 @@ def last_step(ledger: Ledger, run: UnfinishedRun, name: StepName) -> Step | None
         found = json.loads(details)
         if (found["run"], found["step"]) == (run.id, name):
             return Step(found["inputs"], found["output"], found.get("places"))
+    return None
+
+
+def write_margins(ledger: Ledger, run: UnfinishedRun, said: SaidMargins) -> None:
+    """Record in the history the margins that the audit of a run will go by."""
+    with ledger.transaction():
+        ledger.write_of_run("margins", run.id, margins=said.to_json())
+
+
+def said_margins(ledger: Ledger, run: UnfinishedRun) -> SaidMargins | None:
+    """Return the margins that were said before a run; `None` if none were."""
+    for (details,) in ledger.ask("SELECT details FROM history WHERE event = ? ORDER BY number DESC", [MARGINS]):
+        found = json.loads(details)
+        if found["run"] == run.id:
+            return SaidMargins.of(found["margins"])
     return None
 
 
