@@ -430,17 +430,19 @@ def test_caches_are_found_wherever_they_lie(dense: Collection, encoder: Path, tm
 
 
 @pytest.mark.parametrize(
-    ("reference", "given", "target"),
+    ("reference", "three", "given", "target"),
     [
-        (None, None, "places"),
-        (None, "unseen", "places"),  # another name for it
-        ("without", None, "places"),
-        ("without", "half-unseen", "half-unseen"),
-        ("unknown", "test-mrr", "test-mrr"),
+        (None, False, None, "places"),
+        (None, False, "unseen", "places"),  # another name for it
+        ("without", False, None, "places"),
+        ("without", True, None, "places"),
+        ("without", False, "half-unseen", "half-unseen"),
+        ("unknown", False, "test-mrr", "test-mrr"),
     ],
 )
 def test_a_run_forgets_to_where_a_ranker_is_that_never_saw_it(
     reference: str | None,
+    three: bool,
     given: str | None,
     target: str,
     ledger: Ledger,
@@ -466,12 +468,13 @@ def test_a_run_forgets_to_where_a_ranker_is_that_never_saw_it(
     def forget(ledger: Ledger, run: UnfinishedRun, context: RunContext, *_: Any) -> None:
         seen.append(context.target)
         assert context.options.target == context.target, "the ledger is told of it"
-        assert context.reference.known is (reference == "without"), "if nothing is known of it, it tells no places"
+        known = reference == "without" and (given is not None or three)
+        assert context.reference.known is known, "it tells no places if nothing is known of it, or if it has to judge"
         raise Enough
 
     monkeypatch.setattr(desk_run, "_forget", forget)
     monkeypatch.setattr("unrank.desk.run_context.check_other_weights", lambda *_: None)  # it was never trained
-    references = (str(tmp_path / reference),) if reference else ()
+    references = (str(tmp_path / reference),) * (3 if three else 2) if reference else ()
     with pytest.raises(Enough):
         forget_options = replace(options.forget, base=str(encoder))
         run_open(ledger, key_file(path), replace(options, target=given, references=references, forget=forget_options))

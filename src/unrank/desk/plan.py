@@ -24,7 +24,7 @@ from unrank.forgetting.estimate import Seconds, estimate
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.outcome import ForgetState
 from unrank.forgetting.provenance import unknown_provenance
-from unrank.forgetting.proxies import Foreseen, foresee_proxies, remembered_proxies
+from unrank.forgetting.proxies import Foreseen, foresee_proxies, remembered_proxies, tells_places
 from unrank.forgetting.target import PLACES
 from unrank.forgetting.train import recipe_of
 from unrank.forgetting.validation import find_base
@@ -100,7 +100,7 @@ def make_plan(
     cocol = replace(options, method="cocol")
     base = find_base(ranker, cocol.method_for(ranker.kind), options.base, record)
     unknown = [unknown_provenance(name, collection, batch.removal, record, options.base) for name in references]
-    known = bool(references) and not any(unknown)
+    known = bool(references) and not any(unknown) and tells_places(len(references), base)
     given = Path(options.proxies) if options.proxies else None
     proxies = foresee_proxies(workspace, ranker.kind, base, given=given, known_reference=known)
     steers = proxies.reference and options.target == PLACES

@@ -26,7 +26,7 @@ from unrank.forgetting.provenance import (
     check_retrain_base,
     unknown_provenance,
 )
-from unrank.forgetting.proxies import check_proxies
+from unrank.forgetting.proxies import check_proxies, tells_places
 from unrank.forgetting.target import ALSO_PLACES, OF_REFERENCE, PLACES, TEST_MRR, resolve_target
 from unrank.forgetting.validation import check_base, check_request, find_base
 from unrank.forgetting.workspace import Workspace, usual_measure
@@ -76,11 +76,13 @@ class RunContext:
 
     @property
     def reference(self) -> Reference:
-        """The first reference. If the provenance of all is known, it also tells the places."""
+        """The first reference. It also tells the places, if two others are left to judge or if nothing else can."""
         if not self.references:
             return Reference()
         record = Record.read(Path(self.options.references[0]))
-        return Reference(self.references[0], self.has_known_references, record)
+        base = find_base(self.original, self.method, self.options.forget.base, self.record)
+        known = self.has_known_references and (self.target != PLACES or tells_places(len(self.references), base))
+        return Reference(self.references[0], known, record)
 
     @property
     def has_known_references(self) -> bool:

@@ -162,6 +162,14 @@ def proxy_of(reference: Reference, workspace: Workspace) -> Proxy | None:
     return Proxy(ranker, np.ones(len(forget), bool), "reference", epochs, reserves)
 
 
+def tells_places(references: int, base: Base) -> bool:
+    """Return whether the first of some retrained references should tell the places, and not judge the run.
+
+    It should if two others are left to judge, or if no proxy can be made.
+    """
+    return references > 2 or base.place is None
+
+
 def gather_proxies(
     workspace: Workspace,
     ranker: Ranker,
