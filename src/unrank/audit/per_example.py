@@ -30,8 +30,9 @@ SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """The shares of remembered pairs that may be ruled out."""
 TRIED = np.array([0.05, 0.3, 1.0])
 """The shares of which the test takes the best; more would find little more."""
-NOT_ONE_IN = 0.1
-"""A ranker that remembers this share of the pairs is not equivalent to one that never saw them."""
+NOT_ONE_IN = 0.05
+"""A ranker that may remember this share of the pairs is not equivalent. It is half of the share that must not be
+missed: a pair that is remembered less than kept pairs are counts for less (docs/log.md)."""
 MISSED = 0.05
 """The chance at which a share of remembered pairs is ruled out."""
 HIDDEN = -2.0
@@ -125,7 +126,7 @@ class PairTest:
 
     @property
     def rules_out(self) -> bool:
-        """Whether one remembered pair in ten, or a single one of fewer pairs, would have been seen."""
+        """Whether one remembered pair in twenty, or a single one of fewer pairs, would have been seen."""
         return self.share.high < self.too_many
 
     @property
