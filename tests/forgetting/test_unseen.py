@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from tests.tiny import make_collection
 from unrank.cli.closing import closing
@@ -73,7 +75,9 @@ def test_too_few_documents_make_no_queries(dense: Collection, stranger: Ranker) 
 
 
 def test_places_of_a_ranker_from_elsewhere_are_tried_on_them(wide: Collection, stranger: Ranker, encoder: Path) -> None:
-    method = Cocol(learning_rate=1e-3, batch=16, place_epochs=1)
+    method, stranger = Cocol(learning_rate=1e-3, batch=16, place_epochs=1, place_rounds=1), copy.deepcopy(stranger)
+    with torch.no_grad():
+        next(stranger.parameters()).mul_(1.01)  # it is not its base itself
     result = forget(stranger, wide, REMOVED, method=method, base=str(encoder), device="cpu", measure=1, proxy_epochs=1)
     places = result.record.places
     assert places is not None and places.calibrated_by == "openings"
