@@ -25,7 +25,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from shared import markdown
+from shared import earlier_lines, markdown
 
 import unrank
 from unrank.audit.comparison import PerRanker
@@ -281,8 +281,7 @@ def main() -> None:
     options.add_argument("--device", default="auto")
     options.add_argument("--out", type=Path)
     arguments = options.parse_args()
-    if all(name.endswith(".jsonl") for name in arguments.collections):
-        lines = [json.loads(line) for name in arguments.collections for line in Path(name).read_text().splitlines()]
+    if lines := earlier_lines(arguments.collections):
         print("\n".join([*cells_table(lines), "", *runs_table(lines)]))
         return
     if arguments.out is None:

@@ -125,6 +125,13 @@ def keep(out: Path, *records: Record) -> None:
             file.write(json.dumps(value) + "\n")
 
 
+def earlier_lines(names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the lines that earlier runs wrote, if all names are of such files; else nothing."""
+    if not all(name.endswith(".jsonl") for name in names):
+        return []
+    return [json.loads(line) for name in names for line in Path(name).read_text().splitlines()]
+
+
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return ["| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *rows]]
 

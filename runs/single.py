@@ -27,7 +27,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from shared import markdown
+from shared import earlier_lines, markdown
 
 import unrank
 from unrank.collection.collection import Collection
@@ -266,8 +266,7 @@ def main() -> None:
     options.add_argument("--device", default="auto")
     options.add_argument("--out", type=Path)
     arguments = options.parse_args()
-    if all(source.endswith(".jsonl") for source in arguments.collections):
-        lines = [json.loads(line) for source in arguments.collections for line in Path(source).read_text().splitlines()]
+    if lines := earlier_lines(arguments.collections):
         print("\n".join(table([line for line in lines if "draws" in line])))
         return
     if arguments.out is None:

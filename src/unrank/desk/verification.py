@@ -56,7 +56,7 @@ class Verification:
 
     @property
     def contradictions(self) -> list[str]:
-        """What the certificate says of its audits that does not follow from its own figures."""
+        """Statements about the audits that do not follow from the certificate's own figures."""
         found = []
         for ranker in self.signed.value["rankers"] if self.signed.version >= 3 else ():
             audited = ranker["audited"]
