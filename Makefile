@@ -58,9 +58,9 @@ bench: $(VENV)/ready ## measure a collection of a million documents, and the spe
 
 results: $(VENV)/ready ## write the page, figures and tables of the cells in results/ to results/made
 	rm -rf build/results
-	$(BIN)/unrank report results --out build/results/report.html --figures build/results/figures --tables build/results/tables
-	$(BIN)/python runs/quarter.py results --out build/results/quarter
-	$(BIN)/python runs/ablation.py results/ablation --out build/results/ablation
+	$(BIN)/unrank report results/cells.jsonl.gz --out build/results/report.html --figures build/results/figures --tables build/results/tables
+	$(BIN)/python runs/quarter.py results/cells.jsonl.gz --out build/results/quarter
+	$(BIN)/python runs/ablation.py results/ablation.jsonl.gz --out build/results/ablation
 	rm -rf results/made
 	mv build/results results/made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 from unrank.bench.grid import Section, read_grid
 from unrank.bench.method_spec import read_method_spec
+from unrank.bench.packed import is_packed
 from unrank.cli.main import run
 from unrank.cli.option import NOT_REACHED
 from unrank.disk import check_free
@@ -34,7 +36,9 @@ Shown = tuple[Sequence[Drawing | None], Sequence[Table]]
 def experiment(description: str | None, grid: str, show: Callable[[Bench], Shown]) -> None:
     """Run a grid on collections, or read a bench that holds its cells, and write figures and tables."""
     options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("source", nargs="+", help="collections; or the folder of a bench that holds the cells already")
+    options.add_argument(
+        "source", nargs="+", help="collections; or a bench that holds the cells already: its folder or packed file"
+    )
     options.add_argument("--out", type=Path, required=True, help="the folder for figures, tables and new cells")
     options.add_argument("--base", help="the encoder of the transformer rankers")
     options.add_argument("--words", help="the word vectors of the others")
@@ -49,7 +53,7 @@ def experiment(description: str | None, grid: str, show: Callable[[Bench], Shown
 def _experiment(arguments: argparse.Namespace, grid: Path, instead: list[str], show: Callable[[Bench], Shown]) -> int:
     status, bench = 0, Path(arguments.source[0])
     check_out(arguments.out)
-    benches = [source for source in arguments.source if (Path(source) / "cells").is_dir()]
+    benches = [source for source in arguments.source if is_packed(Path(source)) or (Path(source) / "cells").is_dir()]
     if benches and len(arguments.source) > 1:
         raise UnrankError(f"{benches[0]} is a bench: name it alone, or collections")
     if not benches:
@@ -127,9 +131,12 @@ def keep(out: Path, *records: Record) -> None:
 
 def earlier_lines(names: Sequence[str]) -> list[dict[str, Any]]:
     """Return the lines that earlier runs wrote, if all names are of such files; else nothing."""
-    if not all(name.endswith(".jsonl") for name in names):
+    if not all(name.endswith((".jsonl", ".jsonl.gz")) for name in names):
         return []
-    return [json.loads(line) for name in names for line in Path(name).read_text().splitlines()]
+    texts = [
+        gzip.decompress(data) if name.endswith(".gz") else data for name in names for data in [Path(name).read_bytes()]
+    ]
+    return [json.loads(line) for text in texts for line in text.decode().splitlines()]
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

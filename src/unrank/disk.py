@@ -215,25 +215,31 @@ def read_json(path: Path) -> Any:
     """Return the value of a JSON file, or raise an error that says what is wrong with it."""
     try:
         with open_regular(path) as file:
-            text = file.read().decode()
-        value = json.loads(text)
-        if "\\ud" in text.lower():
-            json.dumps(value, ensure_ascii=False).encode()
-        return value
+            return json_of(file.read(), path)
     except FileNotFoundError as error:
         raise BadFile(path, "no such file") from error
     except OSError as error:
         raise BadFile(path, error.strerror or "cannot be read") from error
+
+
+def json_of(data: bytes, path: Path, line: int | None = None) -> Any:
+    """Return the value of a JSON text; an error names the file and, if it is given, the line that the text is from."""
+    try:
+        text = data.decode()
+        value = json.loads(text)
+        if "\\ud" in text.lower():
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except UnicodeDecodeError as error:
-        raise BadFile(path, "not UTF-8 text") from error
+        raise BadFile(path, "not UTF-8 text", line) from error
     except UnicodeEncodeError as error:
-        raise BadFile(path, "half of a surrogate pair, which is not text") from error
+        raise BadFile(path, "half of a surrogate pair, which is not text", line) from error
     except json.JSONDecodeError as error:
-        raise BadFile(path, f"not JSON: {error.msg}", error.lineno) from error
+        raise BadFile(path, f"not JSON: {error.msg}", line or error.lineno) from error
     except RecursionError as error:
-        raise BadFile(path, "JSON that cannot be read: nested too deep") from error
+        raise BadFile(path, "JSON that cannot be read: nested too deep", line) from error
     except ValueError as error:
-        raise BadFile(path, "JSON that cannot be read: a number with thousands of digits") from error
+        raise BadFile(path, "JSON that cannot be read: a number with thousands of digits", line) from error
 
 
 Form = Any

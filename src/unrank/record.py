@@ -671,11 +671,14 @@ def read_record(folder: str | Path) -> Record | None:
 
 def read_run(folder: Path) -> Record:
     """Return the record of a run that forgot something; refuse the record of a training."""
-    record = Record.parse(read_json(folder / RECORD), folder / RECORD)
+    return run_of(read_json(folder / RECORD), folder / RECORD)
+
+
+def run_of(value: Any, path: Path) -> Record:
+    """Return the record of a run from its JSON form; refuse the record of a training. `path` is for the error."""
+    record = Record.parse(value, path)
     if not record.before or record.removed is None:
-        raise BadFile(
-            folder / RECORD, "a record of training: nothing was forgotten in it; name what 'unrank forget' wrote"
-        )
+        raise BadFile(path, "a record of training: nothing was forgotten in it; name what 'unrank forget' wrote")
     return record
 
 

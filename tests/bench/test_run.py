@@ -21,7 +21,7 @@ from unrank.engine.checkpoint import Checkpoint
 from unrank.engine.resume import ResumableRun
 from unrank.errors import BadFile, UnrankError
 from unrank.evaluation.agreement import agreement
-from unrank.evaluation.query_details import read_cell_figures
+from unrank.evaluation.query_details import cell_figures
 from unrank.methods import METHODS, MethodEntry
 from unrank.methods.finetune import Finetune
 from unrank.rankers import load_ranker
@@ -77,8 +77,7 @@ def test_every_query_is_kept_so_that_a_comparison_needs_no_weights(
     assert set(retrained["forget.json"]) == {"before", "after"}
     for label, files in cells.items():
         ranks = {side: np.array(values, float) for side, values in files["ranks.json"]["forget"].items()}
-        folder = done[0] / "out" / "cells" / files["name"]
-        figures[label] = read_cell_figures(folder, {side: 1 / values for side, values in ranks.items()})
+        figures[label] = cell_figures(files["forget.json"], {side: 1 / values for side, values in ranks.items()})
         after = figures[label]["after"]
         assert len(after.orders) == len(after.reciprocal) == files["unrank.json"]["after"]["forget"]["queries"]
         assert after.pair_scores is not None

@@ -20,7 +20,7 @@ from unrank.engine.checkpoint import PARTIAL, Cache
 from unrank.errors import BadFile
 from unrank.evaluation.agreement import agreement
 from unrank.evaluation.measure import reciprocal_of
-from unrank.evaluation.query_details import cell_lists, read_cell_figures
+from unrank.evaluation.query_details import cell_figures, cell_lists
 from unrank.evaluation.scorecard import Scorecard, SetMetrics
 from unrank.forgetting.forget import Forgotten
 from unrank.parse import WrongValue
@@ -134,7 +134,8 @@ class Store:
             return None
         try:
             ranks = np.array(read_json(folder / RANKS)["forget"]["after"], np.float64)
-            theirs = read_cell_figures(folder, {"after": reciprocal_of(ranks)})["after"]
+            lists = read_json(folder / FORGET_LISTS) if exists(folder / FORGET_LISTS) else None
+            theirs = cell_figures(lists, {"after": reciprocal_of(ranks)})["after"]
         except (WrongValue, KeyError, TypeError, ValueError) as error:
             raise BadFile(folder, "a damaged cell; remove its folder, and it is run again") from error
         return ReferenceAgreement(agreement(before, theirs), agreement(after, theirs))

@@ -109,7 +109,7 @@ def in_words(update: Update) -> str:
 
 def report(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The folder that 'unrank forget' or 'unrank bench' wrote.")
+        Path, typer.Argument(metavar="DIR", help="What 'unrank forget', 'unrank bench' or 'unrank pack' wrote.")
     ],
     out: Annotated[Path, typer.Option("--out", help="The page to write; it must not exist.")] = Path("report.html"),
     details: Annotated[

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import unrank
-from unrank.cli import audit, bench, collection, demo, desk, forget, proxies, ranker
+from unrank.cli import audit, bench, collection, demo, desk, forget, proxies, ranker, records
 from unrank.cli.option import Quiet, WithPairs
 from unrank.cli.show import say
 from unrank.disk import follows
@@ -118,6 +118,7 @@ app.command("forget", cls=WithPairs)(forget.forget)
 app.command("evaluate")(ranker.evaluate)
 app.command("bench")(bench.bench)
 app.command("report")(bench.report)
+app.command("pack")(records.pack)
 app.command("audit")(audit.audit)
 app.add_typer(desk.app, name="desk")
 app.command("filter")(collection.filter_)

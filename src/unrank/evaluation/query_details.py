@@ -92,14 +92,16 @@ def cell_lists(before: Scorecard, after: Scorecard, whole: bool) -> dict[str, ob
     return found
 
 
-def read_cell_figures(folder: Path, reciprocal: Mapping[str, Floats]) -> dict[str, ForgetFigures]:
-    """Return the figures of a cell before and after, given its reciprocal ranks; without lists if it keeps none."""
-    path = folder / FORGET_LISTS
-    if not path.is_file():
+def cell_figures(value: object, reciprocal: Mapping[str, Floats]) -> dict[str, ForgetFigures]:
+    """Return the figures of a cell before and after, given its reciprocal ranks and the JSON that `cell_lists` made.
+
+    They are without scores and lists if that is `None`, as in cells of earlier versions.
+    """
+    if value is None:
         return {side: ForgetFigures(values) for side, values in reciprocal.items()}
-    value = read_json(path)
     if not fits(value, dict.fromkeys(reciprocal, dict)):
         raise WrongValue(f"{FORGET_LISTS} does not hold the two sides of a cell")
+    assert isinstance(value, dict)
     return {side: figures_of_json(value[side], values) for side, values in reciprocal.items()}
 
 

@@ -1,4 +1,4 @@
-"""Read what `unrank bench` wrote: `DIR/cells/*/{cell,unrank,ranks,forget}.json`, each beside its retrained ranker."""
+"""Read what `unrank bench` or `unrank pack` wrote: finished cells, each beside its retrained ranker."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from unrank.disk import fits, read_json
+from unrank.bench.packed import StoredCell, read_cells
+from unrank.disk import fits
 from unrank.errors import BadFile, UnrankError
 from unrank.evaluation.agreement import ForgetFigures
-from unrank.evaluation.query_details import read_cell_figures
+from unrank.evaluation.query_details import cell_figures
 from unrank.parse import WrongValue, parse
-from unrank.record import CELL, CELL_FORMATS, RANKS, SETS, OtherVersion, read_run
+from unrank.record import CELL, CELL_FORMATS, RANKS, RECORD, SETS, OtherVersion, run_of
 from unrank.report.cell import REMOVALS, Bench, Cell, Ranks, Setting
 
 SHARED = ("fingerprint", "ranker", "base_sha256", "training", "removal", "share", "removal_seed", "seed", "reserve")
@@ -34,54 +36,51 @@ class Description:
     jobs: int = 1
 
 
-def read_bench(folder: Path) -> Bench:
-    """Read all finished cells of a bench; refuse cells that a table could not tell apart."""
-    paths = sorted(path.parent for path in (folder / "cells").glob(f"[!.]*/{CELL}"))
-    if not paths:
-        raise UnrankError(f"{folder / 'cells'} holds no finished cell: run 'unrank bench' first")
-    values = {path: _read_description(path / CELL) for path in paths}
-    read = {path: _read_cell(path, value) for path, value in values.items()}
-    shared = {path: {key: value.get(key) for key in SHARED} for path, value in values.items()}
-    retrained = {_text(shared[path]): cell for path, cell in read.items() if cell.is_retrained}
-    cells = [_beside(cell, retrained.get(_text(shared[path]))) for path, cell in read.items()]
+def read_bench(source: Path) -> Bench:
+    """Read all finished cells of a bench, which is a folder or a packed file; refuse cells that a table could not tell
+    apart."""
+    stored = read_cells(source)
+    read = [read_cell(each) for each in stored]
+    shared = [{key: each.cell.get(key) for key in SHARED} for each in stored]
+    retrained = {_text(keys): cell for cell, keys in zip(read, shared, strict=True) if cell.is_retrained}
+    cells = [_beside(cell, retrained.get(_text(keys))) for cell, keys in zip(read, shared, strict=True)]
     _check_alike(cells)
-    _check_settings(list(zip(cells, shared.values(), strict=True)))
+    _check_settings(list(zip(cells, shared, strict=True)))
     return Bench(sorted(cells, key=lambda cell: (cell.setting.order, cell.label, cell.target or "", cell.seed)))
 
 
-def _read_description(path: Path) -> dict[str, object]:
-    value = read_json(path)
+def read_cell(stored: StoredCell) -> Cell:
+    """Return a cell from its JSON; refuse one that is damaged or of another format."""
+    _check_format(stored.cell, stored.path / CELL)
+    try:
+        cell: Description = parse(Description, stored.cell)
+        if cell.removal not in REMOVALS:
+            raise WrongValue(f"removal is not one of {', '.join(REMOVALS)}")
+        if "target" not in stored.cell or stored.cell.get("jobs", 1) is None:
+            raise WrongValue("target or jobs is missing")
+        ranks = _read_ranks(stored.ranks)
+        forget = _read_forget(stored.forget, ranks.get("forget"))
+    except WrongValue as error:
+        raise BadFile(stored.path, f"damaged cell: {error}") from error
+    setting = Setting(cell.collection, cell.ranker, cell.removal, float(cell.share))
+    try:
+        record = run_of(stored.record, stored.path / RECORD)
+    except OtherVersion:
+        raise
+    except BadFile as error:
+        raise UnrankError(f"{error}; remove {stored.path}, and 'unrank bench' makes that cell again") from error
+    return Cell(stored.name, setting, cell.label, cell.target, cell.seed, record, ranks, cell.jobs == 1, forget=forget)
+
+
+def _check_format(value: object, path: Path) -> None:
     if not isinstance(value, dict) or "format" not in value:
         raise BadFile(path, "not the description of a cell")
     if value["format"] not in CELL_FORMATS:
         readable = " and ".join(map(str, CELL_FORMATS))
         raise BadFile(path, f"format {value['format']}, this unrank reads {readable}; run the bench again")
-    return value
 
 
-def _read_cell(folder: Path, value: Mapping[str, object]) -> Cell:
-    try:
-        cell: Description = parse(Description, value)
-        if cell.removal not in REMOVALS:
-            raise WrongValue(f"removal is not one of {', '.join(REMOVALS)}")
-        if "target" not in value or value.get("jobs", 1) is None:
-            raise WrongValue("target or jobs is missing")
-        ranks = _read_ranks(folder / RANKS)
-        forget = _read_forget(folder, ranks.get("forget"))
-    except WrongValue as error:
-        raise BadFile(folder, f"damaged cell: {error}") from error
-    setting = Setting(cell.collection, cell.ranker, cell.removal, float(cell.share))
-    try:
-        record = read_run(folder)
-    except OtherVersion:
-        raise
-    except BadFile as error:
-        raise UnrankError(f"{error}; remove {folder}, and 'unrank bench' makes that cell again") from error
-    return Cell(folder.name, setting, cell.label, cell.target, cell.seed, record, ranks, cell.jobs == 1, forget=forget)
-
-
-def _read_ranks(path: Path) -> dict[str, Ranks]:
-    value = read_json(path)
+def _read_ranks(value: Any) -> dict[str, Ranks]:
     sets = {name: of for name in SETS if (of := value.get(name))} if isinstance(value, dict) else {"": value}
     for of in sets.values():
         if not fits(of, {"before": [int], "after": [int]}):
@@ -91,10 +90,10 @@ def _read_ranks(path: Path) -> dict[str, Ranks]:
     return {name: Ranks(of["before"], of["after"]) for name, of in sets.items()}
 
 
-def _read_forget(folder: Path, ranks: Ranks | None) -> dict[str, ForgetFigures]:
+def _read_forget(value: object, ranks: Ranks | None) -> dict[str, ForgetFigures]:
     if ranks is None:
         return {}
-    return read_cell_figures(folder, {"before": ranks.reciprocal_before, "after": ranks.reciprocal})
+    return cell_figures(value, {"before": ranks.reciprocal_before, "after": ranks.reciprocal})
 
 
 def _beside(cell: Cell, twin: Cell | None) -> Cell:

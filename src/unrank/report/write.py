@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from unrank.bench.packed import PACKED, is_packed
 from unrank.disk import check_free, new_folder, write_new
 from unrank.errors import BadFile, UnrankError
 from unrank.record import RECORD, read_run
@@ -41,12 +42,16 @@ def write_report(
 
 
 def read_page(folder: Path, details: Path | None = None, texts: bool = True) -> tuple[Page, list[Table]]:
-    """Return the page of a run or a bench, and its tables."""
+    """Return the page of a run or a bench, which may be packed, and its tables."""
     if (folder / RECORD).is_file():
         run = read_run(folder)
         return run_page(run, read_rankings(details, run) if details else None, texts)
-    if not (folder / "cells").is_dir():
-        raise BadFile(folder, "neither what 'unrank forget' wrote (unrank.json) nor what 'unrank bench' wrote (cells)")
+    if not is_packed(folder) and not (folder / "cells").is_dir():
+        raise BadFile(
+            folder,
+            "neither what 'unrank forget' wrote (unrank.json), nor 'unrank bench' (cells), nor 'unrank pack' "
+            f"(a file {PACKED})",
+        )
     if details is not None:
         raise UnrankError("--details belongs to one run of 'unrank forget': a bench has none")
     return bench_page(read_bench(folder))

@@ -1,0 +1,122 @@
+"""Finished cells as JSON: in the folder of a bench, or packed in one file, a cell on each line.
+
+A packed file (`.jsonl.gz`) holds the cells of a published table whole. The same cells always give the same bytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unrank.disk import fits, json_of, new_file, open_regular, read_json
+from unrank.errors import BadFile, UnrankError
+from unrank.record import CELL, FORGET_LISTS, RANKS, RECORD
+
+PACKED = ".jsonl.gz"
+LONGEST_LINE = 64 * 2**20
+"""The most bytes of one cell; those of a million queries fit."""
+MOST_BYTES = 4 * 2**30
+"""The most bytes of all cells of a file, unpacked."""
+LINE = {"name": str, "cell": dict, "record": dict, "ranks": dict}
+
+
+@dataclass(frozen=True)
+class StoredCell:
+    """A finished cell as JSON, and where it was read."""
+
+    name: str
+    path: Path
+    """Its folder; if it is packed, the file and the cell's name."""
+    cell: Any
+    """What the cell is, and how it was run."""
+    record: Any
+    ranks: Any
+    forget: Any = None
+    """The scores and lists of the forget set; `None` in cells of earlier versions."""
+
+    def to_json(self) -> dict[str, Any]:
+        found = {"name": self.name, "cell": self.cell, "record": self.record, "ranks": self.ranks}
+        return found if self.forget is None else found | {"forget": self.forget}
+
+
+def is_packed(path: Path) -> bool:
+    """Return whether a path names a packed file."""
+    return path.name.endswith(PACKED)
+
+
+def read_cells(source: Path) -> list[StoredCell]:
+    """Return all finished cells of a bench, which is a folder or a packed file, by name."""
+    if is_packed(source):
+        return sorted(_packed_cells(source), key=lambda cell: cell.name)
+    folders = sorted(path.parent for path in (source / "cells").glob(f"[!.]*/{CELL}"))
+    if not folders:
+        raise UnrankError(f"{source / 'cells'} holds no finished cell: run 'unrank bench' first")
+    return [read_cell_folder(folder) for folder in folders]
+
+
+def read_cell_folder(folder: Path) -> StoredCell:
+    """Return the cell of a folder, as JSON that is not checked yet."""
+    lists = folder / FORGET_LISTS
+    forget = read_json(lists) if lists.is_file() else None
+    return StoredCell(
+        folder.name, folder, read_json(folder / CELL), read_json(folder / RECORD), read_json(folder / RANKS), forget
+    )
+
+
+def pack_benches(sources: Sequence[Path], out: Path) -> int:
+    """Write the finished cells of one or more benches to a new file, each once, and return their number."""
+    cells: dict[str, StoredCell] = {}
+    for cell in (cell for source in sources for cell in read_cells(source)):
+        twin = cells.setdefault(cell.name, cell)
+        if twin.ranks != cell.ranks:
+            raise UnrankError(f"{twin.path} and {cell.path} are one cell with other results: take one of them away")
+    write_packed(cells.values(), out)
+    return len(cells)
+
+
+def write_packed(cells: Iterable[StoredCell], out: Path) -> None:
+    """Write cells to a new file, in the order of their names and without the time of writing."""
+    if not is_packed(out):
+        raise UnrankError(f"{out} does not end with {PACKED}: choose a name that does")
+    values = [cell.to_json() for cell in sorted(cells, key=lambda cell: cell.name)]
+    lines = [json.dumps(value, separators=(",", ":"), ensure_ascii=False) for value in values]
+    with new_file(out) as partial, partial.open("wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
+        packed.write("".join(f"{line}\n" for line in lines).encode())
+
+
+def _packed_cells(path: Path) -> Iterator[StoredCell]:
+    seen: set[str] = set()
+    for number, line in enumerate(_lines(path), 1):
+        value = json_of(line, path, number)
+        if not fits(value, LINE):
+            raise BadFile(path, "not a cell, as 'unrank pack' writes it", number)
+        name = value["name"]
+        if name in seen:
+            raise BadFile(path, f"the cell {name} is there twice", number)
+        seen.add(name)
+        yield StoredCell(name, path / name, value["cell"], value["record"], value["ranks"], value.get("forget"))
+    if not seen:
+        raise BadFile(path, "no cell in it")
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a compressed file; refuse one that grows beyond every bench."""
+    left = MOST_BYTES
+    try:
+        with open_regular(path) as file, gzip.GzipFile(fileobj=file) as lines:
+            while line := lines.readline(LONGEST_LINE):
+                left -= len(line)
+                if left < 0 or len(line) == LONGEST_LINE:
+                    raise BadFile(path, "too large: no bench has cells of that size")
+                yield line
+    except FileNotFoundError as error:
+        raise BadFile(path, "no such file") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise BadFile(path, f"damaged, or not compressed by gzip: {error}") from error
+    except OSError as error:
+        raise BadFile(path, error.strerror or "cannot be read") from error
