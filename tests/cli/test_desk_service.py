@@ -13,6 +13,9 @@ import pytest
 from tests.cli.conftest import Refused
 from unrank.audit.context import Thoroughness
 from unrank.cli.main import run
+from unrank.desk.history_index import Entry
+from unrank.desk.ledger import Ledger
+from unrank.desk.progress_file import RunProgress
 
 THREE = "doc2"
 """A document that three training queries have, and that is ranked high for each."""
@@ -31,6 +34,11 @@ def place(collection: Path, ranker: Path, tmp_path: Path, monkeypatch: pytest.Mo
     )  # it takes no time
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def history_of(place: Path) -> list[dict[str, str | None]]:
+    with Ledger.read(place / "desk.ledger") as ledger:
+        return [{"event": row.event, "by": row.by} for row in (Entry(*r) for r in ledger.ask("SELECT * FROM history"))]
 
 
 def moved(request: dict[str, object]) -> bool:
@@ -58,8 +66,17 @@ def test_three_queries_in_a_service_of_two(place: Path, capsys: Said, refused: R
     said = refused("desk", "run", "--yes", "--out", "new")
     assert said == "--out is for one ranker, and the service has 2: give RANKER too"
 
+    # the plan for programs, one line for each ranker
+    plans = [json.loads(line) for line in desk("run", "--json").splitlines()]
+    assert [each["service_ranker"] for each in plans] == ["retriever", "reranker"]
+    assert plans[0]["requests"][0]["request"] == 1 and plans[0]["requests"][0]["lacks"]
+    assert plans[0]["pairs"]["forget"] == 3 and plans[0]["seconds"]["cocol"][1] > plans[0]["audit_seconds"][0] > 0
+
     # one ranker forgets: the request is still open in the service
-    first = json.loads(desk("run", "retriever", "--yes", *QUICK, status=4))
+    asked = ("run", "retriever", "--yes", *QUICK, "--by", "eva", "--progress", "progress.json")
+    first = json.loads(desk(*asked, status=4))
+    assert RunProgress.read(place / "progress.json").share == 1.0
+    assert {entry["by"] for entry in history_of(place) if entry["event"] == "run passed"} == {"eva"}
     assert first["requests"][0]["state"] == "forgotten, not verifiable" and moved(first["requests"][0])
     assert first["requests"][0]["state_in_all"] == "open"
     shown = desk("show", "1").splitlines()

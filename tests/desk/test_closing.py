@@ -11,7 +11,7 @@ import pytest
 
 from tests.desk.conftest import DOCUMENT, PAIR, QUERY, take_in
 from unrank.desk import closing
-from unrank.desk.closing import close, scrub
+from unrank.desk.closing import Deletion, close, scrub, tick, ticked
 from unrank.desk.key import Key, key_file
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import Item, State
@@ -111,3 +111,16 @@ def test_no_hash_in_the_history_tells_what_was_withdrawn(ledger: Ledger, key: Ke
     for id in (one, other):
         close(ledger, id, State.WITHDRAWN)
     assert ledger.ask("SELECT * FROM named") == [] == ledger.ask("SELECT * FROM keyed_hash")
+
+
+def test_deletions_are_ticked_off_once_and_only_when_a_run_has_settled_the_request(ledger: Ledger, key: Key) -> None:
+    waiting, settled = take_in(ledger, key).id, fulfilled(ledger, key, PAIR)
+    with pytest.raises(UnrankError, match="is open: deletions are ticked off when a run has settled it"):
+        tick(ledger, waiting, Deletion.backups)
+    tick(ledger, settled, Deletion.indexes)
+    close(ledger, settled)
+    tick(ledger, settled, Deletion.backups)  # they end later
+    assert [*ticked(ledger, settled)] == [Deletion.indexes, Deletion.backups]
+    with pytest.raises(UnrankError, match="backups are ticked off already"):
+        tick(ledger, settled, Deletion.backups)
+    ledger.verify()

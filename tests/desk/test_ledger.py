@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterable
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from datetime import date, timedelta
 from pathlib import Path
 from time import process_time
@@ -403,3 +403,21 @@ def test_withdrawn_leaves_no_hash(ledger: Ledger, key: Key) -> None:
     with pytest.raises(UnrankError, match="request 2 is open: run"):
         close(ledger, other.id)
     ledger.verify()
+
+
+def test_entries_say_who_wrote_them_and_those_without_a_name_still_verify(ledger: Ledger, key: Key, path: Path) -> None:
+    nameless = take_in(ledger, key, DOCUMENT).id
+    with Ledger.open(path, by="anna.k") as other:
+        named = take_in(other, other.key(key_file(path)), PAIR).id
+        close(other, named, State.WITHDRAWN)
+        other.verify()
+    assert [entry.by for entry in ledger.history(nameless)] == [None]
+    assert [entry.by for entry in ledger.history(named)] == ["anna.k"] * 2
+    entry = ledger.history(named)[0]
+    assert entry.holds and not replace(entry, details=entry.details.replace("anna.k", "bob")).holds
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a" * 41, "<b>", "-x", "a\n"])
+def test_a_name_that_could_be_a_text_is_refused(ledger: Ledger, path: Path, name: str) -> None:
+    with pytest.raises(UnrankError, match="up to 40 letters"):
+        Ledger.open(path, by=name)

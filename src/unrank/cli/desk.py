@@ -17,29 +17,25 @@ from unrank.cli.option import (
     AsJson,
     CollectionFolder,
     LedgerFile,
-    LedgerFlags,
     Quiet,
     RemovalOptions,
     RequestNumber,
     WithPairs,
-    with_copies,
+    WriteFlags,
     with_flags,
 )
-from unrank.cli.show import console, say, say_json
-from unrank.desk.closing import scrub
+from unrank.cli.show import console, say, say_json, show_copies
 from unrank.desk.history_index import BrokenChain
 from unrank.desk.ledger import Ledger
-from unrank.desk.request import PENDING, Basis, Item, Request, State, check_dates, month_after, read_date
+from unrank.desk.request import PENDING, Basis, Item, Request, State, dates_of, read_date
 from unrank.desk.service import StateThere, service_rankers, states_of
 from unrank.errors import UnrankError, listed
 
 if TYPE_CHECKING:
     from unrank.collection.collection import Collection
-    from unrank.collection.partition import Partition
     from unrank.collection.removal import Removal
 
 DESK = "Record requests to be forgotten, run them, and certify the result."
-FOUND = 10
 DUE = "The date by which it must be done, as 2026-03-31; by default a month after it was received."
 RECEIVED = "The date of the request, as 2026-03-31; by default today."
 FIND = "Words of the texts to find; then choose from what was found."
@@ -58,11 +54,9 @@ class RequestFlags:
     @property
     def dates(self) -> tuple[date, date]:
         """The date of the request, and the date by which it must be done."""
-        today = date.today()
-        received = today if self.received is None else read_date(self.received, "--received")
-        due = month_after(received) if self.due is None else read_date(self.due, "--due")
-        check_dates(received, due, today)
-        return received, due
+        received = None if self.received is None else read_date(self.received, "--received")
+        due = None if self.due is None else read_date(self.due, "--due")
+        return dates_of(received, due, date.today())
 
 
 @with_flags
@@ -70,7 +64,7 @@ def add(
     collection: CollectionFolder,
     named: RemovalOptions,
     asked: RequestFlags,
-    files: LedgerFlags,
+    files: WriteFlags,
     quiet: Quiet = False,
 ) -> None:
     """Add a request: by ids, by files of ids, or by words to find and choose from."""
@@ -84,30 +78,26 @@ def add(
         raise UnrankError("--choose chooses from what --find found: give words to --find too")
 
     from unrank.collection.collection import open_collection
-    from unrank.collection.partition import make_partition
     from unrank.collection.removal import Removal
-    from unrank.desk.request import items_of
+    from unrank.desk.intake import add_request, touched
 
     opened = open_collection(collection)
     removal = Removal() if named.is_empty else named.read()
-    if removal.substitutes:
-        raise UnrankError("the desk keeps no substitutes: take them out of the removal, or use 'unrank forget'")
     if asked.find is not None:
         if (chosen := _chosen(opened, asked.find, asked.choose)) is None:
             return
         removal |= chosen
-    removal = with_copies(removal, opened, named.copies, named.source)
-    partition = make_partition(opened, removal, "the request")
+    found = touched(opened, removal, not named.copies, named.source)
+    show_copies(found.copies, named.copies)
     is_new = not files.ledger.exists()
     with files.open(make=True) as (desk, secret):
-        desk.verify()
-        scrub(desk)
-        request = desk.add(items_of(removal, opened), *dates, asked.basis.value, secret, leave_copies=not named.copies)
+        request = add_request(desk, secret, opened, found, dates, asked.basis)
     say(f"request {request.id}, due {request.due}; written to {files.ledger}")
     if is_new:
         say(f"the ledger is new; keep a copy of its key, {files.key_file}, elsewhere: it cannot be replaced")
     if not quiet:
-        _warn_of_untrained(opened, partition)
+        if found.untrained:
+            say(f"in no training pair, so no run changes them; 'unrank filter' drops them: {listed(found.untrained)}")
         _warn_of_files(named)
 
 
@@ -176,17 +166,7 @@ def show(
             else "names     nothing any more"
         )
     for entry in entries if not quiet else ():
-        say(f"{entry.at}  {entry.event}  {entry.hash[:16]}")
-
-
-def _warn_of_untrained(collection: Collection, partition: Partition) -> None:
-    """Name the items in no training pair: no ranker was trained on them. The filter drops them from new data."""
-    import numpy as np
-
-    sides = ((collection.queries, partition.queries, 0), (collection.documents, partition.documents, 1))
-    outside = [id for texts, rows, side in sides for id in texts.ids(rows[~np.isin(rows, partition.forget[:, side])])]
-    if outside:
-        say(f"in no training pair, so no run changes them; 'unrank filter' drops them: {listed(outside)}")
+        say(f"{entry.at}  {entry.event}  {entry.hash[:16]}" + (f"  by {entry.by}" if entry.by else ""))
 
 
 def _warn_of_files(named: RemovalOptions) -> None:
@@ -205,11 +185,10 @@ def _warn_if_broken(desk: Ledger, requests: Sequence[Request]) -> None:
 
 def _chosen(collection: Collection, words: str, choose: str | None) -> Removal | None:
     """Return the chosen ones of the texts found; `None` if nothing was chosen yet."""
-    from unrank.collection.bm25 import find_texts
     from unrank.collection.removal import Removal
+    from unrank.desk.intake import find_items
 
-    sides = {"query": collection.queries, "document": collection.documents}
-    hits = [(kind, hit) for kind, texts in sides.items() for hit in find_texts(texts, words, most=FOUND)]
+    hits = find_items(collection, words)
     if choose is None:
         for number, (kind, hit) in enumerate(hits, 1):
             say(f"{number:>3}  {kind:<9} {hit.id}\t{hit.text[:160]}")
@@ -227,7 +206,7 @@ def _chosen(collection: Collection, words: str, choose: str | None) -> Removal |
             f"give numbers from 1 to {len(hits)}, separated by commas" if hits else "nothing was found to choose from"
         )
         raise UnrankError(f"--choose {choose}: {some}") from error
-    queries, documents = ([hit.id for kind, hit in chosen if kind == side] for side in sides)
+    queries, documents = ([hit.id for kind, hit in chosen if kind == side] for side in ("query", "document"))
     return Removal(queries, documents)
 
 
@@ -258,6 +237,7 @@ app.command("show")(show)
 app.command("plan")(desk_run.plan)
 app.command("run")(desk_run.run)
 app.command("close")(desk_after.close)
+app.command("tick")(desk_after.tick)
 app.command("undo")(desk_after.undo)
 app.add_typer(desk_after.service, name="service")
 app.command("certificate")(desk_certificate.certificate)

@@ -1,9 +1,8 @@
-"""The commands of the desk before and after a run: `service`, `close` and `undo`."""
+"""The commands of the desk before and after a run: `service`, `close`, `tick` and `undo`."""
 
 from __future__ import annotations
 
 from datetime import date
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,18 +16,18 @@ from unrank.cli.option import (
     AsJson,
     CollectionFolder,
     LedgerFile,
-    LedgerFlags,
     Quiet,
     RankerName,
     RequestNumber,
+    WriteFlags,
     check_places,
     with_flags,
 )
 from unrank.cli.show import console, numbered, say, say_json
-from unrank.desk.closing import also_named_by
-from unrank.desk.closing import close as close_request
+from unrank.desk.closing import Deletion, Ending, Leave
+from unrank.desk.closing import tick as tick_off
 from unrank.desk.ledger import Ledger
-from unrank.desk.request import SETTLED, State, read_date
+from unrank.desk.request import State, read_date
 from unrank.desk.service import (
     Role,
     ServiceRanker,
@@ -49,24 +48,8 @@ SERVICE = "Register the rankers of a service: a request is forgotten when it is 
 SINCE = "The day since when it answers searches, as 2026-03-31."
 LEAVE = "Close though something still remembers it, for this reason, which is written into the history."
 DELETE = "Delete proxies that were trained on part of it, if nothing else stands in the way."
-LEDGER = LedgerFlags()
+LEDGER = WriteFlags()
 RankerOfService = Annotated[str, typer.Argument(metavar="NAME", help="The name of a ranker of the service.")]
-
-
-class Ending(StrEnum):
-    withdrawn = "withdrawn"
-    refused = "refused"
-
-
-class Leave(StrEnum):
-    """The reason to leave something that remembers a request. It is one of these words: a text could name it."""
-
-    duty = "legal-duty"
-    claims = "legal-claims"
-    purpose = "other-purpose"
-    backup = "backup-that-expires"
-    others = "not-in-our-hands"
-    other = "other"
 
 
 @with_flags
@@ -77,7 +60,7 @@ def add(
     index: Annotated[list[Path] | None, typer.Option("--index", help="An index built with it. Repeatable.")] = None,
     role: Annotated[Role, typer.Option("--role", help="Its part in the service.")] = Role.retriever,
     since: Annotated[str | None, typer.Option("--since", help=SINCE)] = None,
-    files: LedgerFlags = LEDGER,
+    files: WriteFlags = LEDGER,
 ) -> None:
     """Register a ranker of the service, with its collection and its indexes."""
     from unrank.collection.collection import open_collection
@@ -115,7 +98,7 @@ def list_(as_json: AsJson = False, ledger: LedgerFile = DESK_LEDGER) -> None:
 
 
 @with_flags
-def remove(name: RankerOfService, files: LedgerFlags) -> None:
+def remove(name: RankerOfService, files: WriteFlags) -> None:
     """Take a ranker out of the service; requests no longer wait for it."""
     with files.open() as (desk, _):
         desk.verify()
@@ -130,7 +113,7 @@ def remove(name: RankerOfService, files: LedgerFlags) -> None:
 def deploy(
     name: RankerOfService,
     since: Annotated[str | None, typer.Option("--since", help=f"{SINCE} By default today.")] = None,
-    files: LedgerFlags = LEDGER,
+    files: WriteFlags = LEDGER,
 ) -> None:
     """Record since when the present ranker of this name answers searches."""
     with files.open() as (desk, _):
@@ -147,25 +130,22 @@ def close(
     leave: Annotated[Leave | None, typer.Option("--leave", help=LEAVE)] = None,
     delete: Annotated[bool, typer.Option("--delete-proxies", help=DELETE)] = False,
     as_json: AsJson = False,
-    files: LedgerFlags = LEDGER,
+    files: WriteFlags = LEDGER,
     quiet: Quiet = False,
 ) -> None:
     """Close a request: check what still remembers it, then erase its items from the ledger; keyed hashes stay."""
+    from unrank.desk.ending import EndOptions, end_request
+
     check_places("--look", look or ())
     with files.open() as (desk, _):  # without the key the remaining hashes would be useless
-        desk.verify()
-        state = desk.request(request).state
-        remains = _remains(desk, request, look or []) if state in SETTLED and instead is None else None
-        others = also_named_by(desk, request)
-        blocks = [copy for copy in remains.there if not (delete and copy.kind == "proxy")] if remains else []
-        if remains and blocks and leave is None:
-            _show_remains(request, state, remains, as_json)
-            raise typer.Exit(NOT_REACHED)
-        remains = _without_proxies(remains) if remains and delete else remains
-        ended = close_request(desk, request, State(instead.value) if instead else None, **_found(remains, leave))
+        ended = end_request(desk, request, EndOptions(instead, look or (), leave, delete))
+    state, remains, others = ended.before, ended.remains, ended.also_named_by
+    if not ended.closed and remains:
+        _show_remains(request, state, remains, as_json)
+        raise typer.Exit(NOT_REACHED)
     if as_json:
         found = remains.to_json() if remains else {}
-        outcome = {"closed": True, "state": ended, "outcome": state, "leave": leave}
+        outcome = {"closed": True, "state": ended.state, "outcome": state, "leave": leave}
         say_json({"request": request, **outcome, "also_named_by": others, **found})
         return
     for copy in remains.gone if remains and not quiet else ():
@@ -175,13 +155,28 @@ def close(
     _say_unchecked(remains)
     left = f", except for items that {numbered(others)} may name too" if others else ""
     was = "" if instead else f" ({state.words})"
-    say(f"request {request} is {ended}{was}; its items are no longer in {files.ledger}{left}")
+    say(f"request {request} is {ended.state}{was}; its items are no longer in {files.ledger}{left}")
+
+
+@with_flags
+def tick(
+    request: RequestNumber,
+    what: Annotated[Deletion, typer.Argument(metavar="WHAT", help="What was deleted.")],
+    files: WriteFlags = LEDGER,
+    quiet: Quiet = False,
+) -> None:
+    """Record that something was deleted which this machine cannot see: rankers, indexes, caches, data or backups."""
+    with files.open() as (desk, _):
+        desk.verify()
+        entry = tick_off(desk, request, what)
+    if not quiet:
+        say(f"request {request}: {what} ticked off as deleted, entry {entry.number} of the history")
 
 
 @with_flags
 def undo(
     run: Annotated[int, typer.Argument(metavar="RUN", help="The number of a run.")],
-    files: LedgerFlags,
+    files: WriteFlags,
     as_json: AsJson = False,
 ) -> None:
     """Undo a run while the ranker that it began from is kept: its requests are open again."""
@@ -215,28 +210,6 @@ def _day(since: str | None) -> date | None:
     if day is not None and day > date.today():
         raise UnrankError(f"--since {day} is in the future: give a day on which it was in service")
     return day
-
-
-def _remains(desk: Ledger, request: int, look: list[Path]) -> Remains:
-    from unrank.desk.remains import find_remains
-
-    return find_remains(desk, request, look)
-
-
-def _without_proxies(remains: Remains) -> Remains:
-    from unrank.desk.remains import delete_proxies
-
-    return delete_proxies(remains)
-
-
-def _found(remains: Remains | None, leave: Leave | None) -> dict[str, object]:
-    """Return what the history records of a closing, without paths."""
-    if remains is None:
-        return {}
-    from unrank.desk.remains import counted
-
-    left = {"left": counted(remains.there), "reason": leave} if remains.there else {}
-    return {"deleted": counted(remains.gone), "not_checked": counted(remains.unchecked), **left}
 
 
 def _show_remains(request: int, state: State, remains: Remains, as_json: bool) -> None:

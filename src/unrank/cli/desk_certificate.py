@@ -18,6 +18,7 @@ from unrank.cli.option import (
     Out,
     Quiet,
     RequestNumber,
+    WriteFlags,
     notes_of,
     with_flags,
 )
@@ -35,12 +36,12 @@ RANKER = "The folder of a ranker: every file in it is compared with the certific
 WITNESS = "A witness: the ledger must go on from the head that it holds."
 AUTHORITY = "The root certificate (PEM) of the authority that stamped the witness."
 TIMESTAMP = "The address of an RFC 3161 authority; it gets a hash of the witness and nothing else."
-LEDGER = LedgerFlags()
+LEDGER, WRITTEN = LedgerFlags(), WriteFlags()
 CertificateFolder = Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="The folder of a certificate.")]
 
 
 @with_flags
-def certificate(request: RequestNumber, out: Out, files: LedgerFlags, quiet: Quiet = False) -> None:
+def certificate(request: RequestNumber, out: Out, files: WriteFlags, quiet: Quiet = False) -> None:
     """Write the certificate of a settled request: a page to print and a signed JSON file."""
     with files.open() as (desk, secret):
         from unrank.desk.certificate import write_certificate
@@ -141,28 +142,13 @@ def _verify_ledger(flags: VerifyFlags, known: str | None, as_json: bool, quiet: 
 
 
 def _verification(place: Path, flags: VerifyFlags, known: str | None) -> Verification:
-    """Verify a certificate. A key is trusted if the user names it, or if it is that of the user's own ledger."""
-    from unrank.desk.signature import read_signed
-    from unrank.desk.verification import Verification, check_anchor, compare_files
+    """Verify a certificate, with the ledger that is named or at hand."""
+    from unrank.desk.verification import verify_certificate
 
-    trusted = {known: "--public-key"} if known is not None else {}
-    entries = revoked = None
-    if flags.ledger is not None or flags.at_hand.exists():
-        from unrank.desk.trust import is_own, revocation_of, signer_at
-
-        with Ledger.read(flags.at_hand) as desk, notes_of(desk):
-            own = is_own(desk, flags.key_file)
-            desk.verify()
-            if own and known is None:
-                trusted = {signer_at(desk, read_signed(place).value["history"]["entries"]): str(flags.at_hand)}
-            signed = read_signed(place, trusted or None)
-            check_anchor(desk, signed)
-            entries, found = desk.head()[0], revocation_of(desk, signed.digest)
-            revoked = str(found) if found else None
-    signed = read_signed(place, trusted or None)
-    differences = None if flags.ranker is None else compare_files(signed, flags.ranker)
-    trusted_by = trusted.get(signed.public_key)
-    return Verification(place, signed, trusted_by, flags.ranker, differences, entries, revoked)
+    if flags.ledger is None and not flags.at_hand.exists():
+        return verify_certificate(place, known, flags.ranker)
+    with Ledger.read(flags.at_hand) as desk, notes_of(desk):
+        return verify_certificate(place, known, flags.ranker, (desk, flags.key_file))
 
 
 @with_flags
@@ -202,7 +188,7 @@ def match(
 def revoke(
     place: CertificateFolder,
     reason: Annotated[Reason, typer.Option("--reason", help="Why the certificate no longer holds.")],
-    files: LedgerFlags = LEDGER,
+    files: WriteFlags = WRITTEN,
     quiet: Quiet = False,
 ) -> None:
     """Record in the ledger that a certificate no longer holds; 'desk verify' and 'desk witness' say so."""
@@ -218,7 +204,7 @@ def revoke(
 
 
 @with_flags
-def rotate(files: LedgerFlags, quiet: Quiet = False) -> None:
+def rotate(files: WriteFlags, quiet: Quiet = False) -> None:
     """Replace the signing key; certificates of the former key stay valid."""
     from unrank.desk.trust import rotate as rotate_key
 
@@ -256,9 +242,9 @@ def witness(
 
 
 @with_flags
-def restored(files: LedgerFlags, quiet: Quiet = False) -> None:
+def restored(files: WriteFlags, quiet: Quiet = False) -> None:
     """Accept a ledger that was restored from a backup; its history records that entries may be missing."""
-    with Ledger.open(files.ledger) as desk, notes_of(desk):
+    with Ledger.open(files.ledger, by=files.by) as desk, notes_of(desk):
         desk.verify()
         missing = desk.accept(files.key_file)
     if missing is None:

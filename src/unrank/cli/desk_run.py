@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from unrank.cli.desk_show import result_json, say_nothing_open, show_plan, show_result
+from unrank.cli.desk_show import plan_json, result_json, say_nothing_open, show_plan, show_result
 from unrank.cli.forget import tell_of_places
 from unrank.cli.option import (
     AUDITED,
@@ -24,6 +24,7 @@ from unrank.cli.option import (
     Quiet,
     Seed,
     Settings,
+    WriteFlags,
     check_places,
     exit_status,
     flag_of,
@@ -46,6 +47,7 @@ Proxies = Annotated[str | None, flag_of(FORGET["proxies"], help=PROXIES)]
 JUDGES = "A folder of prepared proxies for the audit, which had no share in the run. Repeatable."
 AuditProxies = Annotated[list[str] | None, typer.Option("--audit-proxies", help=JUDGES)]
 REFERENCE = "A ranker retrained without what is removed, for the audit; give two to measure their difference."
+PROGRESS = "A file that always holds how far the run has come, as JSON."
 LEDGER = LedgerFlags()
 EVERY = ForgetOptions.checkpoint_every
 
@@ -70,17 +72,23 @@ def plan(
     audit_proxies: AuditProxies = None,
     files: LedgerFlags = LEDGER,
     device: DeviceOption = "auto",
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Show what a run would change and how long it would take; nothing is done."""
     check_places("--look", look or ())
-    flags = DeskRunFlags(look=look, base=base, target=target, proxies=proxies, audit_proxies=audit_proxies)
+    flags = DeskRunFlags(
+        look=look, base=base, target=target, proxies=proxies, audit_proxies=audit_proxies, json=as_json
+    )
     for name, at, data in _rankers(ranker, collection, flags, files):
-        _say_name(name)
-        _plan(at, data, flags, files, DeviceFlags(device, quiet=quiet))
+        if not as_json:
+            _say_name(name)
+        _plan(name, at, data, flags, files, DeviceFlags(device, quiet=quiet))
 
 
-def _plan(ranker: str, collection: Path, flags: DeskRunFlags, files: LedgerFlags, on: DeviceFlags) -> None:
+def _plan(
+    name: str | None, ranker: str, collection: Path, flags: DeskRunFlags, files: LedgerFlags, on: DeviceFlags
+) -> None:
     with files.read() as (desk, secret):
         from unrank.collection.collection import open_collection
         from unrank.desk.batch import open_batch
@@ -94,7 +102,9 @@ def _plan(ranker: str, collection: Path, flags: DeskRunFlags, files: LedgerFlags
         opened, record = open_collection(collection), Record.read(Path(ranker))
         batch = open_batch(desk, secret, opened, record, ranker_at(desk, ranker))
         if not batch.requests:
-            say_nothing_open([request.id for request in batch.elsewhere])
+            waiting = [request.id for request in batch.elsewhere]
+            nothing = {"service_ranker": name, "requests": [], "elsewhere": waiting}
+            say_json(nothing) if flags.json else say_nothing_open(waiting)
             return
         partition, options = batch.partition(opened), flags.forget(on.device)
         check_target(options.target, opened, partition, bool(flags.reference))  # before anything is loaded
@@ -102,7 +112,7 @@ def _plan(ranker: str, collection: Path, flags: DeskRunFlags, files: LedgerFlags
         look_at, loaded = [*places, *(flags.look or ())], load_ranker(ranker, on.fast)
         compared = (flags.reference or (), flags.audit_proxies or ())
         made = make_plan(loaded, opened, batch, record, look_at, files.ledger, options, *compared)
-        show_plan(made, on.quiet)
+        say_json({"service_ranker": name, **plan_json(made)}) if flags.json else show_plan(made, on.quiet)
 
 
 @dataclass(frozen=True)
@@ -126,6 +136,7 @@ class DeskRunFlags:
     audit_proxies: AuditProxies = None
     seed: Seed = 0
     checkpoint_every: CheckpointEvery = EVERY
+    progress: Annotated[Path | None, typer.Option("--progress", help=PROGRESS)] = None
     json: AsJson = False
 
     def forget(self, device: DeviceName) -> ForgetOptions:
@@ -173,7 +184,7 @@ def run(
     ranker: RankerOfRun = None,
     collection: CollectionOfRun = None,
     flags: DeskRunFlags,
-    files: LedgerFlags,
+    files: WriteFlags,
     on: DeviceFlags,
 ) -> None:
     """Forget all open requests in one run of each ranker, audit it, and judge each request by itself.
@@ -195,18 +206,20 @@ def run(
         if flags.yes:
             statuses.append(_run(name, at, data, flags, files, on))
         else:
-            _plan(at, data, flags, files, on)
+            _plan(name, at, data, flags, files, on)
     if not flags.yes:
-        say("nothing was done: --yes runs it")
+        if not flags.json:
+            say("nothing was done: --yes runs it")
     elif status := NOT_REACHED if NOT_REACHED in statuses else max(statuses):
         raise typer.Exit(status)
 
 
 def _run(
-    name: str | None, ranker: str, collection: Path, flags: DeskRunFlags, files: LedgerFlags, on: DeviceFlags
+    name: str | None, ranker: str, collection: Path, flags: DeskRunFlags, files: WriteFlags, on: DeviceFlags
 ) -> int:
     """Run one ranker, and print what came of it; return the exit status."""
     with files.open() as (desk, _):
+        from unrank.desk.progress_file import progress_to
         from unrank.desk.run import run_open
         from unrank.desk.run_options import RunOptions
         from unrank.desk.service import ranker_at, runnable_in
@@ -225,7 +238,7 @@ def _run(
             look=tuple(flags.look or ()),
             fast=on.fast,
         )
-        with show_progress(on.quiet or flags.json) as listener:
+        with show_progress(on.quiet or flags.json) as shown, progress_to(flags.progress, shown) as listener:
             done = run_open(desk, files.key_file, options, flags.out, listener)
         if done is None:
             waiting = [request.id for request in runnable_in(desk, ranker_at(desk, ranker))]

@@ -57,6 +57,28 @@ def show_plan(made: Plan, quiet: bool = False) -> None:
         say(f"with {method} it takes {between(*audited)} here, of which the audit takes {between(*made.audit)}")
 
 
+def plan_json(made: Plan) -> dict[str, Any]:
+    """Return the plan for programs. A time is the least and the most seconds, with the audit."""
+    batch = made.batch
+    prospects = sorted(made.prospects.items())
+    return {
+        "requests": [{"request": id, **asdict(each), "words": str(each)} for id, each in prospects],
+        "overlaps": [{"requests": [one, other], "pairs": pairs} for one, other, pairs in made.overlaps],
+        "elsewhere": [request.id for request in batch.elsewhere],
+        "again": bool(batch.again),
+        "copies_to_add": {str(id): len(copies) for id, copies in batch.copies.items()},
+        "copies_to_leave": {str(id): len(copies) for id, copies in batch.left.items()},
+        "pairs": {name: len(getattr(made.partition, name)) for name in ("forget", "entangled", "disjoint")},
+        "kept_queries_affected": made.noticing,
+        "copies": [asdict(copy) for copy in made.copies],
+        "not_searched": [asdict(copy) for copy in made.not_searched],
+        "single_pairs": str(made.single) if made.single is not None else None,
+        "places": str(made.proxies) if made.proxies is not None else None,
+        "seconds": {method: [*(seconds + made.audit)] for method, seconds in made.seconds.items()},
+        "audit_seconds": [*made.audit],
+    }
+
+
 def _show_copies(copies: Sequence[Item]) -> None:
     for copy in copies[:COPIES_SHOWN]:
         say(f"  {copy.kind} {' '.join(id for id in (copy.query, copy.document) if id is not None)}")

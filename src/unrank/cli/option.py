@@ -93,6 +93,7 @@ RemovalFile = Annotated[Path | None, typer.Option("--removal", help="The removal
 DESK_LEDGER = Path("desk.ledger")
 LedgerFile = Annotated[Path, typer.Option("--ledger", help="The ledger of requests.")]
 KeyFile = Annotated[Path | None, typer.Option("--key", help="The ledger's key; by default beside it, ending in .key.")]
+BY = "The name of the person who does this, for the history."
 RequestNumber = Annotated[int, typer.Argument(metavar="REQUEST", help="The number of a request.")]
 
 
@@ -257,15 +258,22 @@ class LedgerFlags:
         return self.key or key_file(self.ledger)
 
     @contextmanager
-    def open(self, make: bool = False) -> Iterator[tuple[Ledger, Key]]:
-        """Open the ledger with its key, to write to it."""
-        with Ledger.open(self.ledger, make_with=self.key_file if make else None) as desk, notes_of(desk):
-            yield desk, desk.key(self.key_file)
-
-    @contextmanager
     def read(self) -> Iterator[tuple[Ledger, Key]]:
         """Open the ledger with its key, only to read it."""
         with Ledger.read(self.ledger) as desk, notes_of(desk):
+            yield desk, desk.key(self.key_file)
+
+
+@dataclass(frozen=True)
+class WriteFlags(LedgerFlags):
+    """The ledger of requests, its key, and the person who writes to it."""
+
+    by: Annotated[str | None, typer.Option("--by", metavar="NAME", help=BY)] = None
+
+    @contextmanager
+    def open(self, make: bool = False) -> Iterator[tuple[Ledger, Key]]:
+        """Open the ledger with its key, to write to it."""
+        with Ledger.open(self.ledger, self.key_file if make else None, self.by) as desk, notes_of(desk):
             yield desk, desk.key(self.key_file)
 
 

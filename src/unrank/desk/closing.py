@@ -2,15 +2,19 @@
 
 Erasing takes two steps: rows are deleted and overwritten, then the file is rewritten and its log emptied. The ledger
 records that the second step is due, so it is done later if a process died between the two.
+
+What this machine cannot see, people delete and tick off: the history records who said so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any
 
 from unrank.desk.covered_rows import ITEM
 from unrank.desk.erasing import Names, erase_from_runs
+from unrank.desk.history_index import Entry
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import HONOURED, PENDING, RUNNABLE, SETTLED, Item, State, removal_of
 from unrank.desk.service import erase_from_service
@@ -23,6 +27,36 @@ LATER = (
     "what closed requests named may still be in free parts of the file: the next 'unrank desk add', 'run' or 'close' "
     "erases it"
 )
+TICKED = "deletion ticked"
+"""The event of a person who says that something was deleted."""
+
+
+class Ending(StrEnum):
+    """The ways to end a request that is not forgotten."""
+
+    withdrawn = "withdrawn"
+    refused = "refused"
+
+
+class Leave(StrEnum):
+    """The reason to leave something that remembers a request. It is one of these words: a text could name it."""
+
+    duty = "legal-duty"
+    claims = "legal-claims"
+    purpose = "other-purpose"
+    backup = "backup-that-expires"
+    others = "not-in-our-hands"
+    other = "other"
+
+
+class Deletion(StrEnum):
+    """The things that people delete themselves after a request is forgotten, in the order of a certificate's list."""
+
+    rankers = "rankers"
+    indexes = "indexes"
+    caches = "caches"
+    data = "data"
+    backups = "backups"
 
 
 def close(ledger: Ledger, id: int, instead: State | None = None, **found: Any) -> State:
@@ -96,3 +130,20 @@ def scrub(ledger: Ledger) -> None:
     if busy:
         raise UnrankError(f"{ledger.path}: another process still reads the ledger, so its log is not empty; {LATER}")
     ledger.ask(f"{SECOND_STEP} AND value = ?", [NOT_DUE, due])  # another request may have been closed in between
+
+
+def tick(ledger: Ledger, id: int, what: Deletion) -> Entry:
+    """Record that a person says of something that it was deleted."""
+    with ledger.transaction():
+        if (state := ledger.request(id).state) not in HONOURED:
+            raise UnrankError(f"request {id} is {state}: deletions are ticked off when a run has settled it")
+        if what in ticked(ledger, id):
+            raise UnrankError(f"request {id}: {what} are ticked off already")
+        return ledger.write(TICKED, id, deleted=what.value)
+
+
+def ticked(ledger: Ledger, id: int) -> dict[Deletion, Entry]:
+    """Return what was ticked off, and the entry of each tick."""
+    entries = [entry for entry in ledger.history(id) if entry.event == TICKED]
+    known = {each.value: each for each in Deletion}
+    return {known[name]: entry for entry in entries if (name := entry.values.get("deleted")) in known}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -31,6 +32,9 @@ RUN = "run "
 """The beginning of the events of runs."""
 SERVICE = "service "
 """The beginning of the events of the rankers of a service."""
+BY = "by"
+"""The detail of an entry that names the person who wrote it; entries need not have it."""
+PERSON = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
 
 class BrokenChain(UnrankError):
@@ -65,6 +69,12 @@ class Entry:
             raise BrokenChain(f"the details of {self} cannot be read: {RESTORE}") from error
 
     @property
+    def by(self) -> str | None:
+        """The name of the person who wrote it; `None` if nobody gave one."""
+        found = self.values.get(BY)
+        return None if found is None else str(found)
+
+    @property
     def holds(self) -> bool:
         """Whether the entry has its own hash."""
         return self.hash == _hash(self.number, self.request, self.at, self.event, self.details, self.before)
@@ -72,6 +82,12 @@ class Entry:
     def __str__(self) -> str:
         whose = "" if self.request is None else f"request {self.request}, "
         return f"entry {self.number} ({whose}{self.event}, {self.at})"
+
+
+def check_person(name: str) -> None:
+    """Refuse a name of a person that the history cannot keep: it holds no texts that could name what is erased."""
+    if not PERSON.fullmatch(name):
+        raise UnrankError(f"the name {name!r} cannot be used: take up to 40 letters, digits, points, - and _")
 
 
 def check_chain(entries: Iterable[Entry], name: str) -> str:

@@ -27,6 +27,7 @@ from unrank.desk.counter import Counter, know_at, known_at
 from unrank.desk.covered_rows import COLUMNS, ITEM, LARGEST, RUN, SERVICE, CoveredRows
 from unrank.desk.head import ACCEPT, Head
 from unrank.desk.history_index import (
+    BY,
     COPIES,
     RESTORE,
     START,
@@ -36,6 +37,7 @@ from unrank.desk.history_index import (
     Json,
     check_chain,
     check_entry,
+    check_person,
     hash_of_rows,
 )
 from unrank.desk.key import Key, finish_rotation, make_key, read_key, signing_file
@@ -71,10 +73,16 @@ class Ledger:
         self._head = Head(path, self.ask)
         self._rows = CoveredRows(path, connection)
         self._key: Key | None = None
+        self._by: str | None = None
 
     @classmethod
-    def open(cls, path: Path, make_with: Path | None = None) -> Self:
-        """Open a ledger; if there is none and a place for its key is given, make one."""
+    def open(cls, path: Path, make_with: Path | None = None, by: str | None = None) -> Self:
+        """Open a ledger; if there is none and a place for its key is given, make one.
+
+        `by` is the name of the person who writes to it, for the history.
+        """
+        if by is not None:
+            check_person(by)
         if make_with is not None and not path.exists():
             _check_new(path, make_with)
             key = make_key(make_with)
@@ -82,7 +90,9 @@ class Ledger:
             Counter(0, START).keep(key.fingerprint)
             know_at(path, key.fingerprint)
         _check_there(path)
-        return cls(path, open_file(path), writable=True)
+        opened = cls(path, open_file(path), writable=True)
+        opened._by = by
+        return opened
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -225,6 +235,7 @@ class Ledger:
             raise UnrankError(f"{self.path}: only its key can write to it: read the key first")
         self._head.check(self._key)
         number, before = self.head()
+        details |= {BY: self._by} if self._by is not None else {}
         now = datetime.now(UTC).isoformat(timespec="seconds")
         [[last]] = self.ask("SELECT coalesce(max(at), '') FROM history WHERE number = ?", [number])
         if now < last:

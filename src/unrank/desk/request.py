@@ -116,6 +116,14 @@ def check_dates(received: date, due: date, today: date) -> None:
         raise UnrankError(f"due on {due}, before it was received on {received}: check --received and --due")
 
 
+def dates_of(received: date | None, due: date | None, today: date) -> tuple[date, date]:
+    """Return the date of a request and the date by which it must be done: by default today and a month later."""
+    received = received or today
+    due = due or month_after(received)
+    check_dates(received, due, today)
+    return received, due
+
+
 Kind = Literal["query", "document", "pair"]
 KINDS: tuple[Kind, ...] = ("query", "document", "pair")
 HashKind = Literal["query", "document", "pair", "in pair"]

@@ -12,7 +12,8 @@ from unrank.audit.verdict import Verdict
 from unrank.desk.history_index import BrokenChain, Json
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import State
-from unrank.desk.signature import SignedCertificate
+from unrank.desk.signature import SignedCertificate, read_signed
+from unrank.desk.trust import is_own, revocation_of, signer_at
 from unrank.disk import sha256
 from unrank.errors import UnrankError, count, listed
 
@@ -100,6 +101,30 @@ class Verification:
             "certificate_version": self.signed.version,
             "history_entries": self.entries,
         }
+
+
+def verify_certificate(
+    place: Path, known: str | None = None, ranker: Path | None = None, ledger: tuple[Ledger, Path] | None = None
+) -> Verification:
+    """Verify a certificate. A key is trusted if it is `known`, or if it is that of the user's own ledger.
+
+    `ledger` is a ledger with the place of its key: its history must hold the certificate.
+    """
+    trusted = {known: "--public-key"} if known is not None else {}
+    entries = revoked = None
+    if ledger is not None:
+        desk, key = ledger
+        own = is_own(desk, key)
+        desk.verify()
+        if own and known is None:
+            trusted = {signer_at(desk, read_signed(place).value["history"]["entries"]): str(desk.path)}
+        signed = read_signed(place, trusted or None)
+        check_anchor(desk, signed)
+        entries, found = desk.head()[0], revocation_of(desk, signed.digest)
+        revoked = str(found) if found else None
+    signed = read_signed(place, trusted or None)
+    differences = None if ranker is None else compare_files(signed, ranker)
+    return Verification(place, signed, trusted.get(signed.public_key), ranker, differences, entries, revoked)
 
 
 def compare_files(signed: SignedCertificate, folder: Path) -> FileDifferences:

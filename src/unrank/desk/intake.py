@@ -1,0 +1,72 @@
+"""Taking in a request: texts are found and chosen, what they touch is shown, and the request is added to the ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from typing import Literal
+
+import numpy as np
+
+from unrank.collection.bm25 import Found, find_texts
+from unrank.collection.collection import Collection
+from unrank.collection.duplicates import Duplicates, find_duplicates
+from unrank.collection.partition import Partition, make_partition
+from unrank.collection.removal import Removal
+from unrank.desk.closing import scrub
+from unrank.desk.key import Key
+from unrank.desk.ledger import Ledger
+from unrank.desk.request import Basis, Request, items_of
+from unrank.errors import UnrankError
+
+FOUND = 10
+"""The most queries, and the most documents, that a search shows."""
+Side = Literal["query", "document"]
+
+
+def find_items(collection: Collection, words: str, most: int = FOUND) -> list[tuple[Side, Found]]:
+    """Return the queries and the documents that match the words best."""
+    sides: dict[Side, list[Found]] = {
+        "query": find_texts(collection.queries, words, most=most),
+        "document": find_texts(collection.documents, words, most=most),
+    }
+    return [(side, hit) for side, hits in sides.items() for hit in hits]
+
+
+@dataclass(frozen=True)
+class Touched:
+    """The items that a request names in a collection, and the training pairs that it touches."""
+
+    removal: Removal
+    """What is named, with its copies if they are removed too."""
+    partition: Partition
+    copies: Duplicates
+    """The copies of what is named, and the test queries with a removed text."""
+    leave_copies: bool
+    untrained: list[str]
+    """The ids of items in no training pair: no run changes them, and the filter drops them from new data."""
+
+
+def touched(collection: Collection, named: Removal, leave_copies: bool, where: str = "the request") -> Touched:
+    """Find the copies of what is named and the pairs that it touches; `where` is named in an error about an id."""
+    if named.substitutes:
+        raise UnrankError("the desk keeps no substitutes: take them out of the removal, or use 'unrank forget'")
+    copies = find_duplicates(collection, named, where)
+    removal = named if leave_copies else named | copies.removal
+    partition = make_partition(collection, removal, "the request")
+    return Touched(removal, partition, copies, leave_copies, _untrained(collection, partition))
+
+
+def add_request(
+    ledger: Ledger, key: Key, collection: Collection, found: Touched, dates: tuple[date, date], basis: Basis
+) -> Request:
+    """Add a request to the ledger; its history must be whole."""
+    ledger.verify()
+    scrub(ledger)
+    items = items_of(found.removal, collection)
+    return ledger.add(items, *dates, basis.value, key, leave_copies=found.leave_copies)
+
+
+def _untrained(collection: Collection, partition: Partition) -> list[str]:
+    sides = ((collection.queries, partition.queries, 0), (collection.documents, partition.documents, 1))
+    return [id for texts, rows, side in sides for id in texts.ids(rows[~np.isin(rows, partition.forget[:, side])])]
