@@ -20,6 +20,7 @@ FLOORS = [
     {"disk", "plugins", "owner"},
     {"parse"},
     {"record"},
+    {"journal"},
     {"collection"},
     {"rankers"},
     {"engine"},
@@ -153,7 +154,7 @@ def test_import_unrank_is_used_for_the_version_alone() -> None:
 def test_collections_and_records_are_read_without_torch() -> None:
     heavy = {"torch", "transformers", "sentence_transformers", "accelerate", "safetensors"}
     for path in sources():
-        if room_of(path) in {"collection", "disk", "errors", "record", "report"}:
+        if room_of(path) in {"collection", "disk", "errors", "journal", "record", "report"}:
             assert not heavy & {name.split(".")[0] for name in imports(parsed(path))}, path
 
 

@@ -25,6 +25,8 @@ from unrank.errors import BadFile, UnrankError
 
 LOCK = ".lock"
 CHECKPOINT = "checkpoint.safetensors"
+JOURNAL = "progress.jsonl"
+"""The file to which a run adds lines about its progress, beside its checkpoints."""
 PLACES_FILE = "places.checkpoint"
 """The file with the places of a run's pairs, beside its checkpoints. It must never ship with a ranker."""
 TRIES = 100
@@ -100,9 +102,9 @@ def half_written(out: Path) -> list[Path]:
 
 
 def clear_checkpoints(folder: Path) -> None:
-    """Delete checkpoints, half-written ones included."""
-    for path in folder.glob(f"{CHECKPOINT}*"):
-        path.unlink()
+    """Delete checkpoints, half-written ones included, and the journal of the run that wrote them."""
+    for path in (*folder.glob(f"{CHECKPOINT}*"), folder / JOURNAL):
+        path.unlink(missing_ok=True)
 
 
 def clear_unfinished(out: Path) -> None:

@@ -350,6 +350,10 @@ class Check:
     entangled: float | None = None
     disjoint: float | None = None
     test: float | None = None
+    distance: float | None = None
+    """How far the forget pairs are from their places; `None` if the target is another one."""
+    steps: int | None = None
+    """The steps since the check before; `None` in records of earlier versions."""
 
     def to_json(self) -> dict[str, object]:
         return {name: value for name, value in asdict(self).items() if value is not None}

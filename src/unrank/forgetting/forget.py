@@ -21,11 +21,12 @@ from unrank.evaluation.agreement import agreement
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.anchor_file import AnchorUpdate
 from unrank.forgetting.anchors import is_first, make_lists, make_places
+from unrank.forgetting.followed_lists import find_queries
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.outcome import Findings, ForgetState, Judgement, judge, ranks_of
 from unrank.forgetting.places import Places
 from unrank.forgetting.previous_requests import PreviousRanks, hashed, was_trained_on
-from unrank.forgetting.progress import listening
+from unrank.forgetting.progress import journal_names, listening, recording
 from unrank.forgetting.provenance import Reference
 from unrank.forgetting.proxies import Proxy
 from unrank.forgetting.run import Outcome
@@ -176,9 +177,12 @@ def forget_in(
     places begins if one of them stands too high, even if in all no more do than by chance. `proxies` are loaded
     already; without any, a run looks for prepared ones or makes one.
     """
+    find_queries(workspace.collection, options.follow)
     request = validate(workspace, ranker, options, Reference.of(reference), record, run)
-    request = replace(request, apart=tuple(apart), proxies=tuple(proxies))
-    with request.shared:
+    about = {"method": request.method.name, "ranker": ranker.kind, **journal_names(workspace.collection)}
+    with recording(workspace.runtime.progress, run, "forget", **about) as listener, request.shared:
+        watched = replace(workspace, runtime=replace(workspace.runtime, progress=listener))
+        request = replace(request, workspace=watched, apart=tuple(apart), proxies=tuple(proxies))
         unlearned = unlearn(request, before)
         assessed = assess(request, unlearned)
     judged = judge_run(request, unlearned, assessed)

@@ -69,6 +69,8 @@ class MrrEstimator:
         self._evaluator, self._student = evaluator, student
         self._pairs, forget = evaluator.forget_lists(), evaluator.partition.forget
         self._measured: LastMeasurement | None = None
+        self.last: tuple[Pairs, Scores] = self._pairs[:0], np.empty(0, np.float32)
+        """The pairs that were scored last, and their scores."""
         effort = Effort.of(self._pairs, forget, encoded)
         self._again_costs_less = effort.again < effort.whole
         self.exact = effort.estimate == effort.whole
@@ -87,8 +89,14 @@ class MrrEstimator:
         """Set the forget MRR of the original."""
         self.apart = 0.0 if self.exact else measured - self._at_first
 
+    @property
+    def queries(self) -> Rows:
+        """The forget queries whose lists every estimate scores."""
+        return np.unique(self._pairs[:, 0] if self.exact else self._pairs[self._part, 0])
+
     def measure(self) -> float:
         scores = self._student(self._pairs)
+        self.last = self._pairs, scores
         self._measured = LastMeasurement(self._pairs, len(self._evaluator.partition.forget), scores)
         return self._mean_of_all(scores)
 
@@ -116,7 +124,10 @@ class MrrEstimator:
     def estimate(self) -> float:
         if self.exact:
             return self.measure()
-        return float(np.clip(self._mean_of_part(self._student(self._pairs[self._part])) + self.apart, 0, 1))
+        pairs = self._pairs[self._part]
+        scores = self._student(pairs)
+        self.last = pairs, scores
+        return float(np.clip(self._mean_of_part(scores) + self.apart, 0, 1))
 
     def estimate_distance(self, wanted: Floats) -> float:
         """Return the mean distance of the sampled queries' reciprocal ranks, at the last estimate, from wanted ones.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -49,6 +49,7 @@ KEEP_AT_LEAST = (
     "it is passed."
 )
 CHECKPOINTS = "Seconds between checkpoints; a stopped run resumes from the last one."
+FOLLOW = "The id of a query whose list 'unrank watch' shows; by default those of a few of each set. Repeatable."
 SETTINGS = {
     "help": "A setting of the method; see 'unrank list methods'. Repeatable.",
     "flag": "--set",
@@ -109,6 +110,7 @@ class ForgetOptions:
     recovery: bool = flag(False, "Measure what comes back after one epoch on the kept data.")
     checkpoint_every: float = flag(60.0, CHECKPOINTS, min=0)
     resume: bool = flag(True, "Resume an unfinished run, or start again.", flag="--resume/--no-resume")
+    follow: Sequence[str] = flag((), FOLLOW, metavar="ID", type=list[str] | None, read=lambda ids: tuple(ids or ()))
     seed: int = seed_flag()
     device: DeviceName = flag("auto", "The device to compute on.")
     deterministic: bool = flag(False, "Give bit-equal results on a GPU too; slower.")

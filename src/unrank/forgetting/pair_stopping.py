@@ -111,6 +111,9 @@ class PairStoppingRule(StoppingRule):
             self.distance = self.estimator.estimate_distance(self.goals.reciprocals)
         return measured
 
+    def _distance(self) -> float | None:
+        return self.distance if self.goals.pulls_up else None
+
     def _lost(self, seen: Mapping[str, float]) -> str:
         """Say which kept set has fallen below the limit; nothing if none has."""
         if self.keep_at_least is None:

@@ -15,12 +15,14 @@ from unrank.engine.loop import fit, mean_gradients, squared_gradients
 from unrank.engine.resume import ResumableRun
 from unrank.evaluation.bootstrap import MIN_QUERIES
 from unrank.evaluation.scorecard import Scorecard
+from unrank.forgetting.followed_lists import follow_lists
 from unrank.forgetting.goals import PairGoals
 from unrank.forgetting.landing import weights_of
 from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.pair_stopping import LIMIT_QUERIES, PairStoppingRule
 from unrank.forgetting.places import Places
+from unrank.forgetting.progress import followers
 from unrank.forgetting.stopping import StoppingRule
 from unrank.forgetting.target import PLACES, tolerance
 from unrank.forgetting.train import run_training
@@ -107,6 +109,11 @@ def run_steered(run: MethodRun) -> Outcome:
         schedule = run.method.place_schedule(schedule, plan)
         if isinstance(rule, PairStoppingRule) and schedule.rounds > 1:
             rule.round = schedule.epochs
+    for follower in followers(runtime.progress):
+        follower.plan(schedule.epochs, exact=run.goals is not None and run.goals.pulls_up)
+    rule.lists = follow_lists(workspace, run.student, estimator.queries, options.follow)
+    if rule.lists is not None:
+        rule.lists.begin(run.task.teacher)
     parts: dict[str, Stateful] = {"steering": rule, "clock": clock}  # their names in checkpoints
     if isinstance(run.goals, Places):
         parts[PLACES] = run.goals
@@ -150,7 +157,9 @@ def usual_watch(device: str, queries: int) -> int:
 
 def run_as_training(run: MethodRun) -> Outcome:
     """Train the student until it has learned enough of the kept data."""
-    return Outcome(run_training(run.student, run.workspace, run.method, run.options.seed, run.clock, run.checkpoints))
+    options = run.options
+    how = (run.method, options.seed, run.clock, run.checkpoints, options.follow)
+    return Outcome(run_training(run.student, run.workspace, *how))
 
 
 def run_edit(run: MethodRun) -> Outcome:

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 
 from unrank.engine.checkpoint import Checkpoint
 from unrank.engine.training_state import Interval
+from unrank.forgetting.followed_lists import FollowedLists
 from unrank.forgetting.landing import Ends, Weights, land, put_weights, weights_of
 from unrank.forgetting.mrr_estimator import MrrEstimator
+from unrank.forgetting.progress import followers
 from unrank.forgetting.workspace import Clock, Workspace
 from unrank.rankers.base import Ranker
 from unrank.record import Check, Landing
@@ -38,6 +40,8 @@ class StoppingRule:
     forget: float
     history: list[Check] = field(default_factory=list)
     best: tuple[float, Weights] | None = None
+    lists: FollowedLists | None = None
+    """The lists of a few chosen queries, if somebody may watch."""
 
     def __post_init__(self) -> None:
         self.above = self.begin
@@ -115,7 +119,14 @@ class StoppingRule:
 
     def _watch(self) -> dict[str, float]:
         """Measure the watched queries of each kept set."""
-        return self.workspace.evaluator.watch(self.workspace.scorer(self.student), self.watched) if self.watched else {}
+        if not self.watched:
+            return {}
+        score = self.workspace.scorer(self.student)
+        return self.workspace.evaluator.watch(self.lists.listening(score) if self.lists else score, self.watched)
+
+    def _distance(self) -> float | None:
+        """Return the distance to the places; `None` if the target is a mean."""
+        return None
 
     def _add_to_history(self, interval: Interval, measured: bool, seen: Mapping[str, float]) -> None:
         self.history.append(
@@ -125,9 +136,16 @@ class StoppingRule:
                 forget=self.forget,
                 measured=measured,
                 losses=interval.losses,
+                distance=self._distance(),
+                steps=interval.steps,
                 **seen,
             )
         )
+        for follower in followers(self.workspace.runtime.progress):
+            follower.check(self.history[-1])
+        if self.lists is not None:
+            self.lists.take(*self.estimator.last)
+            self.lists.check()
 
     def _land(self) -> Landing:
         with self.clock.on("landing"):

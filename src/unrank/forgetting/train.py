@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -19,9 +19,10 @@ from unrank.engine.resume import ResumableRun
 from unrank.engine.runtime import Device, Progress
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Scorecard
+from unrank.forgetting.followed_lists import find_queries, follow_lists
 from unrank.forgetting.options import change
 from unrank.forgetting.previous_requests import hashed, was_trained_on
-from unrank.forgetting.progress import listening
+from unrank.forgetting.progress import followers, journal_names, listening, recording
 from unrank.forgetting.save import save_ranker
 from unrank.forgetting.validation import Base, fingerprint, remember_base
 from unrank.forgetting.workspace import Clock, Workspace
@@ -71,6 +72,8 @@ class TrainOptions:
     """Leave some queries and documents out, so that there are training pairs that no ranker has seen."""
     train_layers: int | str | None = None
     """The layers that are trained, as `ForgetOptions` has them; `None` for all."""
+    follow: Sequence[str] = ()
+    """The ids of queries whose lists `unrank watch` shows; by default those of a few."""
 
 
 def train(
@@ -104,21 +107,23 @@ def train(
     reserved = len(reserved_queries(collection)) if options.reserve else 0
     more = {"reserved": reserved, **({} if layers is None else {"train_layers": layers})}
     run.claim(lambda: fingerprint("train", ranker, collection, removal, recipe.method, options.seed, more))
-    with listening(progress) as listener:
+    find_queries(collection, options.follow)
+    about = {"method": recipe.method.name, "ranker": ranker.kind, **journal_names(collection)}
+    with listening(progress) as shown, recording(shown, run, "train", **about) as listener:
         workspace = Workspace.open(ranker, collection, partition, options.device, listener, cache=cache)
         workspace = replace(workspace, removal=removal)
         named = Base(public_name(kind, base), remember_base(ranker.kind, base))
-        trained = _train_in(workspace, ranker, named, recipe, options.seed, run)
+        trained = _train_in(workspace, ranker, named, recipe, options, run)
     return replace(trained, record=replace(trained.record, reserved=reserved))
 
 
 def _train_in(
-    workspace: Workspace, ranker: Ranker, base: Base, recipe: Recipe, seed: int, run: ResumableRun
+    workspace: Workspace, ranker: Ranker, base: Base, recipe: Recipe, options: TrainOptions, run: ResumableRun
 ) -> Trained:
     runtime, collection, clock = workspace.runtime, workspace.collection, Clock(workspace.runtime)
     with clock.on("frozen layers"):
         recipe.freeze(ranker, workspace)
-    history = run_training(ranker, workspace, recipe.method, seed, clock, run)
+    history = run_training(ranker, workspace, recipe.method, options.seed, clock, run, options.follow)
     after = workspace.scorecard(ranker)
     if recipe.layers is not None:
         drop_frozen_states(ranker.requires_grad_(True))
@@ -129,7 +134,7 @@ def _train_in(
         base_digest=base.digest,
         method=recipe.method.name,
         settings=recipe.settings,
-        seed=seed,
+        seed=options.seed,
         collection=CollectionName(collection.name, collection.fingerprint),
         epochs=len(history),
         seconds=clock.total,
@@ -211,19 +216,36 @@ class Lessons:
 
 
 def run_training(
-    ranker: Ranker, workspace: Workspace, method: Method, seed: int, clock: Clock, run: ResumableRun | None = None
+    ranker: Ranker,
+    workspace: Workspace,
+    method: Method,
+    seed: int,
+    clock: Clock,
+    run: ResumableRun | None = None,
+    follow: Sequence[str] = (),
 ) -> list[Check]:
-    """Train a ranker in place until enough is learned, and return the history."""
+    """Train a ranker in place until enough is learned, and return the history.
+
+    `follow` are the ids of queries whose lists the journal holds; without any it holds those of a few.
+    """
     fixed = workspace.fixed_pairs()
     lessons = Lessons()
     schedule = method.schedule(seed)
     plan = method.plan(workspace.task(ranker))
+    lists = follow_lists(workspace, ranker, np.unique(fixed[:, 0]), follow)
+    for follower in followers(workspace.runtime.progress):
+        follower.plan(method.epochs, exact=False)
     for interval in fit(ranker, plan, schedule, workspace.store, workspace.runtime, run, lessons=lessons, clock=clock):
         clock.add("steps", interval.seconds)
         with clock.on("checks"):
-            learned = workspace.evaluator.mrr(workspace.scorer(ranker), fixed)
+            score = workspace.scorer(ranker)
+            learned = workspace.evaluator.mrr(lists.listening(score) if lists else score, fixed)
         epoch = round(interval.epochs)
-        lessons.history.append(Check(epoch, interval.seconds, learned, losses=interval.losses))
+        lessons.history.append(Check(epoch, interval.seconds, learned, losses=interval.losses, steps=interval.steps))
+        for follower in followers(workspace.runtime.progress):
+            follower.check(lessons.history[-1])
+        if lists is not None:
+            lists.check()
         workspace.runtime.progress.say(f"epoch {epoch}: MRR {learned:.3f} on training queries")
         workspace.runtime.progress.done(epoch / method.epochs)
         if method.has_learned(learned):

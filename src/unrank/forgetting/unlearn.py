@@ -20,6 +20,7 @@ from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.places import Places, estimate_places, find_places
 from unrank.forgetting.previous_requests import PreviousRanks, is_fulfilled
+from unrank.forgetting.progress import followers
 from unrank.forgetting.provenance import Reference, base_saw
 from unrank.forgetting.proxies import Proxy, gather_proxies
 from unrank.forgetting.run import RUNNERS, MethodRun, Outcome
@@ -36,6 +37,7 @@ from unrank.forgetting.validation import (
 )
 from unrank.forgetting.vocabulary import NEVER_SEEN, Clearing, find_clearing
 from unrank.forgetting.workspace import Clock, Workspace
+from unrank.journal import Before
 from unrank.methods.base import Method
 from unrank.methods.task import Task
 from unrank.rankers.base import Ranker
@@ -141,6 +143,7 @@ def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
     assert before.forget is not None and before.pair_ranks is not None
     goal, goals = _find_goal(request, task.teacher.scores, before, clock)
     task = replace(task, wanted=goals.wanted if goals else None, pulls_up=bool(goals and goals.pulls_up))
+    _tell_before(request, before, goal, goals)
     if method.run_kind == "training":
         clock = Clock(runtime)  # it asks no teacher
     steer = request.steers_by(goals)
@@ -233,6 +236,14 @@ def _tell_of_rows_left(request: Request, clearing: Clearing) -> None:
             f"{count(clearing.record.left, 'row')} of the vocabulary that only removed texts touch "
             f"could not be cleared ({clearing.how.partition(': ')[2]}): {why}"
         )
+
+
+def _tell_before(request: Request, before: Scorecard, goal: float, goals: PairGoals | None) -> None:
+    """Give the figures before the run to those who follow it."""
+    for follower in followers(request.workspace.runtime.progress):
+        placed = goals is not None and goals.pulls_up
+        distance = goals.distance(before.pair_ranks) if goals and placed and before.pair_ranks is not None else None
+        follower.before(Before(before.mrrs, goal, placed, distance))
 
 
 def _untrained(request: Request) -> str | None:
