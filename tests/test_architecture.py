@@ -26,7 +26,7 @@ FLOORS = [
     {"engine"},
     {"methods", "evaluation"},
     {"forgetting"},
-    {"audit"},
+    {"audit", "index"},
     {"bench"},
     {"report"},
     {"desk"},

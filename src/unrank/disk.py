@@ -213,6 +213,18 @@ def write_json(path: Path, value: Any) -> None:
     path.write_text(NUMBERS.sub(lambda found: " ".join(found.group().split()), text) + "\n", encoding="utf-8")
 
 
+def replace_json(path: Path, value: Any) -> None:
+    """Write a value as JSON in place of what the file holds. A reader sees the old value or the new one."""
+    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        write_json(partial, value)
+        flush(partial)
+        partial.replace(path)
+        flush(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def read_json(path: Path) -> Any:
     """Return the value of a JSON file, or raise an error that says what is wrong with it."""
     try:

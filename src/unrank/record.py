@@ -434,6 +434,30 @@ class PlacesFound:
 
 
 @dataclass(frozen=True)
+class WholeIndexRanks:
+    """The ranks of a set of pairs among all documents of an index: for each query, that of its first document."""
+
+    mrr: float
+    """A query whose documents are not in the index counts 0."""
+    median_rank: float | None
+    """Of the queries whose documents are in the index; `None` if there is none."""
+    first_ten: int
+    """The number of queries that have a document of the set among the first ten."""
+    queries: int
+    not_in_index: int
+    """The number of queries none of whose documents is in the index."""
+
+
+@dataclass(frozen=True)
+class WholeIndex:
+    """The forget pairs over a whole index, before and after."""
+
+    documents: int
+    before: WholeIndexRanks
+    after: WholeIndexRanks
+
+
+@dataclass(frozen=True)
 class Seal:
     """The owner's keyed hash of a record, and the public name of the key."""
 
@@ -501,6 +525,8 @@ class Record(Mapping[str, Any]):
     """`None` if the target is another one."""
     substitutes: Substituted | None = None
     """`None` if no removed document has a substitute."""
+    whole_index: WholeIndex | None = None
+    """`None` if no index was named."""
     lineage: str | None = None
     """A hash of the weights of the first original, by which its anchor file is found; `None` if it has none."""
     seal: Seal | None = None
@@ -630,12 +656,12 @@ KEYS = (
     ),
     *("removed", "removed_before", "earlier", "recovery", "agreement", "deterministic", "index_valid"),
     *("normalised_epoch", "total_time", "versions", "hashes", "base_digest", "cleared", "reserved", "held_out"),
-    *("places", "substitutes", "lineage", "seal"),
+    *("places", "substitutes", "whole_index", "lineage", "seal"),
 )
 """The order of the keys in the file."""
 ADDED = (
     *("state", "pairs", "agreement", "base_digest", "cleared", "reserved", "held_out", "places", "substitutes"),
-    *("lineage", "seal"),
+    *("whole_index", "lineage", "seal"),
 )
 """Keys that records of earlier versions lack. They are left out if there is nothing to write."""
 

@@ -19,6 +19,7 @@ from unrank.cli.option import (
     Quiet,
     RankerName,
     RemovalOptions,
+    WholeIndexOption,
     exit_status,
     open_cache,
     with_copies,
@@ -39,9 +40,11 @@ from unrank.cli.show import (
     show_substitutes,
     show_worst_pair,
 )
+from unrank.cli.whole_index import check_whole_index, over_index
 from unrank.disk import check_free, check_outside, check_result
 from unrank.errors import UnrankError
 from unrank.forgetting.options import ForgetOptions
+from unrank.report.wording import ASK_FOR_INDEX, NOT_A_RANK, over_whole_index
 
 if TYPE_CHECKING:
     from unrank.collection.collection import Collection
@@ -66,6 +69,7 @@ class JobOptions:
     out: Annotated[Path | None, OUT] = None
     reference: Annotated[str | None, typer.Option("--reference", help=REFERENCE)] = None
     details: Annotated[Path | None, typer.Option("--details", help=DETAILS)] = None
+    index: WholeIndexOption = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False
     cache: CacheFolder = None
     fast: Fast = True
@@ -108,6 +112,8 @@ def forget(
         options = replace(options, measure=usual_measure(loaded, options.device))
     check_base(loaded.kind, options.base)
     reference = load_reference(job, opened, removal, record, options.base)
+    if job.index is not None:
+        check_whole_index(job.index, loaded, options)
     with deterministic(options.deterministic), show_progress(job.quiet or job.as_json) as listener:
         workspace = Workspace.for_removal(
             *(loaded, opened, removal, record),
@@ -165,6 +171,8 @@ def _run(
     assert job.out is not None
     with resumable(job.out, every=options.checkpoint_every, resume=options.resume) as run:
         result = forget_in(workspace, ranker, options, reference=reference, record=record, run=run)
+        if job.index is not None:
+            result = over_index(result, ranker, workspace, job.index)
         result.save(job.out)
     if job.details is not None:
         save_details(workspace, ranker, result, job.details)
@@ -234,6 +242,8 @@ def _tell(result: Forgotten, workspace: Workspace, job: JobOptions) -> None:
     say(f"{result.state}: {result.judgement.why}")
     show_change(result)
     show_substitutes(result.before.substitutes, result.after.substitutes)
+    found = result.record.whole_index
+    say(f"{NOT_A_RANK}; {over_whole_index(found)}" if found else ASK_FOR_INDEX)
     show_sampled(result)
     show_agreement(result.record)
     show_recovery(result.record)
@@ -260,7 +270,7 @@ def _as_json(result: Forgotten, job: JobOptions) -> dict[str, object]:
         "before": result.before.to_json(),
         "after": result.after.to_json(),
         "kept": result.kept,
-        **{name: record.to_json().get(name) for name in ("places", "agreement", "substitutes")},
+        **{name: record.to_json().get(name) for name in ("places", "agreement", "substitutes", "whole_index")},
         "limited": result.limited or None,
         "came_back": result.came_back,
         "still_holds": [str(place) for place in (job.details, job.cache) if place is not None],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +24,7 @@ from unrank.cli.option import (
     RunFlags,
     Seed,
     Settings,
+    WholeIndexOption,
     flag_of,
     open_cache,
     with_copies,
@@ -38,7 +39,9 @@ from unrank.cli.show import (
     show_comparison,
     show_scorecard,
     show_substitutes,
+    show_whole_index,
 )
+from unrank.cli.whole_index import ranks_over_index
 from unrank.disk import check_free, check_outside, check_result
 from unrank.errors import UnrankError
 
@@ -163,6 +166,7 @@ def evaluate(
     measure: Measure = MEASURED,
     reference: Annotated[list[str] | None, typer.Option("--reference", help=REFERENCE)] = None,
     details: Annotated[Path | None, typer.Option("--details", metavar="FILE", help=DETAILS)] = None,
+    index: WholeIndexOption = None,
     as_json: AsJson = False,
     on: DeviceFlags = DEVICE,
 ) -> None:
@@ -189,15 +193,18 @@ def evaluate(
             check_references(reference or (), opened, removed)
             where = (opened, removed, on.device, listener, on.fast)
             references = {name: reference_figures(name, *where) for name in reference or ()}
+        whole = ranks_over_index(index, ranker, opened, removed, measure, on, listener) if index else None
         scorecard = _measure(ranker, opened, removed, measure, on, listener)
     compared = compare_with(scorecard, references) if reference else None
     if details is not None:
         _write_details(details, scorecard, opened, removed)
     if as_json:
-        say_json(scorecard.to_json() | (compared.to_json() if compared else {}))
+        found = {"whole_index": {name: asdict(each) for name, each in whole.items()}} if whole is not None else {}
+        say_json(scorecard.to_json() | (compared.to_json() if compared else {}) | found)
         return
     show_scorecard(scorecard)
     show_substitutes(None, scorecard.substitutes)
+    show_whole_index(whole)
     if compared is not None:
         show_comparison(compared)
 

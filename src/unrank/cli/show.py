@@ -15,6 +15,7 @@ from rich.table import Table
 
 from unrank.errors import CONTROL_CHARACTERS, LONGEST_LINE, count, one_line, printable_line
 from unrank.record import SETS, PairRank
+from unrank.report.wording import ASK_FOR_INDEX, NOT_A_RANK
 from unrank.report.wording import duration as duration
 from unrank.report.wording import epochs_of as epochs_of
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from unrank.evaluation.scorecard import Scorecard, SetMetrics
     from unrank.forgetting.evaluate import ReferenceComparison
     from unrank.forgetting.forget import Forgotten
-    from unrank.record import Record, SubstituteSummary
+    from unrank.record import Record, SubstituteSummary, WholeIndexRanks
 
 COPIES_SHOWN = 10
 LABELS = {
@@ -114,6 +115,21 @@ def show_scorecard(scorecard: Scorecard) -> None:
                 f"{measured.ndcg:.3f}",
                 f"{len(measured.queries):,}",
             )
+    console().print(table)
+
+
+def show_whole_index(found: Mapping[str, WholeIndexRanks] | None) -> None:
+    """Print the ranks of each set among all documents of an index, or that these are another figure."""
+    if found is None:
+        say(ASK_FOR_INDEX)
+        return
+    say(f"{NOT_A_RANK}; over the whole index:")
+    table = Table("set", "MRR", "median rank", "in the first 10", "not in the index", "queries", box=None)
+    for name, each in found.items():
+        rank = "none" if each.median_rank is None else f"{each.median_rank:,g}"
+        table.add_row(
+            name, f"{each.mrr:.3f}", rank, *(f"{n:,}" for n in (each.first_ten, each.not_in_index, each.queries))
+        )
     console().print(table)
 
 

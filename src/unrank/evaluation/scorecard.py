@@ -111,7 +111,7 @@ class Evaluator:
     @cached_property
     def queries(self) -> Rows:
         """The queries whose lists a scorecard needs."""
-        return np.unique(np.concatenate([self.partition.forget, *self._measured.values()])[:, 0])
+        return np.unique(np.concatenate([self.partition.forget, *self.measured.values()])[:, 0])
 
     @cached_property
     def set_queries(self) -> dict[str, int]:
@@ -126,7 +126,7 @@ class Evaluator:
         return {"entangled": self.partition.entangled, "disjoint": self.partition.disjoint, "test": tests}
 
     @cached_property
-    def _measured(self) -> dict[str, Pairs]:
+    def measured(self) -> dict[str, Pairs]:
         """The measured pairs of each kept set. The choice of queries does not depend on the removal."""
         order = np.random.default_rng(0).permutation(len(self._collection.queries))
         return {name: _first_queries(pairs, order, self._most) for name, pairs in self.kept.items()}
@@ -142,7 +142,7 @@ class Evaluator:
             pair_scores=scores,
             forget_orders=orders,
             substitutes=measure_substitutes(score, self._collection, self.partition),
-            **{name: self._measure(lists, pairs) for name, pairs in self._measured.items()},
+            **{name: self._measure(lists, pairs) for name, pairs in self.measured.items()},
         )
 
     def forget_mrr(self, score: Scorer) -> float:
@@ -209,8 +209,7 @@ class Evaluator:
 
     def _watched(self, queries: int) -> dict[str, Pairs]:
         return {
-            name: pairs[np.isin(pairs[:, 0], np.unique(pairs[:, 0])[:queries])]
-            for name, pairs in self._measured.items()
+            name: pairs[np.isin(pairs[:, 0], np.unique(pairs[:, 0])[:queries])] for name, pairs in self.measured.items()
         }
 
     def _score(self, score: Scorer, queries: Rows, only: Pairs | None = None) -> ListScores:

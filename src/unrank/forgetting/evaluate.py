@@ -17,7 +17,8 @@ from unrank.engine.runtime import Device, Progress
 from unrank.evaluation.agreement import ForgetFigures, agreement, noise_between
 from unrank.evaluation.query_details import read_forget_figures
 from unrank.evaluation.scorecard import MOST_QUERIES, Evaluator, Scorecard
-from unrank.forgetting.workspace import Workspace
+from unrank.forgetting.previous_requests import previous_removals
+from unrank.forgetting.workspace import Workspace, partition_of
 from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
 from unrank.record import Agreement, Record, reserved_in
@@ -48,6 +49,17 @@ def evaluate(
         ranker, collection, removal, record, device=device, progress=progress, measure=measure
     )
     return workspace.scorecard(ranker)
+
+
+def measured_pairs(
+    collection: Collection, removal: Removal | None, record: Record | None, measure: int = MOST_QUERIES
+) -> dict[str, Pairs]:
+    """Return the pairs of each set that `evaluate` measures."""
+    if removal is None:
+        partition = whole_partition(collection, bool(reserved_in(record, collection.fingerprint)))
+    else:
+        partition = partition_of(collection, removal, record, previous_removals(collection, record))
+    return {"forget": partition.forget, **Evaluator(collection, partition, measure).measured}
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ class Workspace:
         out, their pairs are reserved.
         """
         previous = previous_removals(collection, record)
-        partition = _partition_of(collection, removal, record, previous)
+        partition = partition_of(collection, removal, record, previous)
         most = MOST_QUERIES if measure is None else measure
         opened = cls.open(ranker, collection, partition, device, progress, most, cache)
         if warning := not_recognised(record):
@@ -146,7 +146,7 @@ class Workspace:
 
     def for_another(self, removal: Removal, record: Record | None = None, measure: int | None = None) -> Workspace:
         """Return a workspace for another removal from the same ranker, with the tokens and teachers of this one."""
-        partition = _partition_of(self.collection, removal, record, self.previous)
+        partition = partition_of(self.collection, removal, record, self.previous)
         _check_negatives(self.collection, partition)
         evaluator = Evaluator(self.collection, partition, MOST_QUERIES if measure is None else measure)
         return replace(self, partition=partition, evaluator=evaluator, removal=removal)
@@ -188,7 +188,7 @@ class Workspace:
         return kept[np.isin(kept[:, 0], queries[order])]
 
 
-def _partition_of(
+def partition_of(
     collection: Collection, removal: Removal, record: Record | None, previous: Sequence[PreviousRemoval]
 ) -> Partition:
     """Return the partition that a removal makes for a ranker with this record."""

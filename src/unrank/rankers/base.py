@@ -168,6 +168,16 @@ class DualEncoder(Ranker):
 
     separable = True
 
+    @property
+    def similarity(self) -> str | None:
+        """How one vector of a query is compared with one of a document: cosine, dot or euclidean; `None` if they are
+        compared in another way."""
+        return None
+
+    def document_state(self) -> tuple[dict[str, Tensor], object]:
+        """Return the weights and the settings that the encoding of a document depends on; by default all weights."""
+        return self.state_dict(), None
+
     @abstractmethod
     def encode(self, tokens: Tokens, role: Role) -> Tensor:
         """Return one vector per text, or one per token and zeros as padding.

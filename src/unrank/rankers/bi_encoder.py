@@ -49,6 +49,14 @@ class BiEncoderRanker(LibraryDualEncoder):
         check_modules(model, folder, "a bi-encoder")
         return cls(model)
 
+    @property
+    def similarity(self) -> str:
+        return str(self.model.similarity_fn_name)
+
+    def document_state(self) -> tuple[dict[str, Tensor], object]:
+        weights, settings = super().document_state()
+        return weights, [settings, self.model.truncate_dim]
+
     def encode(self, tokens: Tokens, role: Role) -> Tensor:
         vectors: Tensor = self._towers.encode(tokens, role)["sentence_embedding"].float()
         return vectors[:, : self.model.truncate_dim] if self.model.truncate_dim else vectors

@@ -31,6 +31,8 @@ from unrank.rankers.vocabulary import BOTH, Vocabulary, encoder_vocabulary
 
 AS_LISTS = {"common": {"return_tensors": None, "padding": False}, "text": {"padding": False}}
 """Options that keep the library from padding texts and making tensors, if nothing is added to a text."""
+UNRELATED = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "_attn_implementation")
+"""Settings of an encoder that its vectors do not depend on."""
 PROMPTS: dict[Role, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
 
 
@@ -69,6 +71,15 @@ class LibraryDualEncoder(DualEncoder):
             module.requires_grad_(False)
         self._towers = Towers(self.model)
         self.fast = fast
+
+    def document_state(self) -> tuple[dict[str, torch.Tensor], object]:
+        modules = modules_of(self.model, "document")
+        weights = {
+            f"{number} {name}": weight
+            for number, module in enumerate(modules)
+            for name, weight in module.state_dict().items()
+        }
+        return weights, [_settings(module) for module in modules]
 
     def save(self, folder: Path) -> None:
         with quiet():
@@ -199,6 +210,14 @@ def split_towers(model: Any) -> None:
     for module in model:
         if isinstance(module, Router) and module.default_route != module._resolve_route("query", "text"):
             module.default_route, module.allow_empty_key = None, False
+
+
+def _settings(module: Any) -> dict[str, object]:
+    """Return the settings of a module, without those that say where it is from and how it is stored."""
+    found = dict(module.get_config_dict()) | {"module": type(module).__name__}
+    if isinstance(module, Transformer):
+        found |= {"encoder": {name: value for name, value in module.config.to_dict().items() if name not in UNRELATED}}
+    return found
 
 
 def _weights(modules: Iterable[nn.Module]) -> set[int]:

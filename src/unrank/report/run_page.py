@@ -17,7 +17,7 @@ from unrank.report.run_figures import (
     score_histograms,
 )
 from unrank.report.table import Table, facts, figure, to_html, words
-from unrank.report.wording import duration, listing
+from unrank.report.wording import NOT_A_RANK, duration, listing, over_whole_index
 
 ONE = {"queries": "query", "documents": "document", "pairs": "pair"}
 
@@ -124,8 +124,13 @@ def _change(run: Record) -> Section:
 
 
 def _afterwards(run: Record) -> list[str]:
-    """Say what the record holds on the reference, on recovery and on stored document vectors."""
-    said = [_beside_places(run.places)] if run.places else []
+    """Say what the record holds on a whole index, the reference, recovery and stored document vectors."""
+    said = [f"{NOT_A_RANK[0].upper()}{NOT_A_RANK[1:]}."]
+    if run.whole_index:
+        words = over_whole_index(run.whole_index)
+        said.append(f"{words[0].upper()}{words[1:]}.")
+    if run.places:
+        said.append(_beside_places(run.places))
     if run.substitutes:
         said.append(_substituted(run.substitutes))
     if run.agreement:

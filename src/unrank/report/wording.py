@@ -8,7 +8,13 @@ from itertools import chain
 from itertools import count as numbers
 
 from unrank.errors import count
-from unrank.record import PlacesFound
+from unrank.record import PlacesFound, WholeIndex
+
+NOT_A_RANK = (
+    "an MRR over imported lists is not a rank in production: there all documents compete, and not only the candidates "
+    "of a list"
+)
+ASK_FOR_INDEX = f"{NOT_A_RANK}; for a ranker with document vectors, --index measures that"
 
 
 def duration(seconds: float) -> str:
@@ -49,6 +55,22 @@ def places_found(places: PlacesFound) -> str:
     }[places.source]
     calibrated = places.calibrated_on and places.calibrated_by != "openings"
     return f"the places are those of {proxies}" + ("" if calibrated else ", not calibrated")
+
+
+def over_whole_index(found: WholeIndex) -> str:
+    """Say where the forget pairs stand among all documents of an index, before and after.
+
+    >>> from unrank.record import WholeIndexRanks
+    >>> ranks = WholeIndexRanks(0.5, 2, 1, 1, 0), WholeIndexRanks(0.0, None, 0, 1, 1)
+    >>> over_whole_index(WholeIndex(9, *ranks))
+    'over the whole index (9 documents) the forget MRR goes from 0.500 to 0.000, the median rank from 2 to none'
+    """
+    then, now = found.before, found.after
+    ranks = [f"{each.median_rank:,g}" if each.median_rank is not None else "none" for each in (then, now)]
+    return (
+        f"over the whole index ({count(found.documents, 'document')}) the forget MRR goes from {then.mrr:.3f} to "
+        f"{now.mrr:.3f}, the median rank from {ranks[0]} to {ranks[1]}"
+    )
 
 
 def listing(items: Sequence[str]) -> str:

@@ -1,0 +1,1 @@
+"""The index: stored document vectors that follow a ranker and its collection."""

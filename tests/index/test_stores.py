@@ -1,0 +1,168 @@
+"""Both stores keep the contract."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from unrank.errors import UnrankError
+from unrank.index.faiss_store import FaissStore
+from unrank.index.store import Header, Points, Store, Vectors, open_store
+
+HEADER = Header("model", "bi-encoder", "dot", 4, "somewhere")
+
+
+def made(ids: str, text: str = "t") -> tuple[Points, Vectors]:
+    """One point for each letter, with vectors that its letter and text determine."""
+    rows = [np.random.default_rng([ord(id), *text.encode()]).normal(size=4) for id in ids]
+    return Points(list(ids), [text] * len(ids), ["model"] * len(ids)), np.array(rows, np.float32)
+
+
+def all_vectors(store: Store) -> dict[str, list[float]]:
+    return {id: row.tolist() for ids, rows in store.blocks() for id, row in zip(ids, rows, strict=True)}
+
+
+def test_points_are_put_aside_and_switched_in(store: Store) -> None:
+    points, vectors = made("abcde")
+    assert store.header() is None and len(store.points()) == len(store.put_aside()) == 0
+    with store.writing():
+        store.put(*made("ab"))
+        store.put(*made("cde"))
+        assert len(store.points()) == 0 and list(store.put_aside().ids) == list("abcde")
+        store.switch(HEADER, keep=False)
+    assert store.header() == HEADER and store.points() == points and len(store.put_aside()) == 0
+    assert all_vectors(store) == dict(zip("abcde", vectors.tolist(), strict=True))
+
+
+def test_new_points_replace_those_of_their_ids_or_all(store: Store) -> None:
+    with store.writing():
+        store.put(*made("abc"))
+        store.switch(HEADER, keep=False)
+        store.put(*made("bd", "edited"))
+        store.switch(HEADER, keep=True)
+        assert dict(zip(store.points().ids, store.points().texts, strict=True)) == {
+            "a": "t", "b": "edited", "c": "t", "d": "edited",
+        }  # fmt: skip
+        assert all_vectors(store)["b"] == made("b", "edited")[1][0].tolist()
+        store.put(*made("xy"))
+        store.switch(replace(HEADER, model="next"), keep=False)
+    assert store.points().ids == ["x", "y"] and store.header() == replace(HEADER, model="next")
+
+
+def test_deleted_points_are_gone(store: Store) -> None:
+    with store.writing():
+        store.delete(["a"])  # there is nothing yet
+        store.put(*made("abcd"))
+        store.switch(HEADER, keep=False)
+        store.put(*made("ef"))
+        store.drop(["e", "never"])
+        store.delete(["b", "never"])
+        assert (store.points().ids, store.put_aside().ids) == (["a", "c", "d"], ["f"])
+        store.drop(["f"])
+        store.delete(["a", "c", "d"])
+    assert len(store.put_aside()) == len(store.points()) == 0
+    assert store.search(made("a")[1], 3) == [[]] and all_vectors(store) == {}
+
+
+@pytest.mark.parametrize("similarity", ["dot", "euclidean"])
+def test_a_search_finds_the_nearest(store: Store, similarity: str) -> None:
+    points, vectors = made("abcdefgh")
+    with store.writing():
+        store.put(points, vectors)
+        store.switch(replace(HEADER, similarity=similarity), keep=False)
+    query = made("q")[1]
+    scores = vectors @ query[0] if similarity == "dot" else -np.linalg.norm(vectors - query[0], axis=1)
+    (hits,) = store.search(query, 3)
+    best = np.argsort(-scores)[:3]
+    assert [hit.id for hit in hits] == [points.ids[row] for row in best]
+    assert [hit.score for hit in hits] == pytest.approx(scores[best].tolist(), abs=1e-5)
+    assert len(store.search(query, 100)[0]) == 8
+
+
+def test_an_index_may_become_wider(store: Store) -> None:
+    with store.writing():
+        store.put(*made("ab"))
+        store.switch(HEADER, keep=False)
+        points, vectors = made("ab")
+        store.put(points, np.repeat(vectors, 2, axis=1))
+        store.switch(replace(HEADER, width=8), keep=False)
+    assert {len(vector) for vector in all_vectors(store).values()} == {8}
+
+
+def test_one_writer_at_a_time(store: Store) -> None:
+    with (
+        store.writing(),
+        pytest.raises(UnrankError, match="another job is at work on"),
+        open_store(store.name).writing(),
+    ):
+        pytest.fail("two writers")
+
+
+@pytest.fixture
+def faiss_store(tmp_path: Path) -> Iterator[FaissStore]:
+    pytest.importorskip("faiss", reason="FAISS is not installed: pip install 'unrank[faiss]'")
+    store = FaissStore(str(tmp_path / "index"))
+    with store.writing():
+        store.put(*made("abc"))
+        store.switch(HEADER, keep=False)
+        yield store
+
+
+def test_what_killed_jobs_left_is_swept_up(faiss_store: FaissStore) -> None:
+    folder = faiss_store.folder
+    for name in ("points-9", ".points-2.partial-x"):
+        shutil.copytree(folder / "points-1", folder / name)
+    faiss_store._sweep()
+    assert {path.name for path in folder.iterdir()} == {"index.json", "points-1", ".lock"}
+
+
+def test_damaged_folders_are_refused(faiss_store: FaissStore, tmp_path: Path) -> None:
+    folder = faiss_store.folder
+    manifest = (folder / "index.json").read_text()
+    for wrong, said in (
+        ("[]", "not an index of format 1"),
+        (manifest.replace("points-1", "../points-1"), "a folder outside"),
+        (manifest.replace('"width": 4', '"width": "4"'), "damaged"),
+        (manifest.replace('"dot"', '"taxi"'), "compares by 'taxi'"),
+    ):
+        (folder / "index.json").write_text(wrong)
+        with pytest.raises(UnrankError, match=said):
+            faiss_store.points()
+    (folder / "index.json").write_text(manifest)
+    vectors = folder / "points-1" / "vectors.faiss"
+    vectors.write_bytes(vectors.read_bytes()[:20])
+    with pytest.raises(UnrankError, match="FAISS cannot read it"):
+        faiss_store.search(made("a")[1], 1)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    with pytest.raises(UnrankError, match="not an index, and not empty"):
+        FaissStore(str(tmp_path / "full")).points()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("qdrant:x", "unknown store 'qdrant'"),
+        ("faiss:", "name the index too"),
+        ("pgvector:Docs; DROP", "small letters"),
+        ("pgvector:unrank_index", "small letters"),
+    ],
+)
+def test_wrong_names_are_refused(name: str, said: str) -> None:
+    with pytest.raises(UnrankError, match=said):
+        open_store(name)
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(UnrankError, match=r"pip install 'unrank\[faiss\]'"):
+        open_store(str(tmp_path / "index"))
+    with pytest.raises(UnrankError, match=r"pip install 'unrank\[pgvector\]'"):
+        open_store("pgvector:docs").header()
