@@ -69,7 +69,7 @@ def make_collection(folder: Path, size: Size, words: Sequence[str]) -> None:
         "negatives": list_column(negatives.offsets, negatives.values),
     }
     write_table(folder / "candidates.arrow", lists)
-    _describe(folder)
+    describe(folder)
 
 
 def _documents(count: int, openings: Sequence[pa.Array], sentences: pa.Array) -> Iterator[pa.RecordBatch]:
@@ -108,7 +108,8 @@ def _ids(prefix: str, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Ar
     return pc.binary_join_element_wise(prefix, pc.cast(pa.array(rows), pa.string()), "")
 
 
-def _describe(folder: Path) -> None:
+def describe(folder: Path) -> None:
+    """Write the description of a collection whose tables are there."""
     files = {name: {"bytes": (folder / name).stat().st_size, "sha256": sha256(folder / name)} for name in FILES}
     fingerprint = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
     head = {"format_version": FORMAT_VERSION, "name": "synthetic", "source": "memory", "licence": None}

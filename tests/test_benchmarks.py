@@ -124,6 +124,16 @@ def test_growth_and_a_small_request_run(encoder: Path, tmp_path: Path) -> None:
     assert {*figures["kept"]} == {"entangled", "disjoint", "test"}
 
 
+@pytest.mark.slow
+def test_an_update_of_an_index_is_killed_and_checked(encoder: Path) -> None:
+    """With few documents the time of an update is mostly not that of encoding, so it may be above its bar."""
+    pytest.importorskip("faiss", reason="FAISS is not installed: pip install 'unrank[faiss]'")
+    printed = run("index.py", "--base", encoder, "--documents", 2_000, "--kills", 3, may_fail=True)
+    figures = json.loads(printed.splitlines()[-1])
+    assert figures["encoded"] == 20 and figures["equal_after_kills"]
+    assert figures["found_stale"] and figures["found_removed"] and figures["found_other_model"]
+
+
 def test_steps_are_timed(
     encoder: Path, dense: Collection, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

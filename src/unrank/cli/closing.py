@@ -118,8 +118,12 @@ def _left_high(ranks: PairRanks) -> str:
 def index_state(record: Record) -> str:
     """Say whether document vectors that were stored before can still be used."""
     if not record.index_valid:
-        return "document vectors that were stored with the old ranker are stale: encode the collection again"
+        return (
+            "document vectors that were stored with the old ranker are stale: encode the collection again, without "
+            "removed documents; for a bi-encoder 'unrank index update' does that"
+        )
     return (
         "document vectors that were stored with the old ranker stay valid: only the query side has moved; "
+        "delete those of removed documents ('unrank index update' for a bi-encoder); "
         "use encode_query() for queries and encode_document() for documents, never plain encode()"
     )
