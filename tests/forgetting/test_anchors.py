@@ -19,8 +19,10 @@ from unrank.engine.runtime import Silence
 from unrank.forgetting.anchor_file import KIND, AnchorFile, IdHashes
 from unrank.forgetting.anchors import find_anchors
 from unrank.forgetting.forget import Forgotten, forget
+from unrank.forgetting.outcome import pair_ranks
 from unrank.forgetting.places import margins
 from unrank.forgetting.previous_requests import PreviousRanks
+from unrank.forgetting.run import earlier_places
 from unrank.forgetting.train import Trained
 from unrank.forgetting.validation import weights_hash
 from unrank.forgetting.workspace import Workspace
@@ -130,7 +132,13 @@ def test_the_teacher_answers_with_them_and_measures_what_is(
     assert held.teacher.ask(others).score.tolist() == task.teacher.scores(others).tolist()
     assert not len(held.partition.risen), "places hold them, not the mean"
     assert as_set(held.partition.previous) == as_set(anchors.placed)
-    assert held.places_before is not None and np.isfinite(held.places_before).all()
+    places, pairs = held.earlier_places, held.partition.previous
+    assert places is not None and np.isfinite(places.scores).all() and places.ranks.min() >= 1
+    now = pair_ranks(dense, pairs, workspace.scorer(moved))
+    assert places.away.tolist() == (abs(1 / now - 1 / places.ranks) > 0.02).tolist() and places.away.any()
+    watched, ranks = earlier_places(held) or (pairs[:0], [])
+    assert as_set(watched[: np.count_nonzero(places.away)]) == as_set(pairs[places.away]), "those away come first"
+    assert len(watched) == len(ranks) == min(64, len(pairs))
 
 
 def test_earlier_requests_are_pulled_to_their_places_from_below_too(

@@ -202,7 +202,7 @@ def test_there_is_another_round_if_pairs_are_not_at_their_places(
     missed: list[int], distances: list[float], epochs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left, apart, done = iter(missed), iter(distances), list[float]()
-    goals = SimpleNamespace(pulls_up=True, left=lambda ranks: next(left), distance=lambda ranks: next(apart))
+    goals = SimpleNamespace(pulls_up=True, few=False, left=lambda ranks: next(left), distance=lambda ranks: next(apart))
     estimator = SimpleNamespace(measure=lambda: 0.5, pair_ranks=lambda: np.ones(1))
     clock = SimpleNamespace(on=lambda purpose: nullcontext())
     rule = PairStoppingRule(None, None, estimator, 0.5, 0.0, clock, 0, None, (1.0, {}), 1.0, goals=goals, round=2)  # type: ignore[arg-type]
@@ -211,6 +211,21 @@ def test_there_is_another_round_if_pairs_are_not_at_their_places(
     monkeypatch.setattr(rule, "out_of_time", lambda: False)
     rule.follow(SimpleNamespace(epochs=half / 2) for half in range(1, 13))  # type: ignore[misc]
     assert done[-1] == epochs
+
+
+def test_of_a_small_request_the_check_nearest_to_all_places_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own pairs and those of earlier requests. Among equal checks the last one counts."""
+    apart, earlier = iter([0.4, 0.1, 0.0, 0.0]), iter([0.0, 0.0, 0.5, 0.1])
+    rule = PairStoppingRule(
+        *(SimpleNamespace(), None, SimpleNamespace(), 0.5, 0.0, None, 0, None, (1.0, {}), 1.0),  # type: ignore[arg-type]
+        goals=SimpleNamespace(pulls_up=True, few=True),  # type: ignore[arg-type]
+    )
+    monkeypatch.setattr(rule, "_earlier_distance", lambda: next(earlier))
+    ranks = []
+    for _ in range(4):
+        rule.distance = next(apart)
+        ranks.append(rule._rank())
+    assert ranks == [0.4, 0.1, 0.5, 0.1]
 
 
 def test_a_run_that_is_not_at_its_places_runs_twice_as_long(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from tests.table import Listed, TableRanker, as_set, collection_of, forgetting, random_lists, random_table, task_of
 from unrank.collection.collection import Collection, Pairs
@@ -21,6 +22,7 @@ from unrank.engine.training_state import Interval
 from unrank.errors import UnknownName, UnrankError
 from unrank.methods import make_method, settings_of
 from unrank.methods.cocol import ALL, MIN_DISJOINT, Cocol
+from unrank.methods.task import EarlierPlaces
 
 PUSHED, PARTNER, NEGATIVE, KEPT, KEPT_NEGATIVE, EARLIER = range(6)
 REMOVALS: dict[str, dict[str, list[int]]] = {
@@ -341,13 +343,30 @@ def test_what_was_forgotten_before_is_held_where_it_is(shared: Collection) -> No
         assert not as_set(draws(phase, 1)[0].pairs) & as_set(partition.previous)
 
 
+def earlier_at(scores: NDArray[np.float32], away: int | None = None) -> EarlierPlaces:
+    """Return earlier places with these scores; one of the pairs may be away from its place."""
+    return EarlierPlaces(scores, np.isfinite(scores).astype(np.int64), np.arange(len(scores)) == away)
+
+
+def test_a_pair_that_is_away_from_its_place_is_drawn_more_often(shared: Collection) -> None:
+    partition, ranker = after_requests(shared, risen=[]), random_table(shared, 0)
+    task = task_of(shared, partition, ranker)
+    places = earlier_at(task.teacher.scores(partition.previous), away=0)
+    task = replace(task, earlier_places=places, wanted=task.teacher.scores(partition.forget), pulls_up=True)
+    drawn = [samples for phase in Cocol().plan(task) for samples in draws(phase, 20)]
+    pairs = np.concatenate([samples.pairs[:, samples.roles.index("placed")] for samples in drawn])
+    share = (pairs == partition.previous[0]).all(1).mean()
+    others = len(partition.previous)
+    assert share == pytest.approx(0.5 + 0.5 / others, abs=0.05) and as_set(pairs) == as_set(partition.previous)
+
+
 def test_a_pair_that_was_forgotten_before_is_pulled_to_its_place_from_either_side(shared: Collection) -> None:
     """With a hard negative; a pair without a place stays, and one that has risen falls."""
     partition, ranker = after_requests(shared, risen=[4]), random_table(shared, 0)
     task = task_of(shared, partition, ranker)
     before = task.teacher.scores(partition.previous)
     wanted = np.where(partition.previous[:, 0] == 2, before + 300, np.nan).astype(np.float32)
-    task = replace(task, places_before=wanted, wanted=task.teacher.scores(partition.forget), pulls_up=True)
+    task = replace(task, earlier_places=earlier_at(wanted), wanted=task.teacher.scores(partition.forget), pulls_up=True)
     place = {tuple(pair): score for pair, score in zip(partition.previous.tolist(), wanted, strict=True)}
     for phase in Cocol().plan(task):
         for samples in draws(phase, 3):
@@ -360,7 +379,8 @@ def test_a_pair_that_was_forgotten_before_is_pulled_to_its_place_from_either_sid
             for pair, score in zip(samples.pairs[has, placed], samples.teacher.score[has, placed], strict=True):
                 assert score == place[tuple(pair.tolist())]
     for apart in (300.0, -300.0):
-        raised = replace(task, places_before=np.where(np.isfinite(wanted), before + apart, np.nan).astype(np.float32))
+        moved = np.where(np.isfinite(wanted), before + apart, np.nan).astype(np.float32)
+        raised = replace(task, earlier_places=earlier_at(moved))
         student = copy.deepcopy(ranker)
         list(fit(student, Cocol().plan(raised), Schedule(2, 10.0), TokenStore(student, shared), Runtime.on("cpu")))
         rows = partition.previous[np.isfinite(wanted)]

@@ -14,10 +14,11 @@ from unrank.collection.texts import hashed_order
 from unrank.engine.teacher import Scores, Teacher
 from unrank.evaluation.measure import Floats
 from unrank.forgetting.anchor_file import AnchorFile, AnchorList, IdHashes
-from unrank.forgetting.places import Places, margins_of, score_at
+from unrank.forgetting.outcome import pair_ranks
+from unrank.forgetting.places import Places, margins_of, rank_at, score_at
 from unrank.forgetting.previous_requests import PreviousRanks
 from unrank.forgetting.workspace import Workspace
-from unrank.methods.task import Task
+from unrank.methods.task import EarlierPlaces, Task
 from unrank.owner import owner_key
 from unrank.record import Record, requests_of
 
@@ -25,6 +26,8 @@ MOST_ANCHORS = 2_048
 """The most kept pairs in an anchor file."""
 NEGATIVES = 8
 """The number of highest negatives that are kept of each query."""
+AWAY = 0.02
+"""The distance of a reciprocal rank from that of its place from which on a pair is away from it."""
 NOT_HELD = "what is kept is held where the run before left it, not where the first original had it"
 
 
@@ -57,9 +60,14 @@ class Anchors:
         there = np.isfinite(wanted)
         if not there.any():
             return held
-        places = np.full(len(wanted), np.nan, np.float32)
-        places[there] = score_at(collection, partition.previous[there], teacher.answers, wanted[there])
-        return replace(held, places_before=places)
+        pairs, score = partition.previous[there], teacher.answers
+        places = EarlierPlaces(
+            np.full(len(wanted), np.nan, np.float32), np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
+        )
+        places.scores[there] = score_at(collection, pairs, score, wanted[there])
+        places.ranks[there] = rank_at(collection, pairs, score, wanted[there])
+        places.away[there] = abs(1 / pair_ranks(collection, pairs, teacher.scores) - 1 / places.ranks[there]) > AWAY
+        return replace(held, earlier_places=places)
 
 
 def is_first(record: Record | None) -> bool:

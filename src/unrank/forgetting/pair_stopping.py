@@ -1,6 +1,6 @@
 """Stopping by single pairs: a run with a goal for each forget pair ends when no pair misses its goal. A run to places
 goes on until its rate has fallen: what is kept recovers last. If pairs are not at their places then, there is another
-round.
+round. Of a small request the check counts that has its pairs, and those of earlier requests, nearest to their places.
 
 It is not landed. If a limit on what is kept is given, the run ends before the limit is passed.
 """
@@ -11,15 +11,24 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from unrank.collection.collection import Pairs
+from unrank.collection.texts import Rows
 from unrank.engine.checkpoint import Checkpoint
 from unrank.engine.training_state import Interval
 from unrank.forgetting.goals import PairGoals
 from unrank.forgetting.landing import Weights, put_weights, weights_of
+from unrank.forgetting.outcome import pair_ranks
 from unrank.forgetting.stopping import CLEARLY, StoppingRule
 from unrank.record import Landing, shares_kept
 
 LIMIT_QUERIES = 100
 """The least number of queries of each kept set that are measured at every check if there is a limit."""
+MOST_EARLIER = 64
+"""The most pairs of earlier requests whose ranks are measured at every check of a small request."""
+ARRIVED = 0.01
+"""The largest distance of a small request and of earlier ones to their places, at which no further round is needed."""
 NEARER = 0.9
 """The most that may be left of the distance to the places after a round, for another one to be worth its time."""
 
@@ -38,6 +47,8 @@ class PairStoppingRule(StoppingRule):
     """Why the run ended before its goals, if what is kept would have fallen below the limit."""
     distance: float = 0.0
     """The distance to the goals at the last check."""
+    earlier: tuple[Pairs, Rows] | None = None
+    """Pairs that were forgotten before, and the ranks of their places; `None` if there are none, or many pairs now."""
     round: int | None = None
     """The epochs after which the rate has fallen; `None` if it does not fall."""
     round_distance: float = math.inf
@@ -66,6 +77,8 @@ class PairStoppingRule(StoppingRule):
             self.forget = self.estimator.measure()
             ranks = self.estimator.pair_ranks()
         before, self.round_distance = self.round_distance, self.goals.distance(ranks)
+        if self.goals.few:
+            return self.best is not None and self.best[0] <= ARRIVED
         return not self.goals.left(ranks) or self.round_distance > NEARER * before
 
     def state(self) -> Checkpoint:
@@ -83,17 +96,26 @@ class PairStoppingRule(StoppingRule):
             measured = self._measure()
         seen = self._watch()
         self.limited = self._lost(seen)
-        if not self.limited and (self.best is None or self._rank <= self.best[0]):
-            self.best = self._rank, weights_of(self.student)
+        rank = self._rank()
+        if not self.limited and (self.best is None or rank <= self.best[0]):
+            self.best = rank, weights_of(self.student)
         self._add_to_history(interval, measured, seen)
         self._report(interval, measured)
 
-    @property
     def _rank(self) -> float:
-        """How far the weights are from the best; 0 if later ones are always better, because the rate falls."""
-        if self.goals.pulls_up:
-            return self.missed if self.goals.few else 0.0
-        return self.missed + self.forget  # fewest pairs first, then the lowest MRR
+        """Return how far the weights are from the best; 0 if later ones are better, because the rate falls."""
+        if not self.goals.pulls_up:
+            return self.missed + self.forget  # fewest pairs first, then the lowest MRR
+        return round(self.missed + self.distance + self._earlier_distance(), 3) if self.goals.few else 0.0
+
+    def _earlier_distance(self) -> float:
+        """Return how far earlier requests are from their places; 0 if there are none."""
+        if self.earlier is None:
+            return 0.0
+        pairs, places = self.earlier
+        with self.clock.on("checks"):
+            ranks = pair_ranks(self.workspace.collection, pairs, self.workspace.scorer(self.student))
+        return float(np.abs(1 / ranks - 1 / places).mean())
 
     def _measure(self) -> bool:
         """Measure or estimate the forget MRR and the distance to the goals. Return whether they were measured."""

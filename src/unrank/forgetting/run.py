@@ -9,6 +9,7 @@ from typing import cast
 import numpy as np
 import torch
 
+from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
 from unrank.engine.checkpoint import Stateful
 from unrank.engine.loop import fit, mean_gradients, squared_gradients
@@ -20,7 +21,7 @@ from unrank.forgetting.goals import PairGoals
 from unrank.forgetting.landing import weights_of
 from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.options import ForgetOptions
-from unrank.forgetting.pair_stopping import LIMIT_QUERIES, PairStoppingRule
+from unrank.forgetting.pair_stopping import LIMIT_QUERIES, MOST_EARLIER, PairStoppingRule
 from unrank.forgetting.places import Places
 from unrank.forgetting.progress import followers
 from unrank.forgetting.stopping import StoppingRule
@@ -141,7 +142,26 @@ def make_rule(run: MethodRun, estimator: MrrEstimator) -> StoppingRule:
     watching = (run.student, workspace, estimator, run.target, near, run.clock, watched, options.minutes)
     if run.goals is None:
         return StoppingRule(*watching, begin, run.forget_before)
-    return PairStoppingRule(*watching, begin, run.forget_before, goals=run.goals, keep_at_least=limit, kept_before=kept)
+    return PairStoppingRule(
+        *(*watching, begin, run.forget_before),
+        goals=run.goals,
+        keep_at_least=limit,
+        kept_before=kept,
+        earlier=earlier_places(run.task) if run.goals.pulls_up and run.goals.few else None,
+    )
+
+
+def earlier_places(task: Task) -> tuple[Pairs, Rows] | None:
+    """Return pairs that were forgotten before and have places, at most 64, and the ranks of these.
+
+    Those that are away from their places come first.
+    """
+    places = task.earlier_places
+    if places is None:
+        return None
+    there = np.flatnonzero(places.ranks)
+    chosen = there[np.argsort(~places.away[there], kind="stable")][:MOST_EARLIER]
+    return task.partition.previous[chosen], places.ranks[chosen]
 
 
 def usual_watch(device: str, queries: int) -> int:

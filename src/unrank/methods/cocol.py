@@ -38,6 +38,8 @@ HIGHEST, HIGHEST_OF_SMALL = 8, 24
 SMALL_STEP = 8
 """With places, the most forget pairs of a small step. It holds as many kept pairs as a full one, and their margins on
 both sides: a request of a few pairs should leave all other lists as they are."""
+AWAY = 0.5
+"""The share of the samples with a pair that was forgotten before that is for those away from their places, if any."""
 LIST = 128
 """The most negatives of a query, spread evenly over its list, that they are looked for among."""
 LISTS_PER_PAIR, MIN_LISTS, MAX_LISTS = 4, 64, 20_000
@@ -257,8 +259,9 @@ class Cocol(Method):
     ) -> Samples:
         """Add to each sample, with wide anchors, a pair that was forgotten before, and a negative.
 
-        A pair that has a place is pulled to it; another one stays where it is. One that has risen falls again if
-        `falls`: as often as a pair that is forgotten now, but in at most half of the samples if there are others.
+        A pair that has a place is pulled to it, those that are away from it more often; another one stays where it is.
+        One that has risen falls again if `falls`: as often as a pair that is forgotten now, but in at most half of the
+        samples if there are others.
         """
         size, stays = len(next(iter(roles.values()))[0]), task.partition.previous
         risen = task.partition.risen if falls else stays[:0]
@@ -266,14 +269,18 @@ class Cocol(Method):
             return Samples.of(roles, task.teacher)
         share = min(0.5, len(risen) / self._forget_size(task)) if len(stays) else 1.0
         falling = generator.random(size) < share
-        places = np.full(len(stays), np.nan, np.float32) if task.places_before is None else task.places_before
+        earlier = task.earlier_places
+        places = np.full(len(stays), np.nan, np.float32) if earlier is None else earlier.scores
         pairs, place = np.empty((size, 2), np.int64), np.full(size, np.nan, np.float32)
         for rows, some in ((falling, risen), (~falling, stays)):
             drawn = np.resize(generator.permutation(len(some)), np.count_nonzero(rows))
+            if some is stays and earlier is not None and earlier.away.any():
+                again = generator.random(len(drawn)) < AWAY
+                drawn[again] = np.resize(generator.permutation(np.flatnonzero(earlier.away)), np.count_nonzero(again))
             pairs[rows], place[rows] = some[drawn], (np.nan if some is risen else places[drawn])
         placed, (negative, has) = np.isfinite(place), task.negatives.draw(pairs[:, 0], generator)
         roles = {**roles, "earlier": (pairs, ~placed), "earlier_negative": (negative, has & ~placed)}
-        if task.places_before is None:
+        if earlier is None:
             return Samples.of(roles, task.teacher).lowered("earlier", falling)
         negative, has = (hard or task.negatives).draw(pairs[:, 0], generator)
         roles |= {"placed": (pairs, placed), "placed_negative": (negative, has & placed)}

@@ -127,6 +127,18 @@ def no_base(which: Untrained) -> Teacher:
 
 
 @dataclass(frozen=True)
+class EarlierPlaces:
+    """The places of pairs that were forgotten before, in the order of `partition.previous`."""
+
+    scores: NDArray[np.float32]
+    """The score of each place; NaN if a pair has none."""
+    ranks: Rows
+    """The rank of each place; 0 if a pair has none."""
+    away: NDArray[np.bool_]
+    """The pairs that are not near their places now."""
+
+
+@dataclass(frozen=True)
 class Task:
     """Everything that a method may use. Test queries are out of reach."""
 
@@ -144,8 +156,8 @@ class Task:
     """Kept pairs that the teacher gives the first original's scores of; it is another ranker after a first request."""
     anchor_negatives: Pairs = field(default_factory=lambda: NO_PAIRS)
     """Negatives of their queries, which it gives the first original's scores of too."""
-    places_before: NDArray[np.float32] | None = None
-    """The score of the place of each pair in `partition.previous`, NaN if it has none; `None` if no pair has one."""
+    earlier_places: EarlierPlaces | None = None
+    """`None` if no pair that was forgotten before has a place."""
 
     def draw_kept(self, size: int, generator: np.random.Generator, sets: Sequence[KeptSet] = KEPT_SETS) -> Drawn:
         """Draw kept pairs at random, from these sets. If the sets are empty, no sample has one."""
