@@ -62,10 +62,14 @@ def in_one_step() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    from transformers import PreTrainedConfig
+
     from tests.tiny import make_encoder
 
-    return make_encoder(tmp_path_factory.mktemp("encoder") / "tiny")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PreTrainedConfig, "__repr__", object.__repr__)  # for a log that nobody reads: a tenth of a load
+        yield make_encoder(tmp_path_factory.mktemp("encoder") / "tiny")
 
 
 @pytest.fixture(scope="session")
@@ -80,3 +84,9 @@ def dense(tmp_path_factory: pytest.TempPathFactory) -> Collection:
     from tests.tiny import make_dense_collection
 
     return make_dense_collection(tmp_path_factory.mktemp("dense") / "dense")
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The charts of pages are empty: to draw those of one page takes a second, and some tests read its words alone."""
+    monkeypatch.setattr("unrank.report.drawing.Drawing.shapes", "")

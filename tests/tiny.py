@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -14,6 +15,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 from unrank.collection.collection import Collection
 from unrank.collection.options import ImportOptions
 from unrank.collection.sources.source import Judgement, Raw, Text
+from unrank.rankers.base import Ranker
 from unrank.record import CollectionName, LearningEpoch, PreviousRequest, Record, RemovedHashes, SetSummary
 
 WORDS = [
@@ -184,11 +186,16 @@ def make_learnable_beir(folder: Path, articles: int = 25) -> Path:
     return folder
 
 
-def make_bi_encoder(encoder: Path, folder: Path) -> Path:
-    """An untrained bi-encoder on the tiny encoder, as a folder."""
+@cache
+def _bi_encoder(encoder: Path) -> Ranker:
     from unrank.rankers import create_ranker
 
-    create_ranker("bi-encoder", str(encoder), 0).save(folder)
+    return create_ranker("bi-encoder", str(encoder), 0)
+
+
+def make_bi_encoder(encoder: Path, folder: Path) -> Path:
+    """An untrained bi-encoder on the tiny encoder, as a folder."""
+    _bi_encoder(encoder).save(folder)
     return folder
 
 

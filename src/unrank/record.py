@@ -12,6 +12,7 @@ import json
 import platform
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -772,7 +773,13 @@ def shares_kept(before: Mapping[str, float], after: Mapping[str, float]) -> dict
 def versions() -> dict[str, str]:
     """Return the versions of everything that a figure may depend on."""
     ours = {"unrank": unrank.__version__, "python": platform.python_version()}
-    return ours | {name: version(name) for name in LIBRARIES}
+    return ours | {name: version_of(name) for name in LIBRARIES}
+
+
+@cache
+def version_of(library: str) -> str:
+    """Return the version of a library, which is looked up once in a process: it takes milliseconds."""
+    return version(library)
 
 
 def _checked(value: Any) -> Record:

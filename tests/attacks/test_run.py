@@ -43,6 +43,8 @@ from unrank.methods.retrain import Retrain
 from unrank.rankers import load_ranker
 
 WEIGHTS = "model.safetensors"
+FirstPairs = list[tuple[str, str]]
+ONCE = Retrain(epochs=1, negatives=1, together=1, batch=64)
 
 
 @dataclass
@@ -114,16 +116,19 @@ def ranks(collection: Collection, ranker: Path, pairs: Pairs) -> list[int]:
     return found
 
 
-def first_pairs(desk: Desk) -> list[tuple[str, str]]:
-    """The pairs that the original ranks first."""
-    pairs = desk.collection.pairs
-    first = np.array(ranks(desk.collection, Path(desk.options.ranker), pairs)) == 1
-    return desk.collection.pair_ids(pairs[first])
+@pytest.fixture(scope="module")
+def first_pairs(dense: Collection, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> FirstPairs:
+    """The pairs that the ranker of every desk ranks first."""
+    ranker = make_bi_encoder(encoder, tmp_path_factory.mktemp("original") / "ranker")
+    first = np.array(ranks(dense, ranker, dense.pairs)) == 1
+    return dense.pair_ids(dense.pairs[first])
 
 
 @pytest.mark.attack(2)
-def test_a_target_that_asks_for_nothing_forgets_nothing(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
-    desk.ask(pairs=first_pairs(desk)[:1])
+def test_a_target_that_asks_for_nothing_forgets_nothing(
+    desk: Desk, first_pairs: FirstPairs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk.ask(pairs=first_pairs[:1])
     assert run(desk.words("--target", "1.0", "--json")) == 3
     [told] = json.loads(capsys.readouterr().out)["requests"]
     assert told["state"] == "not forgotten" and told["worst"]["before"] == told["worst"]["after"] == 1
@@ -143,15 +148,17 @@ def hardly_changed(desk: Desk, folder: Path) -> str:
 
 
 @pytest.mark.attack(3)
-def test_the_original_hardly_changed_is_no_reference(desk: Desk, encoder: Path, tmp_path: Path) -> None:
-    wanted = first_pairs(desk)[:1]
+def test_the_original_hardly_changed_is_no_reference(
+    desk: Desk, first_pairs: FirstPairs, encoder: Path, tmp_path: Path
+) -> None:
+    wanted = first_pairs[:1]
     desk.ask(pairs=wanted)
     fake = hardly_changed(desk, tmp_path / "fake")
-    real = train(desk.collection, "bi-encoder", str(encoder), Removal(pairs=wanted), method=Retrain(epochs=1))
+    real = train(desk.collection, "bi-encoder", str(encoder), Removal(pairs=wanted), method=ONCE)
     real.save(tmp_path / "real")
     forged = shutil.copytree(fake, tmp_path / "forged")
     shutil.copy(tmp_path / "real" / "unrank.json", forged)
-    begun = train(desk.collection, "bi-encoder", fake, Removal(pairs=wanted), method=Retrain(epochs=1))
+    begun = train(desk.collection, "bi-encoder", fake, Removal(pairs=wanted), method=ONCE)
     begun.save(tmp_path / "begun")
     for reference, base, strict, why in (
         (fake, str(encoder), True, "it has no record"),
@@ -169,8 +176,8 @@ def test_the_original_hardly_changed_is_no_reference(desk: Desk, encoder: Path, 
 
 
 @pytest.mark.attack(5)
-def test_a_request_that_did_not_move_is_not_hidden_by_its_batch(desk: Desk) -> None:
-    wanted = first_pairs(desk)[:17]
+def test_a_request_that_did_not_move_is_not_hidden_by_its_batch(desk: Desk, first_pairs: FirstPairs) -> None:
+    wanted = first_pairs[:17]
     for pair in wanted:
         desk.ask(pairs=[pair])
     little = replace(desk.options.forget, settings={"learning_rate": "3e-4", "epochs": "1"})
@@ -199,9 +206,9 @@ def stop_before_the_end(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.slow
 @pytest.mark.attack(7)
 def test_the_audit_of_one_ranker_is_not_joined_with_the_weights_of_another(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, first_pairs: FirstPairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk.ask(pairs=first_pairs(desk)[:3])
+    desk.ask(pairs=first_pairs[:3])
     out = stop_before_the_end(desk, monkeypatch)
     first = read_json(audit_folder(out) / AUDIT)["rankers"]["ranker"]["weights"]
     shutil.rmtree(out)
@@ -219,21 +226,35 @@ def test_the_audit_of_one_ranker_is_not_joined_with_the_weights_of_another(
 
 
 @pytest.mark.attack(7)
-@pytest.mark.parametrize(
-    "changed",
-    ["new ranker", pytest.param("audit", marks=pytest.mark.slow), pytest.param("old ranker", marks=pytest.mark.slow)],
-)
-def test_what_was_changed_between_two_steps_is_not_taken_for_the_runs_own(
-    changed: str, desk: Desk, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.attack(17)
+def test_a_run_that_is_not_recorded_yet_has_its_own_weights_and_is_not_thrown_away_for_a_request_that_arrives(
+    desk: Desk, first_pairs: FirstPairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk.ask(pairs=first_pairs(desk)[:1])
+    desk.ask(pairs=first_pairs[:1])
     out = stop_before_the_end(desk, monkeypatch)
-    if changed == "new ranker":
-        shutil.copy(Path(desk.options.ranker) / WEIGHTS, out / WEIGHTS)
-    elif changed == "audit":
+    written = (out / WEIGHTS).read_bytes()
+    shutil.copy(Path(desk.options.ranker) / WEIGHTS, out / WEIGHTS)
+    with pytest.raises(UnrankError, match="exists and is not what this run wrote"):
+        desk.run()
+    assert desk.ledger.request(1).state is State.OPEN
+    (out / WEIGHTS).write_bytes(written)
+    desk.ask(pairs=first_pairs[1:2])
+    done = desk.run()
+    assert (done.run, [*done.requests], done.later) == (1, [1], [2]) and (out / WEIGHTS).read_bytes() == written
+    assert desk.ledger.request(2).state is State.OPEN
+
+
+@pytest.mark.slow
+@pytest.mark.attack(7)
+@pytest.mark.parametrize("changed", ["audit", "old ranker"])
+def test_what_was_changed_between_two_steps_is_not_taken_for_the_runs_own(
+    changed: str, desk: Desk, first_pairs: FirstPairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.ask(pairs=first_pairs[:1])
+    out = stop_before_the_end(desk, monkeypatch)
+    if changed == "audit":
         found = read_json(audit_folder(out) / AUDIT)
         (audit_folder(out) / AUDIT).write_text(json.dumps(found | {"verdict": "kept"}))
-    if changed != "old ranker":
         with pytest.raises(UnrankError, match="exists and is not what this run wrote"):
             desk.run()
         assert desk.ledger.request(1).state is State.OPEN
@@ -244,27 +265,14 @@ def test_what_was_changed_between_two_steps_is_not_taken_for_the_runs_own(
     assert desk.ledger.ask("SELECT state FROM run WHERE id = 1") == [("abandoned",)]
 
 
-@pytest.mark.attack(17)
-def test_a_request_that_arrives_does_not_throw_a_run_away_that_is_not_recorded_yet(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    desk.ask(pairs=first_pairs(desk)[:1])
-    out = stop_before_the_end(desk, monkeypatch)
-    written = sha256(out / WEIGHTS)
-    desk.ask(pairs=first_pairs(desk)[1:2])
-    done = desk.run()
-    assert (done.run, [*done.requests], done.later) == (1, [1], [2]) and sha256(out / WEIGHTS) == written
-    assert desk.ledger.request(2).state is State.OPEN
-
-
 @pytest.mark.slow
 @pytest.mark.attack(17)
 def test_a_request_that_arrives_does_not_throw_an_unfinished_run_away(
-    desk: Desk, make_desk: Callable[[Path], Desk], tmp_path: Path
+    desk: Desk, first_pairs: FirstPairs, make_desk: Callable[[Path], Desk], tmp_path: Path
 ) -> None:
     """Stopped while it learns, by a signal: the run goes on from its checkpoint and ends with the very same weights."""
     whole = make_desk(tmp_path / "whole")
-    wanted = first_pairs(desk)
+    wanted = first_pairs
     for each in (desk, whole):
         each.ask(pairs=wanted[:3])
     counter = StopAfter(-1)
@@ -289,9 +297,9 @@ def test_a_request_that_arrives_does_not_throw_an_unfinished_run_away(
 @pytest.mark.slow
 @pytest.mark.attack(17)
 def test_a_request_that_is_withdrawn_from_an_unfinished_run_is_not_forgotten_by_it(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, first_pairs: FirstPairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = first_pairs(desk)[:2]
+    wanted = first_pairs[:2]
     for pair in wanted:
         desk.ask(pairs=[pair])
     stop_before_the_end(desk, monkeypatch)
@@ -305,7 +313,7 @@ def test_a_request_that_is_withdrawn_from_an_unfinished_run_is_not_forgotten_by_
         made(*given)
         assert run([*closed[:2], "3", *closed[3:]]) == 0
 
-    desk.ask(pairs=first_pairs(desk)[2:3])
+    desk.ask(pairs=first_pairs[2:3])
     monkeypatch.setattr(desk_run, "_audit", withdrawn_meanwhile)
     last = desk.run(target="0.01")
     assert last.states[3] is State.WITHDRAWN and last.requests.keys() >= {3}
@@ -327,8 +335,8 @@ def test_a_name_that_is_a_pattern_deletes_nothing_of_others(name: str, tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.attack(18)
-def test_a_run_whose_folder_is_a_pattern_deletes_nothing_of_others(desk: Desk) -> None:
-    desk.ask(pairs=first_pairs(desk)[:1])
+def test_a_run_whose_folder_is_a_pattern_deletes_nothing_of_others(desk: Desk, first_pairs: FirstPairs) -> None:
+    desk.ask(pairs=first_pairs[:1])
     others = [desk.folder / name for name in (".ranker.partial-abc", ".x-audit.partial-abc")]
     for other in others:
         other.mkdir()
@@ -338,8 +346,8 @@ def test_a_run_whose_folder_is_a_pattern_deletes_nothing_of_others(desk: Desk) -
 
 @pytest.mark.slow
 @pytest.mark.attack(0)
-def test_a_ranker_retrained_from_the_original_itself_is_refused(desk: Desk) -> None:
-    desk.ask(pairs=first_pairs(desk)[:1])
+def test_a_ranker_retrained_from_the_original_itself_is_refused(desk: Desk, first_pairs: FirstPairs) -> None:
+    desk.ask(pairs=first_pairs[:1])
     retrain = replace(desk.options.forget, method="retrain", settings={"epochs": "1"})
     with pytest.raises(UnrankError, match=r"holds the weights of .* itself, which it has to forget"):
         desk.run(forget=replace(retrain, base=desk.options.ranker))

@@ -26,6 +26,12 @@ def enliven(ranker: Ranker, seed: int = 1) -> Ranker:
     return ranker
 
 
+@pytest.fixture(autouse=True)
+def without_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library writes no model cards: to make one takes longer than to save a tiny model."""
+    monkeypatch.setattr("sentence_transformers.base.model.BaseModel._create_model_card", lambda *_: None)
+
+
 @pytest.fixture(scope="session", params=list(RANKERS))
 def kind(request: pytest.FixtureRequest) -> str:
     name: str = request.param

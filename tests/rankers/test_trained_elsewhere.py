@@ -97,6 +97,11 @@ def texts_of(collection: Collection) -> tuple[list[str], list[str]]:
     return list(collection.queries.texts(pairs[:, 0])), list(collection.documents.texts(pairs[:, 1]))
 
 
+@pytest.fixture
+def without_cards() -> None:
+    """Here models have their cards, as those of others do."""
+
+
 def train_there(kind: str, encoder: Path, collection: Collection, folder: Path) -> None:
     """A few steps with the class's own trainer, and saved with it."""
     from datasets import Dataset

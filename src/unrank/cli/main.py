@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from enum import StrEnum
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -138,7 +139,7 @@ def run(arguments: Sequence[str]) -> int:
     if follows():
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - until the process ends
     try:
-        status = app(args=list(arguments) or ["--help"], prog_name="unrank", standalone_mode=False)
+        status = _commands()(args=list(arguments) or ["--help"], prog_name="unrank", standalone_mode=False)
         if status == STOPPED:  # typer returns it after an interruption
             raise KeyboardInterrupt
         return status if isinstance(status, int) else 0
@@ -150,6 +151,12 @@ def run(arguments: Sequence[str]) -> int:
         return _fail("stopped; nothing was left half written", STOPPED)
     except Exception as error:
         return _fail(describe_error(error), 2 if isinstance(error, UnrankError | OSError) else 1)
+
+
+@cache
+def _commands() -> Any:
+    """Make the parser of all commands, once in a process: it takes longer than many commands do."""
+    return typer.main.get_command(app)
 
 
 def _usage_error(error: Any) -> str:

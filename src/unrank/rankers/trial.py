@@ -24,7 +24,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -36,6 +35,7 @@ from unrank.owner import recall, remember
 from unrank.rankers.allow_list import DESCRIPTION
 from unrank.rankers.folder_check import check_folder, model_files
 from unrank.rankers.model_folder import check_unchanged, loading
+from unrank.record import version_of
 
 PASSED, WRITTEN = "loaded-safely", "written-here"
 """Kinds of facts in the state folder: models that passed a trial, and folders that unrank itself wrote."""
@@ -134,7 +134,7 @@ def try_out(attempt: Attempt) -> None:
         digest = files_digest(file_hashes(folder, files))
         if recall(WRITTEN, digest) is not None:
             return
-        versions = [unrank.__version__, *map(version, LIBRARIES)]
+        versions = [unrank.__version__, *map(version_of, LIBRARIES)]
         trial = " ".join([digest, *versions, f"fast {attempt.fast}", f"new {attempt.new}"])
         if recall(PASSED, trial) is not None:
             return
