@@ -59,6 +59,7 @@ def test_both_are_listed_with_their_package(capsys: pytest.CaptureFixture[str]) 
     assert "    --set hold=1" in shown or "    --set hold=1.0" in shown
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_both_run_in_a_grid_and_show_in_a_report(dense: Collection, encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "grid.toml").write_text(GRID.format(collection=dense.folder, base=encoder))
     out = tmp_path / "out"

@@ -487,6 +487,7 @@ def test_a_reference_sets_the_target_and_its_recovery_stands_beside(
     assert record["recovery"]["reference_before"] == pytest.approx(record["target"])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_substitute_is_raised_and_measured(
     ran: Ran, ranker: Path, collection: Path, removal: Path, tmp_path: Path
 ) -> None:

@@ -23,18 +23,25 @@ Forgot = Callable[[Removal], tuple[Path, Path]]
 QUICK = ("--set", "epochs=1", "--set", "learning_rate=1e-3", "--target", "0.01", "--quiet", "--watch", "5")
 
 
-@pytest.fixture
-def forgot(ranker: Path, collection: Path, tmp_path: Path) -> Forgot:
+@pytest.fixture(scope="module")
+def forgot(ranker: Path, collection: Path, tmp_path_factory: pytest.TempPathFactory) -> Forgot:
     """Forget a removal, as far as one epoch goes: the ranker's folder and that of its details."""
 
     def forget(removal: Removal) -> tuple[Path, Path]:
-        removal.save(tmp_path / "asked.json")
-        out, details = tmp_path / "after", tmp_path / "details"
-        given = ["--removal", tmp_path / "asked.json", "--out", out, "--details", details, *QUICK]
+        folder = tmp_path_factory.mktemp("forgot")
+        removal.save(folder / "asked.json")
+        out, details = folder / "after", folder / "details"
+        given = ["--removal", folder / "asked.json", "--out", out, "--details", details, *QUICK]
         assert run(["forget", str(ranker), str(collection), *map(str, given)]) == NOT_REACHED
         return out, details
 
     return forget
+
+
+@pytest.fixture(scope="module")
+def without_documents(forgot: Forgot, collection: Path) -> tuple[Path, Path]:
+    """A run that forgot documents, for tests that only read it."""
+    return forgot(removal_of("documents", open_collection(collection)))
 
 
 def removal_of(kind: str, collection: Collection) -> Removal:
@@ -62,14 +69,14 @@ def holds(page: bytes, text: str) -> bool:
 
 @pytest.mark.parametrize("kind", ["documents", pytest.param("queries", marks=pytest.mark.slow)])
 def test_without_texts_nothing_removed_is_in_the_page_nor_ever_in_the_record(
-    kind: str, forgot: Forgot, collection: Path, tmp_path: Path
+    kind: str, forgot: Forgot, without_documents: tuple[Path, Path], collection: Path, tmp_path: Path
 ) -> None:
     opened = open_collection(collection)
     removal = removal_of(kind, opened)
     texts = opened.documents if kind == "documents" else opened.queries
     ids = list(removal.documents or removal.queries)
     secrets = [*ids, *texts.texts(texts.rows(ids))]
-    folder, details = forgot(removal)
+    folder, details = without_documents if kind == "documents" else forgot(removal)
     page = page_of(folder, details, tmp_path / "whole.html")
     assert all(holds(page, secret) for secret in secrets)
     page = page_of(folder, details, tmp_path / "shared.html", "--no-texts")
@@ -118,8 +125,9 @@ def test_without_texts_a_removed_pair_is_not_told(forgot: Forgot, collection: Pa
     assert shared == whole - pairs
 
 
-def test_a_page_says_what_came_of_a_run(forgot: Forgot, collection: Path, tmp_path: Path) -> None:
-    folder, details = forgot(removal_of("documents", open_collection(collection)))
+@pytest.mark.usefixtures("undrawn")
+def test_a_page_says_what_came_of_a_run(without_documents: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, details = without_documents
     page = page_of(folder, details, tmp_path / "page.html").decode()
     told = json.loads((folder / "unrank.json").read_text())
     assert "Not forgotten: the forget MRR went from " in page and f" to {told['after']['forget']['mrr']:.3f};" in page
@@ -143,6 +151,7 @@ def test_figures_and_tables_become_files(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "tables").iterdir()} == {"change.md", "change.csv", "change.tex"}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_quiet_report_prints_its_verdict_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_run(tmp_path / "run")
     said = []

@@ -51,6 +51,13 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> str:
     return page_of(made, folder / "page.html")
 
 
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("run")
+    details = write_details(folder / "details", 9, ["word"])
+    return page_of(write_run(folder / "run"), folder / "page.html", details)
+
+
 def test_texts_from_data_cannot_leave_their_place(tmp_path: Path) -> None:
     made = record(BAD, (0.6, 0.9, 0.9, 0.6), ranker=BAD, settings={BAD: BAD}, base=BAD)
     made["collection"]["name"] = BAD
@@ -65,8 +72,7 @@ def test_texts_from_data_cannot_leave_their_place(tmp_path: Path) -> None:
     assert json.loads(found[1])["queries"][0][1].startswith(BAD[:30])
 
 
-def test_a_page_asks_for_nothing_from_outside(tmp_path: Path, bench: str) -> None:
-    run = page_of(write_run(tmp_path / "run"), tmp_path / "p.html", write_details(tmp_path / "details", 9, ["word"]))
+def test_a_page_asks_for_nothing_from_outside(run: str, bench: str) -> None:
     for page in (run, bench):
         for tag, attributes in Checked(page).tags:
             assert tag not in {"img", "iframe", "object", "base", "form"}
@@ -78,8 +84,7 @@ def test_a_page_asks_for_nothing_from_outside(tmp_path: Path, bench: str) -> Non
         assert "default-src 'none'" in page
 
 
-def test_a_page_can_be_read_aloud(tmp_path: Path, bench: str) -> None:
-    run = page_of(write_run(tmp_path / "run"), tmp_path / "p.html", write_details(tmp_path / "details", 9, ["word"]))
+def test_a_page_can_be_read_aloud(run: str, bench: str) -> None:
     for page in (run, bench):
         tags = Checked(page).tags
         names = [attributes.get("id") for _, attributes in tags if "id" in attributes]
@@ -124,15 +129,14 @@ def test_queries_that_forgot_most_come_first(tmp_path: Path) -> None:
     assert data["sets"][data["queries"][0][2][0]] == "forget"
 
 
-def test_with_places_each_forget_query_shows_its_own(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
-    without = page_of(run, tmp_path / "without.html", write_details(tmp_path / "details", 9, ["word"]))
-    details = write_details(tmp_path / "placed", 9, ["word"], place=6)
-    page = page_of(run, tmp_path / "with.html", details)
-    data = page_data(read_rankings(details, read_run(run)))
+@pytest.mark.usefixtures("undrawn")
+def test_with_places_each_forget_query_shows_its_own(tmp_path: Path, run: str) -> None:
+    folder, details = write_run(tmp_path / "run"), write_details(tmp_path / "placed", 9, ["word"], place=6)
+    page = page_of(folder, tmp_path / "with.html", details)
+    data = page_data(read_rankings(details, read_run(folder)))
     assert [query[3] for query in data["queries"]] == [[1, 8, 6, 0, 0]] * 3 + [[0, 0, 0, 1, 1]] * 6
     assert "forgotten: place" in page and "where a ranker that never saw it puts it" in page
-    assert "forgotten: place" not in without and "never saw it" not in without
+    assert "forgotten: place" not in run and "never saw it" not in run
 
 
 @pytest.mark.parametrize("places", [[], [0], [6, 6], ["6"], 6])
@@ -144,8 +148,7 @@ def test_places_that_do_not_fit_their_query_are_refused(tmp_path: Path, places: 
         read_rankings(details, read_run(write_run(tmp_path / "run")))
 
 
-def test_a_page_says_in_which_lists_ranks_are_counted(tmp_path: Path, bench: str) -> None:
-    run = page_of(write_run(tmp_path / "run"), tmp_path / "p.html", write_details(tmp_path / "details", 9, ["word"]))
+def test_a_page_says_in_which_lists_ranks_are_counted(run: str, bench: str) -> None:
     assert "for forget, other removed documents stay as candidates" in run
     assert "the list as it is shown: with all relevant documents of the query" in run
     assert "as the forget MRR counts: among all candidates, other removed documents too" in bench
@@ -179,6 +182,7 @@ def test_a_verdict_is_true_of_one_query_and_of_no_change(
     assert page.verdict == verdict
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_one_request_of_one_query_is_told_in_the_singular(tmp_path: Path) -> None:
     none = {"count": 0, "hashes": []}
     asked = {"salt": "5a17", "queries": {"count": 1, "hashes": []}, "documents": none, "pairs": none}
@@ -202,6 +206,7 @@ def test_a_run_without_a_test_set_is_reported(tmp_path: Path) -> None:
     assert [value.text for value in table.rows[3]][:2] == ["test", "none"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_distance_to_the_reference_is_told(tmp_path: Path) -> None:
     """With one query a correlation is undefined, and that is what the page says."""
     before = {"queries": 1, "distance": 0.5, "low": 0.5, "high": 0.5, "correlation": None}
@@ -211,6 +216,7 @@ def test_the_distance_to_the_reference_is_told(tmp_path: Path) -> None:
     assert "over 1 query. Their correlation is undefined, before undefined." in page
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_came_after_a_run_is_told(tmp_path: Path) -> None:
     found = {"before": 0.6, "after": 0.71, "reference_before": None, "reference_after": None}
     made = record("cocol", (0.6, 0.9, 0.9, 0.6), recovery=found, index_valid=True)
