@@ -15,10 +15,11 @@ from shared import Shown, experiment
 
 from unrank.evaluation.agreement import ForgetFigures, distance
 from unrank.record import KEPT
-from unrank.report.agreement_tables import agreement_table, kept_table
-from unrank.report.bench_tables import summary_table
+from unrank.report.agreement_tables import result_tables
+from unrank.report.bench_tables import control_table
 from unrank.report.cell import Bench, Cell
 from unrank.report.compare import mean
+from unrank.report.primary import Primary
 from unrank.report.table import Table, Value, figure, words
 from unrank.report.wording import file_name
 
@@ -36,8 +37,8 @@ NOTE = (
 
 
 def show(bench: Bench) -> Shown:
-    compared = [table for table in (kept_table(bench), agreement_table(bench)) if table]
-    return [], [summary_table(bench), *compared, *(table(bench, name) for name in bench.series)]
+    control = [made] if (made := control_table(bench)) else []
+    return [], [*result_tables(Primary(bench)), *control, *(table(bench, name) for name in bench.series)]
 
 
 def table(bench: Bench, name: str) -> Table:

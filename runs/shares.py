@@ -14,18 +14,21 @@ from __future__ import annotations
 
 from shared import Shown, experiment
 
+from unrank.report.agreement_tables import result_tables
 from unrank.report.bench_figures import mean_radars, paper_radars, radars_of
-from unrank.report.bench_tables import detail_tables, paper_table, shared_table, summary_table
+from unrank.report.bench_tables import control_table, detail_tables
 from unrank.report.cell import Bench
 from unrank.report.charts import panels
+from unrank.report.paper_tables import paper_details, paper_table
+from unrank.report.primary import Primary
 
 
 def show(bench: Bench) -> Shown:
     ours, theirs = mean_radars(bench), paper_radars(bench)
     together = panels("radars", "All collections and rankers together", [*ours, *theirs], columns=len(ours))
     each = panels("radars-each", "Each collection and ranker", radars_of(bench), columns=len(ours))
-    tables = [table for table in (summary_table(bench), shared_table(bench), paper_table(bench)) if table]
-    return [together, each], [*tables, *detail_tables(bench)]
+    paper = [table for table in (control_table(bench), paper_table(bench), paper_details(bench)) if table]
+    return [together, each], [*result_tables(Primary(bench)), *paper, *detail_tables(bench)]
 
 
 if __name__ == "__main__":

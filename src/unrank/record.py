@@ -59,6 +59,8 @@ RENAMED_SETTINGS: Mapping[str, Mapping[str, str]] = {
 }
 """For each method the former names of its settings, and their names now. Commands, grids and records may use both."""
 ROUNDING = 1e-9
+MARGIN = 0.01
+"""The share of the original's MRR on a kept set that a method may lose, if a grid says no other."""
 CAME_BACK = 0.05
 """The most that the MRR of earlier requests may be above its target."""
 
@@ -68,6 +70,15 @@ Value = TypeVar("Value")
 
 class OtherVersion(BadFile):
     """A record that another version of unrank wrote."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a grid says about the comparison of its methods before they are run."""
+
+    primary: str = ""
+    """The method that is compared with all others, as tables name it."""
+    margin: float = MARGIN
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 from unrank.audit.margins import ONE_SIDED, Equivalence, more
 from unrank.errors import count
 from unrank.evaluation.bootstrap import LEVEL, MIN_QUERIES, BootstrapEstimate
-from unrank.evaluation.measure import Floats
+from unrank.evaluation.significance import p_value
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -148,12 +148,3 @@ class Comparison(PerRanker[BootstrapEstimate]):
             "noise_floor": abs(self.noise.value) if self.noise else None,
             "power": self.power,
         }
-
-
-def p_value(beyond: Floats) -> float:
-    """Return the share of resamples that are not above zero; never 0, because resamples are few.
-
-    >>> p_value(np.array([1.0, 2.0, -1.0])), p_value(np.ones(999))
-    (0.5, 0.001)
-    """
-    return float((1 + np.count_nonzero(beyond <= 0)) / (1 + len(beyond)))

@@ -18,8 +18,9 @@ from unrank.audit.comparison import Json
 from unrank.audit.context import AuditContext
 from unrank.audit.evidence import gather_evidence
 from unrank.audit.samples import LISTS, Sample, samples
-from unrank.audit.verdict import IN_ALL, Finding, Verdict, too_few
+from unrank.audit.verdict import Finding, Verdict, too_few
 from unrank.evaluation.bootstrap import MIN_QUERIES, BootstrapEstimate, resampled_columns
+from unrank.evaluation.significance import IN_ALL
 
 MEASURES = "the share of the way from rankers that never saw it to the original"
 LEAST_SHARE = 0.05

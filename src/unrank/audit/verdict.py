@@ -15,7 +15,8 @@ from typing import Any
 from unrank.audit.comparison import Comparison, Json
 from unrank.audit.margins import Equivalence
 from unrank.errors import count
-from unrank.evaluation.bootstrap import LEVEL, MIN_QUERIES, BootstrapEstimate
+from unrank.evaluation.bootstrap import MIN_QUERIES, BootstrapEstimate
+from unrank.evaluation.significance import holm
 
 
 class Verdict(StrEnum):
@@ -34,8 +35,6 @@ DIFFERENT = (Verdict.REMEMBERED, Verdict.SUPPRESSED)
 OLD_UNKNOWN = "cannot be known"
 OLD_ALIKE = "indistinguishable from a retrained ranker at this test's power"
 """Verdicts in files of version 1: the first is read as undecided; the second is weaker than equivalent."""
-IN_ALL = 1 - LEVEL
-"""The chance that any test of an audit finds a difference where there is none."""
 COMPARED = ("original", "references", "gap", "noise_floor", "power")
 
 
@@ -128,20 +127,6 @@ def overall(findings: Mapping[str, Finding], deciding: Sequence[str]) -> tuple[V
     verdict = worst(found.verdict for found in judging.values())
     first = next(name for name, found in judging.items() if found.verdict is verdict)
     return verdict, f"{first.replace('_', ' ')}: {judging[first].words}"
-
-
-def holm(chances: Mapping[str, float], level: float = IN_ALL) -> set[str]:
-    """Return the names of the p-values that are significant together, by Holm's procedure.
-
-    >>> sorted(holm({"one": 0.01, "two": 0.04, "three": 0.02})), holm({"one": 0.03, "two": 0.04})
-    (['one', 'three', 'two'], set())
-    """
-    found = set()
-    for rank, name in enumerate(sorted(chances, key=chances.__getitem__)):
-        if chances[name] > level / (len(chances) - rank):
-            break
-        found.add(name)
-    return found
 
 
 def corrected(findings: Mapping[str, Finding]) -> dict[str, Finding]:

@@ -23,9 +23,10 @@ from unrank.forgetting.target import OF_REFERENCE
 from unrank.methods import source_hash
 from unrank.methods.base import Method
 from unrank.methods.retrain import Retrain
-from unrank.record import CELL_FORMAT
+from unrank.record import CELL_FORMAT, Said
 
 NAME_LENGTH = 20
+SAID = Said()
 UNWATCHED = Pace(watch=0)
 """The pace of a method that has no target."""
 
@@ -91,7 +92,8 @@ class SampledRemoval:
         return Removal.sample(collection, self.kind, self.share, self.seed)
 
     def __str__(self) -> str:
-        return f"{100 * self.share:g} % of {self.kind}"
+        draw = f", draw {self.seed}" if self.seed else ""
+        return f"{100 * self.share:g} % of {self.kind}{draw}"
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,8 @@ class Cell:
     target: str | None
     pace: Pace
     recovery: bool
+    said: Said = SAID
+    """What the grid said beforehand about the comparison of its methods. It changes no result."""
 
     @property
     def method(self) -> Method:
@@ -168,8 +172,9 @@ class Cell:
 
     def describe(self) -> dict[str, object]:
         """Return the identity with the names that people and the report use."""
-        names = {"collection": self.original.collection, "base": self.original.base_name}
-        return names | {"label": self.label, "preset": self.spec.preset} | self.identity()
+        names: dict[str, object] = {"collection": self.original.collection, "base": self.original.base_name}
+        names |= {"label": self.label, "preset": self.spec.preset, "said": asdict(self.said)}
+        return names | self.identity()
 
     def __str__(self) -> str:
         target = f" to {self.target}" if self.target else ""

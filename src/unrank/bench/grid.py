@@ -19,6 +19,7 @@ from unrank.forgetting.options import Pace
 from unrank.forgetting.target import ALSO_PLACES, PLACES, beyond_of, check_target_name
 from unrank.methods import METHODS
 from unrank.rankers import ranker_kind
+from unrank.record import MARGIN
 
 TOO_LARGE = 2**63
 """Libraries take seeds below this."""
@@ -36,7 +37,8 @@ class Section:
     """Every method of unrank's own, if none is named. One of another package must be named."""
     destinations: tuple[str, ...] = ("destination-2",)
     seeds: tuple[int, ...] = (0,)
-    removal_seed: int = 0
+    removal_seeds: tuple[int, ...] = (0,)
+    """Draws of what is removed. `removal_seed` in a grid is one draw."""
     base: str | None = None
     words: str | None = None
     training: str = ""
@@ -46,6 +48,10 @@ class Section:
     watch: int = 0
     recovery: bool = False
     reserve: bool = True
+    primary: str = ""
+    """The method whose comparison with the others is said beforehand, as tables name it; empty if there is none."""
+    margin: float = MARGIN
+    """How much of the original's MRR on entangled, disjoint and test a method may lose: said beforehand."""
 
     @property
     def lists(self) -> tuple[tuple[object, ...], ...]:
@@ -66,7 +72,9 @@ class Section:
             if beyond_of(target) is not None:
                 raise UnrankError(f"a bench compares forget MRRs, and {target} is none: use it with 'unrank forget'")
         object.__setattr__(self, "destinations", tuple(map(_canonical, self.destinations)))
-        for number in (*self.seeds, self.removal_seed, self.watch):
+        if not 0 < self.margin < 1:
+            raise UnrankError(f"the margin must be between 0 and 1, such as {MARGIN}, not {self.margin:g}")
+        for number in (*self.seeds, *self.removal_seeds, self.watch):
             if number < 0:
                 raise UnrankError(f"seeds and watch must be 0 or more, not {number}")
             if number >= TOO_LARGE:
@@ -79,13 +87,14 @@ class Section:
 
 LISTS: Mapping[str, type] = {
     "collections": str, "rankers": str, "removals": str, "shares": float, "methods": str, "destinations": str,
-    "seeds": int,
+    "seeds": int, "removal_seeds": int,
 }  # fmt: skip
 VALUES: Mapping[str, type] = {
-    "removal_seed": int, "base": str, "words": str, "training": str, "epochs": int, "minutes": float,
+    "removal_seed": int, "primary": str, "margin": float,
+    "base": str, "words": str, "training": str, "epochs": int, "minutes": float,
     "check_every": int, "watch": int, "recovery": bool, "reserve": bool,
 }  # fmt: skip
-KEYS = [field.name for field in fields(Section)]
+KEYS = [*(field.name for field in fields(Section)), "removal_seed"]
 KINDS = {str: "a text", float: "a number", int: "a whole number", bool: "true or false"}
 
 
@@ -137,6 +146,10 @@ def _value(key: str, text: str) -> Any:
 def _section(path: Path, name: str, given: Mapping[str, object]) -> Section:
     where = f"{path}, [{name}]" if name else f"{path}"
     read = {key: _read(where, key, value) for key, value in given.items()}
+    if "removal_seed" in read:
+        if "removal_seeds" in read:
+            raise BadFile(where, "'removal_seed' and 'removal_seeds' are both given: take one out")
+        read["removal_seeds"] = (read.pop("removal_seed"),)
     for key in ("collections", "rankers"):
         if key not in read:
             raise BadFile(where, f"{key!r} is missing: a grid needs collections and rankers")

@@ -24,6 +24,7 @@ from unrank.forgetting.validation import freeze_side
 from unrank.methods import read_settings
 from unrank.rankers import base_hash, create_ranker, public_name, ranker_kind, reads_words
 from unrank.rankers.layers import Layers, train_layers_of
+from unrank.record import Said
 
 MOST_CELLS = 100_000
 
@@ -84,14 +85,14 @@ def _by_original(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _cells(section: Section, opened: OpenCollection, hashed: HashBase) -> Iterator[Cell]:
-    pace = Pace(section.check_every, section.minutes, section.watch)
+    pace, said = Pace(section.check_every, section.minutes, section.watch), Said(section.primary, section.margin)
     for folder, ranker, seed in product(section.collections, section.rankers, section.seeds):
         original = _original(section, opened(folder), ranker_kind(ranker), seed, hashed)
         specs = [read_method_spec(text, original.ranker, original.training, section.epochs) for text in section.methods]
-        for kind, share, spec in product(section.removals, section.shares, specs):
-            removal = SampledRemoval(cast(Kind, kind), share, section.removal_seed)
+        for kind, share, draw, spec in product(section.removals, section.shares, section.removal_seeds, specs):
+            removal = SampledRemoval(cast(Kind, kind), share, draw)
             for target in section.destinations if spec.steered else (None,):
-                yield Cell(original, removal, spec, target, pace if spec.steered else UNWATCHED, section.recovery)
+                yield Cell(original, removal, spec, target, pace if spec.steered else UNWATCHED, section.recovery, said)
 
 
 def _original(section: Section, collection: Collection, kind: str, seed: int, hashed: HashBase) -> Original:

@@ -46,7 +46,7 @@ class FinishedCell:
 
 def report_key(described: Mapping[str, object]) -> str:
     """Return what identifies a cell in a report."""
-    keys = ("collection", "ranker", "removal", "share", "label", "target", "seed")
+    keys = ("collection", "ranker", "removal", "share", "removal_seed", "label", "target", "seed")
     return json.dumps([described.get(key) for key in keys])
 
 

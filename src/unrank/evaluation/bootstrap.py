@@ -44,14 +44,46 @@ def resampled_columns(columns: Floats, seed: int = 0) -> Floats:
     >>> np.allclose(resampled_columns(values[:, None])[:, 0], resampled_means(values))
     True
     """
-    generator, number = np.random.default_rng(seed), len(columns)
+    return resampled_nested([[columns]], seed)
+
+
+def resampled_nested(seeds: Sequence[Sequence[Floats]], seed: int = 0) -> Floats:
+    """Return the mean of each column in each resample of a hierarchy: queries within a draw within a training seed.
+
+    Seeds are resampled first, then the draws of each seed that was taken, then the queries (rows) of each draw that was
+    taken. All seeds count alike, and so do all draws of a seed. With one seed or one draw that level adds no variation,
+    because nothing is known of others. [RESAMPLES, columns]
+
+    >>> one, other = np.zeros((4, 1)), np.ones((4, 1))
+    >>> np.unique(resampled_nested([[one], [other]])).tolist()  # both seeds, or one of them twice
+    [0.0, 0.5, 1.0]
+    """
+    generator = np.random.default_rng(seed)
+    total = np.zeros((RESAMPLES, seeds[0][0].shape[1]))
+    taken = _times_taken(generator, np.ones(RESAMPLES, np.int64), len(seeds))
+    for place, draws in enumerate(seeds):
+        drawn = _times_taken(generator, taken[:, place], len(draws))
+        for number, columns in enumerate(draws):
+            total += _resampled_sums(generator, columns, drawn[:, number]) / len(draws)
+    return total / len(seeds)
+
+
+def _times_taken(generator: np.random.Generator, times: Rows, items: int) -> Rows:
+    """Return how often each of some items is taken, if `items` of them are drawn `times` times. [times, items]"""
+    return generator.multinomial(times * items, np.full(items, 1 / items))
+
+
+def _resampled_sums(generator: np.random.Generator, columns: Floats, times: Rows) -> Floats:
+    """Return in each resample the sum of the means of `times` resamples of the rows. [RESAMPLES, columns]"""
+    number, sums = len(columns), []
     at_once = max(1, VALUES_AT_ONCE // number)
-    means = []
     for start in range(0, RESAMPLES, at_once):
-        rows = min(at_once, RESAMPLES - start)
-        drawn = generator.integers(number, size=(rows, number)) + number * np.arange(rows)[:, None]
-        means.append(np.bincount(drawn.ravel(), minlength=rows * number).reshape(rows, number) @ columns / number)
-    return np.concatenate(means)
+        some = times[start : start + at_once]
+        where = np.repeat(np.arange(len(some)) * number, some * number)
+        drawn = generator.integers(number, size=len(where)) + where
+        counts = np.bincount(drawn, minlength=len(some) * number).reshape(len(some), number)
+        sums.append(counts @ columns / number)
+    return np.concatenate(sums)
 
 
 def percentiles(resampled: Floats) -> tuple[float, float]:

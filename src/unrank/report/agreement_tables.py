@@ -1,188 +1,128 @@
-"""What was kept of the original's and of retrain's MRR, and how far each method agrees with retrain query by query.
+"""What was kept of the original's and of retrain's MRR, and how far lists and queries agree with retrain's.
 
 Both tables have a row for doing nothing, the original itself: a method has to do better than that.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
-from zlib import crc32
 
-import numpy as np
-
-from unrank.evaluation.agreement import ForgetFigures, correlation, mean_overlap, noise_between
-from unrank.evaluation.bootstrap import BootstrapEstimate, resampled_columns
+from unrank.evaluation.agreement import ForgetFigures, correlation, mean_overlap
+from unrank.evaluation.bootstrap import BootstrapEstimate
 from unrank.evaluation.measure import Floats
-from unrank.record import KEPT, Agreement
-from unrank.report.cell import REMOVALS, Bench, Cell, Setting
-from unrank.report.compare import mean, retrained_twice
+from unrank.record import KEPT, Said
+from unrank.report.cell import Bench, Cell
+from unrank.report.compare import ENOUGH, least_kept
+from unrank.report.estimates import Estimates, Row
+from unrank.report.primary import (
+    RESAMPLED,
+    TWICE,
+    Primary,
+    estimated,
+    margin_table,
+    over_cells,
+    primary_table,
+    said_by,
+    tests_table,
+)
 from unrank.report.table import Table, Value, figure, words
 
-NOTHING = "nothing (the original)"
-TWICE = "retrain, two seeds"
-INTERVAL = "95 %"
 SHARES = {"original": "of original's", "retrain": "of retrain's"}
 KEPT_NOTE = (
-    "E, D, T: MRR on entangled, disjoint and test, as a share of the original's and of retrain's, on average over the "
-    "cells of each row: compare rows over the same cells only. Intervals: 95 % bootstrap over queries; those of one "
-    "collection are drawn alike for all its cells."
+    "E, D, T: MRR on entangled, disjoint and test, as a share of the original's and of that of retrain of the same "
+    f"seed. Least: of the original's, in the cell that kept least, of those with {ENOUGH} queries or more in the set. "
+    f"{RESAMPLED}"
 )
 AGREEMENT_NOTE = (
-    "Each forget query by itself, on average over the cells of each row. Distance: the mean of |RR − RR(retrain)|, RR "
-    "being the reciprocal rank. / noise: as a multiple of the distance of two retrained rankers of different seeds, in "
-    "the settings that have two. Correlation: Pearson's, of the reciprocal ranks. Overlap of lists: extrapolated "
-    "rank-biased overlap (p .9) of the first 50 places of whole lists; empty if the cells keep no lists. "
-    "|F − F(retrain)|: the difference of the two forget MRRs."
+    "Each forget query by itself, against retrained rankers of all seeds. Correlation: Pearson's, of the reciprocal "
+    "ranks; empty if one side does not vary. Overlap of lists: extrapolated rank-biased overlap (p .9) of the first 50 "
+    "places of whole lists; empty if the cells keep no lists. |F − F(retrain)|: the difference of the two forget MRRs. "
+    "± is half of the 95 % interval over cells."
 )
-
-Key = TypeVar("Key", bound=Hashable)
-Pair = tuple[ForgetFigures, ForgetFigures]
-
-
-def estimates_of(values: Mapping[Key, tuple[str, Floats]]) -> dict[Key, BootstrapEstimate]:
-    """Return the mean of one value for each query, with resamples. Each comes with the name of its collection.
-
-    Values of one collection and number of queries are resampled alike, so that their differences are paired.
-    """
-    groups: dict[tuple[str, int], list[Key]] = defaultdict(list)
-    for key, (collection, of) in values.items():
-        groups[collection, len(of)].append(key)
-    found = {}
-    for (collection, number), keys in groups.items():
-        columns = np.stack([values[key][1] for key in keys], axis=1)
-        resampled = resampled_columns(columns, crc32(collection.encode()))
-        for place, key in enumerate(keys):
-            found[key] = BootstrapEstimate(float(columns[:, place].mean()), resampled[:, place], number)
-    return found
 
 
 @dataclass(frozen=True)
 class KeptShares:
-    """The MRR of each cell, its original and its retrained ranker on a set, with resamples."""
+    """The MRR of each row, of its original and of its retrained rankers on a set."""
 
-    bench: Bench
+    rows: Sequence[Row]
     name: str
 
     @cached_property
-    def _estimates(self) -> dict[tuple[str, str], BootstrapEstimate]:
-        values: dict[tuple[str, str], tuple[str, Floats]] = {}
-        for cell in self.bench.cells:
-            if self.name in cell.ranks:
-                ranks, collection = cell.ranks[self.name], cell.setting.collection
-                values[cell.name, "before"] = collection, ranks.reciprocal_before
-                values[cell.name, "after"] = collection, ranks.reciprocal
-        return estimates_of(values)
+    def _whole(self) -> dict[str, Estimates]:
+        return {
+            of: Estimates(self.rows, lambda row, cell, of=of: self._value(row, cell, of)) for of in ("own", *SHARES)
+        }
 
-    def share(self, cells: Sequence[Cell], of: str, side: str = "after") -> BootstrapEstimate | None:
-        """Return the mean share of the original's or of retrain's MRR; `side` before is the original itself."""
-        found = []
-        for cell in cells:
-            whole = (cell.name, "before") if of == "original" else (cell.twin.name if cell.twin else "", "after")
-            mine, theirs = self._estimates.get((cell.name, side)), self._estimates.get(whole)
-            if mine and theirs and theirs.value:
-                found.append(mine / theirs)
-        return BootstrapEstimate.mean_of(found) if found else None
+    def _value(self, row: Row, cell: Cell, of: str) -> Floats | None:
+        there = cell.twin if of == "retrain" else cell
+        if there is None or self.name not in there.ranks:
+            return None
+        before = of == "original" or (of == "own" and row.side == "before")
+        return there.ranks[self.name].reciprocal_before if before else there.ranks[self.name].reciprocal
+
+    def share(self, row: Row, of: str) -> BootstrapEstimate | None:
+        """Return the mean share of the original's or of retrain's MRR over settings."""
+        mine, theirs = self._whole["own"].of(row), self._whole[of].of(row)
+        shares = [mine[setting] / theirs[setting] for setting in theirs if theirs[setting].value and setting in mine]
+        return BootstrapEstimate.mean_of(shares) if shares else None
 
 
-def kept_table(bench: Bench) -> Table:
+def result_tables(found: Primary, given: Said | None = None) -> list[Table]:
+    """Make the tables of the primary result and those that it rests on. `given` is said after the runs."""
+    said, beforehand = said_by(found.bench, given)
+    tests = tests_table(found, said, beforehand)
+    tables = [primary_table(found), tests, margin_table(found, said, beforehand)]
+    return [table for table in (*tables, kept_table(found), agreement_table(found)) if table]
+
+
+def kept_table(found: Primary) -> Table:
     """Make one row for doing nothing and one per method: the shares of both, with intervals."""
-    sets = dict(zip("EDT", (KeptShares(bench, name) for name in KEPT), strict=True))
-    head = ["method", "cells"]
-    head += [
-        part for letter in sets for of in SHARES.values() for part in (f"{letter} {of}", f"{letter} {of}, {INTERVAL}")
+    sets = {letter: KeptShares(found.together, name) for letter, name in zip("EDT", KEPT, strict=True)}
+    head = ["method", "cells", *(f"{letter} {of}" for letter in sets for of in (*SHARES.values(), "least"))]
+    rows = [
+        [words(row.name), figure(len(row.cells), "d"), *(value for of in sets.values() for value in _kept(of, row))]
+        for row in found.together
     ]
-
-    def row(label: str, cells: Sequence[Cell], side: str = "after") -> list[Value]:
-        shares = [of.share(cells, whole, side) for of in sets.values() for whole in SHARES]
-        return [words(label), figure(len(cells), "d"), *(part for share in shares for part in _with_interval(share))]
-
-    rows = [row(NOTHING, _tried(bench), "before"), *(row(name, bench.of(name)) for name in bench.series)]
-    return Table("kept", "What each method kept, beside doing nothing", head, rows, note=KEPT_NOTE)
+    kinds = [{"method": row.name} for row in found.together]
+    return Table("kept", "What each method kept, beside doing nothing", head, rows, note=KEPT_NOTE, kinds=kinds)
 
 
-def _tried(bench: Bench) -> list[Cell]:
-    """Return one cell for each original that a method was tried on, that of retrain if there is one.
-
-    If there is only retrain, return one for each original.
-    """
-    tried = {(cell.setting, cell.seed) for cell in bench.cells if not cell.is_retrained}
-    retrained_last = sorted(bench.cells, key=lambda cell: cell.is_retrained)
-    found = {(cell.setting, cell.seed): cell for cell in retrained_last}
-    return [cell for key, cell in found.items() if key in tried or not tried]
+def _kept(shares: KeptShares, row: Row) -> list[Value]:
+    found = [estimated(shares.share(row, of)) for of in SHARES]
+    least = 1.0 if row.side == "before" else least_kept(row.cells, shares.name)
+    return [*found, figure(least)]
 
 
-def _with_interval(estimate: BootstrapEstimate | None) -> list[Value]:
-    if estimate is None:
-        return [figure(None), words("")]
-    known = not np.isnan(estimate.resampled).any()
-    return [figure(estimate.value), words(f"{estimate.low:.3f} to {estimate.high:.3f}" if known else "")]
-
-
-def agreement_table(bench: Bench) -> Table | None:
+def agreement_table(found: Primary) -> Table | None:
     """Make rows for two retrained rankers, for doing nothing and for each method, by kind of removal.
 
-    Return `None` if no cell has a retrained ranker.
+    Return `None` if no cell has a retrained ranker beside it.
     """
-    noises = {
-        setting: noise
-        for setting, cells in retrained_twice(bench).items()
-        if (noise := noise_between([cell.forget["after"] for cell in cells if cell.forget]))
-    }
-    rows = [row for removal in REMOVALS for row in _removal_rows(bench, removal, noises)]
-    head = ["method", "removed", "cells", "distance", INTERVAL, "/ noise", "correlation", "overlap of lists"]
-    head += ["|F\u00a0− F(retrain)|"]
-    caption = "How far each method agrees with retrain on the forget set, query by query"
-    return Table("agreement", caption, head, rows, 2, AGREEMENT_NOTE) if rows else None
+    head = ["method", "removed", "cells", "correlation", "overlap of lists", "|F\u00a0− F(retrain)|"]
+    rows, kinds = [], []
+    for removal, part in found.parts.items():
+        for row in (row for row in part if row.comparable):
+            if pairs := [pair for cell in row.cells for pair in _beside(found.bench, row, cell)]:
+                label = TWICE if row.is_retrained else row.name
+                rows.append([words(label), words(removal), figure(len(row.cells), "d"), *_agreement(pairs)])
+                kinds.append({"removal": removal, "method": row.name})
+    caption = "How far each method agrees with retrain on the forget set"
+    return Table("agreement", caption, head, rows, 2, AGREEMENT_NOTE, kinds=kinds) if rows else None
 
 
-def _removal_rows(bench: Bench, removal: str, noises: Mapping[Setting, Agreement]) -> list[list[Value]]:
-    def pairs_of(cells: Sequence[Cell], pair: Callable[[Cell], Pair | None]) -> list[tuple[Setting, Pair]]:
-        mine = [cell for cell in cells if cell.setting.removal == removal]
-        return [(cell.setting, two) for cell in mine if (two := pair(cell)) is not None]
-
-    shown = {NOTHING: pairs_of(_tried(bench), lambda cell: cell.original_beside_retrain)}
-    shown |= {name: pairs_of(bench.of(name), lambda cell: cell.beside_retrain) for name in bench.series}
-    rows = [_agreement_row(name, removal, pairs, noises) for name, pairs in shown.items() if pairs]
-    here = [noise for setting, noise in noises.items() if setting.removal == removal]
-    return [*([_noise_row(removal, here)] if here else []), *rows]
+def _beside(bench: Bench, row: Row, cell: Cell) -> list[tuple[ForgetFigures, ForgetFigures]]:
+    """Return the forget set of a cell beside that of each retrained ranker."""
+    own = cell.forget.get(row.side)
+    judges = bench.judges(cell, itself=row.side == "before")
+    return [(own, judge.forget["after"]) for judge in judges] if own else []
 
 
-def _noise_row(removal: str, noises: Sequence[Agreement]) -> list[Value]:
+def _agreement(pairs: Sequence[tuple[ForgetFigures, ForgetFigures]]) -> list[Value]:
     return [
-        words(TWICE),
-        words(removal),
-        figure(len(noises), "d"),
-        figure(mean(noise.distance for noise in noises)),
-        words(""),
-        figure(1.0, ".2f"),
-        figure(mean(noise.correlation for noise in noises)),
-        figure(mean(noise.rank_biased_overlap for noise in noises)),
-        words(""),
-    ]
-
-
-def _agreement_row(
-    name: str, removal: str, pairs: Sequence[tuple[Setting, Pair]], noises: Mapping[Setting, Agreement]
-) -> list[Value]:
-    apart = {
-        place: (setting.collection, np.abs(one.reciprocal - other.reciprocal))
-        for place, (setting, (one, other)) in enumerate(pairs)
-    }
-    estimates = estimates_of(apart)
-    known = [place for place, (setting, _) in enumerate(pairs) if setting in noises]
-    noise = mean(noises[pairs[place][0]].distance for place in known)
-    distance = mean(estimates[place].value for place in known)
-    return [
-        words(name),
-        words(removal),
-        figure(len(pairs), "d"),
-        *_with_interval(BootstrapEstimate.mean_of([*estimates.values()])),
-        figure(distance / noise if distance is not None and noise else None, ".2f"),
-        figure(mean(correlation(one.reciprocal, other.reciprocal) for _, (one, other) in pairs)),
-        figure(mean(mean_overlap(one.orders, two.orders) for _, (one, two) in pairs if one.orders and two.orders)),
-        figure(mean(abs(float(one.reciprocal.mean() - other.reciprocal.mean())) for _, (one, other) in pairs)),
+        over_cells(correlation(one.reciprocal, other.reciprocal) for one, other in pairs),
+        over_cells(mean_overlap(one.orders, other.orders) for one, other in pairs if one.orders and other.orders),
+        over_cells(abs(float(one.reciprocal.mean() - other.reciprocal.mean())) for one, other in pairs),
     ]

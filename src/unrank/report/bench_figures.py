@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
+from zlib import crc32
 
 from unrank.errors import count
 from unrank.record import SETS, SetSummary
@@ -27,20 +28,44 @@ from unrank.report.charts import (
     tradeoff,
 )
 from unrank.report.compare import mean, retention
-from unrank.report.drawing import MUTED, Drawing, Style
+from unrank.report.drawing import MUTED, SERIES, Drawing, Style
 from unrank.report.paper import the_paper
+from unrank.report.primary import Primary
 from unrank.report.run_figures import path_of
 from unrank.report.wording import file_name, percent
 
 ORIGINAL = Style(MUTED, "_")
+FIXED = (
+    "retrain", "cocol", "finetune", "amnesiac", "neggrad", "ssd", "bad-teacher", "neggrad-plus", "scrub", "npo",
+    "simnpo", "undial", "salun", "task-negation", "curd",
+)  # fmt: skip
+"""The methods whose styles are fixed, in this order."""
+STYLES = 280
+"""The number of styles that differ in colour, marker or dash."""
 CORNERS = [(name, removal) for name in SETS for removal in REMOVALS]
 Corners = Mapping[str, float | None]
 """How good a cell is on each set, from 0 to 1."""
 
 
 def style_of(bench: Bench, name: str) -> Style:
-    """Return the style of a method, the same in all figures of a page."""
-    return Style.of(bench.series.index(name))
+    """Return the style of a method: its colour is the same in the figures of every bench.
+
+    A preset, a setting or a destination of its own gives a method another marker and dash, in the method's colour.
+    """
+    taken: dict[int, str] = {}
+    for series in bench.series:
+        cell = bench.of(series)[0]
+        number = _number(cell.record.method, series)
+        while number in taken:
+            number = (number + len(SERIES)) % STYLES
+        taken[number] = series
+    return Style.of(next(number for number, series in taken.items() if series == name))
+
+
+def _number(method: str, series: str) -> int:
+    """Return the number of a style. Those of one colour are as many apart as there are colours."""
+    own = FIXED.index(method) if method in FIXED else crc32(method.encode()) % len(SERIES) + len(FIXED)
+    return own if series == method else (own + len(SERIES) * (1 + crc32(series.encode()) % len(SERIES))) % STYLES
 
 
 def compared(bench: Bench) -> Bench:
@@ -57,6 +82,21 @@ def mean_tradeoff(bench: Bench) -> Drawing | None:
         if distance is not None and kept is not None:
             trades.append(Trade(name, style_of(bench, name), 1 - distance, kept))
     return tradeoff("tradeoff", "Forgetting against retention", trades) if trades else None
+
+
+def distances(found: Primary) -> Drawing | None:
+    """Draw the distance to retrain of doing nothing and of each comparable method, beside the noise of retraining."""
+    rows, halves = [], []
+    for row in found.together:
+        if not row.is_retrained and (estimate := found.distance.mean(row)):
+            style = ORIGINAL if row.side == "before" else style_of(found.bench, row.name)
+            rows.append((row.name, style, estimate.value))
+            halves.append((estimate.high - estimate.low) / 2)
+    settings = {cell.setting for row in found.together if not row.is_retrained for cell in row.cells}
+    known = settings <= found.noise.keys()
+    noise = mean(found.noise[setting] for setting in settings) if known else None
+    label = "distance to retrain, query by query"
+    return row_bars("distance", "Distance to retrain", label, rows, noise, halves) if rows else None
 
 
 def times(bench: Bench, setting: Setting | None = None) -> Drawing | None:

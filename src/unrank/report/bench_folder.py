@@ -14,7 +14,7 @@ from unrank.errors import BadFile, UnrankError
 from unrank.evaluation.agreement import ForgetFigures
 from unrank.evaluation.query_details import cell_figures
 from unrank.parse import WrongValue, parse
-from unrank.record import CELL, CELL_FORMATS, RANKS, RECORD, SETS, OtherVersion, run_of
+from unrank.record import CELL, CELL_FORMATS, MEASURED, RANKS, RECORD, OtherVersion, Said, run_of
 from unrank.report.cell import REMOVALS, Bench, Cell, Ranks, Setting
 
 SHARED = ("fingerprint", "ranker", "base_sha256", "training", "removal", "share", "removal_seed", "seed", "reserve")
@@ -34,6 +34,8 @@ class Description:
     seed: int
     target: str | None = None
     jobs: int = 1
+    removal_seed: int = 0
+    said: Said | None = None
 
 
 def read_bench(source: Path) -> Bench:
@@ -46,7 +48,7 @@ def read_bench(source: Path) -> Bench:
     cells = [_beside(cell, retrained.get(_text(keys))) for cell, keys in zip(read, shared, strict=True)]
     _check_alike(cells)
     _check_settings(list(zip(cells, shared, strict=True)))
-    return Bench(sorted(cells, key=lambda cell: (cell.setting.order, cell.label, cell.target or "", cell.seed)))
+    return Bench(sorted(cells, key=lambda each: (each.setting.order, each.label, each.target or "", *each.trial[1:])))
 
 
 def read_cell(stored: StoredCell) -> Cell:
@@ -69,7 +71,8 @@ def read_cell(stored: StoredCell) -> Cell:
         raise
     except BadFile as error:
         raise UnrankError(f"{error}; remove {stored.path}, and 'unrank bench' makes that cell again") from error
-    return Cell(stored.name, setting, cell.label, cell.target, cell.seed, record, ranks, cell.jobs == 1, forget=forget)
+    own = (stored.name, setting, cell.label, cell.target, cell.seed, record, ranks, cell.jobs == 1)
+    return Cell(*own, forget=forget, draw=cell.removal_seed, said=cell.said)
 
 
 def _check_format(value: object, path: Path) -> None:
@@ -81,7 +84,7 @@ def _check_format(value: object, path: Path) -> None:
 
 
 def _read_ranks(value: Any) -> dict[str, Ranks]:
-    sets = {name: of for name in SETS if (of := value.get(name))} if isinstance(value, dict) else {"": value}
+    sets = {name: of for name in MEASURED if (of := value.get(name))} if isinstance(value, dict) else {"": value}
     for of in sets.values():
         if not fits(of, {"before": [int], "after": [int]}):
             raise WrongValue(f"{RANKS} holds ranks that are no whole numbers")
@@ -109,13 +112,16 @@ def _text(shared: Mapping[str, object]) -> str:
 
 
 def _check_settings(cells: Sequence[tuple[Cell, Mapping[str, object]]]) -> None:
-    """Refuse cells of one setting that differ in more than method and seed, or in the number of forget queries."""
+    """Refuse cells of one setting that differ in more than method, seed and draw, or in the queries of a draw."""
     first: dict[Setting, tuple[Cell, Mapping[str, object]]] = {}
+    of_draw: dict[tuple[Setting, int], Cell] = {}
     for cell, shared in cells:
-        other, before = first.setdefault(cell.setting, (cell, shared))
+        _, before = first.setdefault(cell.setting, (cell, shared))
+        other = of_draw.setdefault((cell.setting, cell.draw), cell)
         if len({len(each.ranks["forget"].after) for each in (cell, other) if "forget" in each.ranks}) > 1:
             raise UnrankError(f"cells {other.name} and {cell.name} of one setting were measured on different queries")
-        if differ := [key for key in SHARED if key != "seed" and shared[key] != before[key]]:
+        other = first[cell.setting][0]
+        if differ := [key for key in SHARED if key not in ("seed", "removal_seed") and shared[key] != before[key]]:
             raise UnrankError(
                 f"cells {other.name} and {cell.name} are both on {cell.setting}, but differ in {', '.join(differ)}: "
                 "report them apart"
@@ -123,10 +129,10 @@ def _check_settings(cells: Sequence[tuple[Cell, Mapping[str, object]]]) -> None:
 
 
 def _check_alike(cells: Sequence[Cell]) -> None:
-    """Refuse two cells of one method, setting, target and seed."""
+    """Refuse two cells of one method, setting, target, seed and draw."""
     seen: dict[tuple[object, ...], Cell] = {}
     for cell in cells:
-        other = seen.setdefault((cell.setting, cell.label, cell.target, cell.seed), cell)
+        other = seen.setdefault((cell.trial, cell.label, cell.target), cell)
         if other is not cell:
             raise UnrankError(
                 f"cells {other.name} and {cell.name} are both {cell.label} on {cell.setting}, seed {cell.seed}, made "

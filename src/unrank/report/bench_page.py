@@ -2,60 +2,64 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from unrank.errors import count
-from unrank.report.agreement_tables import agreement_table, kept_table
+from unrank.evaluation.bootstrap import BootstrapEstimate
+from unrank.record import KEPT, Said
+from unrank.report.agreement_tables import result_tables
+from unrank.report.bench_cells import cells_section, cells_table, filters
 from unrank.report.bench_figures import (
     curves_of,
+    distances,
     mean_radars,
-    mean_tradeoff,
     paper_radars,
     radars_of,
     rank_changes,
     times,
 )
 from unrank.report.bench_tables import (
+    control_table,
     detail_note,
     detail_tables,
     making_tables,
-    paper_table,
     removed_table,
-    shared_table,
-    summary_table,
 )
 from unrank.report.cell import Bench, Cell
-from unrank.report.compare import mean, retention
+from unrank.report.compare import mean
+from unrank.report.control import control_section, where
 from unrank.report.drawing import Drawing
+from unrank.report.estimates import NOTHING, Row
 from unrank.report.page import Card, Content, Figures, Page, Section, paragraph
 from unrank.report.paper import the_paper
+from unrank.report.paper_tables import ablation_table, paper_details, paper_table
+from unrank.report.primary import Primary, comes_back
 from unrank.report.table import Table, to_html
 from unrank.report.wording import distinct
 
-CRITERION = (
-    "Best: the least sum of the distance from the target and the share of the other sets' MRR that was lost, among "
-    "methods that reached their target in at least half of their cells."
-)
 
-
-def bench_page(bench: Bench) -> tuple[Page, list[Table]]:
-    """Make the page, and its tables for files."""
-    summary = [table for table in (summary_table(bench), shared_table(bench), paper_table(bench)) if table]
-    compared = [kept_table(bench), *([table] if (table := agreement_table(bench)) else [])]
+def bench_page(bench: Bench, given: Said | None = None) -> tuple[Page, list[Table]]:
+    """Make the page, and its tables for files. `given` is the primary method and the margin, if said after the runs."""
+    found = Primary(bench)
+    results = result_tables(found, given)
+    control, beside = control_table(bench), [paper_table(bench), ablation_table(bench), paper_details(bench)]
+    theirs = [table for table in beside if table]
     details, paths = detail_tables(bench), _named_apart(curves_of(bench))
+    listed = cells_table(found)
     sections = [
-        _summary(bench, summary),
-        _by_query(compared),
-        _radars(mean_radars(bench), paper_radars(bench), _named_apart(radars_of(bench))),
+        _result(found, results),
+        cells_section(bench, listed),
+        *([control_section(bench, control)] if control else []),
+        _paper(bench, theirs),
         _removed(bench),
         _details(bench, details),
         *([_paths(bench, paths)] if paths else []),
         Section("making", "Making", "How it was made", [to_html(table) for table in making_tables(bench)]),
     ]
-    verdict, lead, cards = _headline(bench)
-    return Page(_kind(bench), verdict, lead, cards, sections), [*summary, *compared, *details]
+    verdict, lead, cards = headline(found)
+    files = [*results, *([control] if control else []), *theirs, listed, *details]
+    return Page(_kind(bench), verdict, lead, cards, sections, filters=filters(bench)), files
 
 
 def _named_apart(drawings: Sequence[Drawing]) -> list[Drawing]:
@@ -75,126 +79,78 @@ def _kind(bench: Bench) -> str:
     return f"A bench: {', '.join(parts)}"
 
 
-@dataclass(frozen=True)
-class Means:
-    """The means of a method with a target over some cells."""
-
-    name: str
-    cells: int
-    reached: int
-    """The number of cells that reached their target."""
-    gap: float
-    worst: float
-    kept: float | None
-    time: float | None
-    timed: int
-    """The number of cells that the time is a mean of."""
-
-    @classmethod
-    def of(cls, name: str, cells: Sequence[Cell]) -> Means:
-        gaps, times = (
-            [v for v in of if v is not None] for of in zip(*((c.record.gap, c.time) for c in cells), strict=True)
-        )
-        reached = sum(cell.record.reached is True for cell in cells)
-        kept = mean(retention(cell) for cell in cells)
-        return cls(name, len(cells), reached, mean(gaps) or 0.0, max(gaps, default=0.0), kept, mean(times), len(times))
-
-    @property
-    def order(self) -> tuple[float, float]:
-        """The key by which the best comes first: distance and loss together; of two alike, the faster."""
-        lost = self.gap + max(0.0, 1.0 - (1.0 if self.kept is None else self.kept))
-        return round(lost, 3), math.inf if self.time is None else self.time
-
-    def __str__(self) -> str:
-        hits = f"reached in {self.reached:,} of {count(self.cells, 'cell')}, {self.gap:.3f} away on average"
-        return hits + ("" if self.kept is None else f", {self.kept:.1%} of the rest kept")
+def headline(found: Primary) -> tuple[str, str, list[Card]]:
+    """Return the verdict by the primary result, the paragraph below it and the cards."""
+    rows = [row for row in found.together if not row.is_retrained]
+    apart = {row.name: estimate for row in rows if (estimate := found.distance.mean(row))}
+    methods = [row for row in rows if row.name in apart and row.name != NOTHING]
+    if not methods:
+        return f"No method is compared with retrain: {_why_not(found)}.", "", []
+    best = min(methods, key=lambda row: apart[row.name].value)
+    own, nothing = apart[best.name], apart.get(NOTHING)
+    said = f"{own.value:.3f} from retrain query by query"
+    verdict = f"{best.name} is nearest: {said}" if len(methods) > 1 else f"{best.name} is {said}"
+    if nothing is not None and own.value < nothing.value:
+        verdict += f"; doing nothing is {nothing.value:.3f} away"
+    elif nothing is not None:
+        verdict = f"No method is nearer to retrain than doing nothing, which is {nothing.value:.3f} away"
+    over = f"Means over {count(len(best.cells), 'cell')} of each method, {_queries(best.cells)}."
+    each = [f"{row.name} {apart[row.name].value:.3f}" for row in methods]
+    others = "" if verdict.startswith(f"{best.name} is {said}") else f"By method: {'; '.join(each)}. "
+    lead = f"{over} {others}The tables below say which differences are more than chance."
+    return f"{verdict}.", lead, _cards(found, best, own)
 
 
-def _headline(bench: Bench) -> tuple[str, str, list[Card]]:
-    """Return the verdict, the paragraph below it and the cards; each destination is compared by itself."""
-    found = {target: _compared(bench, target) for target in bench.destinations}
-    if not found:
-        return "No method with a target was run.", "", []
-    if len(found) > 1:
-        lead = " ".join(f"To {target}: {' '.join(filter(None, _verdict(*of)))}" for target, of in found.items())
-        cards = [_destination_card(target, *of) for target, of in found.items()]
-        return f"{count(len(found), 'destination')}, each compared by itself.", f"{lead} {CRITERION}", cards
-    ((methods, shared),) = found.values()
-    verdict, others = _verdict(methods, shared)
-    best = _best(methods, shared)
-    criterion = CRITERION if best and len(methods) > 1 else ""
-    return verdict, " ".join(filter(None, [others, criterion])), _cards(best) if best else []
+def _why_not(found: Primary) -> str:
+    cells = found.bench.cells
+    if all(cell.is_retrained for cell in cells):
+        return "no other method was run"
+    if not any(cell.is_retrained for cell in cells):
+        return "no retrained ranker was run"
+    return "the methods share no setting, seed and draw with each other, or none with a retrained ranker"
 
 
-def _compared(bench: Bench, target: str) -> tuple[list[Means], bool]:
-    """Return the means of the methods with a target, over the cells that they have in common.
-
-    Without common cells each mean is over the method's own, and the second value is false.
-    """
-    cells = [cell for cell in bench.cells if cell.target == target and cell.record.gap is not None]
-    common = bench.common_cells(cells)
-    names = sorted({cell.label for cell in cells})
-    return [Means.of(name, [cell for cell in common or cells if cell.label == name]) for name in names], bool(common)
+def _queries(cells: Sequence[Cell]) -> str:
+    return count(sum(len(cell.ranks["forget"].after) for cell in cells if "forget" in cell.ranks), "forget query")
 
 
-def _best(methods: Sequence[Means], shared: bool) -> Means | None:
-    """Return the method that did best; `None` if none reached its target often enough, or if none can be compared."""
-    reached = [means for means in methods if 2 * means.reached >= means.cells]
-    return min(reached, key=lambda means: means.order) if reached and shared else None
-
-
-def _verdict(methods: Sequence[Means], shared: bool) -> tuple[str, str]:
-    """Return the verdict on the methods of one destination, and what it leaves out."""
-    if len(methods) == 1:
-        return f"{methods[0].name}: target {methods[0]}.", ""
-    best = _best(methods, shared)
-    others = "; ".join(f"{means.name} ({means})" for means in methods if means is not best)
-    if not shared:
-        return "No best method: the methods have no setting and seed in common.", f"Each over its own cells: {others}."
-    over = f"In the {count(methods[0].cells, 'cell')} of each that all methods with this target have in common"
-    if best is None:
-        often = " in half of its cells" if any(means.reached for means in methods) else ""
-        return f"No method reached its target{often}.", f"{over}: {others}."
-    return f"{best.name} did best: target {best}.", f"{over}, the others: {others}."
-
-
-def _cards(best: Means) -> list[Card]:
-    over = f"{best.name}, on average over {count(best.cells, 'cell')}"
-    cards = [Card("From the target", f"{best.gap:.3f}", f"{over}; at worst {best.worst:.3f}")]
-    if best.kept is not None:
-        cards.append(Card("Kept of the rest", f"{best.kept:.1%}", "of the original's MRR"))
-    if best.time is not None:
-        cards.append(Card("Time", f"{best.time:.2f} ×", f"of what retraining takes, over {count(best.timed, 'cell')}"))
+def _cards(found: Primary, row: Row, own: BootstrapEstimate) -> list[Card]:
+    over = found.over_noise(row)
+    noise = (
+        f"{over:.2f} × the noise of two retrained rankers"
+        if over is not None
+        else "the noise of retraining is not known"
+    )
+    cards = [Card("Distance to retrain", f"{own.value:.3f} ± {(own.high - own.low) / 2:.3f}", f"{row.name}: {noise}")]
+    kept = {name: found.kept(row, name) for name in KEPT}
+    shown = " · ".join(f"{share.value:.1%}" for share in kept.values() if share)
+    if shown:
+        cards.append(Card("Kept of E · D · T", shown, "of the original's MRR"))
+    back = mean(comes_back(cell) for cell in row.cells)
+    if back is not None:
+        cards.append(Card("Comes back", f"{back:+.3f}", "forget MRR, after an epoch on kept data"))
+    taken = mean(cell.time for cell in row.cells)
+    if taken is not None:
+        cards.append(Card("Time", f"{taken:.2f} ×", "of what retraining takes"))
     return cards
 
 
-def _destination_card(target: str, methods: Sequence[Means], shared: bool) -> Card:
-    best = _best(methods, shared)
-    return Card(target, best.name, str(best)) if best else Card(target, "none", _verdict(methods, shared)[0])
-
-
-def _summary(bench: Bench, tables: Sequence[Table]) -> Section:
+def _result(found: Primary, tables: Sequence[Table]) -> Section:
     captions = (
-        f"Means {_where(bench)}. Forgetting is 1 − the distance from the target, or from retrain's test MRR if a "
-        "method has none; retention is the share of the original's MRR that the other sets kept.",
+        "The mean distance to retrain, query by query, of the comparable methods; whiskers are 95 % intervals, the "
+        "dotted line is the distance of two retrained rankers of different seeds, if every setting has two.",
         "Time in times of retraining, checks and landing included, over the cells of each method that had the machine "
-        "to themselves; the dashed line is retraining.",
+        "to themselves; the dotted line is retraining.",
     )
-    drawn = zip((mean_tradeoff(bench), times(bench)), captions, strict=True)
+    drawn = zip((distances(found), times(found.bench)), captions, strict=True)
     figures = Figures([(drawing, caption) for drawing, caption in drawn if drawing])
-    return Section("summary", "Summary", "Method by method", [figures, *map(to_html, tables)])
+    first, *others = map(to_html, tables)
+    return Section("result", "Result", "Distance to retrain, query by query", [first, figures, *others])
 
 
-def _by_query(tables: Sequence[Table]) -> Section:
-    return Section("queries", "Query by query", "What was kept, and query by query", [*map(to_html, tables)])
-
-
-def _where(bench: Bench) -> str:
-    """Say which cells a figure of all methods is over."""
-    if not bench.common.cells:
-        return "over the cells of each method, for the methods have no setting and seed in common"
-    number = count(len(bench.common.originals()), "combination")
-    return f"over {number} of setting and seed, all in which every method was run"
+def _paper(bench: Bench, tables: Sequence[Table]) -> Section:
+    whole = _radars(mean_radars(bench), paper_radars(bench), _named_apart(radars_of(bench)))
+    return Section("paper", "The paper", "In the paper's measures", [*map(to_html, tables), *whole])
 
 
 def _details(bench: Bench, tables: Sequence[Table]) -> Section:
@@ -203,7 +159,7 @@ def _details(bench: Bench, tables: Sequence[Table]) -> Section:
     return Section("tables", "Tables", "Setting by setting", [paragraph(detail_note(bench)), *bare])
 
 
-def _radars(ours: Sequence[Drawing], theirs: Sequence[Drawing], each: Sequence[Drawing]) -> Section:
+def _radars(ours: Sequence[Drawing], theirs: Sequence[Drawing], each: Sequence[Drawing]) -> list[Content]:
     text = (
         "In the paper's form: the forget corner is 1 − |forget MRR − retrain's test MRR|, or from the target if that "
         "is another; the others are MRRs, each for queries and for documents removed. Further out is better. A chart "
@@ -216,12 +172,12 @@ def _radars(ours: Sequence[Drawing], theirs: Sequence[Drawing], each: Sequence[D
         content.append(Figures([(drawn, drawn.title) for drawn in (drawing, *beside)]))
     content.append(paragraph(f"The paper's numbers: {the_paper().source}.") if theirs else None)
     content.append(Figures([(drawn, drawn.title) for drawn in each], "For each collection and ranker"))
-    return Section("radars", "Radar charts", "Radar charts", content)
+    return content
 
 
 def _removed(bench: Bench) -> Section:
     caption = (
-        f"All queries {_where(bench)}. The rank of each forget query's first forgotten document for the original and "
+        f"All queries {where(bench)}. The rank of each forget query's first forgotten document for the original and "
         "for each method, counted as the forget MRR counts: among all candidates, other removed documents too, without "
         "its other relevant ones."
     )

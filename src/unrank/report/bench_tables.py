@@ -1,23 +1,24 @@
-"""The tables of a bench: one row per method, one row per method and setting, and how the cells were made."""
+"""The tables of a bench: how near methods came to their targets, each setting by itself, and how cells were made."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
-from unrank.errors import count
-from unrank.record import KEPT, SETS
+from unrank.evaluation.measure import Floats
+from unrank.record import SETS
 from unrank.report.cell import Bench, Cell, Setting
-from unrank.report.compare import ENOUGH, Floor, differs, least_kept, mean, noise, retrained_twice, rivals
-from unrank.report.paper import the_paper
+from unrank.report.compare import Floor, change_from_retrain, differs, mean, noise, retrained_twice, rivals
+from unrank.report.estimates import NOTHING, Estimates, Row
+from unrank.report.paper_tables import DISTANCE
+from unrank.report.primary import RESAMPLED, TIME, estimated, over_cells
 from unrank.report.table import ABOUT, DAGGER, Better, Table, Value, figure, mark_best, words
 from unrank.report.wording import file_name, listing, percent
 
-GAP, DISTANCE = "|F\u00a0−\u00a0δ|", "|F\u00a0− T(retrain)|"
-TIME, RECOVERED_OVER = "time / retrain", "recovered over retrain"
-KEPT_HEAD = [f"{name} {word}" for name in "EDT" for word in ("kept", "least")]
-SUMMARY_BEST: dict[str, Better] = {
-    GAP: "least", DISTANCE: "least", "E kept": "most", "D kept": "most", "T kept": "most", TIME: "least",
-}  # fmt: skip
+GAP, ORIGINAL = "|F\u00a0−\u00a0δ|", "original"
+CONTROL = ["method", "target", "cells", "reached", GAP, "worst"]
+DETAIL = ["ranker", "share", "method", "cells", "δ", "F", "E", "D", "T", DISTANCE, "epochs", TIME, "recovered"]
 DETAIL_BEST: dict[str, Better] = {"E": "most", "D": "most", "T": "most", DISTANCE: "least", TIME: "least"}
 """The columns in which the best value is marked, and whether it is the least or the most."""
 BEST_NOTE = (
@@ -26,102 +27,49 @@ BEST_NOTE = (
     "fell to δ or, without a δ, to T(retrain))"
 )
 LETTERS = "F, E, D, T: MRR on forget, entangled, disjoint and test; δ: the target"
-KEPT_NOTE = (
-    "Kept: the share of the original's MRR, on average; least: in the cell that kept least, of those that measure the "
-    f"set with {ENOUGH} queries or more."
-)
 NOISE_NOTE = (
-    f"{ABOUT} a difference smaller than that: of an MRR from retrain's, of what is kept from the original's MRR, "
-    "of F from T(retrain) by the noise on test."
+    f"{ABOUT} a difference smaller than that: of an MRR from retrain's, or of F from T(retrain) by the noise on test."
 )
 
 Rows = dict[str, list[Value]]
 
 
-def summary_table(bench: Bench) -> Table:
-    """Make one row per method, over its own cells."""
+def control_table(bench: Bench) -> Table | None:
+    """Make one row per method with a target: how near its forget MRR came to it; `None` if there is none."""
+    rows, kinds = [], []
+    for target in bench.destinations:
+        names = [name for name in bench.series if any(cell.target == target for cell in bench.of(name))]
+        aimed = [[cell for cell in bench.of(name) if cell.record.gap is not None] for name in names]
+        shared = bench.common_cells([cell for cells in aimed for cell in cells])
+        originals = {cell.trial: cell for cell in shared or [cell for cells in aimed for cell in cells]}
+        rows.append(_control_row(NOTHING, target, list(originals.values()), before=True))
+        made = {name: _control_row(name, target, cells) for name, cells in zip(names, aimed, strict=True) if cells}
+        groups = [{name: may for name, may in group.items() if name in made} for group in rivals(bench)]
+        rows += _with_best(CONTROL, made, groups, {GAP: "least"})
+        kinds += [{"method": name} for name in (NOTHING, *made)]
     note = (
-        f"Each row is over its own cells, all seeds: compare rows over the same cells only. {BEST_NOTE}. {LETTERS}. "
-        f"{KEPT_NOTE} Time: over the cells that had the machine to themselves. {RECOVERED_OVER.capitalize()}: F after "
-        f"an epoch on kept data alone, less that of retrain. {_missing_note(bench)}{noise_note(bench)}"
+        "F: the forget MRR; δ: the target. Reached: cells whose F fell to δ; worst: the cell that is furthest from δ. "
+        f"Each row is over its own cells. ± is half of the 95 % interval over cells. {BEST_NOTE}."
     )
-    return _summary(bench, bench, "summary", "All methods, averaged over the cells of each", note)
+    return (
+        Table("control", "How near each method came to its target", CONTROL, rows, 2, note, kinds=kinds)
+        if rows
+        else None
+    )
 
 
-def shared_table(bench: Bench) -> Table | None:
-    """Make the summary over common settings and seeds; `None` if there are none, or if that is all cells already."""
-    common = bench.common
-    if not common.cells or len(common.cells) == len(bench.cells):
-        return None
-    originals = bench.originals()
-    where = f"{len(common.originals()):,} of {count(len(originals), 'combination')} of setting and seed"
-    caption = f"All methods, averaged over the {where} in which all were run"
-    return _summary(bench, common, "shared", caption, f"Columns as in the summary. {BEST_NOTE}.")
-
-
-def _summary(bench: Bench, shown: Bench, name: str, caption: str, note: str) -> Table:
-    floor = Floor(noise(bench))
-    head = ["method", "cells", GAP, "worst", DISTANCE, *KEPT_HEAD, TIME, RECOVERED_OVER]
-    rows = {name: _summary_row(name, shown.of(name), floor) for name in shown.series}
-    return Table(name, caption, head, _with_best(head, rows, rivals(shown), SUMMARY_BEST), note=note)
-
-
-def _summary_row(name: str, cells: Sequence[Cell], floor: Floor) -> list[Value]:
+def _control_row(name: str, target: str, cells: Sequence[Cell], before: bool = False) -> list[Value]:
+    gaps = [cell.gap_before if before else cell.record.gap for cell in cells]
+    reached = sum(cell.record.reached is True for cell in cells)
+    shown = "" if before else f"{reached:,} of {len(cells):,}" if reached else "none reached its target"
     return [
         words(name),
-        *_gaps(cells),
-        figure(mean(cell.distance for cell in cells), in_noise=floor.hides_distance(cells)),
-        *_kept(cells, floor),
-        figure(mean(cell.time for cell in cells), ".2f"),
-        figure(mean(cell.recovered_over_retrain for cell in cells), "+.3f"),
+        words(target),
+        figure(len(cells), "d"),
+        words(shown),
+        over_cells(gaps),
+        figure(max((gap for gap in gaps if gap is not None), default=None)),
     ]
-
-
-def _gaps(cells: Sequence[Cell]) -> list[Value]:
-    """Return the number of cells, and their distance from the target: on average, and at worst."""
-    gaps = [gap for cell in cells if cell.target is not None and (gap := cell.record.gap) is not None]
-    return [figure(len(cells), "d"), figure(mean(gaps)), figure(max(gaps, default=None))]
-
-
-def _kept(cells: Sequence[Cell], floor: Floor) -> list[Value]:
-    """Return the mean and the least share that is left of each kept set."""
-    pairs = [
-        (figure(mean(c.kept(of) for c in cells), in_noise=floor.hides_loss(cells, of)), figure(least_kept(cells, of)))
-        for of in KEPT
-    ]
-    return [value for pair in pairs for value in pair]
-
-
-def _kept_of_retrain(cells: Sequence[Cell], floor: Floor) -> list[Value]:
-    """Return the mean and the least share of retrain's MRR for each kept set."""
-    found: list[Value] = []
-    for of in KEPT:
-        shares = [share for cell in cells if (share := cell.kept_of_retrain(of)) is not None]
-        found.append(figure(mean(shares), in_noise=floor.hides_change(cells, of)))
-        found.append(figure(min(shares, default=None)))
-    return found
-
-
-def paper_table(bench: Bench) -> Table | None:
-    """Make two rows per method, ours and the paper's, over the cells that it printed; `None` if it printed none."""
-    paper, floor = the_paper(), Floor(noise(bench))
-    rows: list[list[Value]] = []
-    for name in bench.series:
-        if cells := [cell for cell in bench.of(name) if paper.printed(cell)]:
-            distance = figure(mean(cell.distance for cell in cells), in_noise=floor.hides_distance(cells))
-            rows.append([words(name), words("ours"), *_gaps(cells), distance, *_kept_of_retrain(cells, floor)])
-            rows.append([words(name), words("the paper's"), *_printed(cells)])
-    head = ["method", "whose", "cells", GAP, "worst", DISTANCE, *KEPT_HEAD]
-    note = f"Columns as in the summary, but kept of retrain's MRR: the paper prints no original. {_source()}"
-    caption = "Beside the paper, over the cells that it printed too"
-    return Table("paper", caption, head, rows, 2, note) if rows else None
-
-
-def _printed(cells: Sequence[Cell]) -> list[Value]:
-    paper = the_paper()
-    kept = [[paper.kept(cell)[name] for cell in cells if name in paper.kept(cell)] for name in KEPT]
-    shares = [figure(value) for of in kept for value in (mean(of), min(of, default=None))]
-    return [figure(len(cells), "d"), words(""), words(""), figure(mean(map(paper.distance, cells))), *shares]
 
 
 def removed_table(bench: Bench) -> Table:
@@ -136,66 +84,112 @@ def removed_table(bench: Bench) -> Table:
     return Table("removed", "What was removed, and how many queries measure each set", head, rows, 2)
 
 
+@dataclass(frozen=True)
+class Details:
+    """The rows of each setting, with the estimates of their four sets."""
+
+    bench: Bench
+
+    @cached_property
+    def floor(self) -> Floor:
+        return Floor(noise(self.bench))
+
+    @cached_property
+    def rows(self) -> dict[Setting, list[Row]]:
+        """The original of each setting, and its methods."""
+        found = {}
+        for setting in self.bench.settings:
+            methods = [Row(name, cells) for name in self.bench.series if (cells := self.bench.of(name, setting))]
+            found[setting] = [Row(ORIGINAL, self.bench.originals(setting), "before"), *methods]
+        return found
+
+    @cached_property
+    def mrr(self) -> dict[str, Estimates]:
+        return {name: Estimates(self._all, partial(_reciprocal, name)) for name in SETS}
+
+    @cached_property
+    def change(self) -> dict[str, Estimates]:
+        """The change from retrain."""
+        return {name: Estimates(self._all, partial(change_from_retrain, name)) for name in SETS}
+
+    @cached_property
+    def _all(self) -> list[Row]:
+        return [row for rows in self.rows.values() for row in rows]
+
+    def values(self, row: Row) -> list[Value]:
+        """Return the MRR of each set, marked if it differs from retrain's."""
+        found = {name: estimated(self.mrr[name].mean(row)) for name in SETS}
+        if row.side == "before":
+            return list(found.values())
+        return [
+            replace(
+                value, differs=differs(self.change[name].mean(row)), in_noise=self.floor.hides_change(row.cells, name)
+            )
+            for name, value in found.items()
+        ]
+
+
 def detail_tables(bench: Bench) -> list[Table]:
     """Make one table per collection and kind of removal."""
+    found = Details(bench)
     kinds = sorted({(setting.collection, setting.removal) for setting in bench.settings})
-    return [_detail_table(bench, collection, removal) for collection, removal in kinds]
+    return [_detail_table(found, collection, removal) for collection, removal in kinds]
 
 
-def _detail_table(bench: Bench, collection: str, removal: str) -> Table:
-    head = ["ranker", "share", "method", "seeds", "δ", "F", "E", "D", "T", DISTANCE, "epochs", TIME, "recovered"]
-    head += [f"paper: {name}" for name in "FEDT"]
+def _detail_table(found: Details, collection: str, removal: str) -> Table:
     rows: list[list[Value]] = []
-    for setting in bench.settings:
+    kinds: list[dict[str, str]] = []
+    for setting in found.rows:
         if (setting.collection, setting.removal) == (collection, removal):
-            rows += _setting_rows(bench, setting, head)
+            made = _setting_rows(found, setting)
+            rows += made
+            kinds += [_kinds(setting) | {"method": row[2].text} for row in made]
     caption = f"{collection}, {removal} removed: MRR on the four sets"
-    return Table(file_name(f"{collection} {removal}"), caption, head, rows, 3, detail_note(bench))
+    name = file_name(f"{collection} {removal}")
+    return Table(name, caption, DETAIL, rows, 3, detail_note(found.bench), kinds=kinds)
+
+
+def _kinds(setting: Setting) -> dict[str, str]:
+    return {"collection": setting.collection, "ranker": setting.ranker, "removal": setting.removal}
 
 
 def detail_note(bench: Bench) -> str:
     return (
-        f"{LETTERS}. Each row is a mean over the seeds of its method, as many as its column says. {BEST_NOTE}. "
-        f"{DAGGER} differs from retrain of the same seed (paired bootstrap, 95 %). Recovered: F after an epoch on kept "
-        f"data alone. {noise_note(bench)} {_source()}"
+        f"{LETTERS}. Each row is a mean over the cells (seeds and draws) of its method, as many as its column says. "
+        f"{RESAMPLED} {BEST_NOTE}. {DAGGER} differs from retrain of the same seed (95 %). Recovered: F after an "
+        f"epoch on kept data alone. {noise_note(bench)}"
     )
 
 
-def _setting_rows(bench: Bench, setting: Setting, head: Sequence[str]) -> list[list[Value]]:
+def _setting_rows(found: Details, setting: Setting) -> list[list[Value]]:
     """Make a row for the original and one per method, with the best value of each column marked."""
-    floor, originals = Floor(noise(bench)), bench.originals(setting)
-    rows = {
-        name: _method_row(setting, name, cells, floor) for name in bench.series if (cells := bench.of(name, setting))
-    }
-    before = [figure(mean(_mrr(cell, name, "before") for cell in originals)) for name in SETS]
-    start = [words(setting.ranker), words(percent(setting.share)), words("original"), figure(len(originals), "d")]
-    original = [*start, words(""), *before, *[words("")] * 8]
-    return [original, *_with_best(head, rows, rivals(bench, setting), DETAIL_BEST)]
+    original, *methods = found.rows[setting]
+    rows = {row.name: _method_row(found, setting, row) for row in methods}
+    start = [words(setting.ranker), words(percent(setting.share)), words(ORIGINAL)]
+    first = [*start, figure(len(original.cells), "d"), words(""), *found.values(original), *[words("")] * 4]
+    return [first, *_with_best(DETAIL, rows, rivals(found.bench, setting), DETAIL_BEST)]
 
 
-def _method_row(setting: Setting, name: str, cells: Sequence[Cell], floor: Floor) -> list[Value]:
-    printed = the_paper().printed(cells[0]) or {}
+def _reciprocal(name: str, row: Row, cell: Cell) -> Floats | None:
+    if name not in cell.ranks:
+        return None
+    return cell.ranks[name].reciprocal_before if row.side == "before" else cell.ranks[name].reciprocal
+
+
+def _method_row(found: Details, setting: Setting, row: Row) -> list[Value]:
+    cells = row.cells
     return [
         words(setting.ranker),
         words(percent(setting.share)),
-        words(name),
+        words(row.name),
         figure(len(cells), "d"),
         figure(mean(cell.record.target for cell in cells if cell.target is not None)),
-        *(
-            figure(mean(_mrr(c, s) for c in cells), differs=differs(cells, s), in_noise=floor.hides_change(cells, s))
-            for s in SETS
-        ),
-        figure(mean(cell.distance for cell in cells), in_noise=floor.hides_distance(cells)),
+        *found.values(row),
+        figure(mean(cell.distance for cell in cells), in_noise=found.floor.hides_distance(cells)),
         figure(mean(cell.record.epochs for cell in cells), ".2f"),
         figure(mean(cell.time for cell in cells), ".2f"),
         figure(mean(cell.record.recovered for cell in cells)),
-        *(figure(printed.get(s), ".2f") for s in SETS),
     ]
-
-
-def _mrr(cell: Cell, name: str, side: str = "after") -> float | None:
-    metrics = getattr(cell.record, side)
-    return metrics[name].mrr if name in metrics else None
 
 
 def _with_best(
@@ -203,7 +197,7 @@ def _with_best(
 ) -> list[list[Value]]:
     """Return the rows with the best value of each column marked in each group of methods."""
     for name, better in best.items():
-        for group in groups:
+        for group in filter(None, groups):
             shown = [rows[method] for method in group]
             marked = mark_best(shown, head.index(name), better, list(group.values()))
             rows = rows | dict(zip(group, marked, strict=True))
@@ -218,15 +212,6 @@ def noise_note(bench: Bench) -> str:
     where = listing(sorted({setting.collection for setting in retrained_twice(bench)}))
     text = f"Noise floor, the mean difference of two retrained rankers of different seeds, on {where}: {apart}."
     return f"{text} {NOISE_NOTE}"
-
-
-def _missing_note(bench: Bench) -> str:
-    """Say how many cells the means leave out that compare with the retrained ranker."""
-    alone = sum(cell.twin is None for cell in bench.cells)
-    if not alone:
-        return ""
-    left = f"and so only in {GAP} and in what is kept: {count(alone, 'cell')}"
-    return f"Without a retrained ranker of the same setting and seed, {left}. "
 
 
 def making_tables(bench: Bench) -> list[Table]:
@@ -251,7 +236,3 @@ def making_tables(bench: Bench) -> list[Table]:
 
 def _settings_text(cell: Cell) -> str:
     return ", ".join(f"{name} {value}" for name, value in cell.record.settings.items())
-
-
-def _source() -> str:
-    return f"Paper: {the_paper().source}; its collections are larger than these."

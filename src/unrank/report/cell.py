@@ -5,6 +5,7 @@ That is the cell of method `retrain` with the same collection, ranker, training,
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +14,7 @@ import numpy as np
 
 from unrank.evaluation.agreement import ForgetFigures
 from unrank.evaluation.measure import Floats, reciprocal_of
-from unrank.record import RETRAIN, Record
+from unrank.record import RETRAIN, Record, Said
 from unrank.report.wording import percent
 
 DESTINATION = "destination-2"
@@ -37,6 +38,10 @@ class Setting:
 
     def __str__(self) -> str:
         return f"{self.collection}, {self.ranker}, {percent(self.share)} of pairs by {self.removal}"
+
+
+Trial = tuple[Setting, int, int]
+"""A setting, the seed of training and the seed of the removal."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +81,17 @@ class Cell:
     """Whether no other cell ran at the same time, so that its time can be compared."""
     twin: Cell | None = None
     """The cell of the retrained ranker; a retrained ranker is its own."""
+    draw: int = 0
+    """The seed of what was removed."""
+    said: Said | None = None
+    """What the grid said about comparisons beforehand; `None` in cells of earlier versions."""
     forget: Mapping[str, ForgetFigures] = field(default_factory=dict)
     """The forget set query by query, `before` and `after`; without lists in cells of earlier versions."""
+
+    @property
+    def trial(self) -> Trial:
+        """What the cells of different methods must share to be compared."""
+        return self.setting, self.seed, self.draw
 
     @property
     def is_retrained(self) -> bool:
@@ -108,6 +122,11 @@ class Cell:
         return abs(self.record.after["forget"].mrr - self.retrained.after["test"].mrr)
 
     @property
+    def gap_before(self) -> float | None:
+        """The distance of the original's forget MRR from the target."""
+        return None if self.record.target is None else abs(self.record.before["forget"].mrr - self.record.target)
+
+    @property
     def missed(self) -> float | None:
         """The distance from the target, or from the test MRR of the retrained ranker if there is no target."""
         return self.distance if self.target is None else self.record.gap
@@ -128,13 +147,6 @@ class Cell:
         if self.twin is None or self.is_retrained or "after" not in self.forget or "after" not in self.twin.forget:
             return None
         return self.forget["after"], self.twin.forget["after"]
-
-    @property
-    def original_beside_retrain(self) -> tuple[ForgetFigures, ForgetFigures] | None:
-        """The forget set of the original and of the retrained ranker; `None` if there is none."""
-        if self.twin is None or not self.twin.forget:
-            return None
-        return self.twin.forget["before"], self.twin.forget["after"]
 
     @property
     def recovered_over_retrain(self) -> float | None:
@@ -176,22 +188,46 @@ class Bench:
 
     @cached_property
     def common(self) -> Bench:
-        """The cells of the settings and seeds in which every method was run; there may be none."""
+        """The cells of the trials in which every method was run; there may be none."""
         return Bench(self.common_cells(self.cells))
 
     def common_cells(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Return the cells of the settings and seeds in which every method among them was run."""
-        run: dict[tuple[Setting, int], set[str]] = {}
+        """Return the cells of the trials in which every method among them was run."""
+        run: dict[Trial, set[str]] = {}
         for cell in cells:
-            run.setdefault((cell.setting, cell.seed), set()).add(self.name_of(cell))
+            run.setdefault(cell.trial, set()).add(self.name_of(cell))
         everyone = set().union(*run.values())
-        return [cell for cell in cells if run[cell.setting, cell.seed] == everyone]
+        return [cell for cell in cells if run[cell.trial] == everyone]
 
     def originals(self, setting: Setting | None = None) -> list[Cell]:
-        """Return one cell for each trained ranker, of one setting or of all: its `before` is the original's."""
+        """Return one cell for each trial, of one setting or of all: its `before` is the original's."""
         cells = [cell for cell in self.cells if setting in (None, cell.setting)]
-        return list({(cell.setting, cell.seed): cell for cell in cells}.values())
+        return list({cell.trial: cell for cell in cells}.values())
 
     def of(self, series: str, setting: Setting | None = None) -> list[Cell]:
-        """Return the cells of a method: of one setting (one a seed), or of all."""
+        """Return the cells of a method: of one setting (one for each seed and draw), or of all."""
         return [c for c in self.cells if self.name_of(c) == series and setting in (None, c.setting)]
+
+    @cached_property
+    def _judges(self) -> dict[tuple[Setting, int], list[Cell]]:
+        found: dict[tuple[Setting, int], list[Cell]] = defaultdict(list)
+        for cell in self.cells:
+            if cell.is_retrained and "after" in cell.forget:
+                found[cell.setting, cell.draw].append(cell)
+        return found
+
+    def judges(self, cell: Cell, itself: bool = False) -> list[Cell]:
+        """Return the retrained rankers, of all seeds, that never saw what a cell removed; without the cell itself."""
+        found = self._judges.get((cell.setting, cell.draw), [])
+        return [judge for judge in found if itself or judge.name != cell.name]
+
+    def distances(self, cell: Cell, side: str = "after") -> Floats | None:
+        """Return the distance of each forget query to retrain: |RR − RR(retrain)|, as a mean over its seeds.
+
+        `side` before is the original. `None` without a retrained ranker; for one by itself, without another seed.
+        """
+        judges = self.judges(cell, itself=side == "before")
+        if not judges or side not in cell.forget:
+            return None
+        own = cell.forget[side].reciprocal
+        return np.asarray(np.mean([np.abs(own - judge.forget["after"].reciprocal) for judge in judges], axis=0))

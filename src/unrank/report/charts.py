@@ -154,14 +154,26 @@ def rank_shares(ranks: Iterable[int]) -> list[float]:
 
 
 def row_bars(
-    name: str, title: str, label: str, rows: Sequence[tuple[str, Style, float]], mark: float | None = None
+    name: str,
+    title: str,
+    label: str,
+    rows: Sequence[tuple[str, Style, float]],
+    mark: float | None = None,
+    halves: Sequence[float] = (),
 ) -> Drawing:
-    """Draw one horizontal bar per name, with its value at its end; `mark` is a line to compare with."""
+    """Draw one horizontal bar per name, with its value at its end; `mark` is a line to compare with.
+
+    `halves` are half the widths of the intervals, drawn as whiskers.
+    """
 
     def paint(figure: Any) -> None:
         axes = figure.subplots()
         lengths = [_drawable(value, 0.0) for *_, value in rows]
-        drawn = axes.barh(range(len(rows)), lengths, 0.62, color=[style.colour for _, style, _ in rows])
+        whiskers = (
+            {"xerr": list(halves), "error_kw": {"ecolor": MUTED, "elinewidth": 1, "capsize": 2}} if halves else {}
+        )
+        colours = [style.colour for _, style, _ in rows]
+        drawn = axes.barh(range(len(rows)), lengths, 0.62, color=colours, **whiskers)
         axes.bar_label(drawn, [f"{value:.3g}" for *_, value in rows], padding=3, color=MUTED, fontsize=8.5)
         axes.set_yticks(range(len(rows)), [plain(row[0]) for row in rows], color=INK)
         axes.grid(visible=False, axis="y")

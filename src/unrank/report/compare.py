@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 
-import numpy as np
-
-from unrank.evaluation.bootstrap import paired_interval
+from unrank.evaluation.bootstrap import BootstrapEstimate
+from unrank.evaluation.measure import Floats
 from unrank.record import KEPT, SETS
 from unrank.report.cell import DESTINATION, Bench, Cell, Setting
+from unrank.report.estimates import Row
 
 ENOUGH = 50
 """The fewest queries of a set for which one cell is looked at by itself."""
@@ -24,27 +24,23 @@ def mean(values: Iterable[float | None]) -> float | None:
     return fmean(there) if there else None
 
 
-def differs(cells: Sequence[Cell], name: str) -> bool:
-    """Return whether the 95 % interval of the paired difference from the retrained rankers leaves out 0.
+def change_from_retrain(name: str, row: Row, cell: Cell) -> Floats | None:
+    """Return the change of each query's reciprocal rank from that of retrain of the same seed."""
+    twin = cell.twin
+    if row.side == "before" or cell.is_retrained or twin is None or name not in cell.ranks.keys() & twin.ranks.keys():
+        return None
+    return cell.ranks[name].reciprocal - twin.ranks[name].reciprocal
 
-    A query counts once, with its mean over the seeds: measuring it again makes no new query.
-    """
-    pairs = [
-        (cell.twin.ranks[name].reciprocal, cell.ranks[name].reciprocal)
-        for cell in cells
-        if not cell.is_retrained and cell.twin and name in cell.ranks and name in cell.twin.ranks
-    ]
-    if not pairs:
-        return False
-    theirs, ours = (np.mean(side, axis=0) for side in zip(*pairs, strict=True))
-    low, high = paired_interval(theirs, ours)
-    return not low <= 0 <= high
+
+def differs(change: BootstrapEstimate | None) -> bool:
+    """Return whether the 95 % interval of a change leaves out 0."""
+    return change is not None and not change.low <= 0 <= change.high
 
 
 def rivals(bench: Bench, setting: Setting | None = None) -> list[dict[str, bool]]:
     """Return the groups of methods that can be compared, in one setting or over all, and which of them can be best.
 
-    A group has one destination, and its methods were all run in the same settings with the same seeds. A method can be
+    A group has one destination, and its methods were all run in the same trials. A method can be
     the best if it forgot in at least half of its cells. The retrained ranker is in no group.
     """
     groups: dict[str, dict[str, list[Cell]]] = defaultdict(dict)
@@ -55,7 +51,7 @@ def rivals(bench: Bench, setting: Setting | None = None) -> list[dict[str, bool]
     return [
         {name: 2 * sum(cell.forgot for cell in cells) >= len(cells) for name, cells in group.items()}
         for group in groups.values()
-        if len({frozenset((cell.setting, cell.seed) for cell in cells) for cells in group.values()}) == 1
+        if len({frozenset(cell.trial for cell in cells) for cells in group.values()}) == 1
     ]
 
 
@@ -77,7 +73,7 @@ def noise(bench: Bench) -> dict[str, float]:
     for cells in retrained_twice(bench).values():
         for one, other in combinations(cells, 2):
             for name in SETS:
-                if name in one.record.after and name in other.record.after:
+                if one.draw == other.draw and name in one.record.after and name in other.record.after:
                     apart[name].append(abs(one.record.after[name].mrr - other.record.after[name].mrr))
     return {name: fmean(values) for name, values in apart.items()}
 

@@ -104,3 +104,100 @@
   more.addEventListener("click", () => show(SHOWN));
   refresh();
 })();
+
+// The tables of a bench: sorted by a column's name, filtered by the bar, and cells that are opened.
+(() => {
+  const bar = document.querySelector(".filters");
+  if (!bar) return;
+  const selects = [...bar.querySelectorAll("select")];
+  const told = document.getElementById("shown-cells");
+  const opened = JSON.parse(document.getElementById("cells-data").textContent);
+  const make = (name, attributes = {}, ...children) => {
+    const made = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    made.append(...children);
+    return made;
+  };
+  const tables = [...document.querySelectorAll("main .scroll > table")];
+  const isCell = (row) => row.hasAttribute("data-cell");
+  const rowsOf = (table) => [...table.tBodies[0].rows].filter((row) => !row.matches(".apart, .opened"));
+
+  const close = (row) => {
+    const next = row.nextElementSibling;
+    if (next && next.matches(".opened")) next.remove();
+    row.querySelector(".open")?.setAttribute("aria-expanded", "false");
+  };
+
+  const key = (row, column) => {
+    const cell = row.cells[column];
+    return cell.dataset.key === undefined ? cell.textContent.trim() : Number(cell.dataset.key);
+  };
+  const sort = (table, head, column) => {
+    const up = head.getAttribute("aria-sort") !== "ascending";
+    for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", up ? "ascending" : "descending");
+    const rows = rowsOf(table);
+    rows.forEach(close);
+    const apart = table.querySelector(".apart");
+    const after = new Set();
+    for (let next = apart; next; next = next.nextElementSibling) after.add(next);
+    const order = (a, b) => {
+      const [x, y] = [key(a, column), key(b, column)];
+      if (x === "" || y === "") return x === y ? 0 : x === "" ? 1 : -1;
+      const less = typeof x === "number" && typeof y === "number" ? x - y : String(x) < String(y) ? -1 : x === y ? 0 : 1;
+      return up ? less : -less;
+    };
+    const parts = [rows.filter((row) => !after.has(row)), rows.filter((row) => after.has(row))];
+    parts.forEach((part) => part.sort(order));
+    table.tBodies[0].append(...parts[0], ...(apart ? [apart] : []), ...parts[1]);
+  };
+  for (const table of tables) {
+    [...table.tHead.rows[0].cells].forEach((head, column) => {
+      const button = make("button", { type: "button", class: "sort" }, ...head.childNodes);
+      head.append(button);
+      button.addEventListener("click", () => sort(table, head, column));
+    });
+  }
+
+  const side = (of) => of === null ? "" : `${of[0].toFixed(3)} (${of[1].toFixed(3)} to ${of[2].toFixed(3)})`;
+  const unfold = (row, button) => {
+    const open = button.getAttribute("aria-expanded") === "true";
+    close(row);
+    if (open) return;
+    button.setAttribute("aria-expanded", "true");
+    const { facts, sets } = opened[row.dataset.cell];
+    const list = make("dl", { class: "facts" });
+    for (const [name, value] of facts) list.append(make("dt", {}, name), make("dd", {}, value));
+    const head = ["set", "queries", "MRR before (95 %)", "MRR after (95 %)"].map((name) => make("th", { scope: "col" }, name));
+    const body = sets.filter(([, , after]) => after !== null).map(([name, before, after]) =>
+      make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, String(after[3])), make("td", {}, side(before)), make("td", {}, side(after))));
+    const table = make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body));
+    row.after(make("tr", { class: "opened" }, make("td", { colspan: String(row.cells.length) }, make("div", { class: "pair" }, list, table))));
+  };
+  for (const row of document.querySelectorAll("tr[data-cell]")) {
+    const head = row.cells[0];
+    const button = make("button", { type: "button", class: "open", "aria-expanded": "false" }, ...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => unfold(row, button));
+  }
+
+  const filter = () => {
+    const wanted = selects.filter((select) => select.value).map((select) => [`data-${select.dataset.filter}`, select.value]);
+    let cells = 0, all = 0;
+    for (const table of tables) {
+      for (const row of rowsOf(table)) {
+        row.hidden = wanted.some(([name, value]) => row.hasAttribute(name) && row.getAttribute(name) !== value);
+        if (row.hidden) close(row);
+        if (isCell(row)) { all += 1; cells += row.hidden ? 0 : 1; }
+      }
+    }
+    told.textContent = `${cells.toLocaleString("en")} of ${all.toLocaleString("en")} cells shown`;
+    bar.classList.toggle("on", wanted.length > 0);
+  };
+  selects.forEach((select) => select.addEventListener("change", filter));
+  document.getElementById("clear-filters").addEventListener("click", () => {
+    selects.forEach((select) => { select.value = ""; });
+    filter();
+  });
+  filter();
+})();

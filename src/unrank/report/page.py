@@ -83,6 +83,8 @@ class Page:
     sections: Sequence[Section]
     appendix: Sequence[Section] = ()
     """Sections that begin on a new sheet of paper."""
+    filters: Child = None
+    """The bar that filters the rows of tables."""
 
     @property
     def all_sections(self) -> list[Section]:
@@ -143,6 +145,7 @@ def page_html(page: Page) -> str:
         element("a", {"class": "skip", "href": "#content"}, "Skip to the content"),
         _header(page),
         _navigation(page.all_sections),
+        page.filters,
         element("main", {"id": "content"}, [_section(section) for section in page.sections], _appendix(page)),
         element("footer", {}, element("p", {}, "Made by unrank. Nothing on this page is loaded from elsewhere.")),
         element("script", {}, script),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -18,13 +20,19 @@ SIGNS = {
     "in_noise": (ABOUT, "within the noise of retraining"),
 }
 """Signs after a value, and their meaning."""
+APART = "Over other cells: not to be compared with the rows above"
+PAGE_ROWS = 45
+"""The most rows of a table in LaTeX that fit a page."""
+ASCII = {"δ": "delta", "→": "->", "−": "-", "–": "-", "×": "x", "±": "+-", "≥": ">=", "‘": "'", "’": "'", "≈": "~"}
+WIDE = 12
+"""The most columns of a table that is shown in letters of the usual size."""
 LONG = 40
 """The most characters of a cell that is not broken into lines."""
 LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "−": "--", "→": r"$\rightarrow$", DAGGER: r"$^{\dagger}$", ABOUT: r"$^{\approx}$", "δ": r"$\delta$",
-    "×": r"$\times$", "|": r"\textbar{}", "[": "{[}", "*": "{*}",
+    "×": r"$\times$", "±": r"$\pm$", "≥": r"$\geq$", "|": r"\textbar{}", "[": "{[}", "*": "{*}",
 }  # fmt: skip
 
 
@@ -46,6 +54,9 @@ class Value:
     """It differs from the retrained ranker's by more than chance."""
     in_noise: bool = False
     """It differs by less than two retrained rankers do."""
+    low: float | None = None
+    high: float | None = None
+    """The ends of its 95 % interval; `None` if it has none."""
 
     @property
     def signs(self) -> list[tuple[str, str]]:
@@ -62,6 +73,10 @@ class Table:
     rows: Sequence[Sequence[Value]]
     labels: int = 1
     note: str = ""
+    comparable: int | None = None
+    """The number of first rows that can be compared, being over the same cells; `None` if all can."""
+    kinds: Sequence[Mapping[str, str]] = ()
+    """For each row what a page may filter it by, such as its collection; empty if there is nothing."""
 
 
 def words(text: str) -> Value:
@@ -75,6 +90,18 @@ def figure(number: float | None, form: str = ".3f", differs: bool = False, in_no
     ('0.250', '')
     """
     return Value("" if number is None else format(number, form), number, differs=differs, in_noise=in_noise)
+
+
+def spread(number: float | None, low: float, high: float, form: str = ".3f") -> Value:
+    """Return a number with half the width of its 95 % interval; without it if an end is not known.
+
+    >>> spread(0.25, 0.23, 0.29).text, spread(0.25, math.nan, 0.3).text, spread(None, 0.0, 0.0).text
+    ('0.250 ± 0.030', '0.250', '')
+    """
+    if number is None or not (math.isfinite(low) and math.isfinite(high)):
+        return figure(number, form)
+    plain = form.removeprefix("+")
+    return Value(f"{number:{form}} ± {(high - low) / 2:{plain}}", number, low=low, high=high)
 
 
 def facts(name: str, rows: Mapping[str, object]) -> Markup:
@@ -104,13 +131,22 @@ def to_html(table: Table) -> Markup:
     head = [
         element("th", {"scope": "col", "class": _side(table, place)}, name) for place, name in enumerate(table.head)
     ]
-    rows = [
-        element("tr", {}, [_html_cell(value, place, table) for place, value in enumerate(row)]) for row in table.rows
-    ]
+    rows = [_html_row(table, number, row) for number, row in enumerate(table.rows)]
+    if table.comparable is not None and table.comparable < len(rows):
+        apart = element("td", {"colspan": len(table.head)}, APART)
+        rows.insert(table.comparable, element("tr", {"class": "apart"}, apart))
     caption = element("caption", {}, table.caption)
-    made = element("table", {}, caption, element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows))
+    dense = "dense" if len(table.head) > WIDE else None
+    parts = element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows)
+    made = element("table", {"class": dense}, caption, *parts)
     scrolled = element("div", {"class": "scroll", "tabindex": "0", "role": "region", "aria-label": table.caption}, made)
     return element("div", {}, scrolled, element("p", {"class": "note"}, table.note) if table.note else None)
+
+
+def _html_row(table: Table, number: int, row: Sequence[Value]) -> Markup:
+    kinds = table.kinds[number] if table.kinds else {}
+    attributes = {f"data-{name}": value for name, value in kinds.items()}
+    return element("tr", attributes, [_html_cell(value, place, table) for place, value in enumerate(row)])
 
 
 def _html_cell(value: Value, place: int, table: Table) -> Markup:
@@ -121,9 +157,12 @@ def _html_cell(value: Value, place: int, table: Table) -> Markup:
         (element("sup", {"aria-hidden": "true"}, sign), element("span", {"class": "unseen"}, f" ({meaning})"))
         for sign, meaning in value.signs
     ]
+    interval = None if value.low is None else f"95 % interval: {value.low:.3f} to {value.high:.3f}"
+    key = None if value.number is None else f"{value.number:.6g}"
     if place == 0:
         return element("th", {"scope": "row"}, text, *signs)
-    return element("td", {"class": "long" if len(value.text) > LONG else _side(table, place)}, text, *signs)
+    side = "long" if len(value.text) > LONG else _side(table, place)
+    return element("td", {"class": side, "data-key": key, "title": interval}, text, *signs)
 
 
 def _side(table: Table, place: int) -> str | None:
@@ -138,41 +177,83 @@ def to_markdown(table: Table) -> str:
         shown = [markdown_text(value.text) for value in row]
         marked = [f"**{text}**" if value.best else text for text, value in zip(shown, row, strict=True)]
         lines.append([text + "".join(sign for sign, _ in value.signs) for text, value in zip(marked, row, strict=True)])
+    if table.comparable is not None and table.comparable < len(table.rows):
+        lines.insert(2 + table.comparable, [f"*{APART}*", *[""] * (len(table.head) - 1)])
     note = f"\n{markdown_text(table.note)}\n" if table.note else ""
     return f"{markdown_text(table.caption)}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) + note
 
 
 def to_csv(table: Table) -> str:
-    """Return plain numbers; the last columns name those that are marked."""
+    """Return plain numbers under heads of ASCII, with the ends of intervals; the last columns name what is marked."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*map(csv_text, table.head), "best", *(meaning for _, meaning in SIGNS.values())])
-    for row in table.rows:
-        marks = [
-            csv_text("; ".join(name for name, value in zip(table.head, row, strict=True) if getattr(value, mark)))
+    intervals = [any(row[place].low is not None for row in table.rows) for place in range(len(table.head))]
+    heads = [ascii_text(name) for name in table.head]
+    wide = [
+        [name, f"{name} low", f"{name} high"] if has else [name] for name, has in zip(heads, intervals, strict=True)
+    ]
+    marks = ["best", *(meaning for _, meaning in SIGNS.values())]
+    comparable = [] if table.comparable is None else ["comparable"]
+    writer.writerow([*(csv_text(name) for names in wide for name in names), *marks, *comparable])
+    for number, row in enumerate(table.rows):
+        shown = [text for value, has in zip(row, intervals, strict=True) for text in _csv_values(value, has)]
+        named = [
+            "; ".join(name for name, value in zip(heads, row, strict=True) if getattr(value, mark))
             for mark in ("best", *SIGNS)
         ]
-        shown = [csv_text(value.text) if value.number is None else f"{value.number:.6g}" for value in row]
-        writer.writerow([*shown, *marks])
+        compared = [] if table.comparable is None else ["yes" if number < table.comparable else "no"]
+        writer.writerow([*shown, *map(csv_text, named), *compared])
     return file.getvalue()
 
 
+def _csv_values(value: Value, interval: bool) -> list[str]:
+    shown = csv_text(value.text) if value.number is None else f"{value.number:.6g}"
+    return [shown, *("" if end is None else f"{end:.6g}" for end in (value.low, value.high))] if interval else [shown]
+
+
 def to_latex(table: Table) -> str:
+    """Return tables that fit a page: one that is too wide is made smaller, and one that is too long is divided."""
+    parts = [table.rows[start : start + PAGE_ROWS] for start in range(0, max(1, len(table.rows)), PAGE_ROWS)]
+    made = [_latex_part(table, rows, number, len(parts)) for number, rows in enumerate(parts, 1)]
+    return "% needs \\usepackage{booktabs,graphicx}\n" + "\n".join(made)
+
+
+def _latex_part(table: Table, rows: Sequence[Sequence[Value]], number: int, parts: int) -> str:
     columns = "l" * table.labels + "r" * (len(table.head) - table.labels)
     lines = [[*map(latex_text, table.head)]]
-    for row in table.rows:
+    for row in rows:
         shown = [latex_text(value.text) for value in row]
         marked = [rf"\textbf{{{text}}}" if value.best else text for text, value in zip(shown, row, strict=True)]
         signs = ["".join(LATEX[sign] for sign, _ in value.signs) for value in row]
         lines.append([text + sign for text, sign in zip(marked, signs, strict=True)])
     head, *body = (" & ".join(line) + r" \\" for line in lines)
-    note = f"\n\\par\\smallskip\\footnotesize {latex_text(table.note)}" if table.note else ""
+    apart = None if table.comparable is None else table.comparable - (number - 1) * PAGE_ROWS
+    if apart is not None and 0 <= apart < len(body):
+        body.insert(apart, rf"\midrule \multicolumn{{{len(table.head)}}}{{l}}{{{latex_text(APART)}}} \\")
+    caption = latex_text(table.caption) + (f" ({number} of {parts})" if parts > 1 else "")
+    label = f"tab:{_label(table.name)}" + (f"-{number}" if number > 1 else "")
+    note = f"\n\\par\\smallskip\\parbox{{\\textwidth}}{{\\footnotesize {latex_text(table.note)}}}" if table.note else ""
     return (
-        f"% needs \\usepackage{{booktabs}}\n\\begin{{table}}\n\\caption{{{latex_text(table.caption)}}}\n\\centering\n"
+        f"\\begin{{table}}\n\\caption{{{caption}}}\n\\label{{{label}}}\n\\centering\n"
+        "\\resizebox{\\ifdim\\width>\\textwidth\\textwidth\\else\\width\\fi}{!}{%\n"
         f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{head}\n\\midrule\n"
         + "\n".join(body)
-        + f"\n\\bottomrule\n\\end{{tabular}}{note}\n\\end{{table}}\n"
+        + f"\n\\bottomrule\n\\end{{tabular}}}}{note if number == parts else ''}\n\\end{{table}}\n"
     )
+
+
+def _label(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9-]+", "-", ascii_text(name)).strip("-") or "table"
+
+
+def ascii_text(text: str) -> str:
+    """Return a text in ASCII: letters and signs that it lacks are spelled out or left out.
+
+    >>> ascii_text("|F\u00a0−\u00a0δ|"), ascii_text("cocol → places"), ascii_text("naïve †")
+    ('|F - delta|', 'cocol -> places', 'naive')
+    """
+    spelled = "".join(ASCII.get(character, character) for character in text)
+    return unicodedata.normalize("NFKD", spelled).encode("ascii", "ignore").decode().strip()
 
 
 def markdown_text(text: str) -> str:

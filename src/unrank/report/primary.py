@@ -1,0 +1,251 @@
+"""The primary result of a bench: the distance to retrain query by query, what was kept, what comes back, and time.
+
+Two tables of tests follow. Methods are compared pairwise by their distances, with Holm's correction for the number of
+comparisons. What is kept is tested against a margin that the grid said beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import fmean
+
+import numpy as np
+
+from unrank.errors import count
+from unrank.evaluation.bootstrap import BootstrapEstimate, interval
+from unrank.evaluation.measure import Floats
+from unrank.evaluation.significance import holm_adjusted, inferiority, two_sided
+from unrank.record import KEPT, Said
+from unrank.report.cell import REMOVALS, Bench, Cell, Setting
+from unrank.report.estimates import NOTHING, Estimates, Row, rows_of
+from unrank.report.table import Table, Value, figure, mark_best, spread, words
+from unrank.report.wording import listing
+
+DISTANCE, NOISE, BACK, TIME = "distance to retrain", "/ noise", "comes back", "time / retrain"
+TWICE = "retrain, another seed"
+HEAD = [
+    "method",
+    "removed",
+    "cells",
+    "forget queries",
+    DISTANCE,
+    NOISE,
+    *(f"{name} kept" for name in "EDT"),
+    BACK,
+    TIME,
+]
+RESAMPLED = (
+    "± is half of the 95 % interval. Queries are resampled within draws, draws within training seeds; a level with one "
+    "member adds nothing to it. Settings are not resampled."
+)
+PRIMARY_NOTE = (
+    "Distance to retrain: |RR − RR(retrain)| of each forget query by itself, RR being its reciprocal rank, as a mean "
+    "over queries and over retrained rankers of all seeds. / noise: as a multiple of the distance of two retrained "
+    "rankers of different seeds, where there are two. E, D, T kept: MRR on entangled, disjoint and test as a share of "
+    "the original's. Comes back: how much the forget MRR rises in an epoch on kept data alone. Time: over cells that "
+    f"had the machine to themselves. {RESAMPLED} That of what comes back and of time is over cells."
+)
+
+
+@dataclass(frozen=True)
+class Primary:
+    """The rows of a bench, by kind of removal and of both together, with their estimates."""
+
+    bench: Bench
+
+    @cached_property
+    def parts(self) -> dict[str, list[Row]]:
+        """The rows of each kind of removal that a cell has."""
+        there = {cell.setting.removal for cell in self.bench.cells}
+        return {removal: rows_of(self.bench, removal) for removal in REMOVALS if removal in there}
+
+    @cached_property
+    def together(self) -> list[Row]:
+        """The comparable rows over both kinds of removal."""
+        return [row for row in rows_of(self.bench) if row.comparable]
+
+    @cached_property
+    def _rows(self) -> list[Row]:
+        return [row for rows in self.parts.values() for row in rows] + self.together
+
+    @cached_property
+    def distance(self) -> Estimates:
+        return Estimates(self._rows, lambda row, cell: self.bench.distances(cell, row.side))
+
+    @cached_property
+    def noise(self) -> dict[Setting, float]:
+        """The mean distance of two retrained rankers, in the settings that have two."""
+        found: dict[Setting, list[float]] = {}
+        for cell in self.bench.cells:
+            if cell.is_retrained and (apart := self.bench.distances(cell)) is not None:
+                found.setdefault(cell.setting, []).append(float(apart.mean()))
+        return {setting: fmean(values) for setting, values in found.items()}
+
+    @cached_property
+    def _mrr(self) -> dict[tuple[str, str], Estimates]:
+        return {(name, side): self._estimates(name, side) for name in KEPT for side in ("before", "after")}
+
+    def _estimates(self, name: str, side: str) -> Estimates:
+        def value(row: Row, cell: Cell) -> Floats | None:
+            if name not in cell.ranks:
+                return None
+            before = side == "before" or row.side == "before"
+            return cell.ranks[name].reciprocal_before if before else cell.ranks[name].reciprocal
+
+        return Estimates(self._rows, value)
+
+    def kept(self, row: Row, name: str) -> BootstrapEstimate | None:
+        """Return the share of the original's MRR that a set kept, as a mean over settings."""
+        after, before = self._mrr[name, "after"].of(row), self._mrr[name, "before"].of(row)
+        shares = [after[setting] / before[setting] for setting in after if before[setting].value]
+        return BootstrapEstimate.mean_of(shares) if shares else None
+
+    def over_noise(self, row: Row) -> float | None:
+        """Return the distance as a multiple of the noise, over the settings whose noise is known."""
+        known = {setting: found for setting, found in self.distance.of(row).items() if self.noise.get(setting)}
+        noise = sum(self.noise[setting] for setting in known)
+        return sum(found.value for found in known.values()) / noise if known else None
+
+
+def estimated(found: BootstrapEstimate | None, form: str = ".3f") -> Value:
+    return figure(None) if found is None else spread(found.value, found.low, found.high, form)
+
+
+def over_cells(values: Iterable[float | None], form: str = ".3f") -> Value:
+    """Return the mean of one value for each cell, with its interval over cells if there are two or more."""
+    there = np.array([value for value in values if value is not None], np.float64)
+    if len(there) < 2:
+        return figure(float(there[0]) if len(there) else None, form)
+    return spread(float(there.mean()), *interval(there), form)
+
+
+def primary_table(found: Primary) -> Table:
+    """Make rows for two retrained rankers, for doing nothing and for each method, by kind of removal."""
+    rows: list[list[Value]] = []
+    kinds, others = [], []
+    for removal, part in found.parts.items():
+        comparable = [row for row in part if row.comparable]
+        shown = [_row(found, removal, row) for row in comparable]
+        may_win = [row.name != NOTHING and not row.is_retrained for row in comparable]
+        rows += mark_best(shown, HEAD.index(DISTANCE), "least", may_win) if sum(may_win) > 1 else shown
+        kinds += [{"removal": removal, "method": row.name} for row in comparable]
+        others += [(removal, row) for row in part if not row.comparable]
+    first = len(rows)
+    rows += [_row(found, removal, row) for removal, row in others]
+    kinds += [{"removal": removal, "method": row.name} for removal, row in others]
+    caption = "Distance to retrain query by query, beside doing nothing and the noise of retraining"
+    apart = first if others else None
+    return Table("primary", caption, HEAD, rows, 2, PRIMARY_NOTE, comparable=apart, kinds=kinds)
+
+
+def _row(found: Primary, removal: str, row: Row) -> list[Value]:
+    before = row.side == "before"
+    back = [comes_back(cell) for cell in row.cells]
+    return [
+        words(TWICE if row.is_retrained else row.name),
+        words(removal),
+        figure(len(row.cells), "d"),
+        figure(_queries(row.cells), ",d"),
+        estimated(found.distance.mean(row)),
+        figure(found.over_noise(row), ".2f"),
+        *(estimated(found.kept(row, name)) for name in KEPT),
+        figure(None) if before else over_cells(back, "+.3f"),
+        figure(None) if before else over_cells((cell.time for cell in row.cells), ".2f"),
+    ]
+
+
+def comes_back(cell: Cell) -> float | None:
+    recovered = cell.record.recovered
+    return None if recovered is None else recovered - cell.record.after["forget"].mrr
+
+
+def said_by(bench: Bench, given: Said | None = None) -> tuple[Said, bool]:
+    """Return what is compared, and whether all cells say that it was said before they were run."""
+    first = bench.cells[0].said
+    alike = first is not None and all(cell.said == first for cell in bench.cells)
+    said = given or (first if alike and first is not None else Said())
+    return said, alike and said == first
+
+
+def tests_table(found: Primary, said: Said, beforehand: bool) -> Table | None:
+    """Compare each method with doing nothing, and the primary one with each other method; `None` without a pair."""
+    rows = {row.name: row for row in found.together if not row.is_retrained}
+    methods = [name for name in rows if name != NOTHING]
+    pairs = [(name, NOTHING) for name in methods if NOTHING in rows]
+    if said.primary in rows:
+        pairs += [(said.primary, name) for name in methods if name != said.primary]
+    differences = {pair: found.distance.difference(rows[pair[0]], rows[pair[1]]) for pair in pairs}
+    there = {pair: change for pair, change in differences.items() if change is not None}
+    if not there:
+        return None
+    families = [[pair for pair in there if (pair[1] == NOTHING) is first] for first in (True, False)]
+    adjusted: dict[str, float] = {}
+    for family in families:
+        adjusted |= holm_adjusted({"\t".join(pair): two_sided(there[pair].resampled) for pair in family})
+    cells = rows[methods[0]].cells
+    made = [_test_row(pair, _queries(cells), change, adjusted["\t".join(pair)]) for pair, change in there.items()]
+    note = (
+        f"{_over(cells)} Difference: of the distances to retrain, query by query; below 0 the first is nearer. p: "
+        "two-sided, of the resamples, never below .002, with Holm's correction over comparisons with doing nothing and "
+        f"over those of the primary method. {_primary_words(said, beforehand, said.primary in rows)} {RESAMPLED}"
+    )
+    head = ["method", "against", "forget queries", "difference", "p (Holm)", "nearer to retrain"]
+    kinds = [{"method": name} for name, _ in there]
+    return Table("tests", "Paired comparisons of distances to retrain", head, made, 2, note, kinds=kinds)
+
+
+def _test_row(pair: tuple[str, str], queries: int, change: BootstrapEstimate, chance: float) -> list[Value]:
+    nearer = pair[0] if change.value < 0 else pair[1]
+    shown = [*map(words, pair), figure(queries, ",d"), estimated(change, "+.3f"), figure(chance)]
+    return [*shown, words(nearer if chance <= 0.05 else "not shown")]
+
+
+def _primary_words(said: Said, beforehand: bool, there: bool) -> str:
+    if not said.primary:
+        return "No primary method was said beforehand, so methods are compared with doing nothing alone."
+    if not there:
+        return f"The primary method, {said.primary}, is not among the comparable methods."
+    return f"Primary: {said.primary}, " + ("said before the runs." if beforehand else "not said before the runs.")
+
+
+def _over(cells: Sequence[Cell]) -> str:
+    levels = [{cell.setting for cell in cells}, {cell.seed for cell in cells}, {cell.draw for cell in cells}]
+    said = [count(len(of), name) for of, name in zip(levels, ("setting", "training seed", "draw"), strict=True)]
+    return f"Over {listing(said)}: {count(len(cells), 'cell')} of each method."
+
+
+def _queries(cells: Sequence[Cell]) -> int:
+    return sum(len(cell.ranks["forget"].after) for cell in cells if "forget" in cell.ranks)
+
+
+def margin_table(found: Primary, said: Said, beforehand: bool) -> Table:
+    """Test what each method kept against the margin."""
+    rows, kinds = [], []
+    for row in found.together:
+        shares = [found.kept(row, name) for name in KEPT]
+        changes = [None if share is None else replace(share, value=share.value - 1, resampled=share.resampled - 1)
+                   for share in shares]  # fmt: skip
+        verdicts = ["" if change is None else inferiority(change, said.margin) for change in changes]
+        parts = [part for change, said_ in zip(changes, verdicts, strict=True) for part in (change, said_)]
+        shown = [words(part) if isinstance(part, str) else estimated(part, "+.3f") for part in parts]
+        known = [verdict for verdict in verdicts if verdict]
+        rows.append([words(row.name), figure(len(row.cells), "d"), *shown, words(_in_all(known))])
+        kinds.append({"method": row.name})
+    head = ["method", "cells", *(part for name in "EDT" for part in (f"{name} change", f"{name} verdict")), "in all"]
+    when = "said before the runs" if beforehand else "the default; it was not said before these runs"
+    note = (
+        f"Margin: {said.margin:g} of the original's MRR ({when}). "
+        "Change: of the MRR, as a share of the original's. "
+        "Not inferior: the one-sided 95 % bound is above minus the margin; inferior: below it; else undecided. In all: "
+        f"not inferior on E, D and T; inferior on one at least; else undecided. {RESAMPLED}"
+    )
+    return Table("margin", "Retention against the margin", head, rows, 1, note, kinds=kinds)
+
+
+def _in_all(verdicts: Sequence[str]) -> str:
+    if not verdicts:
+        return "not known"
+    worst = ("inferior", "undecided", "not inferior")
+    return min(verdicts, key=worst.index)
