@@ -25,7 +25,7 @@ from unrank.report.primary import (
     over_cells,
     primary_table,
     said_by,
-    tests_table,
+    pairs_table,
 )
 from unrank.report.table import Table, Value, figure, words
 
@@ -73,7 +73,7 @@ class KeptShares:
 def result_tables(found: Primary, given: Said | None = None) -> list[Table]:
     """Make the tables of the primary result and those that it rests on. `given` is said after the runs."""
     said, beforehand = said_by(found.bench, given)
-    tests = tests_table(found, said, beforehand)
+    tests = pairs_table(found, said, beforehand)
     tables = [primary_table(found), tests, margin_table(found, said, beforehand)]
     return [table for table in (*tables, kept_table(found), agreement_table(found)) if table]
 

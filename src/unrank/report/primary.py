@@ -169,7 +169,7 @@ def said_by(bench: Bench, given: Said | None = None) -> tuple[Said, bool]:
     return said, alike and said == first
 
 
-def tests_table(found: Primary, said: Said, beforehand: bool) -> Table | None:
+def pairs_table(found: Primary, said: Said, beforehand: bool) -> Table | None:
     """Compare each method with doing nothing, and the primary one with each other method; `None` without a pair."""
     rows = {row.name: row for row in found.together if not row.is_retrained}
     methods = [name for name in rows if name != NOTHING]
