@@ -11,14 +11,15 @@ on kept data, and its time as a share of retraining's.
 
 `--rivals` are methods, as a grid writes them, that go to destination 1: the mean forget MRR of the first judge. They
 come after all runs to places. Each line also has the rank of every forget query. The second form prints the tables of
-earlier runs, with intervals.
+earlier runs, with intervals, the run to places compared with each other one, and what was kept beside a margin.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from time import perf_counter
@@ -30,9 +31,10 @@ from shared import earlier_lines, markdown
 import unrank
 from unrank.bench.method_spec import read_method_spec
 from unrank.evaluation.agreement import correlation, distance
-from unrank.evaluation.bootstrap import interval, percentiles, resampled_means
-from unrank.evaluation.measure import Floats
+from unrank.evaluation.bootstrap import BootstrapEstimate, interval, percentiles, resampled_means
+from unrank.evaluation.measure import Floats, reciprocal_of
 from unrank.evaluation.scorecard import Scorecard
+from unrank.evaluation.significance import holm_adjusted, inferiority, two_sided
 from unrank.forgetting.forget import Forgotten, forget_in
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.provenance import Reference
@@ -40,7 +42,8 @@ from unrank.forgetting.train import recover, train
 from unrank.forgetting.workspace import Workspace
 from unrank.methods.retrain import Retrain
 from unrank.rankers.base import Ranker
-from unrank.record import KEPT, Record
+from unrank.record import KEPT, MARGIN, Record
+from unrank.report.estimates import estimates_of
 
 Line = dict[str, Any]
 MANY = 150
@@ -110,6 +113,7 @@ class Cell:
             },
             **{f"{name} queries": len(getattr(card, name).queries) for name in KEPT},
             "ranks": _ranks(card),
+            "kept ranks": {name: _rank_of(getattr(card, name).reciprocal) for name in KEPT},
         }
 
     def run(self, name: str, options: ForgetOptions, reference: Reference | None = None) -> Line:
@@ -139,7 +143,13 @@ def _forget(card: Scorecard) -> Floats:
 
 def _ranks(card: Scorecard) -> list[int]:
     """Return the rank of each forget query."""
-    return [int(rank) for rank in np.round(1 / _forget(card))]
+    return _rank_of(_forget(card))
+
+
+def _rank_of(reciprocal: Floats) -> list[int]:
+    """Return the rank behind each reciprocal rank; 0 if it has none."""
+    there = reciprocal > 0
+    return [int(rank) for rank in np.rint(np.divide(1, reciprocal, out=np.zeros(len(reciprocal)), where=there))]
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -218,8 +228,78 @@ def by_cell(lines: Sequence[Line]) -> dict[tuple[str, ...], list[Line]]:
     """Return the lines of each cell. The first is that of the judges."""
     found: dict[tuple[str, ...], list[Line]] = {}
     for line in lines:
-        found.setdefault((line["collection"], line["ranker"], line["by"]), []).append(line)
+        cell = (line["collection"], line["ranker"], line["by"], f"draw {draw_of(line)}")
+        found.setdefault(cell, []).append(line)
     return found
+
+
+def draw_of(line: Line) -> int:
+    """Return the seed of what was removed; lines of the first runs do not name theirs, which was 7."""
+    return int(line.get("removal_seed", 7))
+
+
+Estimates = dict[str, dict[tuple[str, ...], BootstrapEstimate]]
+"""For each run the estimate of each setting: collection, ranker and kind of removal."""
+
+
+def estimates(lines: Sequence[Line], values: Callable[[Line, Sequence[Line]], Floats | None]) -> Estimates:
+    """Return the mean of one value for each query, over the draws of each setting of each run."""
+    nested: dict[tuple[str, tuple[str, ...]], dict[tuple[int, int], Floats]] = {}
+    for cell, found in by_cell(lines).items():
+        for line in found[1:]:
+            if (of := values(line, found)) is not None:
+                nested.setdefault((str(line["run"]), cell[:3]), {})[0, draw_of(line)] = of
+    made: Estimates = {}
+    for (run, setting), estimate in estimates_of({key: (key[1][0], of) for key, of in nested.items()}).items():
+        made.setdefault(run, {})[setting] = estimate
+    return made
+
+
+def pairs_table(lines: Sequence[Line]) -> list[str]:
+    """Return a table in Markdown that compares the first run to places with each other run, with Holm's correction."""
+    found = estimates(lines, lambda line, cell: distances(line, cell[0]))
+    first = next((run for run in found if run.startswith("places")), None)
+    others = {run: of for run, of in found.items() if run != first}
+    shared = (
+        {run: [setting for setting in found[first] if setting in of] for run, of in others.items()} if first else {}
+    )
+    changes = {
+        run: BootstrapEstimate.mean_of([found[first][setting] - others[run][setting] for setting in settings])
+        for run, settings in shared.items()
+        if first and settings
+    }
+    adjusted = holm_adjusted({run: two_sided(change.resampled) for run, change in changes.items()})
+    rows = [
+        [str(first), run, str(len(shared[run])), f"{change.value:+.3f} ({change.low:+.3f} to {change.high:+.3f})",
+         f"{adjusted[run]:.3f}"]
+        for run, change in changes.items()
+    ]  # fmt: skip
+    return (
+        markdown(["run", "against", "settings", "difference of the distances (95 %)", "p (Holm)"], rows) if rows else []
+    )
+
+
+def margin_table(lines: Sequence[Line], margin: float = MARGIN) -> list[str]:
+    """Return a table in Markdown that tests what each run kept against the margin; no line if no ranks were written."""
+    rows: dict[str, list[str]] = {}
+    for name in KEPT:
+        own = estimates(lines, partial(_kept_values, name))
+        before = own.get("the original", {})
+        for run, of in own.items():
+            shares = [of[setting] / before[setting] for setting in of if setting in before and before[setting].value]
+            change = BootstrapEstimate.mean_of(shares) - _ONE if shares else None
+            said = f"{change.value:+.3f}, {inferiority(change, margin)}" if change else "–"
+            rows.setdefault(run, []).append(said)
+    head = ["run", *(f"{name} (margin {margin:g})" for name in KEPT)]
+    return markdown(head, [[run, *said] for run, said in rows.items()]) if rows else []
+
+
+_ONE = BootstrapEstimate(1.0, np.ones(1), 0)
+
+
+def _kept_values(name: str, line: Line, cell: Sequence[Line]) -> Floats | None:
+    ranks = line.get("kept ranks", {}).get(name)
+    return reciprocal_of(np.array(ranks, np.float64)) if ranks else None
 
 
 def distances(line: Line, judges: Line) -> Floats:
@@ -249,7 +329,8 @@ def main() -> None:
     options.add_argument("--out", type=Path)
     arguments = options.parse_args()
     if lines := earlier_lines(arguments.collections):
-        print("\n".join([*cells_table(lines), "", *runs_table(lines)]))
+        tables = (cells_table(lines), runs_table(lines), pairs_table(lines), margin_table(lines))
+        print("\n\n".join("\n".join(table) for table in tables if table))
         return
     if arguments.out is None:
         options.error("--out is needed")

@@ -21,6 +21,8 @@ RUN = RunFlags()
 GRID = "The grid file; docs/reference/bench.md explains it."
 RECORDS = "The folder of the records; cells that are finished there are not run again."
 INSTEAD = "A value to use instead of the grid's, such as collections=car. Repeatable."
+PRIMARY = "Of a bench: the method to compare with all others, as tables name it; a grid says it beforehand."
+MARGIN_HELP = "Of a bench: the share of the original's MRR that a method may lose; a grid says it beforehand."
 JOBS = "Cells to run side by side; with several GPUs, each on one of them."
 
 
@@ -124,12 +126,18 @@ def report(
     tables: Annotated[
         Path | None, typer.Option(help="Also write the tables, as Markdown, CSV and LaTeX, to this folder.")
     ] = None,
+    primary: Annotated[str | None, typer.Option(help=PRIMARY, metavar="METHOD")] = None,
+    margin: Annotated[float | None, typer.Option(help=MARGIN_HELP)] = None,
     quiet: Quiet = False,
 ) -> None:
     """Write an HTML page about a run or a bench. It opens in any browser, offline."""
+    from unrank.record import MARGIN, Said
     from unrank.report.write import write_report
 
-    page = write_report(folder, out, details, not no_texts, figures, tables)
+    if margin is not None and not 0 < margin < 1:
+        raise UnrankError(f"the margin must be between 0 and 1, such as {MARGIN}, not {margin:g}")
+    given = None if primary is None and margin is None else Said(primary or "", margin or MARGIN)
+    page = write_report(folder, out, details, not no_texts, figures, tables, given)
     say(page.verdict)
     if quiet:
         return

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from unrank.evaluation.agreement import ForgetFigures, correlation, mean_overlap
 from unrank.evaluation.bootstrap import BootstrapEstimate
@@ -23,9 +23,9 @@ from unrank.report.primary import (
     estimated,
     margin_table,
     over_cells,
+    pairs_table,
     primary_table,
     said_by,
-    pairs_table,
 )
 from unrank.report.table import Table, Value, figure, words
 
@@ -52,11 +52,9 @@ class KeptShares:
 
     @cached_property
     def _whole(self) -> dict[str, Estimates]:
-        return {
-            of: Estimates(self.rows, lambda row, cell, of=of: self._value(row, cell, of)) for of in ("own", *SHARES)
-        }
+        return {of: Estimates(self.rows, partial(self._value, of)) for of in ("own", *SHARES)}
 
-    def _value(self, row: Row, cell: Cell, of: str) -> Floats | None:
+    def _value(self, of: str, row: Row, cell: Cell) -> Floats | None:
         there = cell.twin if of == "retrain" else cell
         if there is None or self.name not in there.ranks:
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from unrank.errors import count
+from unrank.errors import UnknownName, count
 from unrank.evaluation.bootstrap import BootstrapEstimate
 from unrank.record import KEPT, Said
 from unrank.report.agreement_tables import result_tables
@@ -41,6 +41,8 @@ from unrank.report.wording import distinct
 
 def bench_page(bench: Bench, given: Said | None = None) -> tuple[Page, list[Table]]:
     """Make the page, and its tables for files. `given` is the primary method and the margin, if said after the runs."""
+    if given and given.primary and given.primary not in bench.series:
+        raise UnknownName("method of this bench", given.primary, bench.series)
     found = Primary(bench)
     results = result_tables(found, given)
     control, beside = control_table(bench), [paper_table(bench), ablation_table(bench), paper_details(bench)]

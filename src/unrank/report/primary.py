@@ -211,8 +211,9 @@ def _primary_words(said: Said, beforehand: bool, there: bool) -> str:
 
 
 def _over(cells: Sequence[Cell]) -> str:
-    levels = [{cell.setting for cell in cells}, {cell.seed for cell in cells}, {cell.draw for cell in cells}]
-    said = [count(len(of), name) for of, name in zip(levels, ("setting", "training seed", "draw"), strict=True)]
+    settings, seeds, draws = zip(*(cell.trial for cell in cells), strict=True)
+    levels = {"setting": len({*settings}), "training seed": len({*seeds}), "draw": len({*draws})}
+    said = [count(number, name) for name, number in levels.items()]
     return f"Over {listing(said)}: {count(len(cells), 'cell')} of each method."
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from unrank.bench.packed import PACKED, is_packed
 from unrank.disk import check_free, new_folder, write_new
 from unrank.errors import BadFile, UnrankError
-from unrank.record import RECORD, read_run
+from unrank.record import RECORD, Said, read_run
 from unrank.report.bench_folder import read_bench
 from unrank.report.bench_page import bench_page
 from unrank.report.drawing import Drawing, write_drawing
@@ -28,11 +28,15 @@ def write_report(
     texts: bool = True,
     figures: Path | None = None,
     tables: Path | None = None,
+    said: Said | None = None,
 ) -> Page:
-    """Write the page of what `unrank forget` or `unrank bench` wrote, and folders of its figures and tables."""
+    """Write the page of what `unrank forget` or `unrank bench` wrote, and folders of its figures and tables.
+
+    `said` is what a bench is asked to compare, if it is said after the runs.
+    """
     for new in filter(None, (out, figures, tables)):
         check_free(new)
-    page, made = read_page(folder, details, texts)
+    page, made = read_page(folder, details, texts, said)
     if figures is not None:
         write_figures(page.drawings, figures)
     if tables is not None:
@@ -41,9 +45,13 @@ def write_report(
     return page
 
 
-def read_page(folder: Path, details: Path | None = None, texts: bool = True) -> tuple[Page, list[Table]]:
+def read_page(
+    folder: Path, details: Path | None = None, texts: bool = True, said: Said | None = None
+) -> tuple[Page, list[Table]]:
     """Return the page of a run or a bench, which may be packed, and its tables."""
     if (folder / RECORD).is_file():
+        if said is not None:
+            raise UnrankError("--primary and --margin belong to the report of a bench: one run compares no methods")
         run = read_run(folder)
         return run_page(run, read_rankings(details, run) if details else None, texts)
     if not is_packed(folder) and not (folder / "cells").is_dir():
@@ -54,7 +62,7 @@ def read_page(folder: Path, details: Path | None = None, texts: bool = True) -> 
         )
     if details is not None:
         raise UnrankError("--details belongs to one run of 'unrank forget': a bench has none")
-    return bench_page(read_bench(folder))
+    return bench_page(read_bench(folder), said)
 
 
 def write_figures(drawings: Sequence[Drawing], out: Path) -> None:
