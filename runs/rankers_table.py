@@ -33,7 +33,7 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     collection = unrank.open_collection(arguments.collection)
     print(collection, flush=True)
-    bm25 = evaluate_bm25(collection)
+    bm25, _ = evaluate_bm25(collection)
     rows = [row("BM25", bm25, bm25)]
     for kind in arguments.rankers:
         print(kind, flush=True)

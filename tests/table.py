@@ -31,6 +31,8 @@ class Listed:
     relevant: Sequence[int]
     negatives: Sequence[int] = ()
     test: bool = False
+    grades: Sequence[int] = ()
+    """Of the relevant documents; 1 each if there are none."""
 
 
 def collection_of(lists: Sequence[Listed], documents: int) -> Collection:
@@ -43,7 +45,9 @@ def collection_of(lists: Sequence[Listed], documents: int) -> Collection:
             {
                 "query": pa.array([query for query, _ in judged], pa.int32()),
                 "document": pa.array([document for _, document in judged], pa.int32()),
-                "grade": pa.array([1] * len(judged), pa.int16()),
+                "grade": pa.array(
+                    [grade for each in lists for grade in each.grades or [1] * len(each.relevant)], pa.int16()
+                ),
             }
         ),
         "candidates": pa.table(

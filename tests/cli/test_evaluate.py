@@ -138,3 +138,36 @@ def test_what_cannot_be_compared_is_refused(
     assert "write them again with --removal" in refused(*asked, "--reference", out)
     out.write_text(json.dumps(kept | {"details_format": 9}))
     assert "details of format 9, this unrank reads 1" in refused(*asked, "--reference", out)
+
+
+def test_runs_and_qrels_before_and_after(
+    evaluated: Any,
+    references: list[Path],
+    refused: Refused,
+    ranker: Path,
+    collection: Path,
+    removal: Path,
+    tmp_path: Path,
+) -> None:
+    """Each set has a run of both rankers, which the qrels judge; MRRs computed from the files are those printed."""
+    folders = ("--runs", tmp_path / "runs", "--qrels", tmp_path / "qrels", "--original", references[0])
+    printed = json.loads(evaluated(*folders, "--json"))
+    sets = {name for name in printed if printed[name] is not None}
+    assert {path.name for path in (tmp_path / "qrels").iterdir()} == {f"{name}.qrels" for name in sets}
+    sides = {f"{name}.{when}.run" for name in sets for when in ("before", "after")}
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == sides
+    for name in sets:
+        judged = {tuple(line.split()[:3:2]) for line in (tmp_path / "qrels" / f"{name}.qrels").read_text().splitlines()}
+        first: dict[str, float] = {}
+        for line in (tmp_path / "runs" / f"{name}.after.run").read_text().splitlines():
+            query, _, document, rank, *_ = line.split()
+            if (query, document) in judged:
+                first.setdefault(query, 1 / int(rank))
+        assert sum(first.values()) / len(first) == pytest.approx(printed[name]["mrr"], abs=1e-9)
+        assert len(first) == printed[name]["queries"]
+    evaluated("--runs", tmp_path / "alone")
+    assert (tmp_path / "alone" / "forget.run").is_file()
+    asked = ("evaluate", ranker, collection, "--removal", removal)
+    assert "name a folder for them with --runs" in refused(*asked, "--original", references[0])
+    assert "exists already" in refused(*asked, "--qrels", tmp_path / "qrels")
+    assert "is inside" in refused(*asked, "--runs", ranker / "runs")

@@ -105,6 +105,20 @@ def test_beyond_the_tenth_place_nothing_is_gained() -> None:
     assert ndcg(laid_out([[(1, True)] * 12], 0), ties_first=False).tolist() == [1]
 
 
+def test_grades_are_gains_by_hand() -> None:
+    """Grades 1, 3 and 2 in the places 1, 3 and 4; and two equal scores, of which the lower grade comes first."""
+    target = np.array([True, False, True, True])
+    lists = ScoredLists(
+        np.zeros(4, np.int64), np.array([9, 8, 7, 6], np.float32), target, 1, np.array([1.0, 5.0, 3.0, 2.0])
+    )
+    reached = 1 + 3 / math.log2(4) + 2 / math.log2(5)
+    assert ndcg(lists, ties_first=False) == pytest.approx([reached / (3 + 2 / math.log2(3) + 1 / math.log2(4))])
+    tied = ScoredLists(np.zeros(2, np.int64), np.zeros(2, np.float32), np.array([True, True]), 1, np.array([2.0, 1.0]))
+    best = 2 + 1 / math.log2(3)
+    assert ndcg(tied, ties_first=False) == pytest.approx([(1 + 2 / math.log2(3)) / best])
+    assert ndcg(tied, ties_first=True) == pytest.approx([1])
+
+
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.integers(1, 20).map(lambda rank: 1 / rank), min_size=1, max_size=60), st.integers(0, 99))
 def test_intervals_contain_the_mean_and_follow_the_seed(values: list[float], seed: int) -> None:

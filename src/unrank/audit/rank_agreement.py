@@ -26,7 +26,7 @@ END = 0.1
 
 def displacement(context: AuditContext) -> Finding:
     forget = context.sets["forget"]
-    lists = context.each(lambda one: one.workspace.evaluator.lists(one.scores, forget, forget=True)[0])
+    lists = context.each(lambda one: one.workspace.evaluator.lists(one.scores, forget, forget=True).lists)
     at_end = context.compare_means(lists.map(shares_at_end))
     return find(
         "the height of forgotten documents in their lists",

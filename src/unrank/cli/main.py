@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 import unrank
-from unrank.cli import audit, bench, collection, demo, desk, forget, index, preview, proxies, ranker, records
+from unrank.cli import audit, bench, collection, demo, desk, evaluate, forget, index, preview, proxies, ranker, records
 from unrank.cli.option import Quiet, WithPairs
 from unrank.cli.show import say
 from unrank.disk import follows
@@ -116,7 +116,7 @@ app.command("split")(collection.split)
 app.command("train")(ranker.train)
 app.command("proxies")(proxies.proxies)
 app.command("forget", cls=WithPairs)(forget.forget)
-app.command("evaluate")(ranker.evaluate)
+app.command("evaluate")(evaluate.evaluate)
 app.add_typer(index.app, name="index")
 app.command("preview")(preview.preview)
 app.command("bench")(bench.bench)

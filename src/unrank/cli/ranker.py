@@ -1,8 +1,8 @@
-"""Commands on rankers: train and evaluate."""
+"""The command `train`."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,21 +10,16 @@ import typer
 
 from unrank.cli.option import (
     FORGET,
-    MEASURED,
-    AsJson,
     CacheFolder,
     CollectionFolder,
     Copies,
     DeviceFlags,
-    Measure,
     Out,
     Quiet,
-    RankerName,
     RemovalFile,
     RunFlags,
     Seed,
     Settings,
-    WholeIndexOption,
     flag_of,
     open_cache,
     with_copies,
@@ -35,25 +30,13 @@ from unrank.cli.show import (
     duration,
     epochs_of,
     say,
-    say_json,
-    show_comparison,
     show_scorecard,
-    show_substitutes,
-    show_whole_index,
 )
-from unrank.cli.whole_index import ranks_over_index
-from unrank.disk import check_free, check_outside, check_result
-from unrank.errors import UnrankError
+from unrank.disk import check_outside, check_result
 
 if TYPE_CHECKING:
     from unrank.collection.collection import Collection
     from unrank.collection.removal import Removal
-
-if TYPE_CHECKING:
-    from unrank.collection.collection import Collection
-    from unrank.collection.removal import Removal
-    from unrank.engine.runtime import Progress
-    from unrank.evaluation.scorecard import Scorecard
 
 BASE = (
     "The model to start from: an encoder's folder or hub id, by default all-MiniLM-L6-v2; for duet and match-pyramid a "
@@ -90,13 +73,7 @@ def open_both(collection: Path, removal: Path | None, copies: bool) -> tuple[Col
     return opened, removed
 
 
-REFERENCE = (
-    "A ranker retrained without what is removed, or the file that --details wrote for it: how far the two agree on the "
-    "forget set, query by query. Give two for the noise between them. Repeatable."
-)
-DETAILS = "Also write the figures of every query to this file, so that a later comparison needs no weights."
-
-TRAINING, RUN, DEVICE = TrainingFlags(), RunFlags(), DeviceFlags()
+TRAINING, RUN = TrainingFlags(), RunFlags()
 
 
 @with_flags
@@ -155,85 +132,3 @@ def prepare_beside(out: Path, collection: Path, training: TrainingFlags, on: Dev
     assert training.proxies is not None
     how = ProxyFlags(training.proxies, seed=training.seed, base=training.base, cache=training.cache)
     prepare(str(out), collection, out.with_name(f"{out.name}-proxies"), how, on)
-
-
-@with_flags
-def evaluate(
-    ranker: RankerName,
-    collection: CollectionFolder,
-    removal: RemovalFile = None,
-    copies: Copies = True,
-    measure: Measure = MEASURED,
-    reference: Annotated[list[str] | None, typer.Option("--reference", help=REFERENCE)] = None,
-    details: Annotated[Path | None, typer.Option("--details", metavar="FILE", help=DETAILS)] = None,
-    index: WholeIndexOption = None,
-    as_json: AsJson = False,
-    on: DeviceFlags = DEVICE,
-) -> None:
-    """Measure a ranker, or the baseline bm25, on the forget, entangled, disjoint and test pairs."""
-    from unrank.collection.collection import open_collection
-    from unrank.collection.removal import Removal
-
-    if details is not None:
-        check_outside(details, ranker, collection, *(reference or ()), option="--details")
-        check_free(details)
-    if reference and removal is None:
-        raise UnrankError("--reference compares what is forgotten: name what was removed with --removal")
-    removed = Removal.load(removal) if removal else None
-    opened = open_collection(collection)
-    if removed is not None:
-        removed = with_copies(removed, opened, copies, str(removal))
-
-    from unrank.forgetting.evaluate import compare_with, reference_figures
-    from unrank.forgetting.previous_requests import check_references
-    from unrank.forgetting.progress import show_progress
-
-    with show_progress(on.quiet or as_json) as listener:
-        if removed is not None:
-            check_references(reference or (), opened, removed)
-            where = (opened, removed, on.device, listener, on.fast)
-            references = {name: reference_figures(name, *where) for name in reference or ()}
-        whole = ranks_over_index(index, ranker, opened, removed, measure, on, listener) if index else None
-        scorecard = _measure(ranker, opened, removed, measure, on, listener)
-    compared = compare_with(scorecard, references) if reference else None
-    if details is not None:
-        _write_details(details, scorecard, opened, removed)
-    if as_json:
-        found = {"whole_index": {name: asdict(each) for name, each in whole.items()}} if whole is not None else {}
-        say_json(scorecard.to_json() | (compared.to_json() if compared else {}) | found)
-        return
-    show_scorecard(scorecard)
-    show_substitutes(None, scorecard.substitutes)
-    show_whole_index(whole)
-    if compared is not None:
-        show_comparison(compared)
-
-
-def _measure(
-    ranker: str, collection: Collection, removal: Removal | None, measure: int, on: DeviceFlags, progress: Progress
-) -> Scorecard:
-    """Return the scorecard of a ranker or of bm25."""
-    from unrank.forgetting.evaluate import evaluate as evaluate_ranker
-    from unrank.forgetting.evaluate import evaluate_bm25
-    from unrank.rankers import load_ranker
-    from unrank.record import Record
-
-    if ranker == "bm25":
-        return evaluate_bm25(collection, removal, measure)
-    return evaluate_ranker(
-        load_ranker(ranker, on.fast),
-        collection,
-        removal,
-        record=Record.read(Path(ranker)),
-        measure=measure,
-        device=on.device,
-        progress=progress,
-    )
-
-
-def _write_details(out: Path, scorecard: Scorecard, collection: Collection, removal: Removal | None) -> None:
-    from unrank.collection.partition import NO_PAIRS, make_partition
-    from unrank.evaluation.query_details import write_details
-
-    forget = make_partition(collection, removal).forget if removal is not None else NO_PAIRS
-    write_details(out, scorecard, collection, forget)

@@ -150,6 +150,24 @@ class Collection:
         order = np.argsort(keys)
         return order[np.searchsorted(keys, self.pair_keys(pairs), sorter=order)]
 
+    def gains(self, pairs: Pairs) -> NDArray[np.float64]:
+        """Return what each relevant pair counts in nDCG: its grade, at least 1."""
+        keys, grades = self._graded
+        wanted = self.pair_keys(pairs)
+        where = np.searchsorted(keys, wanted)
+        there = where < len(keys)
+        there[there] = keys[where[there]] == wanted[there]
+        gains = np.ones(len(pairs))
+        gains[there] = np.maximum(grades[where[there]], 1)
+        return gains
+
+    @cached_property
+    def _graded(self) -> tuple[Rows, NDArray[np.int16]]:
+        """The keys of all judged pairs in their order, and the grades."""
+        keys = self.pair_keys(self.judged)
+        order = np.argsort(keys)
+        return keys[order], self.grades[order]
+
     def pair_ids(self, pairs: Pairs) -> list[tuple[str, str]]:
         return list(zip(self.queries.ids(pairs[:, 0]), self.documents.ids(pairs[:, 1]), strict=True))
 

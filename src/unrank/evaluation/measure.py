@@ -26,23 +26,30 @@ class ScoredLists:
     score: NDArray[np.float32]
     target: NDArray[np.bool_]
     lists: int
-    _ranks: dict[bool, Ranks] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """What `ranks` has found: several measures ask for it."""
+    gain: Floats | None = None
+    """What each entry adds to nDCG if it is a target; `None` means 1 for all."""
+    _orders: dict[bool, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What `order` has found: several measures ask for it."""
+
+    @property
+    def gains(self) -> Floats:
+        """The gain of each entry: 0 if it is no target."""
+        return np.where(self.target, 1.0 if self.gain is None else self.gain, 0.0)
+
+    def order(self, ties_first: bool) -> NDArray[np.int64]:
+        """Return the entries list by list, the best of each first. Of equals the lowest gain comes first, or, if ties
+        count for the targets, the highest."""
+        if ties_first not in self._orders:
+            tie = -self.gains if ties_first else self.gains
+            self._orders[ties_first] = np.lexsort((tie, -self.score, self.owner))
+        return self._orders[ties_first]
 
     def ranks(self, ties_first: bool) -> Ranks:
         """Return the list and the rank of every target, the best of each list first."""
-        if ties_first not in self._ranks:
-            self._ranks[ties_first] = self._find_ranks(ties_first)
-        return self._ranks[ties_first]
-
-    def _find_ranks(self, ties_first: bool) -> Ranks:
-        tie = ~self.target if ties_first else self.target
-        order = np.lexsort((tie, -self.score, self.owner))
+        order = self.order(ties_first)
         owner = self.owner[order]
-        start = np.searchsorted(owner, np.arange(self.lists))
-        rank = np.arange(len(order)) - start[owner] + 1
         hit = self.target[order]
-        return owner[hit], rank[hit]
+        return owner[hit], places(owner)[hit]
 
 
 def reciprocal_ranks(lists: ScoredLists, ties_first: bool) -> Floats:
@@ -94,20 +101,38 @@ def reciprocal_of(ranks: Floats) -> Floats:
     return found
 
 
+def places(owner: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the place of each entry in its list, from 1, if the entries of a list follow each other.
+
+    >>> places(np.array([0, 0, 2, 2, 2])).tolist()
+    [1, 2, 1, 2, 3]
+    """
+    return np.arange(len(owner)) - np.searchsorted(owner, owner) + 1
+
+
 def ndcg(lists: ScoredLists, ties_first: bool) -> Floats:
     """Return the discounted gain of the targets in the first ten places, as a share of the best possible.
+
+    The gain of a target counts as it is, as in trec_eval's `ndcg_cut_10`.
 
     >>> lists = ScoredLists(np.zeros(3, np.int64), np.array([3, 2, 1], np.float32), np.array([True, False, True]), 1)
     >>> bool(np.isclose(ndcg(lists, False)[0], (1 + 1 / 2) / (1 + 1 / np.log2(3))))
     True
     """
-    owner, rank = lists.ranks(ties_first)
-    gain = np.where(rank <= CUT, 1 / np.log2(rank + 1), 0.0)
-    reached = np.bincount(owner, gain, lists.lists)
-    ideal = np.cumsum([0.0, *(1 / np.log2(np.arange(1, CUT + 1) + 1))])
-    best = ideal[np.minimum(np.bincount(owner, minlength=lists.lists), CUT)]
+    gains = lists.gains
+    best_first = np.lexsort((-gains, lists.owner))
+    reached, best = (_discounted(lists, order, gains) for order in (lists.order(ties_first), best_first))
     share: Floats = np.divide(reached, best, out=np.zeros(lists.lists), where=best > 0)
     return share
+
+
+def _discounted(lists: ScoredLists, order: NDArray[np.int64], gains: Floats) -> Floats:
+    """Return the discounted gain of each list in an order of its entries."""
+    owner = lists.owner[order]
+    place = places(owner)
+    gained = np.where(place <= CUT, gains[order] / np.log2(place + 1), 0.0)
+    found: Floats = np.bincount(owner, gained, lists.lists).astype(np.float64)
+    return found
 
 
 def area_under_curve(members: Floats, strangers: Floats) -> float:

@@ -100,6 +100,22 @@ class ListScores:
     scores: NDArray[np.float32]
 
 
+@dataclass(frozen=True)
+class MeasuredLists:
+    """The lists in which a set is measured."""
+
+    queries: Rows
+    pairs: Pairs
+    """Query and document of each entry."""
+    lists: ScoredLists
+    ties_first: bool
+    """Whether a target comes first among equals."""
+
+    @property
+    def reciprocal(self) -> Floats:
+        return reciprocal_ranks(self.lists, self.ties_first)
+
+
 class Evaluator:
     """Measures rankers on a collection and a partition of it. Without a partition nothing is forgotten."""
 
@@ -133,17 +149,24 @@ class Evaluator:
 
     def scorecard(self, score: Scorer) -> Scorecard:
         """Measure all five figures, scoring each list once."""
-        lists = self._score(score, self.queries)
-        ranks, scores, orders = self._pair_figures(lists) if len(self.partition.forget) else (None, None, ())
-        return Scorecard(
-            forget=self._measure(lists, self.partition.forget, forget=True),
-            forget_full=self._measure(lists, self.partition.forget, forget=True, full=True),
+        return self.scorecard_and_lists(score)[0]
+
+    def scorecard_and_lists(self, score: Scorer) -> tuple[Scorecard, dict[str, MeasuredLists]]:
+        """Measure all five figures, and return the lists in which each set that has a query is measured."""
+        scored, forget = self._score(score, self.queries), self.partition.forget
+        ranks, scores, orders = self._pair_figures(scored) if len(forget) else (None, None, ())
+        lists = {name: self._lists(scored, pairs) for name, pairs in self.measured.items() if len(pairs)}
+        if len(forget):
+            lists["forget"] = self._lists(scored, forget, forget=True)
+            lists["forget_full"] = self._lists(scored, forget, forget=True, full=True)
+        card = Scorecard(
+            **{name: _measure(lists[name]) if name in lists else None for name in MEASURED},
             pair_ranks=ranks,
             pair_scores=scores,
             forget_orders=orders,
             substitutes=measure_substitutes(score, self._collection, self.partition),
-            **{name: self._measure(lists, pairs) for name, pairs in self.measured.items()},
         )
+        return card, lists
 
     def forget_mrr(self, score: Scorer) -> float:
         """Return the MRR of the forget pairs, scoring only the lists that it depends on."""
@@ -153,7 +176,7 @@ class Evaluator:
         """Measure the forget set query by query, scoring only its lists."""
         lists = self._score(score, np.unique(self.partition.forget[:, 0]))
         _, scores, orders = self._pair_figures(lists)
-        reciprocal = reciprocal_ranks(*self._lists(lists, self.partition.forget, forget=True))
+        reciprocal = self._lists(lists, self.partition.forget, forget=True).reciprocal
         return ForgetFigures(reciprocal, scores.astype(np.float64), orders)
 
     def _pair_figures(self, scored: ListScores) -> tuple[Rows, NDArray[np.float32], tuple[Rows, ...]]:
@@ -178,7 +201,7 @@ class Evaluator:
     def forget_ranks(self, pairs: Pairs, scores: NDArray[np.float32]) -> Floats:
         """Return the reciprocal rank, among the given pairs, of each forget query that has one of them."""
         forget = self.partition.forget[np.isin(self.partition.forget[:, 0], pairs[:, 0])]
-        return reciprocal_ranks(*self._lists(ListScores(pairs, scores), forget, forget=True))
+        return self._lists(ListScores(pairs, scores), forget, forget=True).reciprocal
 
     def mrr(self, score: Scorer, pairs: Pairs) -> float:
         """Return the MRR of kept pairs."""
@@ -186,16 +209,16 @@ class Evaluator:
 
     def reciprocals(self, score: Scorer, pairs: Pairs, forget: bool = False) -> Floats:
         """Return the reciprocal rank of each query that has one of these pairs, in the order of query rows."""
-        return reciprocal_ranks(*self.lists(score, pairs, forget))
+        return self.lists(score, pairs, forget).reciprocal
 
     def reciprocals_of_each(self, score: Scorer, sets: Sequence[Pairs], forget: bool = False) -> list[Floats]:
         """Return the reciprocal ranks for several sets of pairs, scoring each list once."""
         pairs = np.unique(np.concatenate(sets), axis=0)
         scored = self._score(score, np.unique(pairs[:, 0]), only=pairs)
-        return [reciprocal_ranks(*self._lists(scored, some, forget)) for some in sets]
+        return [self._lists(scored, some, forget).reciprocal for some in sets]
 
-    def lists(self, score: Scorer, pairs: Pairs, forget: bool = False) -> tuple[ScoredLists, bool]:
-        """Return the lists in which these pairs are measured, and whether a tied target comes first."""
+    def lists(self, score: Scorer, pairs: Pairs, forget: bool = False) -> MeasuredLists:
+        """Return the lists in which these pairs are measured."""
         return self._lists(self._score(score, np.unique(pairs[:, 0]), only=pairs), pairs, forget)
 
     def watch(self, score: Scorer, queries: int) -> dict[str, float]:
@@ -220,17 +243,8 @@ class Evaluator:
             pairs = np.concatenate([only, self._collection.negatives.pairs(queries)])
         return ListScores(pairs, score(pairs))
 
-    def _measure(self, scored: ListScores, pairs: Pairs, forget: bool = False, full: bool = False) -> SetMetrics | None:
-        if not len(pairs):
-            return None
-        lists, ties_first = self._lists(scored, pairs, forget, full)
-        reciprocal = reciprocal_ranks(lists, ties_first)
-        low, high = interval(reciprocal)
-        mean_ndcg = float(ndcg(lists, ties_first).mean())
-        return SetMetrics(np.unique(pairs[:, 0]), reciprocal, float(reciprocal.mean()), low, high, mean_ndcg)
-
-    def _lists(self, scored: ListScores, pairs: Pairs, forget: bool, full: bool = False) -> tuple[ScoredLists, bool]:
-        """Return the lists in which `pairs` are measured, and whether a tied target comes first."""
+    def _lists(self, scored: ListScores, pairs: Pairs, forget: bool = False, full: bool = False) -> MeasuredLists:
+        """Return the lists in which `pairs` are measured."""
         queries, keys = np.unique(pairs[:, 0]), self._collection.pair_keys
         theirs = np.isin(scored.pairs[:, 0], queries)
         listed, scores = scored.pairs[theirs], scored.scores[theirs]
@@ -238,8 +252,19 @@ class Evaluator:
         keep = target | ~np.isin(keys(listed), keys(self._collection.relevant.pairs(queries))) | full
         if not forget:
             keep &= ~np.isin(listed[:, 1], self.partition.documents)
-        owner = np.searchsorted(queries, listed[keep, 0])
-        return ScoredLists(owner, scores[keep], target[keep], len(queries)), forget
+        owner, shown = np.searchsorted(queries, listed[keep, 0]), listed[keep]
+        gains = self._collection.gains(shown)
+        return MeasuredLists(
+            queries, shown, ScoredLists(owner, scores[keep], target[keep], len(queries), gains), forget
+        )
+
+
+def _measure(measured: MeasuredLists) -> SetMetrics:
+    lists, ties_first = measured.lists, measured.ties_first
+    reciprocal = measured.reciprocal
+    low, high = interval(reciprocal)
+    mean_ndcg = float(ndcg(lists, ties_first).mean())
+    return SetMetrics(measured.queries, reciprocal, float(reciprocal.mean()), low, high, mean_ndcg)
 
 
 def _first_queries(pairs: Pairs, order: Rows, most: int) -> Pairs:

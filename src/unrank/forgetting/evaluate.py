@@ -16,7 +16,7 @@ from unrank.collection.removal import Removal
 from unrank.engine.runtime import Device, Progress
 from unrank.evaluation.agreement import ForgetFigures, agreement, noise_between
 from unrank.evaluation.query_details import read_forget_figures
-from unrank.evaluation.scorecard import MOST_QUERIES, Evaluator, Scorecard
+from unrank.evaluation.scorecard import MOST_QUERIES, Evaluator, MeasuredLists, Scorecard
 from unrank.forgetting.previous_requests import previous_removals
 from unrank.forgetting.workspace import Workspace, partition_of
 from unrank.rankers import load_ranker
@@ -41,14 +41,31 @@ def evaluate(
     what it forgot before is not kept data, and is left out of the lists. `measure` is the maximal number of queries of
     each kept set, 0 for all. `known` is the old name of `record`.
     """
-    record = Record.of(known or record)
+    return evaluate_with_lists(
+        ranker, collection, removal, record=known or record, measure=measure, device=device, progress=progress
+    )[0]
+
+
+def evaluate_with_lists(
+    ranker: Ranker,
+    collection: Collection,
+    removal: Removal | None = None,
+    *,
+    record: Record | Mapping[str, object] | None = None,
+    measure: int = MOST_QUERIES,
+    device: Device = "auto",
+    progress: Progress | None = None,
+) -> tuple[Scorecard, dict[str, MeasuredLists]]:
+    """Measure a ranker as `evaluate` does, and return the lists in which each set was measured too."""
+    record = Record.of(record)
     if removal is None:
         partition = whole_partition(collection, bool(reserved_in(record, collection.fingerprint)))
-        return Workspace.open(ranker, collection, partition, device, progress, measure).scorecard(ranker)
-    workspace = Workspace.for_removal(
-        ranker, collection, removal, record, device=device, progress=progress, measure=measure
-    )
-    return workspace.scorecard(ranker)
+        workspace = Workspace.open(ranker, collection, partition, device, progress, measure)
+    else:
+        workspace = Workspace.for_removal(
+            ranker, collection, removal, record, device=device, progress=progress, measure=measure
+        )
+    return workspace.evaluator.scorecard_and_lists(workspace.scorer(ranker.to(workspace.runtime.device)))
 
 
 def measured_pairs(
@@ -97,8 +114,10 @@ def reference_figures(
     return workspace.evaluator.forget_figures(workspace.scorer(ranker))
 
 
-def evaluate_bm25(collection: Collection, removal: Removal | None = None, measure: int = MOST_QUERIES) -> Scorecard:
-    """Measure BM25 on the same lists. It has no earlier requests."""
+def evaluate_bm25(
+    collection: Collection, removal: Removal | None = None, measure: int = MOST_QUERIES
+) -> tuple[Scorecard, dict[str, MeasuredLists]]:
+    """Measure BM25 on the same lists, and return them too. It has no earlier requests."""
     collection.check_candidates()
     index = Bm25.over(collection.documents)
 
@@ -109,6 +128,5 @@ def evaluate_bm25(collection: Collection, removal: Removal | None = None, measur
             scores[here] = index.scores(collection.queries.text(pairs[here[0], 0]), pairs[here, 1])
         return scores
 
-    return Evaluator(
-        collection, make_partition(collection, removal) if removal is not None else None, measure
-    ).scorecard(score)
+    partition = make_partition(collection, removal) if removal is not None else None
+    return Evaluator(collection, partition, measure).scorecard_and_lists(score)

@@ -1,0 +1,174 @@
+"""The command `evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unrank.cli.option import (
+    MEASURED,
+    AsJson,
+    CollectionFolder,
+    Copies,
+    DeviceFlags,
+    Measure,
+    RankerName,
+    RemovalFile,
+    WholeIndexOption,
+    with_flags,
+)
+from unrank.cli.ranker import open_both
+from unrank.cli.show import say, say_json, show_comparison, show_scorecard, show_substitutes, show_whole_index
+from unrank.cli.whole_index import ranks_over_index
+from unrank.disk import check_free, check_outside
+from unrank.errors import UnrankError, count
+
+if TYPE_CHECKING:
+    from unrank.collection.collection import Collection
+    from unrank.collection.removal import Removal
+    from unrank.engine.runtime import Progress
+    from unrank.evaluation.scorecard import MeasuredLists, Scorecard
+
+REFERENCE = (
+    "A ranker retrained without what is removed, or the file that --details wrote for it: how far the two agree on the "
+    "forget set, query by query. Give two for the noise between them. Repeatable."
+)
+DETAILS = "Also write the figures of every query to this file, so that a later comparison needs no weights."
+RUNS = "Also write the lists of every set to this new folder as TREC runs, which trec_eval reads."
+QRELS = "Also write the judgements of every set to this new folder as TREC qrels."
+ORIGINAL = "The ranker before it forgot: its runs are written beside those of the ranker, as SET.before.run."
+
+
+@dataclass(frozen=True)
+class FileFlags:
+    """The options that write files."""
+
+    details: Annotated[Path | None, typer.Option("--details", metavar="FILE", help=DETAILS)] = None
+    runs: Annotated[Path | None, typer.Option("--runs", metavar="DIR", help=RUNS)] = None
+    qrels: Annotated[Path | None, typer.Option("--qrels", metavar="DIR", help=QRELS)] = None
+    original: Annotated[str | None, typer.Option("--original", metavar="RANKER", help=ORIGINAL)] = None
+
+    def check(self, *inputs: str | Path) -> None:
+        """Refuse files and folders that could not be written, before any work is done."""
+        for option, out in (("--details", self.details), ("--runs", self.runs), ("--qrels", self.qrels)):
+            if out is not None:
+                check_outside(out, *inputs, option=option)
+                check_free(out)
+        if self.original is not None and self.runs is None:
+            raise UnrankError("--original is measured for its runs: name a folder for them with --runs")
+        if self.original == "bm25":
+            raise UnrankError("--original takes a ranker; measure bm25 by itself: 'unrank evaluate bm25 ...'")
+
+
+FILES, DEVICE = FileFlags(), DeviceFlags()
+
+
+@with_flags
+def evaluate(
+    ranker: RankerName,
+    collection: CollectionFolder,
+    removal: RemovalFile = None,
+    copies: Copies = True,
+    measure: Measure = MEASURED,
+    reference: Annotated[list[str] | None, typer.Option("--reference", help=REFERENCE)] = None,
+    files: FileFlags = FILES,
+    index: WholeIndexOption = None,
+    as_json: AsJson = False,
+    on: DeviceFlags = DEVICE,
+) -> None:
+    """Measure a ranker, or the baseline bm25, on the forget, entangled, disjoint and test pairs."""
+    files.check(ranker, collection, *(reference or ()), *filter(None, [files.original]))
+    if reference and removal is None:
+        raise UnrankError("--reference compares what is forgotten: name what was removed with --removal")
+    opened, removed = open_both(collection, removal, copies)
+
+    from unrank.forgetting.evaluate import compare_with, reference_figures
+    from unrank.forgetting.previous_requests import check_references
+    from unrank.forgetting.progress import show_progress
+
+    with show_progress(on.quiet or as_json) as listener:
+        if removed is not None:
+            check_references(reference or (), opened, removed)
+            where = (opened, removed, on.device, listener, on.fast)
+            references = {name: reference_figures(name, *where) for name in reference or ()}
+        whole = ranks_over_index(index, ranker, opened, removed, measure, on, listener) if index else None
+        how = (ranker, opened, removed, measure, on, listener)
+        scorecard, lists = _measure(ranker, *how)
+        before = _measure(files.original, *how)[1] if files.original else None
+    compared = compare_with(scorecard, references) if reference else None
+    if files.details is not None:
+        _write_details(files.details, scorecard, opened, removed)
+    _write_trec(files, opened, lists, before, on.quiet or as_json)
+    if as_json:
+        found = {"whole_index": {name: asdict(each) for name, each in whole.items()}} if whole is not None else {}
+        say_json(scorecard.to_json() | (compared.to_json() if compared else {}) | found)
+        return
+    show_scorecard(scorecard)
+    show_substitutes(None, scorecard.substitutes)
+    show_whole_index(whole)
+    if compared is not None:
+        show_comparison(compared)
+
+
+def _measure(
+    name: str,
+    ranker: str,
+    collection: Collection,
+    removal: Removal | None,
+    measure: int,
+    on: DeviceFlags,
+    progress: Progress,
+) -> tuple[Scorecard, dict[str, MeasuredLists]]:
+    """Return the scorecard and the lists of a ranker, or of bm25. The record of `ranker` names what is left out."""
+    from unrank.forgetting.evaluate import evaluate_bm25, evaluate_with_lists
+    from unrank.rankers import load_ranker
+    from unrank.record import Record
+
+    if name == "bm25":
+        return evaluate_bm25(collection, removal, measure)
+    return evaluate_with_lists(
+        load_ranker(name, on.fast),
+        collection,
+        removal,
+        record=Record.read(Path(ranker)),
+        measure=measure,
+        device=on.device,
+        progress=progress,
+    )
+
+
+def _write_trec(
+    to: FileFlags,
+    collection: Collection,
+    after: dict[str, MeasuredLists],
+    before: dict[str, MeasuredLists] | None,
+    quiet: bool,
+) -> None:
+    """Write runs and qrels to their folders, which may be the same one."""
+    from unrank.evaluation.trec_files import TrecFiles, count_escaped, qrels_files, run_files, write_trec
+
+    folders: dict[Path, dict[str, Iterator[str]]] = {}
+    sides = [("before", before), ("after", after)] if before is not None else [("", after)]
+    made: list[tuple[Path | None, TrecFiles]] = [(to.qrels, qrels_files(after, collection))]
+    made += [(to.runs, run_files(lists, collection, when)) for when, lists in sides if lists is not None]
+    for folder, files in made:
+        if folder is not None:
+            folders.setdefault(folder, {}).update(files)
+    for folder, files in folders.items():
+        write_trec(folder, files)
+    if folders and not quiet:
+        say(f"TREC files are in {' and '.join(map(str, folders))}; ties are written as scores that fall strictly")
+        if changed := count_escaped(after, collection):
+            say(f"{count(changed, 'id')} with blanks or percent signs: written with percent escapes, such as %20")
+
+
+def _write_details(out: Path, scorecard: Scorecard, collection: Collection, removal: Removal | None) -> None:
+    from unrank.collection.partition import NO_PAIRS, make_partition
+    from unrank.evaluation.query_details import write_details
+
+    forget = make_partition(collection, removal).forget if removal is not None else NO_PAIRS
+    write_details(out, scorecard, collection, forget)
