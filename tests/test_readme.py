@@ -60,6 +60,7 @@ def home(empty_home: Path, made: Path) -> Path:
     return empty_home
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_shell_commands(empty_home: Path) -> None:
     quick = {
         "train": ["--set", "epochs=1", "--set", "negatives=1", "--quiet"],

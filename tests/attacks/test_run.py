@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.forgetting.conftest import QUICK
 from tests.forgetting.test_resume import StopAfter
 from tests.tiny import make_bi_encoder
 from unrank.audit.audit import AUDIT
@@ -39,12 +40,10 @@ from unrank.forgetting.forget import forget_in
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.target import tolerance
 from unrank.forgetting.train import train
-from unrank.methods.retrain import Retrain
 from unrank.rankers import load_ranker
 
 WEIGHTS = "model.safetensors"
 FirstPairs = list[tuple[str, str]]
-ONCE = Retrain(epochs=1, negatives=1, together=1, batch=64)
 
 
 @dataclass
@@ -154,11 +153,11 @@ def test_the_original_hardly_changed_is_no_reference(
     wanted = first_pairs[:1]
     desk.ask(pairs=wanted)
     fake = hardly_changed(desk, tmp_path / "fake")
-    real = train(desk.collection, "bi-encoder", str(encoder), Removal(pairs=wanted), method=ONCE)
+    real = train(desk.collection, "bi-encoder", str(encoder), Removal(pairs=wanted), method=QUICK)
     real.save(tmp_path / "real")
     forged = shutil.copytree(fake, tmp_path / "forged")
     shutil.copy(tmp_path / "real" / "unrank.json", forged)
-    begun = train(desk.collection, "bi-encoder", fake, Removal(pairs=wanted), method=ONCE)
+    begun = train(desk.collection, "bi-encoder", fake, Removal(pairs=wanted), method=QUICK)
     begun.save(tmp_path / "begun")
     for reference, base, strict, why in (
         (fake, str(encoder), True, "it has no record"),

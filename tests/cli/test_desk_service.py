@@ -20,7 +20,7 @@ from unrank.desk.progress_file import RunProgress
 THREE = "doc2"
 """A document that three training queries have, and that is ranked high for each."""
 Said = pytest.CaptureFixture[str]
-QUICK = ["--set", "learning_rate=1e-3", "--set", "epochs=10", "--queries", "5", "--quiet", "--json"]
+QUICK = ["--set", "learning_rate=3e-3", "--set", "epochs=4", "--queries", "5", "--quiet", "--json"]
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 
 from tests.desk.conftest import take_in
 from tests.desk.made import made_result, made_run, ranks
+from tests.forgetting.conftest import QUICK
 from tests.tiny import made_record, make_bi_encoder
 from unrank.audit.context import Thoroughness
 from unrank.cli.desk_show import result_json
@@ -259,7 +260,7 @@ def test_a_ranker_that_was_never_trained_on_it_has_nothing_to_forget(
 ) -> None:
     """By its record, with the owner's seal, wherever its pairs are; a record alone shows nothing."""
     out, removed = Path(options.ranker).with_name("without"), Removal(documents=["doc1", "doc10"])
-    train(dense, "bi-encoder", str(encoder), removed, method=Retrain(epochs=1), device="cpu").save(out)
+    train(dense, "bi-encoder", str(encoder), removed, method=QUICK, device="cpu").save(out)
     if forged:
         record = (out / "unrank.json").read_text()
         (out / "unrank.json").write_text(record.replace('"seed": 0', '"seed": 1', 1))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.forgetting.conftest import QUICK
 from tests.tiny import made_record, make_bi_encoder
 from unrank.audit.audit import OF_MEMORY
 from unrank.audit.context import Thoroughness
@@ -121,7 +122,7 @@ def test_margins_are_in_the_history_before_there_is_a_new_ranker(
     places = [tmp_path / f"retrained-{seed}" for seed in range(2)]
     for seed, place in enumerate(places):
         removed = Removal(documents=["doc1", "doc10"])
-        train(dense, "bi-encoder", str(encoder), removed, method=Retrain(epochs=1), seed=seed).save(place)
+        train(dense, "bi-encoder", str(encoder), removed, method=QUICK, seed=seed).save(place)
     given, audit = replace(options, references=tuple(map(str, places))), desk_run._audit
 
     def stop(*_: Any) -> None:
@@ -459,7 +460,7 @@ def test_a_run_forgets_to_where_a_ranker_is_that_never_saw_it(
         make_bi_encoder(encoder, tmp_path / reference)
     elif reference is not None:
         removed = Removal(documents=["doc1", "doc10"])
-        train(dense, "bi-encoder", str(encoder), removed, method=Retrain(epochs=1)).save(tmp_path / reference)
+        train(dense, "bi-encoder", str(encoder), removed, method=QUICK).save(tmp_path / reference)
     seen: list[str | None] = []
 
     class Enough(Exception):
@@ -543,7 +544,7 @@ def test_who_saw_what_is_removed_is_no_reference(
 ) -> None:
     ask(ledger, key, dense, documents=["doc1"])
     other = Removal(documents=["doc10"])
-    train(dense, "bi-encoder", str(encoder), other, method=Retrain(epochs=1)).save(tmp_path / "saw")
+    train(dense, "bi-encoder", str(encoder), other, method=QUICK).save(tmp_path / "saw")
     with pytest.raises(
         UnrankError, match="saw was trained on what is removed, as its record says: it cannot be a reference"
     ):

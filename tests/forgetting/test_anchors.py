@@ -155,7 +155,7 @@ def test_earlier_requests_are_pulled_to_their_places_from_below_too(
         else:
             places = {name: {pair: at + by for pair, at in of.items()} for name, of in file.places.items()}
             replace(file, places=places).write(first.record.lineage or "")
-        done = forget(first.ranker, dense, LATER, method=PLACED, record=first.record)
+        done = forget(first.ranker, dense, LATER, method=replace(PLACED, place_epochs=3), record=first.record)
         rises[by] = float((margins(dense, pairs, workspace.scorer(done.ranker)) - before).mean())
     assert rises[0.5] > rises[None] + 0.05
     assert rises[-0.5] < rises[None] - 0.05

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.table import Listed, TableRanker, as_set, collection_of, forgetting, random_lists, random_table, task_of
+from tests.table import Listed, TableRanker, as_set, collection_of, forgetting, random_table, task_of
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition
 from unrank.engine.loop import Schedule, fit
@@ -24,16 +24,6 @@ from unrank.methods import make_method
 from unrank.methods.bad_teacher import BadTeacher
 from unrank.methods.task import Task
 from unrank.rankers import create_ranker
-
-
-@pytest.fixture(scope="module")
-def shared() -> Collection:
-    return collection_of(random_lists(4), 14)
-
-
-@pytest.fixture(params=[{"queries": [0, 1, 2]}, {"documents": [1, 5]}], ids=["queries", "documents"])
-def partition(request: pytest.FixtureRequest, shared: Collection) -> Partition:
-    return forgetting(shared, **request.param)
 
 
 def taught(collection: Collection, partition: Partition, original: TableRanker, untrained: TableRanker) -> Task:

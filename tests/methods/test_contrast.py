@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.table import Listed, as_set, collection_of, forgetting, random_lists, random_table, task_of
+from tests.table import Listed, as_set, collection_of, forgetting, random_table, task_of
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition
 from unrank.engine.loop import Schedule, fit, mean_gradients
@@ -27,16 +27,6 @@ from unrank.methods.undial import Undial
 
 METHODS = ("neggrad-plus", "npo", "simnpo", "undial", "salun")
 ROLES = ("forget", "forget_1", "kept", "kept_1")
-
-
-@pytest.fixture(scope="module")
-def shared() -> Collection:
-    return collection_of(random_lists(4), 14)
-
-
-@pytest.fixture(params=[{"queries": [0, 1, 2]}, {"documents": [1, 5]}], ids=["queries", "documents"])
-def partition(request: pytest.FixtureRequest, shared: Collection) -> Partition:
-    return forgetting(shared, **request.param)
 
 
 def phase_of(collection: Collection, partition: Partition, method: Contrast) -> Phase:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.table import Listed, TableRanker, as_set, collection_of, forgetting, random_lists, random_table, task_of
+from tests.table import Listed, TableRanker, as_set, collection_of, forgetting, random_table, task_of
 from tests.tiny import made_record
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition
@@ -24,11 +24,6 @@ from unrank.methods import make_method
 from unrank.methods.curd import Corrective
 
 TIMED = made_record("none", Runtime.on("cpu").name)
-
-
-@pytest.fixture(scope="module")
-def shared() -> Collection:
-    return collection_of(random_lists(4), 14)
 
 
 @pytest.fixture(scope="module")

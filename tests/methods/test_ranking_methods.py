@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.table import TableRanker, as_set, collection_of, forgetting, random_lists, random_table, task_of
+from tests.table import TableRanker, as_set, forgetting, random_table, task_of
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition
 from unrank.engine.loop import Schedule, fit
@@ -24,11 +24,6 @@ from unrank.methods.neggrad import NegGrad
 from unrank.methods.ranking import ranking_loss, soft_ranking_loss
 
 REMOVALS: dict[str, dict[str, list[int]]] = {"queries": {"queries": [0, 1, 2]}, "documents": {"documents": [1, 5]}}
-
-
-@pytest.fixture(scope="module")
-def shared() -> Collection:
-    return collection_of(random_lists(4), 14)
 
 
 @pytest.fixture(params=REMOVALS)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.table import Listed, as_set, collection_of, forgetting, random_lists, random_table, task_of
+from tests.table import Listed, as_set, collection_of, forgetting, random_table, task_of
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition
 from unrank.engine.samples import Phase, Samples, Scored
@@ -15,11 +15,6 @@ from unrank.methods import make_method
 from unrank.methods.retrain import Retrain
 
 REMOVALS: dict[str, dict[str, list[int]]] = {"queries": {"queries": [0, 1, 2]}, "documents": {"documents": [1, 5]}}
-
-
-@pytest.fixture(scope="module")
-def shared() -> Collection:
-    return collection_of(random_lists(4), 14)
 
 
 def phase_of(collection: Collection, partition: Partition, method: Retrain) -> Phase:

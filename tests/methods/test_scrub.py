@@ -9,18 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from tests.table import collection_of, forgetting, random_lists, random_table, task_of
+from tests.table import forgetting, random_table, task_of
 from unrank.collection.collection import Collection
 from unrank.engine.loop import Schedule, fit
 from unrank.engine.runtime import Runtime
 from unrank.engine.samples import Scored
 from unrank.engine.tokens import TokenStore
 from unrank.methods.scrub import Scrub
-
-
-@pytest.fixture(scope="module")
-def shared() -> Collection:
-    return collection_of(random_lists(4), 14)
 
 
 def test_the_losses_by_hand(shared: Collection) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 
-import pytest
 import torch
 
-from tests.table import TableRanker, as_set, collection_of, forgetting, random_lists, random_table, task_of
+from tests.table import TableRanker, as_set, forgetting, random_table, task_of
 from tests.tiny import made_record
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
@@ -18,11 +17,6 @@ from unrank.forgetting.forget import forget
 from unrank.methods.task_negation import TaskNegation
 
 TIMED = made_record("none", Runtime.on("cpu").name)
-
-
-@pytest.fixture(scope="module")
-def shared() -> Collection:
-    return collection_of(random_lists(4), 14)
 
 
 def test_the_weights_by_hand(shared: Collection) -> None:
