@@ -17,7 +17,9 @@ HOUSE = Path(unrank.__file__).parent
 
 FLOORS = [
     {"errors"},
-    {"disk", "plugins", "owner"},
+    {"disk", "plugins"},
+    {"secret"},
+    {"owner"},
     {"parse"},
     {"record"},
     {"journal"},
@@ -87,9 +89,12 @@ def trespasses(room: str, known: set[str]) -> set[str]:
 
 
 def calls(tree: ast.Module) -> Iterator[str]:
+    """Yield the name of every called function that may be unsafe."""
+    ends = {name.rpartition(".")[2] for name in UNSAFE_CALLS | UNSAFE_NAMES}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
-            yield ast.unparse(node.func)
+        match node:
+            case ast.Call(func=ast.Attribute(attr=end) | ast.Name(id=end)) if end in ends:
+                yield ast.unparse(node.func)
 
 
 def named_values(tree: ast.Module) -> Iterator[tuple[str | None, ast.expr]]:

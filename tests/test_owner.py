@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,13 @@ def test_hashes_depend_on_purpose_and_message(state: Path) -> None:
     assert [fast(message) for message in (b"", b"x", b"x" * 100)] == [
         key.mac("a", message) for message in (b"", b"x", b"x" * 100)
     ]
+
+
+def test_a_pipe_in_place_of_the_key_is_refused_and_not_waited_for(state: Path) -> None:
+    state.mkdir()
+    os.mkfifo(state / KEY, 0o600)
+    with pytest.raises(BadFile, match=re.escape(KEY)):
+        owner_key()
 
 
 @pytest.mark.parametrize(("content", "mode", "message"), [("zz", 0o600, "not an owner's key"), ("ab", 0o600, "not an")])

@@ -9,20 +9,16 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-import secrets
-import stat
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from unrank.errors import BadFile
+from unrank.secret import make_secret, read_secret
 
 KEY = "owner.key"
-SECRET_BYTES = 32
 BLOCK_BYTES = 64
 """The block of SHA-256, to which HMAC pads a key."""
-READABLE_BY_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 @dataclass(frozen=True)
@@ -77,20 +73,11 @@ def owner_key(make: bool = False) -> OwnerKey | None:
     path = folder / KEY
     if make and not path.exists():
         with suppress(OSError):
-            _make(path)
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_secret(path)
     if not path.exists():
         return None
-    try:
-        secret, mode = bytes.fromhex(path.read_text(encoding="ascii").strip()), path.stat().st_mode
-    except OSError as error:
-        raise BadFile(path, error.strerror or "cannot be read") from error
-    except ValueError as error:
-        raise BadFile(path, "not an owner's key: restore it from a backup") from error
-    if len(secret) != SECRET_BYTES:
-        raise BadFile(path, "not an owner's key: restore it from a backup")
-    if mode & READABLE_BY_OTHERS:
-        raise BadFile(path, f"others may read the key (mode {stat.S_IMODE(mode):o}): run chmod 600 on it first")
-    return OwnerKey(secret)
+    return OwnerKey(read_secret(path, "not an owner's key: restore it from a backup"))
 
 
 def remember(kind: str, digest: str, value: str = "") -> bool:
@@ -179,19 +166,3 @@ def forget_kind(kind: str) -> int:
 def _fact(folder: Path, kind: str, digest: str) -> Path:
     """Return the file of a fact. Any digest is hashed once more, so that none of them is a path."""
     return folder / kind / hashlib.sha256(digest.encode()).hexdigest()
-
-
-def _make(path: Path) -> None:
-    """Make a key. Of several processes one succeeds."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    partial.unlink(missing_ok=True)
-    try:
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-            file.write(secrets.token_hex(SECRET_BYTES) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileExistsError):
-            path.hardlink_to(partial)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -16,11 +16,12 @@ import pytest
 from tests.attacks.test_certificate import make_desk
 from tests.desk.conftest import take_in
 from unrank.cli.main import run
-from unrank.desk.key import Key, key_file, make_secret, next_signing_file, read_secret, signing_file
+from unrank.desk.key import Key, key_file, next_signing_file, read_ledger_secret, signing_file
 from unrank.desk.ledger import Ledger
 from unrank.desk.trust import Reason, rotate, signer_at, signers
 from unrank.desk.witness import read_witness, write_witness
 from unrank.errors import BadFile, UnrankError
+from unrank.secret import make_secret
 
 Said = pytest.CaptureFixture[str]
 Refused = Callable[..., str]
@@ -48,7 +49,7 @@ def desk(tmp_path: Path) -> Path:
 def test_the_signing_key_is_a_secret_of_its_own(path: Path, ledger: Ledger, key: Key) -> None:
     place = signing_file(key_file(path))
     assert place.name == "desk.ledger.signing-key" and place.stat().st_mode & 0o777 == 0o600
-    assert key.seed == read_secret(place) != key.derived_seed
+    assert key.seed == read_ledger_secret(place) != key.derived_seed
     place.unlink()
     without = ledger.key(key_file(path))
     take_in(ledger, without)

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
-import secrets
-import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -20,18 +17,14 @@ from typing import TYPE_CHECKING
 
 from unrank.collection.normalisation import Normalise, normalised
 from unrank.desk.request import HashKind, Item
-from unrank.disk import open_regular
 from unrank.errors import BadFile, UnrankError
+from unrank.secret import make_secret, read_secret
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-SECRET_BYTES = 32
-LONGEST = 1_000
-"""The most bytes of a key's file that are read."""
 HASH_BYTES = 16
 BLOCK_BYTES = 64
-READABLE_BY_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 Hash = Callable[[str], bytes]
 
@@ -152,23 +145,6 @@ def make_key(path: Path) -> Key:
     return read_key(path)
 
 
-def make_secret(path: Path) -> None:
-    """Write a new secret, unless there is one. Of several processes one succeeds."""
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    partial.unlink(missing_ok=True)
-    handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(handle, "w", encoding="ascii") as file:
-            file.write(secrets.token_hex(SECRET_BYTES) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        path.hardlink_to(partial)
-    except FileExistsError:
-        pass
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def next_signing_file(key: Path) -> Path:
     """Return the place of a new signing key until the ledger has recorded it."""
     place = signing_file(key)
@@ -179,7 +155,7 @@ def finish_rotation(key: Path, public: str) -> None:
     """Put a new signing key in its place if the ledger has recorded it, in case a process died in between."""
     coming = next_signing_file(key)
     try:
-        if coming.exists() and Key(b"", read_secret(coming)).public == public:
+        if coming.exists() and Key(b"", read_ledger_secret(coming)).public == public:
             coming.replace(signing_file(key))
     except (BadFile, FileNotFoundError):
         if coming.exists():  # else another process has just done it
@@ -189,25 +165,15 @@ def finish_rotation(key: Path, public: str) -> None:
 def read_key(path: Path) -> Key:
     """Read the keys. The signing key may be missing: only certificates need it."""
     signing = signing_file(path)
-    return Key(read_secret(path), read_secret(signing) if signing.exists() else None)
+    return Key(read_ledger_secret(path), read_ledger_secret(signing) if signing.exists() else None)
 
 
-def read_secret(path: Path) -> bytes:
+def read_ledger_secret(path: Path) -> bytes:
+    """Read the secret of one of the keys."""
     try:
-        with open_regular(path) as file:
-            mode, text = os.fstat(file.fileno()).st_mode, file.read(LONGEST).decode("ascii").strip()
-        secret = bytes.fromhex(text)
+        return read_secret(path, "not a ledger's key: restore the right one from a backup")
     except FileNotFoundError as error:
         raise BadFile(
             path,
             "the ledger's key is not there: restore it from a backup; without it removed items cannot be recognised",
         ) from error
-    except OSError as error:
-        raise BadFile(path, error.strerror or "cannot be read") from error
-    except ValueError as error:
-        raise BadFile(path, "not a ledger's key: restore the right one from a backup") from error
-    if len(secret) != SECRET_BYTES:
-        raise BadFile(path, "not a ledger's key: restore the right one from a backup")
-    if mode & READABLE_BY_OTHERS:
-        raise BadFile(path, f"others may read the key (mode {stat.S_IMODE(mode):o}): run chmod 600 on it first")
-    return secret

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from unrank.desk.counter import Counter
 from unrank.desk.history_index import ROTATED, Entry, Json
-from unrank.desk.key import finish_rotation, make_secret, next_signing_file, read_secret
+from unrank.desk.key import finish_rotation, next_signing_file, read_ledger_secret
 from unrank.desk.ledger import Ledger
 from unrank.errors import UnrankError
+from unrank.secret import make_secret
 
 CERTIFIED = "certificate"
 REVOKED = "certificate revoked"
@@ -88,7 +89,7 @@ def rotate(ledger: Ledger, place: Path) -> str:
         key = ledger.key(place)
         coming.unlink(missing_ok=True)
         make_secret(coming)
-        new, before = replace(key, seed=read_secret(coming)), ledger.about("public_key")
+        new, before = replace(key, seed=read_ledger_secret(coming)), ledger.about("public_key")
         statement = rotation_statement(key.fingerprint, before, new.public)
         by_before = key.signing.sign(statement).hex() if key.seed is not None else None
         by_new = new.signing.sign(statement).hex()
