@@ -1,8 +1,8 @@
 """The batch: the open requests that a run can fulfil on a collection, and everything that the new ranker must forget.
 
-A request fits a collection that holds all of its items under the same ids with the same texts, its pairs as training
-pairs, and its queries not as test queries. An older or retrained ranker may not have forgotten earlier requests: then
-it forgets them too.
+A request fits a collection that holds all of its items under the same ids with the same texts. Its pairs must be
+training pairs there, and its queries no test queries. An older or retrained ranker may not have forgotten earlier
+requests: then it forgets them too.
 """
 
 from __future__ import annotations

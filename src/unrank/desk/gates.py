@@ -1,8 +1,8 @@
 """The gates: what a new ranker must show before a request is forgotten.
 
 Some conditions are of the ranker: nothing that was forgotten before came back, and no more was lost than allowed. If
-one is not met, the ranker is not for use. All others are of each request by itself: a run can reach its target on
-average while one request has not moved, so each request is judged by the ranks of its own pairs before and after.
+one is not met, the ranker is not for use. All others are of each request by itself. A run can reach its target on
+average while one request has not moved. So each request is judged by the ranks of its own pairs before and after.
 """
 
 from __future__ import annotations

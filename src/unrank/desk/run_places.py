@@ -1,7 +1,7 @@
 """The places of a run, kept until each request is judged by them.
 
-They lie in the private folder of the run, beside its checkpoints: never in the folder of the ranker, and not in the
-ledger, which has the hash of the file and, in the result of a request, sorted ranks that name no pair.
+They lie in the private folder of the run, beside its checkpoints, and never in the folder of the ranker. The ledger
+has the hash of their file. The result of a request has sorted ranks, which name no pair.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A witness of a ledger: the signed head of its history, for somebody else to keep.
 
 If the owner later shows a history that does not go on from that head, it was cut, rebuilt or rolled back. The witness
-names nothing that was removed. It also lists revoked certificates, and the changes of the signing key, each signed by
-the key before, so that who trusts a former key can follow to the present one.
+names nothing that was removed. It also lists revoked certificates, and the changes of the signing key. Each change is
+signed by the key before it: a reader who trusts a former key can follow the changes to the present one.
 """
 
 from __future__ import annotations

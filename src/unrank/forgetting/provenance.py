@@ -1,7 +1,7 @@
 """Provenance: what shows that a ranker never saw what is removed.
 
-A record of `unrank train --removal` or of the method `retrain` shows it, if it is of the same collection, if this owner
-sealed it, and if every file is as it was then. A name or a claim shows nothing.
+The record of `unrank train --removal` or of the method `retrain` shows it, on three conditions: it is of the same
+collection, this owner sealed it, and every file is as it was then. A name or a claim shows nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Unseen pairs: what neither a ranker nor its proxy was trained on, so that the two can be compared.
 
 They are the pairs of the reserved queries and documents. A ranker from elsewhere may have seen all of them. Then
-queries are made of documents that no training query names: the first words of a document are the query, the rest of it
-is the relevant document, and the negatives are those of a list that holds the document as a negative.
+queries are made of documents that no training query names. The first words of such a document are the query, and the
+rest of it is the relevant document. The negatives are those of a list that holds the document as a negative.
 """
 
 from __future__ import annotations
