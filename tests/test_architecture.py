@@ -32,6 +32,7 @@ FLOORS = [
     {"bench"},
     {"report"},
     {"desk"},
+    {"serve"},
     {"cli"},
 ]
 """From the ground up. A package imports from the floors below it, never from another package on its own floor."""

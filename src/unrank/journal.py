@@ -7,6 +7,7 @@ text. It is deleted with the checkpoints when the result is complete.
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 from collections.abc import Mapping
@@ -35,7 +36,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.seconds = 0.0
-        self._started = self._last = perf_counter()
+        self._started, self._steps_written = perf_counter(), -math.inf
         self._handle: int | None = None
         try:
             self._handle = os.open(path, os.O_CREAT | os.O_APPEND | os.O_RDWR, 0o600)
@@ -52,13 +53,15 @@ class Journal:
 
     def is_due(self) -> bool:
         """Return whether it is time for another line about steps."""
-        return perf_counter() - self._last >= max(LEAST_WAIT, WAIT_SHARE * self.elapsed)
+        return perf_counter() - self._steps_written >= max(LEAST_WAIT, WAIT_SHARE * self.elapsed)
 
     def write(self, event: str, **facts: Any) -> None:
         """Add a line. A full disk ends the journal, and not the run."""
         if self._handle is None:
             return
-        began = self._last = perf_counter()
+        began = perf_counter()
+        if event == "steps":
+            self._steps_written = began
         line = json.dumps({"event": event, "at": round(time(), 3), **facts}, separators=(",", ":"))
         try:
             os.write(self._handle, f"{line}\n".encode())
@@ -164,6 +167,8 @@ class Lines:
     exact: bool = False
     """Whether it takes that many, unless it is done or stopped before."""
     checks: tuple[Check, ...] = ()
+    times: tuple[float, ...] = ()
+    """The time of each check since the last start."""
     steps: tuple[Steps, ...] = ()
     """The last lines about steps since the last start."""
     lists: tuple[tuple[QueryList, ...], ...] = ()
@@ -199,7 +204,11 @@ def _with(lines: Lines | None, event: str, value: Mapping[str, Any]) -> Lines | 
     at = float(value["at"])
     if event == "start":
         start = parse(Start, value, "start")
-        return _changed(lines, at, start=start, steps=(), ending=None, why="") if lines else Lines(start, last=at)
+        return (
+            _changed(lines, at, start=start, steps=(), times=(), ending=None, why="")
+            if lines
+            else Lines(start, last=at)
+        )
     if lines is None:
         return None
     read = READERS.get(event)
@@ -213,7 +222,8 @@ def _changed(lines: Lines, at: float, **changes: Any) -> Lines:
 def _checks(lines: Lines, value: Mapping[str, Any]) -> dict[str, Any]:
     """Add a check. A run that goes on from a checkpoint repeats the checks after it."""
     new = parse(Check, value["check"], "check")
-    return {"checks": (*(check for check in lines.checks if check.epoch < new.epoch), new)}
+    earlier = tuple(check for check in lines.checks if check.epoch < new.epoch)
+    return {"checks": (*earlier, new), "times": (*lines.times, float(value["at"]))}
 
 
 def _lists(lines: Lines, value: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,7 +82,7 @@ def test_the_lists_of_chosen_queries_are_those_that_a_check_ranks(
 def test_queries_are_chosen_by_id(trained: Trained, dense: Collection, removal: Removal, tmp_path: Path) -> None:
     watcher, chosen = Watcher(tmp_path / "out"), np.unique(dense.pairs[:, 0])[0]
     with resumable(tmp_path / "out") as run:
-        options = {"method": METHOD, "target": 0.01, "follow": (dense.queries.id(chosen),)}
+        options: dict[str, Any] = {"method": METHOD, "target": 0.01, "follow": (dense.queries.id(chosen),)}
         forget(trained.ranker, dense, removal, run=run, progress=watcher, **options)
     assert {each.query for lists in watcher.read[-1].lists for each in lists} == {chosen}
     with pytest.raises(UnrankError, match=r"--follow: 1 query id not in the collection: 'nobody'"):
@@ -104,7 +105,7 @@ def test_a_stopped_run_says_so_if_it_can_go_on(
     trained: Trained, dense: Collection, removal: Removal, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    options = {"method": METHOD, "target": 0.01}
+    options: dict[str, Any] = {"method": METHOD, "target": 0.01}
     with pytest.raises(Stopped), resumable(out, every=0) as run:
         forget(trained.ranker, dense, removal, run=run, progress=StopAtStep(3), **options)
     found = read_journal(beside(out) / JOURNAL)

@@ -9,7 +9,7 @@ import typer
 
 from unrank.cli.option import NOT_REACHED, Quiet, RunFlags, with_flags
 from unrank.cli.show import duration, say
-from unrank.disk import several_processes
+from unrank.disk import JOURNAL, several_processes
 from unrank.errors import UnrankError, count
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def bench(
     from unrank.bench.plan import plan_cells
     from unrank.bench.run import GridStatus, locked, run_grid
     from unrank.bench.runner import JobRunner
-    from unrank.forgetting.progress import show_progress
+    from unrank.forgetting.progress import journalling, show_progress
     from unrank.methods import read_settings
 
     cells = plan_cells(read_grid(grid, read_settings(instead or ())))
@@ -58,7 +58,11 @@ def bench(
         return
     how = (flags.deterministic, flags.checkpoint_every, flags.resume, flags.fast)
     runner = JobRunner(status.store, flags.device, keep_rankers, jobs, *how)
-    with locked(status.store), show_progress(quiet) as listener:
+    with (
+        locked(status.store),
+        show_progress(quiet) as shown,
+        journalling(shown, out / JOURNAL, "bench") as listener,
+    ):
         status = GridStatus.of(cells, out)  # another bench may have run until now
         total = len(status.queue().left)
         listener.say(what_is_left(status, jobs))
@@ -73,8 +77,12 @@ def bench(
 
 def show_update(update: Update, total: int, progress: Progress) -> None:
     """Show the end of a job."""
+    from unrank.forgetting.progress import journal_of
+
     progress.advance(1 + len(update.impossible))
     progress.done(1 - update.jobs_left / total)
+    if (journal := journal_of(progress)) is not None and update.seconds_left is not None:
+        journal.write("left", seconds=update.seconds_left)
     progress.say(f"{total - update.jobs_left} of {total}: {in_words(update)}")
 
 

@@ -15,7 +15,21 @@ from typing import Annotated, Any
 import typer
 
 import unrank
-from unrank.cli import audit, bench, collection, demo, desk, evaluate, forget, index, preview, proxies, ranker, records
+from unrank.cli import (
+    audit,
+    bench,
+    collection,
+    demo,
+    desk,
+    evaluate,
+    forget,
+    index,
+    preview,
+    proxies,
+    ranker,
+    records,
+    watch,
+)
 from unrank.cli.option import Quiet, WithPairs
 from unrank.cli.show import say
 from unrank.disk import follows
@@ -122,6 +136,7 @@ app.command("preview")(preview.preview)
 app.command("bench")(bench.bench)
 app.command("report")(bench.report)
 app.command("pack")(records.pack)
+app.command("watch")(watch.watch)
 app.command("audit")(audit.audit)
 app.add_typer(desk.app, name="desk")
 app.command("filter")(collection.filter_)

@@ -25,7 +25,9 @@ FORGET_QUERIES = 3
 SHOWN = 5
 """The documents at the head of a list that the journal holds."""
 LARGEST_SHARE = 0.005
-"""The largest share of a run's time that lists may take which no check scores."""
+"""The largest share of a run's time that the journal may take: beyond it no list is written or scored apart."""
+ALWAYS = 2
+"""The lists that are written whatever they take: those at first and those of the first check."""
 SECONDS_A_PAIR = 0.01
 """What scoring a pair is expected to take, until it was done once."""
 
@@ -37,7 +39,7 @@ class FollowedLists:
         self._workspace, self._ranker, self._queries, self._journal = workspace, ranker, queries, journal
         self._pairs = list_pairs(workspace, queries)
         self._seen: dict[int, tuple[Pairs, Scores]] = {}
-        self._cost = SECONDS_A_PAIR * len(self._pairs)
+        self._cost, self._written = SECONDS_A_PAIR * len(self._pairs), 0
 
     def listening(self, score: Scorer) -> Scorer:
         """Return a scorer that also takes what it scores."""
@@ -67,6 +69,9 @@ class FollowedLists:
     def check(self) -> None:
         """Write the lists of a check."""
         began, spent = perf_counter(), self._journal.seconds
+        if self._written >= ALWAYS and spent > LARGEST_SHARE * self._journal.elapsed:
+            self._seen = {}
+            return
         missing = self._pairs[~np.isin(self._pairs[:, 0], list(self._seen))]
         if len(missing) and self._affordable():
             self.take(missing, self._workspace.scorer(self._ranker)(missing))
@@ -88,7 +93,7 @@ class FollowedLists:
         if self._seen:
             lists = [vars(self._list(query, *self._seen[query])) for query in sorted(self._seen)]
             self._journal.write("lists", lists=lists)
-        self._seen = {}
+        self._seen, self._written = {}, self._written + 1
 
     def _list(self, query: int, pairs: Pairs, scores: Scores) -> QueryList:
         """Return a list, best first. If scores tie, a forgotten document comes first and a kept one last."""

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from rich.console import Console
@@ -177,6 +178,23 @@ def journal_names(collection: Collection) -> dict[str, str]:
 
 
 @contextmanager
+def journalling(progress: Progress, path: Path, kind: str, **about: str) -> Iterator[Progress]:
+    """Yield a listener that also writes a journal, from what the job is to how it ended."""
+    journal = Journal(path)
+    journal.write("start", process=vars(Process.this()), kind=kind, **about)
+    try:
+        yield Relay(progress, Recorder(journal))
+    except BaseException as error:
+        how = "stopped" if isinstance(error, (Stopped, KeyboardInterrupt)) else "failed"
+        journal.write("end", how=how, why=str(error) if isinstance(error, UnrankError) else type(error).__name__)
+        raise
+    else:
+        journal.write("end", how="done", seconds=round(journal.seconds, 4), elapsed=round(journal.elapsed, 3))
+    finally:
+        journal.close()
+
+
+@contextmanager
 def recording(progress: Progress, run: ResumableRun | None, kind: str, **about: str) -> Iterator[Progress]:
     """Yield a listener that also writes the journal of a run, if the run has a folder for its checkpoints.
 
@@ -186,17 +204,10 @@ def recording(progress: Progress, run: ResumableRun | None, kind: str, **about: 
         yield progress
         return
     path = run.folder / JOURNAL
-    journal = Journal(path)
-    journal.write("start", process=vars(Process.this()), kind=kind, **about)
     try:
-        yield Relay(progress, Recorder(journal))
-    except BaseException as error:
-        how = "stopped" if isinstance(error, (Stopped, KeyboardInterrupt)) else "failed"
-        journal.write("end", how=how, why=str(error) if isinstance(error, UnrankError) else type(error).__name__)
+        with journalling(progress, path, kind, **about) as listener:
+            yield listener
+    except BaseException:
         if not (run.folder / CHECKPOINT).exists():
             path.unlink(missing_ok=True)
         raise
-    else:
-        journal.write("end", how="done", seconds=round(journal.seconds, 4), elapsed=round(journal.elapsed, 3))
-    finally:
-        journal.close()

@@ -125,32 +125,35 @@ def paragraph(*children: Child) -> Markup:
 
 def page_html(page: Page) -> str:
     """Return the whole page."""
-    style = Markup(
-        f":root{{{stylesheet()}}}@media screen and (prefers-color-scheme: dark){{:root{{{stylesheet(dark=True)}}}}}"
-        f"{_file('page.css')}"
-    )
-    script = _file("page.js")
-    policy = POLICY.format(script=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}")
-    head = element(
-        "head",
-        {},
-        Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
-        Markup(f'<meta http-equiv="Content-Security-Policy" content="{policy}"><link rel="icon" href="data:,">'),
-        element("title", {}, f"{page.verdict} unrank"),
-        element("style", {}, style),
-    )
-    body = element(
-        "body",
-        {},
+    body = [
         element("a", {"class": "skip", "href": "#content"}, "Skip to the content"),
         _header(page),
         _navigation(page.all_sections),
         page.filters,
         element("main", {"id": "content"}, [_section(section) for section in page.sections], _appendix(page)),
         element("footer", {}, element("p", {}, "Made by unrank. Nothing on this page is loaded from elsewhere.")),
-        element("script", {}, script),
+    ]
+    return document_html(f"{page.verdict} unrank", body, script_file("page.js"))
+
+
+def document_html(title: str, body: Child, script: Markup, policy: str = POLICY, refresh: int | None = None) -> str:
+    """Return a document in the style of the pages, with one script; `refresh` loads it again after some seconds."""
+    style = Markup(
+        f":root{{{stylesheet()}}}@media screen and (prefers-color-scheme: dark){{:root{{{stylesheet(dark=True)}}}}}"
+        f"{_file('page.css')}"
     )
-    return printable(f"<!doctype html>\n{element('html', {'lang': 'en'}, head, body)}\n")
+    policy = policy.format(script=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}")
+    head = element(
+        "head",
+        {},
+        Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{policy}"><link rel="icon" href="data:,">'),
+        element("meta", {"http-equiv": "refresh", "content": refresh}) if refresh else None,
+        element("title", {}, title),
+        element("style", {}, style),
+    )
+    whole = element("body", {}, body, element("script", {}, script) if script else None)
+    return printable(f"<!doctype html>\n{element('html', {'lang': 'en'}, head, whole)}\n")
 
 
 def _header(page: Page) -> Markup:
@@ -228,6 +231,11 @@ def _printable(value: Any) -> Any:
     if isinstance(value, dict):
         return {printable(name): _printable(item) for name, item in value.items()}
     return [_printable(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def script_file(name: str) -> Markup:
+    """Return a script of this package."""
+    return _file(name)
 
 
 def _file(name: str) -> Markup:

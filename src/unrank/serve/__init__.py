@@ -1,0 +1,1 @@
+"""The desk as a page in a browser, for people who do not program."""
