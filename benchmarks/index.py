@@ -22,10 +22,11 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter, sleep
+from time import perf_counter, process_time, sleep
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +44,7 @@ from unrank.index.update import build_index, text_digest, update_index
 from unrank.rankers import create_ranker
 from unrank.rankers.encoder import find_encoder
 
+Made = TypeVar("Made")
 EDITED = 100
 """Every hundredth document is edited."""
 MOST_TIME = 0.05
@@ -67,7 +69,7 @@ class Job:
         for _ in range(times):
             process = processes.Process(target=self.update, args=(name,))
             process.start()
-            sleep(generator.uniform(0.05, 0.9) * seconds)
+            sleep(generator.uniform(0.0, 0.3) * seconds)
             if process.is_alive() and process.pid is not None:
                 os.kill(process.pid, signal.SIGKILL)
                 early += 1
@@ -125,6 +127,13 @@ def planted(name: str, job: Job) -> dict[str, bool]:
     }
 
 
+def timed(work: Callable[[], Made]) -> tuple[float, float, Made]:
+    """Return the seconds and the processor's seconds of some work, and its result."""
+    start, cpu = perf_counter(), process_time()
+    made = work()
+    return perf_counter() - start, process_time() - cpu, made
+
+
 def measure(base: str | None, documents: int, kills: int, folder: Path, names: tuple[str, str]) -> dict[str, object]:
     """Build, update, kill and check; return the figures."""
     encoder = find_encoder(base)
@@ -132,13 +141,9 @@ def measure(base: str | None, documents: int, kills: int, folder: Path, names: t
     make_collection(folder / "collection", Size(documents, 200), words_of(encoder))
     collection = open_collection(folder / "collection")
     job = Job(side, edit(collection.folder, folder / "edited"))
-    start = perf_counter()
-    build_index(open_store(names[0]), side, collection, (), Silence())
-    build_seconds = perf_counter() - start
+    build_seconds, build_cpu, _ = timed(lambda: build_index(open_store(names[0]), side, collection, (), Silence()))
     other = copied(*names, job, collection)
-    start = perf_counter()
-    encoded = job.update(names[0])
-    update_seconds = perf_counter() - start
+    update_seconds, update_cpu, encoded = timed(lambda: job.update(names[0]))
     early = job.killed(other, kills, update_seconds)
     job.update(other)
     return {
@@ -147,6 +152,7 @@ def measure(base: str | None, documents: int, kills: int, folder: Path, names: t
         "build_seconds": round(build_seconds, 2),
         "update_seconds": round(update_seconds, 2),
         "share": round(update_seconds / build_seconds, 4),
+        "share_of_processor_time": round(update_cpu / build_cpu, 4),
         "encoded": encoded,
         "killed": early,
         "equal_after_kills": content(open_store(names[0])) == content(open_store(other)),

@@ -91,6 +91,7 @@ def test_another_model_is_refused(
     assert "holds vectors of another document side" in refused("index", "search", index, other, "ba be")
     assert "holds vectors of another document side" in refused("evaluate", other, collection, "--index", index)
     assert "exists already" in refused("index", "build", index, ranker, collection)
+    assert "is inside" in refused("index", "build", collection / "index", ranker, collection)
     assert "neither a collection nor an index" in refused("preview", ranker, other, tmp_path, "--query", "ba")
     assert "no such collection folder" in refused("index", "build", tmp_path / "new", ranker, tmp_path / "none")
 

@@ -13,6 +13,7 @@ import pytest
 
 from unrank.errors import UnrankError
 from unrank.index.faiss_store import FaissStore
+from unrank.index.pgvector_store import PgvectorStore
 from unrank.index.store import Header, Points, Store, Vectors, open_store
 
 HEADER = Header("model", "bi-encoder", "dot", 4, "somewhere")
@@ -93,6 +94,19 @@ def test_an_index_may_become_wider(store: Store) -> None:
         store.put(points, np.repeat(vectors, 2, axis=1))
         store.switch(replace(HEADER, width=8), keep=False)
     assert {len(vector) for vector in all_vectors(store).values()} == {8}
+
+
+def test_a_switch_keeps_the_indexes_of_a_table(database: None) -> None:
+    store = PgvectorStore("kept")
+    with store.writing():
+        store.put(*made("abc"))
+        store.switch(HEADER, keep=False)
+        store._run("CREATE INDEX ON kept USING hnsw (vector vector_ip_ops)")
+        store.put(*made("ade"))
+        store.switch(replace(HEADER, model="next"), keep=False)
+    found = store._run("SELECT indexdef FROM pg_indexes WHERE tablename = 'kept'")
+    assert any("hnsw" in definition for (definition,) in found)
+    assert {hit.id for hit in store.search(made("q")[1], 3)[0]} == set("ade")
 
 
 def test_one_writer_at_a_time(store: Store) -> None:

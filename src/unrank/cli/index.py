@@ -18,6 +18,7 @@ from unrank.cli.option import (
     with_flags,
 )
 from unrank.cli.show import notice, say, say_json
+from unrank.disk import check_outside
 from unrank.errors import count, listed, one_line
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ def build(
     from unrank.index.update import build_index
 
     store, opened, listener = _open(index, collection, on, as_json)
+    if store.folder is not None:
+        check_outside(store.folder, ranker, collection, option="INDEX")
     with listener as progress:
         side, record = _side(ranker, on, progress)
         removed = _removed(opened, None if keep_removed else record, removal, progress)

@@ -44,6 +44,8 @@ class Manifest:
 class FaissStore(Store):
     """An index in a folder."""
 
+    folder: Path
+
     def __init__(self, place: str) -> None:
         self.folder = Path(place)
         self.name = f"faiss:{place}"

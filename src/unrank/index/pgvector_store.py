@@ -163,7 +163,7 @@ class PgvectorStore(Store):
         if header is None:
             return [[] for _ in queries]
         distance = f"vector {OPERATORS[header.similarity]} %s"
-        statement = f"SELECT id, {distance} FROM {self.table} ORDER BY {distance}, place LIMIT %s"
+        statement = f"SELECT id, {distance} FROM {self.table} ORDER BY {distance} LIMIT %s"
         return [
             [Hit(id, -float(far)) for id, far in self._run(statement, query, query, most)]
             for query in np.asarray(queries, np.float32)

@@ -13,6 +13,7 @@ from collections.abc import Collection as Some
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -69,6 +70,8 @@ class Store(ABC):
 
     name: str
     """The name by which the command line knows it."""
+    folder: Path | None = None
+    """Its folder; `None` if it is in a database."""
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[None]:
