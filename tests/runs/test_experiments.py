@@ -127,7 +127,7 @@ def test_times_stand_beside_retraining(script: RunScript, finished: Path, tmp_pa
 def test_a_quarter_forgotten_is_a_table_a_method(script: RunScript, finished: Path, tmp_path: Path) -> None:
     assert script("quarter", finished, "--out", tmp_path / "out") == 0
     tables = tmp_path / "out" / "tables"
-    assert {path.stem for path in tables.glob("*.csv")} >= {"summary", "quarter-cocol", "quarter-retrain"}
+    assert {path.stem for path in tables.glob("*.csv")} >= {"primary", "control", "quarter-cocol", "quarter-retrain"}
     *rows, means = csv.DictReader((tables / "quarter-cocol.csv").open(encoding="utf-8"))
     bench = read_bench(finished)
     cells = [cell for cell in bench.of("cocol") if (cell.setting.ranker, cell.setting.share) == ("colbert", 0.25)]

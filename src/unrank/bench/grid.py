@@ -48,6 +48,8 @@ class Section:
     watch: int = 0
     recovery: bool = False
     reserve: bool = True
+    settings_from: str = ""
+    """The file of frozen settings, for methods with the preset `tuned`."""
     primary: str = ""
     """The method whose comparison with the others is said beforehand, as tables name it; empty if there is none."""
     margin: float = MARGIN
@@ -90,7 +92,7 @@ LISTS: Mapping[str, type] = {
     "seeds": int, "removal_seeds": int,
 }  # fmt: skip
 VALUES: Mapping[str, type] = {
-    "removal_seed": int, "primary": str, "margin": float,
+    "removal_seed": int, "settings_from": str, "primary": str, "margin": float,
     "base": str, "words": str, "training": str, "epochs": int, "minutes": float,
     "check_every": int, "watch": int, "recovery": bool, "reserve": bool,
 }  # fmt: skip

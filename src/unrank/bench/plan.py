@@ -11,7 +11,15 @@ from typing import cast
 
 from unrank.bench.cell import UNWATCHED, Cell, Original, SampledRemoval
 from unrank.bench.grid import Section
-from unrank.bench.method_spec import read_method_spec, split_settings
+from unrank.bench.method_spec import (
+    NONE_TUNED,
+    PRESET,
+    MethodSpec,
+    Tuned,
+    read_method_spec,
+    split_settings,
+    tuned_settings,
+)
 from unrank.bench.runner import NO_TARGET
 from unrank.collection.collection import Collection, open_collection
 from unrank.collection.partition import make_partition
@@ -85,14 +93,28 @@ def _by_original(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _cells(section: Section, opened: OpenCollection, hashed: HashBase) -> Iterator[Cell]:
+    tuned = tuned_settings(Path(section.settings_from)) if section.settings_from else NONE_TUNED
     pace, said = Pace(section.check_every, section.minutes, section.watch), Said(section.primary, section.margin)
     for folder, ranker, seed in product(section.collections, section.rankers, section.seeds):
         original = _original(section, opened(folder), ranker_kind(ranker), seed, hashed)
-        specs = [read_method_spec(text, original.ranker, original.training, section.epochs) for text in section.methods]
+        how = (original.ranker, original.training, section.epochs, tuned)
+        specs = [read_method_spec(text, *how) for text in section.methods]
+        _check_tuned(specs, original, tuned)
         for kind, share, draw, spec in product(section.removals, section.shares, section.removal_seeds, specs):
             removal = SampledRemoval(cast(Kind, kind), share, draw)
             for target in section.destinations if spec.steered else (None,):
                 yield Cell(original, removal, spec, target, pace if spec.steered else UNWATCHED, section.recovery, said)
+
+
+def _check_tuned(specs: Iterable[MethodSpec], original: Original, tuned: Tuned) -> None:
+    """Refuse to report on the collection that settings were chosen on."""
+    for spec in specs:
+        if spec.preset == PRESET:
+            found = tuned[spec.method.name, original.ranker]
+            if found.fingerprint == original.fingerprint:
+                raise UnrankError(
+                    f"the settings of {spec.label} were chosen on {original.collection}: run it on another collection"
+                )
 
 
 def _original(section: Section, collection: Collection, kind: str, seed: int, hashed: HashBase) -> Original:

@@ -28,6 +28,7 @@ from unrank.cli import (
     proxies,
     ranker,
     records,
+    tune,
     watch,
 )
 from unrank.cli.option import Quiet, WithPairs
@@ -134,6 +135,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.add_typer(index.app, name="index")
 app.command("preview")(preview.preview)
 app.command("bench")(bench.bench)
+app.command("tune")(tune.tune)
 app.command("report")(bench.report)
 app.command("pack")(records.pack)
 app.command("watch")(watch.watch)

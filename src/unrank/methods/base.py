@@ -48,6 +48,8 @@ class Method(ABC):
     """Settings by name, for `--preset`."""
     limits: ClassVar[Mapping[str, tuple[float, float]]] = {}
     """The least and the largest value of a setting. A number without limits must be more than 0."""
+    search: ClassVar[Mapping[str, tuple[float, float] | tuple[str, ...]]] = {}
+    """What `unrank tune` tries of a setting: the ends of a range, or choices. Empty: fractions, around the defaults."""
 
     learning_rate: float = 5e-5
     epochs: int = 30
