@@ -48,6 +48,14 @@ def one_thread() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def without_fsync() -> Iterator[None]:
+    """Leave written files to the operating system: no test cuts the power, and each of them would wait for the disk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def in_one_step() -> Iterator[None]:
     """Time an epoch of training and learn again in an audit in one step, and resample less: more would take long."""
     from unrank.audit.context import Thoroughness

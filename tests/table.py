@@ -78,6 +78,13 @@ def forgetting(collection: Collection, *, queries: Sequence[int] = (), documents
     return split_pairs(pairs, forget, np.array(queries, np.int64), np.array(documents, np.int64))
 
 
+class Asked(list[tuple[int, int]]):
+    """The pairs that a ranker was asked for. A copy of a ranker copies the list, but not its thousands of tuples."""
+
+    def __deepcopy__(self, memo: object) -> Asked:
+        return Asked(self)
+
+
 class TableRanker(Ranker):
     """Looks every score up, and remembers which pairs it was asked for."""
 
@@ -86,7 +93,7 @@ class TableRanker(Ranker):
     def __init__(self, table: Any) -> None:
         super().__init__()
         self.table = nn.Parameter(torch.as_tensor(table, dtype=torch.float32).clone())
-        self.asked: list[tuple[int, int]] = []
+        self.asked = Asked()
 
     @classmethod
     def create(cls, base: str | None) -> Self:
