@@ -75,14 +75,28 @@ def test_a_margin_is_the_distance_to_the_best_negative_in_ranges(golden: Collect
 def test_a_place_is_the_score_with_a_margin_and_its_rank(golden: Collection) -> None:
     pairs = golden.pairs[:2]
     there = margins(golden, pairs, scores)
-    same = places_at(golden, pairs, scores, there, FOUND)
-    assert same.wanted == pytest.approx(scores(pairs))
+    assert score_at(golden, pairs, scores, there) == pytest.approx(scores(pairs))
     lowest = places_at(golden, pairs, scores, np.full(2, -1.5), FOUND)
     entries = golden.negatives.counts[pairs[:, 0]] + 1
     assert lowest.ranks.tolist() == entries.tolist(), "below every negative"
     highest = places_at(golden, pairs, scores, np.full(2, 0.5), FOUND)
     assert highest.ranks.tolist() == [1, 1]
     assert highest.mrr == 1.0
+
+
+def test_the_wanted_score_of_a_small_request_is_not_next_to_a_negative(golden: Collection) -> None:
+    """It has the same rank, at least a twentieth of the range away from the negatives, or midway between two."""
+    pair = golden.pairs[:1]
+    negatives = golden.negatives.pairs(pair[:, 0])
+    listed = np.sort(scores(negatives))[::-1]
+    width = listed[0] - listed[-1]
+    for margin in (0.001, -0.001, -0.3, -0.999, -1.001, -1.4):
+        places = places_at(golden, pair, scores, np.array([margin]), FOUND)
+        rank, wanted = int(places.ranks[0]), places.wanted
+        assert ranks_among(pair, wanted, negatives, scores(negatives)).tolist() == [rank]
+        apart = [abs(wanted[0] - each) for each in listed[max(0, rank - 2) : rank]]
+        middle = (listed[rank - 2] - listed[rank - 1]) / 2 if 1 < rank <= len(listed) else np.inf
+        assert min(apart) >= min(0.05 * width, middle) - 1e-4
 
 
 def test_as_many_pairs_may_be_above_their_places_as_of_unseen_ones(dense: Collection) -> None:

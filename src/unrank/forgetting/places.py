@@ -46,6 +46,9 @@ MOST_SEEN = 1_000
 LESS_DATA = 2.0
 """How much less of the way margins are mapped for each share of the training pairs that is removed: with a quarter,
 half of it (docs/log.md)."""
+ROOM = 0.05
+"""The least distance of the wanted score of a pair of a small request from the negatives above and below its place, as
+a share of the range of the list; between near ones, the middle. So it keeps its rank if the list moves a little."""
 ARRAYS = ("least", "wanted", "ranks")
 """The fields of places that a checkpoint holds."""
 
@@ -203,7 +206,23 @@ def places_at(collection: Collection, forget: Pairs, original: Scorer, wanted: F
     least, above = near(ranks), found.above
     if above is None:  # not measured: by chance half of the pairs that are not first at their places
         above = 0.5 * float(np.mean(least > 1))
-    return Places(forget, least, height, ranks=ranks, found=replace(found, mrr=mrr(forget, ranks), above=above))
+    found = replace(found, mrr=mrr(forget, ranks), above=above)
+    places = Places(forget, least, height, ranks=ranks, found=found)
+    return replace(places, wanted=with_room(collection, places, original)) if places.few else places
+
+
+def with_room(collection: Collection, places: Places, original: Scorer) -> NDArray[np.float32]:
+    """Return the wanted scores moved away from the negatives above and below, as far as they keep their ranks."""
+    negatives = collection.negatives.pairs(np.unique(places.pairs[:, 0]))
+    scores = original(negatives)
+    order = np.lexsort((-scores, negatives[:, 0]))
+    starts, ends = (np.searchsorted(negatives[order, 0], places.pairs[:, 0], side) for side in ("left", "right"))
+    ordered = np.append(scores[order], 0.0)  # a list may be empty
+    next_one = np.minimum(starts + places.ranks - 1, len(ordered) - 1)
+    above = np.where(places.ranks > 1, ordered[next_one - 1], np.inf)
+    below = np.where(places.ranks <= ends - starts, ordered[next_one], -np.inf)
+    room = np.minimum(ROOM * list_tops(places.pairs, negatives, scores)[1], (above - below) / 2)
+    return np.clip(places.wanted, below + room, above - room).astype(np.float32)
 
 
 def near(places: Rows) -> Rows:
