@@ -22,6 +22,7 @@ from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.anchor_file import AnchorUpdate
 from unrank.forgetting.anchors import is_first, make_lists, make_places
 from unrank.forgetting.followed_lists import find_queries
+from unrank.forgetting.model_card import earlier_card
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.outcome import Findings, ForgetState, Judgement, judge, ranks_of
 from unrank.forgetting.places import Places
@@ -72,6 +73,8 @@ class Forgotten:
     """The places of the forget pairs; `None` if the target is another one."""
     anchors: AnchorUpdate | None = None
     """What changes in the anchor file when the run is recorded; `None` if there is no such file to be."""
+    card: str = ""
+    """What is kept of the original's model card."""
 
     @property
     def kept(self) -> dict[str, float]:
@@ -97,7 +100,7 @@ class Forgotten:
     def save(self, out: str | Path) -> None:
         """Write the ranker and its record, and before them the anchor file in the owner's state folder."""
         self.write_anchors()
-        save_ranker(self.ranker, self.record, Path(out))
+        save_ranker(self.ranker, self.record, Path(out), self.card)
 
     def write_anchors(self) -> None:
         """Write the anchor file, so that a later request on this ranker holds to its first original."""
@@ -199,6 +202,7 @@ def forget_in(
         limited=assessed.outcome.limited,
         places=unlearned.places,
         anchors=update_anchors(request, unlearned, record),
+        card=earlier_card(ranker.card, workspace.collection, workspace.partition),
     )
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from unrank.disk import exists, sha256
+from unrank.disk import exists, open_regular, sha256
 from unrank.errors import BadFile, UnrankError
 from unrank.plugins import Catalogue, summary_of
+from unrank.record import MODEL_CARD
 
 if TYPE_CHECKING:
     from unrank.rankers.base import Ranker
@@ -49,6 +50,8 @@ class RankerEntry:
         return cast("type[Ranker]", getattr(importlib.import_module(f"unrank.rankers.{self.module}"), self.name))
 
 
+LONGEST_CARD = 1_000_000
+"""The most bytes of a model card that are read."""
 WORDS_FORGET = {"learning_rate": 5e-3, "warm_up": 1, "batch": 16, "hold_factor": 16}
 """Settings of cocol for a ranker on word vectors: many small steps, at a higher rate than in training (docs/log.md)."""
 
@@ -198,7 +201,18 @@ def read_ranker(folder: Path, fast: bool) -> Ranker:
         ranker = ranker_class(kind).load(folder).eval()  # a class may leave dropout on
         ranker.fast = fast
         ranker.score_texts(["a"], ["a"])  # some folders load, but cannot score
+        ranker.card = read_card(folder)
     return ranker
+
+
+def read_card(folder: Path) -> str:
+    """Return the model card of a folder; nothing if it has none, or one that is not text or is too long."""
+    try:
+        with open_regular(folder / MODEL_CARD) as file:
+            text = file.read(LONGEST_CARD + 1)
+        return text.decode() if len(text) <= LONGEST_CARD else ""
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def detect_kind(folder: Path) -> str:

@@ -57,6 +57,8 @@ class Ranker(nn.Module, ABC):
     """Whether it starts from word vectors and has no encoder, so that scores cost little."""
     separable: ClassVar[bool] = False
     """Whether document vectors can be stored apart from any query (`DualEncoder`)."""
+    card: str = ""
+    """The model card of the folder that it was loaded from."""
 
     @abstractmethod
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
