@@ -89,15 +89,15 @@ FAULTS = [
     Fault(
         "a tie counts for the ranker",
         "evaluation",
-        "tie = ~self.target if ties_first else self.target",
-        "tie = self.target if ties_first else ~self.target",
+        "tie = -self.gains if ties_first else self.gains",
+        "tie = self.gains if ties_first else -self.gains",
         ("tests/evaluation/test_measure.py",),
     ),
     Fault(
         "nDCG is cut at nine",
         "evaluation",
-        "np.where(rank <= CUT,",
-        "np.where(rank < CUT,",
+        "np.where(place <= CUT,",
+        "np.where(place < CUT,",
         ("tests/evaluation/test_measure.py",),
     ),
     Fault(
