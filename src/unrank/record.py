@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import json
 import platform
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
@@ -101,6 +102,18 @@ class CollectionName:
 
     name: str
     fingerprint: str = ""
+    imported: Mapping[str, Any] = field(default_factory=dict)
+    """The kind of its source, and the options of its import; empty in records of earlier versions."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """The code that made a record."""
+
+    package_sha256: str
+    """A hash of every source file of the installed package."""
+    commit: str | None = None
+    """The commit of its repository; `None` if the package was not run from one, or if git is missing."""
 
 
 @dataclass(frozen=True)
@@ -523,6 +536,8 @@ class Record(Mapping[str, Any]):
     index_valid: bool | None = None
     """Whether stored document vectors of the original stay valid; `None` if the ranker stores none."""
     versions: Mapping[str, str] = field(default_factory=dict)
+    code: Code | None = None
+    """`None` in records of earlier versions."""
     hashes: Mapping[str, str] = field(default_factory=dict)
     """A hash of each file of the ranker."""
     base_digest: str | None = None
@@ -573,7 +588,8 @@ class Record(Mapping[str, Any]):
 
     def write(self, folder: Path, hashes: Mapping[str, str]) -> None:
         """Write the record and its history, with today's versions, the hashes of the files beside them, and a seal."""
-        whole = replace(self, versions=versions(), hashes=hashes, seal=None, record_version=RECORD_VERSION).to_json()
+        today = replace(self, versions=versions(), code=installed_code(), hashes=hashes)
+        whole = replace(today, seal=None, record_version=RECORD_VERSION).to_json()
         key = owner_key(make=True)
         write_json(folder / RECORD, whole | {"seal": asdict(_seal(whole, key))} if key else whole)
         lines = "".join(json.dumps(check.to_json()) + "\n" for check in self.history)
@@ -667,13 +683,13 @@ KEYS = (
         "pairs",
     ),
     *("removed", "removed_before", "earlier", "recovery", "agreement", "deterministic", "index_valid"),
-    *("normalised_epoch", "total_time", "versions", "hashes", "base_digest", "cleared", "reserved", "held_out"),
+    *("normalised_epoch", "total_time", "versions", "code", "hashes", "base_digest", "cleared", "reserved", "held_out"),
     *("places", "substitutes", "whole_index", "lineage", "seal"),
 )
 """The order of the keys in the file."""
 ADDED = (
     *("state", "pairs", "agreement", "base_digest", "cleared", "reserved", "held_out", "places", "substitutes"),
-    *("whole_index", "lineage", "seal"),
+    *("whole_index", "lineage", "seal", "code"),
 )
 """Keys that records of earlier versions lack. They are left out if there is nothing to write."""
 
@@ -793,6 +809,28 @@ def version_of(library: str) -> str:
     return version(library)
 
 
+@cache
+def installed_code() -> Code:
+    """Return the code of the installed package: a hash of its source files, and its commit if git knows it."""
+    package = Path(__file__).parent
+    hashed = hashlib.sha256()
+    for path in sorted(package.rglob("*.py"), key=lambda path: path.relative_to(package).as_posix()):
+        hashed.update(f"{path.relative_to(package).as_posix()} {sha256(path)}\n".encode())
+    return Code(hashed.hexdigest(), _commit(package))
+
+
+def _commit(package: Path) -> str | None:
+    """Return the commit of the repository that the package's files belong to; `None` if they belong to none."""
+    for command in (["ls-files", "--error-unmatch", "record.py"], ["rev-parse", "HEAD"]):
+        try:
+            done = subprocess.run(
+                ["git", "-C", package, *command], capture_output=True, text=True, timeout=10, check=True
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+    return done.stdout.strip()
+
+
 def _checked(value: Any) -> Record:
     """Return a JSON value as a record; refuse one whose parts contradict each other."""
     record: Record = parse(Record, value)
@@ -827,6 +865,8 @@ def _plain(value: Any) -> Any:
             del found["target"], found["target_name"]
         if isinstance(value, RemovedHashes) and not value.key:
             del found["key"]
+        if isinstance(value, CollectionName) and not value.imported:
+            del found["imported"]
         return found
     if isinstance(value, Mapping):
         return {name: _plain(part) for name, part in value.items()}

@@ -6,15 +6,13 @@ collection and of the base, and the grid's spelling of a method do not change a 
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
 import unrank
 from unrank.bench.method_spec import MethodSpec
+from unrank.bench.packed import hash_of
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Kind, Removal
 from unrank.engine.runtime import Device
@@ -25,7 +23,6 @@ from unrank.methods.base import Method
 from unrank.methods.retrain import Retrain
 from unrank.record import CELL_FORMAT, Said
 
-NAME_LENGTH = 20
 SAID = Said()
 UNWATCHED = Pace(watch=0)
 """The pace of a method that has no target."""
@@ -63,7 +60,7 @@ class Original:
 
     @cached_property
     def name(self) -> str:
-        return _hash(self.identity())
+        return hash_of(self.identity())
 
     @property
     def original(self) -> Original:
@@ -135,7 +132,7 @@ class Cell:
 
     @cached_property
     def name(self) -> str:
-        return _hash(self.identity())
+        return hash_of(self.identity())
 
     @cached_property
     def retrained(self) -> Cell:
@@ -184,7 +181,3 @@ class Cell:
 
 Job = Original | Cell
 _source_hash = cache(source_hash)
-
-
-def _hash(identity: Mapping[str, object]) -> str:
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:NAME_LENGTH]

@@ -6,15 +6,16 @@ A packed file (`.jsonl.gz`) holds the cells of a published table whole. The same
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from unrank.disk import fits, json_of, new_file, open_regular, read_json
-from unrank.errors import BadFile, UnrankError
+from unrank.errors import BadFile, UnrankError, count
 from unrank.record import CELL, FORGET_LISTS, RANKS, RECORD
 
 PACKED = ".jsonl.gz"
@@ -22,6 +23,13 @@ LONGEST_LINE = 64 * 2**20
 """The most bytes of one cell; those of a million queries fit."""
 MOST_BYTES = 4 * 2**30
 """The most bytes of all cells of a file, unpacked."""
+NAME_LENGTH = 20
+IDENTITY = (
+    *("format", "unrank", "fingerprint", "ranker", "base_sha256", "training", "training_source", "seed", "reserve"),
+    *("removal", "share", "removal_seed", "method", "method_source", "settings", "target"),
+    *("check_every", "minutes", "watch", "recovery"),
+)
+"""The keys of `cell.json` that a cell's result depends on. A hash of them is its name."""
 LINE = {"name": str, "cell": dict, "record": dict, "ranks": dict}
 
 
@@ -42,6 +50,11 @@ class StoredCell:
     def to_json(self) -> dict[str, Any]:
         found = {"name": self.name, "cell": self.cell, "record": self.record, "ranks": self.ranks}
         return found if self.forget is None else found | {"forget": self.forget}
+
+
+def hash_of(identity: Mapping[str, object]) -> str:
+    """Return the name of a job: a hash of everything that its result depends on."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:NAME_LENGTH]
 
 
 def is_packed(path: Path) -> bool:
@@ -66,6 +79,22 @@ def read_cell_folder(folder: Path) -> StoredCell:
     return StoredCell(
         folder.name, folder, read_json(folder / CELL), read_json(folder / RECORD), read_json(folder / RANKS), forget
     )
+
+
+def find_cell(where: Path) -> StoredCell:
+    """Return one cell: a folder of a bench, a packed file with one cell, or `FILE/NAME` for a cell of a packed file."""
+    packed = where if is_packed(where) else where.parent
+    if not is_packed(packed):
+        if not (where / CELL).is_file():
+            raise BadFile(where, f"not a cell: name a folder with a {CELL}, or FILE{PACKED}/NAME for a packed one")
+        return read_cell_folder(where)
+    cells = {cell.name: cell for cell in read_cells(packed)}
+    if packed == where and len(cells) == 1:
+        return next(iter(cells.values()))
+    if packed == where or where.name not in cells:
+        some = next(iter(cells))
+        raise UnrankError(f"{packed} holds {count(len(cells), 'cell')}: name one of them, such as {packed / some}")
+    return cells[where.name]
 
 
 def pack_benches(sources: Sequence[Path], out: Path) -> int:

@@ -21,6 +21,7 @@ from unrank.bench.method_spec import (
     tuned_settings,
 )
 from unrank.bench.runner import NO_TARGET
+from unrank.bench.splits import check_split, split_hash
 from unrank.collection.collection import Collection, open_collection
 from unrank.collection.partition import make_partition
 from unrank.collection.removal import Kind
@@ -149,7 +150,9 @@ def check_cells(cells: Iterable[Cell]) -> None:
 
 def _check_removal(folder: Path, removal: SampledRemoval, target: str | None) -> None:
     collection = open_collection(folder)
-    partition = make_partition(collection, removal.sample(collection))
+    removed = removal.sample(collection)
+    check_split((collection.fingerprint, removal.kind, removal.share, removal.seed), split_hash(removed))
+    partition = make_partition(collection, removed)
     check_target(target or NO_TARGET, collection, partition, has_reference=True)
 
 

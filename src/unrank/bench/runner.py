@@ -7,7 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
 
+import torch
+
 from unrank.bench.cell import Cell, Job, Original
+from unrank.bench.splits import split_hash
 from unrank.bench.store import Store
 from unrank.collection.collection import open_collection
 from unrank.disk import CHECKPOINT
@@ -41,6 +44,8 @@ class JobRunner:
     resume: bool = True
     fast: bool = True
     """Use the faster passes of encoders."""
+    command: str = ""
+    """The command that runs the jobs, for their records."""
     _loaded: tuple[str, Ranker, Record] | None = None
     _measured: tuple[Hashable, Scorecard] | None = None
 
@@ -63,8 +68,21 @@ class JobRunner:
             "epochs": record.epochs,
             "seconds": record.seconds,
         }
-        self.store.write(cell, result, {"took": perf_counter() - started, "jobs": jobs, "original": trained})
+        run_as = {"took": perf_counter() - started, "jobs": jobs, "original": trained}
+        self.store.write(cell, result, run_as | {"split": self._split(cell), "made": self._made()})
         return _in_words(result)
+
+    def _split(self, cell: Cell) -> str:
+        return split_hash(cell.removal.sample(open_collection(cell.original.folder)))
+
+    def _made(self) -> dict[str, object]:
+        """Return how a cell was run, as far as its bits may depend on it."""
+        how: dict[str, object] = {
+            "fast": self.fast,
+            "deterministic": self.deterministic,
+            "threads": torch.get_num_threads(),
+        }
+        return {"command": self.command, **how} if self.command else how
 
     def _train(self, original: Original, run: ResumableRun) -> str:
         trained = train(

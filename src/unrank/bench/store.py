@@ -1,7 +1,7 @@
 """The folder of a bench: `cells/HASH` for each finished cell, `rankers/HASH` for each original.
 
-Every folder is written whole or not at all, so a folder that exists is finished. Cells are small, and contain no id, no
-text and no hash of either.
+Every folder is written whole or not at all, so a folder that exists is finished. Cells are small, and contain no id and
+no text; one hash stands for all ids that were drawn.
 """
 
 from __future__ import annotations

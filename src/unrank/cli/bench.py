@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,7 +58,7 @@ def bench(
             say(f"{'done' if cell.name in status.finished else 'to do':<7}{cell.name}  {cell}")
         say(what_is_left(status, jobs))
         return
-    how = (flags.deterministic, flags.checkpoint_every, flags.resume, flags.fast)
+    how = (flags.deterministic, flags.checkpoint_every, flags.resume, flags.fast, command_of(grid, instead or ()))
     runner = JobRunner(status.store, flags.device, keep_rankers, jobs, *how)
     with (
         locked(status.store),
@@ -73,6 +75,16 @@ def bench(
         raise typer.Exit(NOT_REACHED)
     if not quiet:
         say(f"the grid is done: {count(len(status.cells), 'cell')}; the records are in {out}")
+
+
+def command_of(grid: Path, instead: Sequence[str]) -> str:
+    """Return the command of a bench as records keep it: its grid and values, and folders by their last names alone.
+
+    >>> command_of(Path("grids/mini.toml"), ["collections=/data/car", "shares=[0.25]"])
+    'unrank bench mini.toml --set collections=car --set shares=[0.25]'
+    """
+    named = [re.sub(r"[^\s\"',\[\]=]*/", "", each.rstrip("/")) for each in instead]
+    return " ".join(["unrank bench", grid.name, *(f"--set {each}" for each in named)])
 
 
 def show_update(update: Update, total: int, progress: Progress) -> None:

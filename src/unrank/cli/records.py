@@ -1,13 +1,14 @@
-"""Commands on the records of a bench: pack."""
+"""Commands on the records of a bench: pack and reproduce."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 
-from unrank.cli.option import Quiet
+from unrank.cli.option import NOT_REACHED, DeviceOption, Quiet
 from unrank.cli.show import say
 from unrank.disk import check_free
 from unrank.errors import count
@@ -27,3 +28,42 @@ def pack(
     cells = pack_benches(bench, out)
     if not quiet:
         say(f"{count(cells, 'cell')} in {out}")
+
+
+CELL = "A cell: its folder in a bench, or FILE.jsonl.gz/NAME for one of a packed file."
+COLLECTION = "The collection of the cell, imported as its record says."
+REPRODUCE_BASE = "The base of the cell: an encoder's folder or hub id, or word vectors; by default the package's."
+NEW_BENCH = "The folder of a new bench to keep the cell that is run; by default it is deleted."
+
+
+def reproduce(
+    cell: Annotated[Path, typer.Argument(metavar="CELL", help=CELL)],
+    collection: Annotated[Path, typer.Option("--collection", help=COLLECTION)],
+    base: Annotated[str | None, typer.Option("--base", help=REPRODUCE_BASE)] = None,
+    out: Annotated[Path | None, typer.Option("--out", help=NEW_BENCH)] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what differs, and run nothing.")] = False,
+    device: DeviceOption = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Run a finished cell again, and compare the ranks of every query bit by bit."""
+    if out is not None:
+        check_free(out)
+    from unrank.bench.packed import find_cell
+    from unrank.bench.reproduce import Reproduction
+
+    plan = Reproduction.plan(find_cell(cell), collection, base, device)
+    if not quiet:
+        say(f"{plan.stored.name}: {plan.cell}")
+        for line in plan.differences:
+            say(f"not as it was: {line}")
+        if not plan.differences:
+            say("code, versions, device and data are as they were")
+    if dry_run:
+        return
+    with TemporaryDirectory() as nowhere:
+        _, differing = plan.run(out or Path(nowhere) / "bench", device)
+    if differing:
+        say(f"other ranks: {', '.join(differing)}")
+        raise typer.Exit(NOT_REACHED)
+    queries = sum(len(ranks["after"]) for ranks in plan.stored.ranks.values() if ranks)
+    say(f"the ranks are the same, bit by bit: {count(queries, 'query')} in all sets, before and after")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unrank.collection.arrow import open_arrow
+from unrank.collection.options import ImportOptions
 from unrank.collection.texts import Rows, Texts
 from unrank.disk import exists, inside, read_json, sha256
 from unrank.errors import BadFile, UnrankError
 from unrank.parse import WrongValue, parse
+from unrank.record import CollectionName
 
 FORMAT_VERSION = 1
 HASH_KEY = "seal"
@@ -55,6 +57,8 @@ class Description:
     files: Mapping[str, FileHash]
     source: str = ""
     counts: Mapping[str, int] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
+    """How it was imported."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +184,12 @@ class Collection:
             )
 
     @property
+    def named(self) -> CollectionName:
+        """The collection as records name it, with the options of its import."""
+        imported = {"source": self.description.source, **self.description.options} if self.description.options else {}
+        return CollectionName(self.name, self.fingerprint, imported)
+
+    @property
     def fingerprint(self) -> str:
         """One hash of all the files."""
         return self.description.fingerprint
@@ -234,7 +244,8 @@ def _read_description(folder: Path) -> Description:
             raise BadFile(path, f"damaged: it does not describe {name}; import the collection again")
         if not file.is_file() or file.stat().st_size != description.files[name].bytes:
             raise BadFile(file, "missing or cut short since the collection was written; import it again")
-    return description
+    options = {each.name: value[each.name] for each in fields(ImportOptions) if each.name in value}
+    return replace(description, options=options)
 
 
 def _check_hashes(folder: Path, description: Description) -> None:

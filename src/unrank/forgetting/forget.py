@@ -41,7 +41,6 @@ from unrank.rankers.base import Ranker
 from unrank.rankers.layers import release
 from unrank.record import (
     RETRAIN,
-    CollectionName,
     PlacesFound,
     PreviousMrr,
     Record,
@@ -325,7 +324,7 @@ def make_record(request: Request, unlearned: Unlearned, assessed: Assessment, ju
         method=earlier.method if earlier else method.name,
         settings=earlier.settings if earlier else settings,
         seed=options.seed,
-        collection=CollectionName(workspace.collection.name, workspace.collection.fingerprint),
+        collection=workspace.collection.named,
         target=unlearned.goal,
         target_name=str(options.target),
         reached=outcome.reached,

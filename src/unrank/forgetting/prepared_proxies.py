@@ -36,7 +36,7 @@ from unrank.forgetting.validation import Base, remember_base
 from unrank.forgetting.workspace import FEW_QUERIES, Clock, Workspace
 from unrank.methods.task import Negatives
 from unrank.rankers.base import Ranker
-from unrank.record import RETRAIN, CollectionName, HeldOut, LearningEpoch, Record
+from unrank.record import RETRAIN, HeldOut, LearningEpoch, Record
 
 FOLDS = 8
 REPLACED = "replaced"
@@ -172,7 +172,7 @@ def train_without(workspace: Workspace, ranker: Ranker, base: Base, recipe: Reci
         method=RETRAIN,
         settings=recipe.settings,
         seed=seed,
-        collection=CollectionName(collection.name, collection.fingerprint),
+        collection=collection.named,
         epochs=len(history),
         seconds=clock.total,
         timing=clock.seconds,

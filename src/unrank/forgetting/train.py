@@ -34,7 +34,7 @@ from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker, public_name, ranker_kind
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import Layers, drop_frozen_states, keep_frozen_states, read_layers, train_layers_of
-from unrank.record import RETRAIN, Check, CollectionName, LearningEpoch, Record, Recovery
+from unrank.record import RETRAIN, Check, LearningEpoch, Record, Recovery
 
 TIMED_STEPS = 3
 TIMED_TRIPLES = {"cpu": 8, "cuda": 256}
@@ -135,7 +135,7 @@ def _train_in(
         method=recipe.method.name,
         settings=recipe.settings,
         seed=options.seed,
-        collection=CollectionName(collection.name, collection.fingerprint),
+        collection=collection.named,
         epochs=len(history),
         seconds=clock.total,
         timing=clock.seconds,
