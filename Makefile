@@ -34,9 +34,11 @@ test: $(VENV)/ready ## check, then all quick tests: six minutes on two cores, wi
 slow: $(VENV)/ready ## tests that take minutes: killed processes, benchmarks, runs, real encoders
 	$(BIN)/python -m pytest -m slow
 
-browser: $(VENV)/ready ## tests of the report's pages in Chromium
+browser: $(VENV)/ready ## tests of the pages of the report and of the desk in Chromium
 	@{ command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null && command -v chromedriver >/dev/null \
 	  || { echo "make browser needs Chromium and its driver: apt-get install chromium chromium-driver"; exit 1; }
+	@command -v npm >/dev/null && { [ -e build/axe/node_modules ] || npm install --silent --no-audit --prefix build/axe axe-core@4; } \
+	  || echo "axe-core cannot be had from npm: the pages of the desk are not tested with it"
 	$(BIN)/python -m pytest -m browser
 
 gpu: $(VENV)/ready ## tests of the fast kernels, on an NVIDIA GPU

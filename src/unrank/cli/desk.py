@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from unrank.cli import desk_after, desk_certificate, desk_run
+from unrank.cli import desk_after, desk_certificate, desk_run, desk_serve
 from unrank.cli.option import (
     DESK_LEDGER,
     AsJson,
@@ -186,9 +186,9 @@ def _warn_if_broken(desk: Ledger, requests: Sequence[Request]) -> None:
 def _chosen(collection: Collection, words: str, choose: str | None) -> Removal | None:
     """Return the chosen ones of the texts found; `None` if nothing was chosen yet."""
     from unrank.collection.removal import Removal
-    from unrank.desk.intake import find_items
+    from unrank.desk.intake import Finder
 
-    hits = find_items(collection, words)
+    hits = Finder(collection).find(words)
     if choose is None:
         for number, (kind, hit) in enumerate(hits, 1):
             say(f"{number:>3}  {kind:<9} {hit.id}\t{hit.text[:160]}")
@@ -247,3 +247,5 @@ app.command("witness")(desk_certificate.witness)
 app.command("restored")(desk_certificate.restored)
 app.command("verify")(desk_certificate.verify)
 app.command("match")(desk_certificate.match)
+app.command("serve")(desk_serve.serve)
+app.command("token")(desk_serve.token)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from unrank.record import SETS, PairRank
 from unrank.report.wording import ASK_FOR_INDEX, NOT_A_RANK
 from unrank.report.wording import duration as duration
 from unrank.report.wording import epochs_of as epochs_of
+from unrank.report.wording import numbered as numbered
 
 if TYPE_CHECKING:
     from unrank.collection.collection import Collection, Pairs
@@ -253,16 +254,6 @@ def between(low: float, high: float) -> str:
     if least == most:
         return f"about {most} {shown}"
     return f"between {least} and {most} {shown}" if least else f"up to {most} {shown}"
-
-
-def numbered(requests: Iterable[int]) -> str:
-    """Return the numbers of requests in words.
-
-    >>> numbered([4]), numbered([2, 1])
-    ('request 4', 'requests 1, 2')
-    """
-    ids = sorted(requests)
-    return f"request{'s' if len(ids) > 1 else ''} {', '.join(map(str, ids))}"
 
 
 def _interval(low: float, high: float, sign: bool = False) -> str:

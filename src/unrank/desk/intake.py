@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
-from unrank.collection.bm25 import Found, find_texts
+from unrank.collection.bm25 import Bm25, Found
 from unrank.collection.collection import Collection
 from unrank.collection.duplicates import Duplicates, find_duplicates
 from unrank.collection.partition import Partition, make_partition
 from unrank.collection.removal import Removal
+from unrank.collection.texts import Texts
 from unrank.desk.closing import scrub
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
@@ -24,13 +26,27 @@ FOUND = 10
 Side = Literal["query", "document"]
 
 
-def find_items(collection: Collection, words: str, most: int = FOUND) -> list[tuple[Side, Found]]:
-    """Return the queries and the documents that match the words best."""
-    sides: dict[Side, list[Found]] = {
-        "query": find_texts(collection.queries, words, most=most),
-        "document": find_texts(collection.documents, words, most=most),
-    }
-    return [(side, hit) for side, hits in sides.items() for hit in hits]
+@dataclass(frozen=True)
+class Finder:
+    """A search in the texts of a collection. Its index is made by the first search."""
+
+    collection: Collection
+
+    @cached_property
+    def _indexes(self) -> dict[Side, tuple[Texts, Bm25]]:
+        sides: dict[Side, Texts] = {"query": self.collection.queries, "document": self.collection.documents}
+        return {side: (texts, Bm25.over(texts)) for side, texts in sides.items()}
+
+    def find(self, words: str, most: int = FOUND) -> list[tuple[Side, Found]]:
+        """Return the queries and the documents that match the words best."""
+        if not words.strip():
+            raise UnrankError("nothing to look for: give some words of the text")
+        return [
+            (side, Found(id, text))
+            for side, (texts, index) in self._indexes.items()
+            for rows, _ in index.best([words], most)
+            for id, text in zip(texts.ids(rows), texts.texts(rows), strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -61,7 +77,7 @@ def add_request(
     ledger: Ledger, key: Key, collection: Collection, found: Touched, dates: tuple[date, date], basis: Basis
 ) -> Request:
     """Add a request to the ledger; its history must be whole."""
-    ledger.verify()
+    ledger.verify_if_changed()
     scrub(ledger)
     items = items_of(found.removal, collection)
     return ledger.add(items, *dates, basis.value, key, leave_copies=found.leave_copies)

@@ -74,6 +74,7 @@ class Ledger:
         self._rows = CoveredRows(path, connection)
         self._key: Key | None = None
         self._by: str | None = None
+        self._verified: int | None = None
 
     @classmethod
     def open(cls, path: Path, make_with: Path | None = None, by: str | None = None) -> Self:
@@ -81,8 +82,6 @@ class Ledger:
 
         `by` is the name of the person who writes to it, for the history.
         """
-        if by is not None:
-            check_person(by)
         if make_with is not None and not path.exists():
             _check_new(path, make_with)
             key = make_key(make_with)
@@ -91,8 +90,7 @@ class Ledger:
             know_at(path, key.fingerprint)
         _check_there(path)
         opened = cls(path, open_file(path), writable=True)
-        opened._by = by
-        return opened
+        return opened.written_by(by)
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -109,6 +107,13 @@ class Ledger:
         self._connection.close()
         if not self._writable:
             tidy(self.path)
+
+    def written_by(self, person: str | None) -> Self:
+        """Name the person who writes from now on, for the history."""
+        if person is not None:
+            check_person(person)
+        self._by = person
+        return self
 
     def transaction(self) -> AbstractContextManager[None]:
         """Write everything inside together or not at all."""
@@ -361,6 +366,13 @@ class Ledger:
                     raise BrokenChain(f"{where}: it was changed outside the history; {RESTORE}")
             self._rows.compare(index)
         return head
+
+    def verify_if_changed(self) -> None:
+        """Verify, unless this connection did so before, and since then no other one has written to the ledger."""
+        [[version]] = self.ask("PRAGMA data_version")  # changes when another connection writes
+        if version != self._verified:
+            self.verify()
+            self._verified = version
 
     def check(self, requests: Iterable[int]) -> None:
         """Verify a few requests by their own entries; the time does not depend on the length of the history."""

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 
 QUOTE = '"'
 
@@ -136,7 +137,8 @@ def schema_in(connection: sqlite3.Connection) -> dict[tuple[str, str], str]:
     }
 
 
-def made_schema(version: int) -> dict[tuple[str, str], str]:
+@cache
+def made_schema(version: int) -> Mapping[tuple[str, str], str]:
     """Return the definitions that our migrations produce."""
     connection = sqlite3.connect(":memory:")
     try:

@@ -38,6 +38,16 @@ def epochs_of(epochs: float) -> str:
     return f"{epochs:.3g} epoch{'' if epochs == 1 else 's'}"
 
 
+def numbered(requests: Iterable[int]) -> str:
+    """Return the numbers of requests in words.
+
+    >>> numbered([4]), numbered([2, 1])
+    ('request 4', 'requests 1, 2')
+    """
+    ids = sorted(requests)
+    return f"request{'s' if len(ids) > 1 else ''} {', '.join(map(str, ids))}"
+
+
 def places_found(places: PlacesFound) -> str:
     """Say how places were found.
 

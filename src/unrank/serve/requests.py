@@ -1,0 +1,271 @@
+"""The pages of requests: the list, and one request with all that belongs to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+
+from unrank.desk.certificate import ALSO_DELETE, CERTIFIED
+from unrank.desk.closing import Deletion, Ending, ticked
+from unrank.desk.history_index import BrokenChain, Entry
+from unrank.desk.ledger import Ledger
+from unrank.desk.remains import past_runs
+from unrank.desk.request import (
+    HONOURED,
+    PENDING,
+    RUNNABLE,
+    SETTLED,
+    Item,
+    Request,
+    State,
+)
+from unrank.desk.service import StateThere, service_rankers, states_of
+from unrank.report.page import Card, Child, Markup, element, paragraph
+from unrank.serve.certificates import certificates_of
+from unrank.serve.layout import (
+    View,
+    button,
+    cards,
+    choice,
+    cut,
+    field,
+    form,
+    hidden,
+    link,
+    notice,
+    section,
+    short_id,
+    shown,
+    state_tag,
+    table,
+)
+from unrank.serve.messages import Answer, Call, NotFound
+from unrank.serve.office import Office
+from unrank.serve.people import Right
+from unrank.serve.sessions import Session
+
+MOST = 50
+"""The most requests of a list."""
+DONE = {
+    "added": "The request was added.",
+    "certified": "The certificate was written.",
+    "ended": "The request was ended, and what it named was erased from the ledger.",
+    "ticked": "The deletion was ticked off.",
+}
+"""What a page says after an action, by the word in its address."""
+
+
+def list_requests(office: Office, call: Call) -> Answer:
+    everything = call.query.get("show") == "all"
+    states = list(State) if everything else list(PENDING)
+    with office.reading() as ledger:
+        found, counts = ledger.requests(states, MOST), ledger.counts()
+        there = {request.id: states_of(ledger, request.id) for request in found}
+        rankers = [ranker.name for ranker in service_rankers(ledger)]
+    today = date.today()
+    overdue = sum(request.is_overdue(today) for request in found)
+    waiting = sum(counts[state] for state in RUNNABLE)
+    settled = sum(counts[state] for state in SETTLED)
+    head = [
+        Card("To be run", f"{waiting:,}", "open, or not forgotten yet"),
+        Card("Overdue", f"{overdue:,}", "the date is past", "bad" if overdue else ""),
+        Card("Settled", f"{settled:,}", "to be certified and closed"),
+        Card("Ended", f"{counts[State.CLOSED] + counts[State.WITHDRAWN] + counts[State.REFUSED]:,}", "erased"),
+    ]
+    rows = [_row(request, today, there[request.id]) for request in found]
+    all_of_them = link("/", "Show pending requests only") if everything else link("/?show=all", "Show ended ones too")
+    more = sum(counts[state] for state in states) - len(found)
+    return shown(
+        call,
+        View(
+            "Requests",
+            "Everybody who asked to be forgotten, overdue first.",
+            [
+                _warning(office),
+                _at_work(office),
+                cards(head),
+                section(
+                    "requests",
+                    "All requests" if everything else "Pending requests",
+                    table(
+                        "Requests",
+                        ["request", "state", "received", "due", "basis", *(f"in {name}" for name in rankers)],
+                        rows,
+                        "There are none.",
+                    ),
+                    paragraph(f"{more:,} more are not shown.") if more else None,
+                    paragraph(all_of_them),
+                ),
+            ],
+            "/",
+        ),
+    )
+
+
+def _row(request: Request, today: date, there: Sequence[StateThere]) -> list[Child]:
+    words = f"{request.words}, overdue" if request.is_overdue(today) else request.words
+    dates = [str(request.received), str(request.due)]
+    return [
+        link(f"/requests/{request.id}", f"Request {request.id}"),
+        state_tag(words),
+        *dates,
+        request.basis.replace("-", " "),
+        *(each.state.words for each in there),
+    ]
+
+
+def _at_work(office: Office) -> Markup | None:
+    running = next((job for job in office.jobs.all() if job.is_running), None)
+    if running is None:
+        return None
+    return notice([f"A {running.kind} of {running.by} is at work: ", link(f"/jobs/{running.number}", "watch it")])
+
+
+def _warning(office: Office, ledger: Ledger | None = None, request: int = 0) -> Markup | None:
+    """Warn if the history is broken, or if a request is not as it says; it is shown all the same."""
+    broken = office.health.broken
+    try:
+        if ledger is not None:
+            ledger.check([request])
+    except BrokenChain as error:
+        broken = str(error)
+    return notice(f"{broken}; this is shown as it stands, and nothing more is done with it", "bad") if broken else None
+
+
+def show_request(office: Office, call: Call) -> Answer:
+    return shown(call, _request_view(office, call))
+
+
+def _request_view(office: Office, call: Call, *more: Child) -> View:
+    id, session = call.number, call.session
+    with office.reading() as ledger:
+        if not ledger.ask("SELECT 1 FROM request WHERE id = ?", [id]):
+            raise NotFound(f"there is no request {id}")
+        found, items, entries = ledger.request(id), ledger.items(id), ledger.history(id)
+        there, warning = states_of(ledger, id), _warning(office, ledger, id)
+        said = {run.id: run.result.get("requests", {}).get(str(id), {}).get("words") for run in past_runs(ledger)}
+        done, certificates = ticked(ledger, id), certificates_of(office, ledger, id)
+    overdue = found.is_overdue(date.today())
+    rights = session.person.rights
+    return View(
+        f"Request {id}: {found.words}{', overdue' if overdue else ''}",
+        f"Received {found.received}, due {found.due}, ground: {found.basis.replace('-', ' ')}.",
+        [
+            warning,
+            notice(DONE[call.query["done"]], "good") if call.query.get("done") in DONE else None,
+            *more,
+            _states(found, there, said),
+            _names(found, items),
+            _certificate_part(session, found, certificates),
+            _deletions(session, found, done),
+            _ending(session, found) if Right.close in rights else None,
+            section("history", "History", history_table(entries)),
+        ],
+        "/",
+    )
+
+
+def _states(found: Request, there: Sequence[StateThere], said: dict[int, str | None]) -> Markup:
+    rows: list[list[Child]] = [
+        [
+            each.ranker,
+            state_tag(each.state.words),
+            link(f"/runs/{each.run}", f"Run {each.run}") if each.run else "none yet",
+            said.get(each.run or 0) or "",
+        ]
+        for each in there
+    ]
+    if not rows and found.run:
+        rows = [
+            [
+                "the ranker",
+                state_tag(found.words),
+                link(f"/runs/{found.run}", f"Run {found.run}"),
+                said.get(found.run) or "",
+            ]
+        ]
+    empty = "No run has taken this request yet."
+    return section("state", "State", table("State in each ranker", ["ranker", "state", "by", "why"], rows, empty))
+
+
+def _names(found: Request, items: Sequence[Item]) -> Markup:
+    rows: list[list[Child]] = []
+    for item in items:
+        sides = (("query", item.query, item.query_text), ("document", item.document, item.document_text))
+        rows.append([item.kind, [[short_id(id), cut(text or ""), " "] for _, id, text in sides if id is not None]])
+    gone = "It was erased. Keyed hashes are left, by which it is recognised." if found.run else "It was erased."
+    return section("names", "What it names", table("Items", ["kind", "text"], rows, gone))
+
+
+def _certificate_part(session: Session, found: Request, certificates: Markup | None) -> Markup | None:
+    state = found.outcome or found.state
+    if state not in CERTIFIED:
+        return None
+    write = form(session, f"/requests/{found.id}/certificate", button("Write a certificate"))
+    return section(
+        "certificates",
+        "Certificates",
+        certificates or paragraph("None was written here yet."),
+        write if Right.close in session.person.rights else None,
+    )
+
+
+def _deletions(session: Session, found: Request, done: dict[Deletion, Entry]) -> Markup | None:
+    """Show what people must delete themselves; a box for each that is not ticked off."""
+    if found.state not in HONOURED:
+        return None
+    rows: list[list[Child]] = []
+    for what, words in zip(Deletion, ALSO_DELETE, strict=True):
+        if entry := done.get(what):
+            by = f"deleted, says {entry.by or 'somebody'} on {entry.at[:10]}"
+        else:
+            by = "not ticked off"
+        action = (
+            form(
+                session,
+                f"/requests/{found.id}/tick",
+                hidden("what", what),
+                button(f"Tick off {what}", "plain"),
+                css="row",
+            )
+            if not entry and Right.close in session.person.rights
+            else ""
+        )
+        rows.append([words, by, action])
+    note = "This machine cannot see these places. Whoever deletes there ticks it off; the history keeps the name."
+    return section("deletions", "Deletions", paragraph(note), table("Deletions", ["what", "state", "action"], rows))
+
+
+def _ending(session: Session, found: Request) -> Markup | None:
+    if found.state in RUNNABLE:
+        names = {each.value: each.value for each in Ending}
+        how = field("End it as", choice("instead", names), "What it names is erased; nothing is forgotten.")
+        return section(
+            "end", "End without forgetting", form(session, f"/requests/{found.id}/end", how, button("End it"))
+        )
+    if found.state in SETTLED:
+        text = (
+            "Closing erases what the request names from the ledger. First the desk looks for what still remembers it."
+        )
+        look = element("a", {"class": "button", "href": f"/requests/{found.id}/remains"}, "Look and close")
+        return section("end", "Close", paragraph(text), paragraph(look))
+    return None
+
+
+def history_table(entries: Sequence[Entry]) -> Markup:
+    rows = [
+        [f"{entry.number}", entry.at.replace("T", " ")[:19], _event(entry), entry.by or "not named"]
+        for entry in entries
+    ]
+    return table("History", ["entry", "at (UTC)", "what", "by"], rows, "Nothing yet.")
+
+
+def _event(entry: Entry) -> str:
+    values = entry.values
+    more = [
+        str(values[name])
+        for name in ("run", "ranker", "deleted", "reason", "service")
+        if isinstance(values.get(name), int | str)
+    ]
+    about = "" if entry.request is None else f"request {entry.request}: "
+    return f"{about}{entry.event}" + (f" ({', '.join(more)})" if more else "")

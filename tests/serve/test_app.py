@@ -1,0 +1,350 @@
+"""The page of the desk: what people do there, and what nobody may do."""
+
+from __future__ import annotations
+
+import io
+import re
+import stat
+import zipfile
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.serve.conftest import HOST, Browser, Desk
+from unrank.desk.history_index import Entry
+from unrank.desk.ledger import Ledger
+from unrank.serve.jobs import JobKind
+from unrank.serve.limits import Limits
+from unrank.serve.people import RIGHTS, Right, Role
+from unrank.serve.routes import ROUTES, Route
+
+VALUES = {"{number}": "2", "{name}": "certificate-2"}
+
+
+def address(route: Route) -> str:
+    path = route.path
+    for name, value in VALUES.items():
+        path = path.replace(name, value)
+    return path
+
+
+def history(desk: Desk) -> list[Entry]:
+    with Ledger.read(desk.office.place.ledger) as ledger:
+        ledger.verify()
+        return [Entry(*row) for row in ledger.ask("SELECT * FROM history ORDER BY number")]
+
+
+def certificate(browser: Browser, request: int = 2) -> str:
+    answer = browser.post(f"/requests/{request}/certificate")
+    assert answer.status_code == 303
+    return str(answer.headers["location"])
+
+
+def test_from_the_mail_to_the_ledger(desk: Desk) -> None:
+    clerk = desk.signed_in("clerk")
+    new = clerk.get("/requests/new").text
+    collection = re.search(r'name="collection" value="([^"]+)"', new)
+    assert collection is not None
+    found = clerk.post("/requests/find", {"words": "baba bebi", "collection": collection.group(1)}).text
+    items = re.findall(r'name="item" value="(document:doc[^"]+)"', found) or ["document:doc7"]
+    chosen = {"collection": collection.group(1), "item": ["document:doc7"]}
+    assert items
+    shown = clerk.post("/requests/touched", chosen).text
+    assert "Training pairs to forget" in shown and "document doc7" in shown
+    with Ledger.read(desk.office.place.ledger) as ledger:
+        assert ledger.counts()["open"] == 2  # type: ignore[index]
+    added = clerk.post("/requests", {**chosen, "basis": "objection", "received": "2026-01-31", "due": ""})
+    assert added.headers["location"] == "/requests/4?done=added"
+    page = clerk.get("/requests/4").text
+    assert "Request 4: open, overdue" in page and "due 2026-02-28" in page and "doc7" in page
+    assert (history(desk)[-1].event, history(desk)[-1].by) == ("added", "clerk")
+
+
+def test_a_certificate_is_written_read_downloaded_verified_and_revoked(desk: Desk) -> None:
+    engineer, auditor = desk.signed_in("engineer"), desk.signed_in("auditor")
+    place = certificate(engineer)
+    assert place == "/certificates/certificate-2"
+    assert certificate(engineer) == "/certificates/certificate-2-2"
+    assert "certificate-2-2" in auditor.get("/certificates").text
+    page = auditor.get(f"{place}/page")
+    assert "sandbox" in page.headers["content-security-policy"] and "Request 2" in page.text
+    packed = auditor.get(f"{place}/download")
+    assert packed.headers["content-disposition"] == 'attachment; filename="certificate-2.zip"'
+
+    def verified(content: bytes, name: str = "certificate-2.zip") -> str:
+        return str(auditor.post("/verify", {"public_key": ""}, files={"file": (name, content)}).text)
+
+    assert "It is verified: request 2, forgotten" in verified(packed.content)
+    with zipfile.ZipFile(io.BytesIO(packed.content)) as archive:
+        files = {Path(name).name: archive.read(name) for name in archive.namelist()}
+    both = [("file", (name, content)) for name, content in files.items()]
+    assert "It is verified" in auditor.post("/verify", files=both).text
+    forged = [("file", (name, content.replace(b"forgotten", b"forgattan"))) for name, content in files.items()]
+    assert "It is NOT verified" in auditor.post("/verify", files=forged).text
+    assert "certificate.html missing" in verified(files["certificate.json"], "certificate.json")
+    for content in (b"", b"PK\x03\x04 nothing", b"text"):
+        assert "It is NOT verified" in verified(content)
+    assert engineer.post(f"{place}/revoke", {"reason": "mistake"}).status_code == 303
+    assert "It does NOT hold" in verified(packed.content) and "revoked" in auditor.get(place).text
+    assert engineer.post(f"{place}/revoke", {"reason": "mistake"}).status_code == 400
+    assert [entry.by for entry in history(desk) if entry.event.startswith("certificate")] == ["engineer"] * 3
+
+
+def test_deletions_are_ticked_off_and_a_request_is_closed(desk: Desk) -> None:
+    engineer = desk.signed_in("engineer")
+    assert engineer.post("/requests/2/tick", {"what": "backups"}).status_code == 303
+    assert "deleted, says engineer" in engineer.get("/requests/2").text
+    assert engineer.post("/requests/2/tick", {"what": "everything"}).status_code == 400
+    assert "may still remember request 2" in engineer.get("/requests/2/remains").text
+    kept = engineer.post("/requests/2/close", {"leave": ""})
+    assert kept.status_code == 409 and "still there" in kept.text
+    assert engineer.post("/requests/2/close", {"leave": "other-purpose"}).status_code == 303
+    assert "closed (forgotten)" in engineer.get("/requests/2").text
+    assert engineer.post("/requests/1/end", {"instead": "withdrawn"}).status_code == 303
+    assert {entry.by for entry in history(desk)[-3:]} == {"engineer"}
+
+
+def test_nobody_does_what_another_role_does(desk: Desk) -> None:
+    """Every address, by every role, and without a session."""
+    certificate(desk.signed_in("chief"))
+    before = len(history(desk))
+    nobody = desk.browser()
+    for route in ROUTES:
+        answer = nobody.get(address(route)) if route.method == "GET" else nobody.post(address(route), token="none")
+        assert answer.status_code == (303 if route.method == "GET" else 401), route
+        assert answer.headers.get("location", "/sign-in") == "/sign-in"
+    for role in Role:
+        browser = desk.signed_in(role)
+        token = browser.csrf()
+        for route in ROUTES:
+            if route.right not in RIGHTS[role]:
+                got = browser.get(address(route)) if route.method == "GET" else browser.post(address(route), {}, token)
+                assert got.status_code == 403 and f"right to {route.right}" in got.text, (role, route)
+            elif route.method == "GET":
+                assert browser.get(address(route)).status_code in (200, 404), (role, route)
+    assert len(history(desk)) == before
+    assert {route.right for route in ROUTES} == {*Right}
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if route.method == "POST"], ids=lambda route: route.path)
+def test_a_forged_post_is_refused(desk: Desk, route: Route) -> None:
+    chief, before = desk.signed_in("chief"), len(history(desk))
+    own, others = chief.csrf(), desk.signed_in("clerk").csrf()
+    for token in ("", "x", others, own[:-1]):
+        assert chief.post(address(route), {}, token).status_code == 403
+    for origin in ("http://evil.test", "null", f"{HOST}.evil.test", "", "https://desk.test"):
+        assert chief.post(address(route), {}, own, headers={"origin": origin}).status_code == 403
+    foreign = {"sec-fetch-site": "cross-site"}
+    assert chief.post(address(route), {}, own, headers=foreign).status_code == 403
+    assert len(history(desk)) == before
+
+
+def test_another_name_is_refused(desk: Desk) -> None:
+    browser = desk.signed_in("chief")
+    for host in ("evil.test", "desk.test:81", "desk.test.evil.test", ""):
+        for path in ("/", "/sign-in", "/static/desk.css", "/nowhere"):
+            assert browser.client.get(path, headers={"host": host}).status_code == 421, (host, path)
+
+
+def test_every_answer_has_the_headers(desk: Desk) -> None:
+    browser = desk.signed_in("chief")
+    paths = ["/", "/sign-in", "/static/desk.js", "/nowhere", "/requests/99", "/certificates/..%2f..%2fdesk.ledger"]
+    for answer in (*(browser.get(path) for path in paths), desk.browser().get("/")):
+        assert answer.headers["cache-control"] == "no-store"
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["x-frame-options"] == "DENY"
+    for path in ("/", "/history", "/plan", "/verify", "/requests/new", "/requests/2"):
+        text = browser.get(path).text
+        assert not re.search(r'(src|href)="(https?:)?//|style="|<script>|\son[a-z]+="', text), path
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/requests/0", "/requests/-1", "/requests/99999999999999999999", "/requests/1e3", "/runs/7", "/jobs/7",
+        "/certificates/certificate-9", "/certificates/%2e%2e", "/certificates/%2e%2e%2fdesk.ledger/download",
+        "/certificates/certificate-2%00/page", "/static/%2e%2e%2fdesk.ledger", "/desk.ledger",
+    ],
+)  # fmt: skip
+def test_what_is_not_there(desk: Desk, path: str) -> None:
+    assert desk.signed_in("chief").get(path).status_code == 404
+
+
+def test_markup_in_texts_stays_text(desk: Desk) -> None:
+    clerk = desk.signed_in("clerk")
+    evil = '<script>alert(1)</script>"><img src=x onerror=alert(1)>'
+    collection = next(iter(desk.office.collections()))
+    for answer in (
+        clerk.post("/requests/find", {"words": f"{evil} ba", "collection": collection}),
+        clerk.post("/requests/find", {"words": evil, "collection": evil}),
+        clerk.post("/requests/touched", {"item": f"document:{evil}", "collection": collection}),
+        clerk.get(f"/?show={evil}"),
+    ):
+        assert "<script>alert" not in answer.text and "<img" not in answer.text
+        assert answer.status_code in (200, 400)
+
+
+def test_forms_that_cannot_be(desk: Desk) -> None:
+    chief = desk.signed_in("chief")
+    collection = next(iter(desk.office.collections()))
+    good = {"collection": collection, "item": "document:doc7", "basis": "objection"}
+    wrong: list[dict[str, Any]] = [
+        {"item": ""}, {"item": "document:nothing"}, {"item": "other:doc7"}, {"basis": "because"},
+        {"received": "yesterday"},
+        {"received": "2999-01-01"}, {"due": "1999-01-01"}, {"collection": "/etc"}, {"collection": "../.."},
+    ]  # fmt: skip
+    before = len(history(desk))
+    for change in wrong:
+        answer = chief.post("/requests", {**good, **change})
+        assert answer.status_code == 400 and 'role="alert"' in answer.text, change
+    token = chief.csrf()
+    for kind, body in (
+        ("text/plain", b"csrf=x"), ("application/json", b"{}"), ("multipart/form-data", b""),
+        ("multipart/form-data; boundary=x", b"--x\r\n\r\nno name\r\n--x--"),
+        ("multipart/form-data; boundary=x", b"--x"),
+        ("application/x-www-form-urlencoded", b"a=1&" * 1000), ("application/x-www-form-urlencoded", b"\xff=1"),
+    ):  # fmt: skip
+        answer = chief.client.post("/requests", content=body, headers={"content-type": kind})
+        assert answer.status_code in (400, 403), (kind, body)
+    assert token and len(history(desk)) == before
+
+
+def test_messages_that_are_too_large(desk: Desk) -> None:
+    small = replace(desk, limits=Limits(form_bytes=2_000, upload_bytes=5_000))
+    chief = small.signed_in("chief")
+    assert chief.post("/requests/find", {"words": "x" * 3_000}).status_code == 413
+    assert chief.post("/verify", files={"file": ("a.zip", b"x" * 6_000)}).status_code == 413
+    lies = {"content-length": "10", "content-type": "application/x-www-form-urlencoded"}
+    assert chief.client.post("/requests/find", content=b"x" * 3_000, headers=lies).status_code in (403, 413)
+
+
+def test_a_bomb_is_not_unpacked(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unrank.serve.certificates.UNPACKED", 10_000)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("certificate.json", "../../certificate.html"):
+            archive.writestr(name, b"0" * 20_000)
+    answer = desk.signed_in("auditor").post("/verify", files={"file": ("a.zip", packed.getvalue())})
+    assert "larger than any certificate" in answer.text
+
+
+def test_posts_and_wrong_tokens_are_limited(desk: Desk) -> None:
+    few = replace(desk, limits=Limits(posts=3, sign_ins=2))
+    browser = few.browser()
+    for _ in range(2):
+        assert browser.sign_in("wrong").status_code == 403
+    assert browser.sign_in(desk.tokens["chief"]).status_code == 429
+    chief = few.signed_in("chief")
+    answers = [chief.post("/requests/1/tick", {"what": "backups"}).status_code for _ in range(4)]
+    assert answers == [400, 400, 400, 429]
+
+
+def test_sessions(desk: Desk) -> None:
+    browser = desk.signed_in("clerk")
+    cookie = browser.client.cookies["desk"]
+    folder = desk.office.place.folder / "sessions"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert all(cookie not in path.name + path.read_text() for path in folder.iterdir())
+    again = Browser(desk.app())  # the server was started again
+    again.client.cookies.set("desk", cookie)
+    assert again.get("/").status_code == 200
+    assert browser.post("/sign-out").status_code == 303
+    assert browser.get("/").status_code == again.get("/").status_code == 303
+    other = desk.signed_in("auditor")
+    lines = desk.people.path.read_text().splitlines(keepends=True)
+    desk.people.path.write_text("".join(line for line in lines if not line.startswith("auditor ")))
+    assert other.get("/").status_code == 303
+    for value in ("", "x", "../" * 10, "a" * 43, cookie):
+        other.client.cookies.set("desk", value)
+        assert other.get("/").status_code == 303
+
+
+def test_a_cookie_cannot_be_read_by_scripts_or_sent_by_others(desk: Desk) -> None:
+    answer = desk.browser().sign_in(desk.tokens["clerk"])
+    flags = answer.headers["set-cookie"].split("; ")
+    assert {"HttpOnly", "SameSite=Strict", "Path=/"} < {*flags}
+
+
+def test_a_run_is_started_once_and_only_as_it_was_shown(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    engineer = desk.signed_in("engineer")
+    monkeypatch.setattr(desk.office, "run_command", lambda *_: ["sleep", "30"])
+    assert engineer.post("/runs", {"requests": "1"}).status_code == 400
+    assert engineer.post("/runs", {"requests": "1,x"}).status_code == 400
+    assert engineer.post("/runs", {"requests": "1,3"}).headers["location"] == "/jobs/1"
+    try:
+        twice = desk.signed_in("chief").post("/runs", {"requests": "1,3"})
+        assert twice.status_code == 400 and "engineer has started a run already" in twice.text
+        assert "The run of engineer is at work" in engineer.get("/jobs/1").text
+        assert "at work" in engineer.get("/").text
+    finally:
+        stop(desk)
+    assert "It was stopped before its end" in engineer.get("/jobs/1").text
+    assert desk.office.jobs.running(JobKind.run) is None
+
+
+def stop(desk: Desk) -> None:
+    """End the sleeping processes of a desk."""
+    import os
+    import signal
+    import time
+
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            held = [path.resolve() for path in (process / "fd").iterdir()]
+        except OSError:
+            continue
+        if int(process.name) != os.getpid() and any(desk.office.place.folder in path.parents for path in held):
+            os.kill(int(process.name), signal.SIGKILL)
+    until = time.monotonic() + 5
+    while desk.office.jobs.running(JobKind.run) and time.monotonic() < until:
+        time.sleep(0.02)
+
+
+def test_what_a_job_printed_goes_with_its_request(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    chief = desk.signed_in("chief")
+    monkeypatch.setattr(desk.office, "run_command", lambda *_: ["echo", '{"requests": [], "secret": "doc1"}'])
+    chief.post("/plan", {"requests": "1,3"})
+    job = desk.office.jobs.find(1)
+    while job.is_running:
+        pass
+    assert job.results == [{"requests": [], "secret": "doc1"}]
+    chief.post("/requests/1/end", {"instead": "refused"})
+    assert not job.folder.exists() and chief.get("/jobs/1").status_code == 404
+
+
+def test_the_events_of_a_job(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    chief = desk.signed_in("chief")
+    monkeypatch.setattr(desk.office, "run_command", lambda *_: ["sleep", "0.6"])
+    chief.post("/plan", {"requests": "1,3"})
+    events = chief.get("/jobs/1/events")
+    assert events.headers["content-type"] == "text/event-stream"
+    assert events.text.startswith('data: {"what": "starting"') and events.text.endswith("event: end\ndata: {}\n\n")
+
+
+def test_a_broken_history_is_shown_and_nothing_is_added(desk: Desk) -> None:
+    import sqlite3
+
+    with sqlite3.connect(desk.office.place.ledger) as raw:
+        raw.execute("UPDATE request SET due = '2030-01-01' WHERE id = 1")
+    chief = desk.signed_in("chief")
+    assert "changed outside the history" in chief.get("/").text
+    assert "changed outside the history" in chief.get("/history?check=yes").text
+    collection = next(iter(desk.office.collections()))
+    answer = chief.post("/requests", {"collection": collection, "item": "document:doc7", "basis": "objection"})
+    assert answer.status_code == 400 and "changed outside the history" in answer.text
+
+
+def test_who_changes_the_ledger_between_two_posts_is_noticed(desk: Desk) -> None:
+    import sqlite3
+
+    chief, collection = desk.signed_in("chief"), next(iter(desk.office.collections()))
+    form = {"collection": collection, "item": "document:doc7", "basis": "objection", "received": str(date.today())}
+    assert chief.post("/requests", form).status_code == 303
+    assert chief.post("/requests", form).status_code == 303
+    with sqlite3.connect(desk.office.place.ledger) as raw:
+        raw.execute("UPDATE request SET due = '2030-01-01' WHERE id = 1")
+    assert chief.post("/requests", form).status_code == 400
