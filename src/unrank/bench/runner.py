@@ -16,11 +16,12 @@ from unrank.collection.collection import open_collection
 from unrank.disk import CHECKPOINT
 from unrank.engine.checkpoint import Checkpoint
 from unrank.engine.resume import EVERY, ResumableRun, resumable
-from unrank.engine.runtime import Device, Silence, deterministic
+from unrank.engine.runtime import Device, Progress, Silence, deterministic
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.forget import Forgotten, forget_in
 from unrank.forgetting.save import save_ranker
 from unrank.forgetting.target import destination
+from unrank.forgetting.trackers import reporting
 from unrank.forgetting.train import train
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers.base import Ranker
@@ -46,6 +47,8 @@ class JobRunner:
     """Use the faster passes of encoders."""
     command: str = ""
     """The command that runs the jobs, for their records."""
+    report_to: tuple[str, ...] = ()
+    """The trackers that get the figures of each job."""
     _loaded: tuple[str, Ranker, Record] | None = None
     _measured: tuple[Hashable, Scorecard] | None = None
 
@@ -53,13 +56,18 @@ class JobRunner:
         """Run one job, and return its outcome in words."""
         out = (self.store.rankers if isinstance(job, Original) else self.store.cells) / job.name
         checkpoints = resumable(out, self.store.unfinished(job.name), self.checkpoint_every, self.resume)
-        with deterministic(self.deterministic), checkpoints as run:
-            return self._train(job, run) if isinstance(job, Original) else self._run_cell(job, run)
+        reported = reporting(
+            Silence(), self.report_to, self.store.out / "logs" / job.name, self.device, {"job": str(job)}
+        )
+        with deterministic(self.deterministic), checkpoints as run, reported as listener:
+            if isinstance(job, Original):
+                return self._train(job, run, listener)
+            return self._run_cell(job, run, listener)
 
-    def _run_cell(self, cell: Cell, run: ResumableRun) -> str:
+    def _run_cell(self, cell: Cell, run: ResumableRun, progress: Progress) -> str:
         started, jobs = perf_counter() - seconds_before(run), most_jobs(run, self.jobs)
         ranker, record = self._load(cell.original)
-        result = self._forget(cell, ranker, record, run)
+        result = self._forget(cell, ranker, record, run, progress)
         kept = self.store.rankers / cell.name
         if self.keep_rankers and not kept.is_dir():  # a killed run may have written it
             save_ranker(result.ranker, result.record, kept)  # a bench asks nothing of its rankers again
@@ -84,7 +92,7 @@ class JobRunner:
         }
         return {"command": self.command, **how} if self.command else how
 
-    def _train(self, original: Original, run: ResumableRun) -> str:
+    def _train(self, original: Original, run: ResumableRun, progress: Progress) -> str:
         trained = train(
             open_collection(original.folder),
             original.ranker,
@@ -92,7 +100,7 @@ class JobRunner:
             method=original.training,
             seed=original.seed,
             device=self.device,
-            progress=Silence(),
+            progress=progress,
             run=run,
             cache=self.store.cache,
             fast=self.fast,
@@ -107,14 +115,14 @@ class JobRunner:
             self._loaded = original.name, *self.store.load_original(original, self.fast)
         return self._loaded[1:]
 
-    def _forget(self, cell: Cell, ranker: Ranker, record: Record, run: ResumableRun) -> Forgotten:
+    def _forget(self, cell: Cell, ranker: Ranker, record: Record, run: ResumableRun, progress: Progress) -> Forgotten:
         collection = open_collection(cell.original.folder)
         removed = cell.original.name, cell.removal
         options = cell.options(self._target(cell), self.device)
         workspace = Workspace.for_removal(
             *(ranker, collection, cell.removal.sample(collection), record),
             device=self.device,
-            progress=Silence(),
+            progress=progress,
             cache=self.store.cache,
         )
         before = self._measured[1] if self._measured and self._measured[0] == removed else None

@@ -47,6 +47,7 @@ def bench(
     from unrank.bench.run import GridStatus, locked, run_grid
     from unrank.bench.runner import JobRunner
     from unrank.forgetting.progress import journalling, show_progress
+    from unrank.forgetting.trackers import check_trackers
     from unrank.methods import read_settings
 
     cells = plan_cells(read_grid(grid, read_settings(instead or ())))
@@ -58,7 +59,9 @@ def bench(
             say(f"{'done' if cell.name in status.finished else 'to do':<7}{cell.name}  {cell}")
         say(what_is_left(status, jobs))
         return
-    how = (flags.deterministic, flags.checkpoint_every, flags.resume, flags.fast, command_of(grid, instead or ()))
+    trackers, command = tuple(flags.report_to or ()), command_of(grid, instead or ())
+    check_trackers(trackers)
+    how = (flags.deterministic, flags.checkpoint_every, flags.resume, flags.fast, command, trackers)
     runner = JobRunner(status.store, flags.device, keep_rankers, jobs, *how)
     with (
         locked(status.store),

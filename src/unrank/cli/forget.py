@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +19,7 @@ from unrank.cli.option import (
     Quiet,
     RankerName,
     RemovalOptions,
+    ReportTo,
     WholeIndexOption,
     exit_status,
     open_cache,
@@ -73,6 +74,7 @@ class JobOptions:
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False
     cache: CacheFolder = None
     fast: Fast = True
+    report_to: ReportTo = None
     quiet: Quiet = False
     as_json: AsJson = False
 
@@ -98,6 +100,7 @@ def forget(
     from unrank.engine.runtime import deterministic
     from unrank.forgetting.progress import show_progress
     from unrank.forgetting.target import check_target
+    from unrank.forgetting.trackers import check_trackers
     from unrank.forgetting.validation import check_base, layers_of
     from unrank.forgetting.workspace import Workspace, usual_measure
     from unrank.rankers import load_ranker
@@ -106,6 +109,7 @@ def forget(
     if not (job.quiet or job.as_json):
         tell_of_places(options.target)
     options.method_for(None), layers_of(options)  # wrong names are refused before anything is loaded
+    check_trackers(job.report_to or ())
     check_target(options.target, opened, partition, job.reference is not None)
     loaded, record = load_ranker(ranker, job.fast), Record.read(Path(ranker))
     if options.measure is None:
@@ -156,6 +160,7 @@ def _run(
     from unrank.forgetting.forget import forget_in
     from unrank.forgetting.proxies import foresee_proxies
     from unrank.forgetting.rankings import save_details
+    from unrank.forgetting.trackers import reporting
     from unrank.forgetting.unlearn import validate
 
     if job.dry_run:
@@ -169,7 +174,12 @@ def _run(
         show_plan(workspace, request.method.name, seconds, job.as_json, fixed)
         return None
     assert job.out is not None
-    with resumable(job.out, every=options.checkpoint_every, resume=options.resume) as run:
+    about = {"job": "forget", "ranker": ranker.kind, "collection": workspace.collection.name, "target": options.target}
+    about |= {"seed": options.seed, **asdict(options.method_for(ranker.kind))}
+    reported = reporting(workspace.runtime.progress, job.report_to or (), job.out, options.device, about)
+    checkpoints = resumable(job.out, every=options.checkpoint_every, resume=options.resume)
+    with checkpoints as run, reported as listener:
+        workspace = replace(workspace, runtime=replace(workspace.runtime, progress=listener))
         result = forget_in(workspace, ranker, options, reference=reference, record=record, run=run)
         if job.index is not None:
             result = over_index(result, ranker, workspace, job.index)

@@ -81,6 +81,8 @@ Measure = Annotated[int, flag_of(FORGET["measure"], help=MEASURE)]
 MEASURED = 3_000
 CheckpointEvery = Annotated[float, flag_of(FORGET["checkpoint_every"])]
 Resume = Annotated[bool, flag_of(FORGET["resume"])]
+REPORT_TO = "Also report figures to a tracker: trackio, tensorboard, wandb, mlflow, ... Repeatable; off by default."
+ReportTo = Annotated[list[str] | None, typer.Option("--report-to", metavar="TRACKER", help=REPORT_TO)]
 CacheFolder = Annotated[
     Path | None,
     typer.Option(
@@ -238,6 +240,7 @@ class RunFlags:
     device: DeviceOption = "auto"
     deterministic: Deterministic = False
     fast: Fast = True
+    report_to: ReportTo = None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,6 +55,7 @@ class TrainingFlags:
     copies: Copies = True
     settings: Settings = None
     train_layers: Annotated[str | None, flag_of(FORGET["train_layers"])] = None
+    follow: Annotated[list[str] | None, flag_of(FORGET["follow"])] = None
     cache: CacheFolder = None
     proxies: Annotated[int | None, typer.Option("--proxies", help=PROXIES, metavar="COUNT", min=2)] = None
     reserve: Annotated[bool, typer.Option("--reserve/--no-reserve", help=RESERVE)] = True
@@ -96,6 +97,7 @@ def train(
     from unrank.engine.resume import resumable
     from unrank.engine.runtime import deterministic
     from unrank.forgetting.progress import show_progress
+    from unrank.forgetting.trackers import check_trackers, reporting
     from unrank.forgetting.train import recipe_of
     from unrank.forgetting.train import train as train_ranker
     from unrank.methods import read_settings
@@ -103,7 +105,15 @@ def train(
     method = recipe_of(kind, read_settings(training.settings or ()))
     cached = open_cache(training.cache, out)
     checkpoints = resumable(out, every=flags.checkpoint_every, resume=flags.resume)
-    with deterministic(flags.deterministic), checkpoints as kept, show_progress(quiet) as listener:
+    about = {"job": "train", "ranker": kind, "collection": opened.name, "seed": training.seed, **asdict(method)}
+    trackers = flags.report_to or ()
+    check_trackers(trackers)
+    with (
+        deterministic(flags.deterministic),
+        checkpoints as kept,
+        show_progress(quiet) as shown,
+        reporting(shown, trackers, out, flags.device, about) as listener,
+    ):
         trained = train_ranker(
             opened,
             kind,
@@ -118,6 +128,7 @@ def train(
             fast=flags.fast,
             reserve=training.reserve,
             train_layers=training.train_layers,
+            follow=tuple(training.follow or ()),
         )
         trained.save(out)
     show_scorecard(trained.after)
