@@ -20,7 +20,7 @@ from unrank.disk import write_json
 from unrank.errors import BadFile, UnrankError
 
 FEW = 'removals = ["documents"]\nmethods = ["ssd"]\n'
-THREE = 'removals = ["documents"]\nmethods = ["retrain", "cocol", "neggrad"]\n'
+THREE = 'removals = ["documents"]\nmethods = ["retrain", "cocol", "neggrad"]\ndestinations = ["destination-3"]\n'
 
 
 def make_bench(folder: Path, collection: Collection, encoder: Path, more: str) -> list[Path]:
@@ -141,4 +141,6 @@ def test_three_cells_of_the_documentation_of_python(encoder: Path, tmp_path: Pat
     packed = tmp_path / "cells.jsonl.gz"
     assert run(["pack", str(tmp_path / "out"), "--out", str(packed), "--quiet"]) == 0
     for found in (tmp_path / "out" / "cells").iterdir():
+        ranks = json.loads((found / "ranks.json").read_text())["forget"]
+        assert ranks["before"] != ranks["after"], "a cell that changes nothing shows nothing"
         assert run(words(packed / found.name, collection, encoder)) == 0

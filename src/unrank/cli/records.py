@@ -1,4 +1,4 @@
-"""Commands on the records of a bench: pack and reproduce."""
+"""Commands on the records of a bench: pack, reproduce and leaderboard."""
 
 from __future__ import annotations
 
@@ -67,3 +67,23 @@ def reproduce(
         raise typer.Exit(NOT_REACHED)
     queries = sum(len(ranks["after"]) for ranks in plan.stored.ranks.values() if ranks)
     say(f"the ranks are the same, bit by bit: {count(queries, 'query')} in all sets, before and after")
+
+
+FILES = "Files that 'unrank pack' wrote, or folders of benches."
+SPLITS = "A file of frozen splits, as runs/splits.py writes it; by default those of the published grids."
+
+
+def leaderboard(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help=FILES)],
+    out: Annotated[Path, typer.Option("--out", help="The page to write; it must not exist.")] = Path(
+        "leaderboard.html"
+    ),
+    splits: Annotated[Path | None, typer.Option("--splits", metavar="FILE", help=SPLITS)] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Check records that others hand in, and write a page that compares them. A file with a wrong record is refused."""
+    from unrank.report.leaderboard import write_leaderboard
+
+    page = write_leaderboard(files, out, splits)
+    if not quiet:
+        say(f"{page.verdict} Written to {out}")

@@ -39,9 +39,12 @@ class Description:
 
 
 def read_bench(source: Path) -> Bench:
-    """Read all finished cells of a bench, which is a folder or a packed file; refuse cells that a table could not tell
-    apart."""
-    stored = read_cells(source)
+    """Read all finished cells of a bench, which is a folder or a packed file."""
+    return bench_of(read_cells(source))
+
+
+def bench_of(stored: Sequence[StoredCell]) -> Bench:
+    """Return the cells of a bench, each beside its retrained ranker; refuse cells that a table could not tell apart."""
     read = [read_cell(each) for each in stored]
     shared = [{key: each.cell.get(key) for key in SHARED} for each in stored]
     retrained = {_text(keys): cell for cell, keys in zip(read, shared, strict=True) if cell.is_retrained}

@@ -1,0 +1,152 @@
+"""The leaderboard: a page of records that others hand in as files. Every record is checked when it is read.
+
+A cell is refused if its name is not the hash of what it says, if its ranks do not give the means of its record, or if
+it removed other ids than the frozen split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unrank.bench.packed import IDENTITY, StoredCell, hash_of, read_cells
+from unrank.bench.splits import Draw, Split, check_split, frozen_splits, read_splits
+from unrank.disk import check_free, write_new
+from unrank.errors import BadFile, UnrankError, count
+from unrank.evaluation.agreement import distance
+from unrank.record import CELL_FORMAT, KEPT, SetSummary
+from unrank.report.bench_folder import bench_of, read_cell
+from unrank.report.cell import Cell, Ranks, Setting
+from unrank.report.compare import mean
+from unrank.report.page import Card, Page, Section, page_html, paragraph
+from unrank.report.table import Table, Value, figure, to_html, words
+
+ROUNDING = 1e-6
+HEAD = ("method", "submission", "cells", "distance to retrain", "F", "E kept", "D kept", "T kept", "came back", "code")
+NOTHING = "(doing nothing)"
+NOTE = (
+    "Distance to retrain: the mean difference of reciprocal ranks of forget queries, query by query, over the cells of "
+    "a submission; the least is the best. F is the forget MRR, E, D and T are shares of the original's MRR. Came "
+    "back: the forget MRR after an epoch on kept data, less retrain's. Code: the first digits of the package's hash."
+)
+
+
+@dataclass(frozen=True)
+class Submission:
+    """The cells of one file, each beside its retrained ranker."""
+
+    name: str
+    cells: Sequence[Cell]
+
+
+def write_leaderboard(sources: Sequence[Path], out: Path, splits: Path | None = None) -> Page:
+    """Check every record of the files, and write the page of all methods in them."""
+    check_free(out)
+    frozen = read_splits(splits) if splits is not None else frozen_splits()
+    page = leaderboard_page([read_submission(source, frozen) for source in sources])
+    write_new(out, page_html(page))
+    return page
+
+
+def read_submission(source: Path, splits: Mapping[Draw, Split]) -> Submission:
+    """Return the cells of a file; refuse it if one of them does not hold together."""
+    stored = read_cells(source)
+    for each in stored:
+        check_submitted(each, splits)
+    return Submission(source.name, bench_of(stored).cells)
+
+
+def check_submitted(stored: StoredCell, splits: Mapping[Draw, Split]) -> None:
+    """Refuse a cell whose parts contradict each other, or whose removal is not a frozen one."""
+    described, cell = stored.cell, read_cell(stored)
+    if described["format"] != CELL_FORMAT:
+        raise BadFile(stored.path, f"a cell of format {described['format']}: only those of {CELL_FORMAT} are taken")
+    if missing := [key for key in IDENTITY if key not in described]:
+        raise BadFile(stored.path, f"{missing[0]} is missing in its description")
+    if hash_of({key: described[key] for key in IDENTITY}) != stored.name:
+        raise BadFile(stored.path, "its name is not the hash of its description: one of the two was changed")
+    record = cell.record
+    said = {"fingerprint": record.collection.fingerprint, "method": record.method, "ranker": record.ranker}
+    for key, value in (said | {"seed": record.seed, "target": record.target_name if cell.target else None}).items():
+        if described[key] != value:
+            raise BadFile(stored.path, f"its record and its description differ in {key}")
+    if record.code is None:
+        raise BadFile(stored.path, "its record does not name the code that made it")
+    for side, means in (("before", record.before), ("after", record.after)):
+        _check_means(stored.path, side, cell.ranks, means)
+    _check_draw(stored, splits)
+
+
+def _check_means(path: Path, side: str, ranks: Mapping[str, Ranks], means: Mapping[str, SetSummary]) -> None:
+    """Refuse means that the ranks of single queries do not give."""
+    if ranks.keys() != means.keys():
+        raise BadFile(path, "its record and its ranks are not of the same sets")
+    for name, each in ranks.items():
+        found = each.reciprocal_before if side == "before" else each.reciprocal
+        stated = means[name]
+        if len(found) != stated.queries or not len(found) or abs(float(found.mean()) - stated.mrr) > ROUNDING:
+            raise BadFile(path, f"its ranks do not give the {name} MRR {side} that its record states, {stated.mrr:.6f}")
+
+
+def _check_draw(stored: StoredCell, splits: Mapping[Draw, Split]) -> None:
+    """Refuse a removal that is not among the frozen ones."""
+    described = stored.cell
+    draw = (described["fingerprint"], described["removal"], float(described["share"]), described["removal_seed"])
+    if draw not in splits:
+        raise BadFile(stored.path, "its removal is not one of the frozen splits: see 'unrank leaderboard --splits'")
+    try:
+        check_split(draw, str(described.get("split")), splits)
+    except UnrankError as error:
+        raise BadFile(stored.path, str(error)) from error
+
+
+def leaderboard_page(submissions: Sequence[Submission]) -> Page:
+    """Make a page with one table for each setting."""
+    settings = sorted({cell.setting for each in submissions for cell in each.cells}, key=lambda setting: setting.order)
+    tables = [setting_table(setting, submissions) for setting in settings]
+    sections = [
+        Section(f"setting-{number}", str(table.caption), str(table.caption), [to_html(table), paragraph(NOTE)])
+        for number, table in enumerate(tables, 1)
+    ]
+    cells = sum(len(each.cells) for each in submissions)
+    verdict = f"{count(cells, 'cell')} of {count(len(submissions), 'submission')}, all checked."
+    lead = "Each record was read from a file: names, means and splits agree with what the file states."
+    cards = [Card("settings", f"{len(settings)}"), Card("cells", f"{cells:,}")]
+    return Page("leaderboard", verdict, lead, cards, sections)
+
+
+def setting_table(setting: Setting, submissions: Sequence[Submission]) -> Table:
+    """Make one row for each method of each submission, the nearest to retrain first, and one for doing nothing."""
+    rows: list[tuple[float, list[Value]]] = []
+    for each in submissions:
+        cells = [cell for cell in each.cells if cell.setting == setting]
+        groups: dict[str, list[Cell]] = {}
+        for cell in cells:
+            groups.setdefault(f"{cell.label} → {cell.target}" if cell.target else cell.label, []).append(cell)
+        rows += [_row(name, each.name, group) for name, group in groups.items()]
+        rows.append(_nothing(each.name, cells))
+    ordered = [row for _, row in sorted(rows, key=lambda ranked: ranked[0])]
+    return Table("leaderboard", str(setting), HEAD, ordered, labels=2)
+
+
+def _row(name: str, submission: str, cells: Sequence[Cell]) -> tuple[float, list[Value]]:
+    apart = mean(
+        distance(beside[0].reciprocal, beside[1].reciprocal) for cell in cells if (beside := cell.beside_retrain)
+    )
+    forget = mean(cell.record.after["forget"].mrr for cell in cells)
+    kept = [mean(cell.kept(of) for cell in cells) for of in KEPT]
+    codes = {cell.record.code.package_sha256[:8] for cell in cells if cell.record.code}
+    values = [figure(apart), figure(forget), *map(figure, kept), figure(mean(c.recovered_over_retrain for c in cells))]
+    shown = [words(name), words(submission), figure(len(cells), "d"), *values, words(" ".join(sorted(codes)))]
+    return (-1.0 if cells[0].is_retrained else 2.0 if apart is None else apart), shown
+
+
+def _nothing(submission: str, cells: Sequence[Cell]) -> tuple[float, list[Value]]:
+    """Return the row of the original itself, over the retrained rankers of a submission."""
+    retrained = [cell.ranks["forget"] for cell in cells if cell.is_retrained and "forget" in cell.ranks]
+    apart = mean(distance(ranks.reciprocal_before, ranks.reciprocal) for ranks in retrained)
+    forget = mean(cell.record.before["forget"].mrr for cell in cells)
+    values = [figure(apart), figure(forget), *(figure(1.0) for _ in KEPT), figure(None)]
+    shown = [words(NOTHING), words(submission), figure(len(retrained), "d"), *values, words("")]
+    return (3.0 if apart is None else apart), shown
