@@ -144,3 +144,83 @@ def test_no_page_is_wider_than_the_screen(browser: Any, opened: Open, page: Path
             assert browser.execute_script("return document.documentElement.scrollWidth") == width
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.fixture(scope="module")
+def bench_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bench of two collections and two rankers."""
+    folder = tmp_path_factory.mktemp("bench")
+    write_report(write_bench(folder / "bench", shares=[0.25], seeds=[0]), folder / "bench.html")
+    return folder / "bench.html"
+
+
+CELLS = "[...document.querySelectorAll('#cells tr[data-cell]')].filter(row => !row.hidden)"
+
+
+def choose(browser: Any, name: str, value: str) -> None:
+    browser.execute_script(
+        f"const one = document.querySelector('[data-filter={name}]'); one.value = arguments[0];"
+        "one.dispatchEvent(new Event('change'))",
+        value,
+    )
+
+
+def test_a_bench_is_filtered_by_collection_ranker_removal_and_method(
+    browser: Any, opened: Open, bench_page: Path
+) -> None:
+    assert opened(bench_page) < SECONDS
+    told = browser.find_element("id", "shown-cells")
+    assert told.text == "32 of 32 cells shown"
+    kinds = {"collection": "other", "ranker": "cross-encoder", "removal": "queries", "method": "cocol"}
+    for (name, value), left in zip(kinds.items(), (16, 8, 4, 1), strict=True):
+        choose(browser, name, value)
+        assert told.text == f"{left} of 32 cells shown"
+        assert set(browser.execute_script(f"return {CELLS}.map(row => row.dataset.{name})")) == {value}
+    primary = "[...document.querySelectorAll('#result table')[0].tBodies[0].rows].filter(row => !row.hidden)"
+    assert browser.execute_script(f"return {primary}.map(row => row.dataset.method)") == ["cocol"]
+    browser.find_element("id", "clear-filters").click()
+    assert told.text == "32 of 32 cells shown"
+
+
+def test_a_bench_is_sorted_by_a_columns_name(browser: Any, opened: Open, bench_page: Path) -> None:
+    opened(bench_page)
+    column = browser.execute_script(
+        "return [...document.querySelectorAll('#cells thead th')].findIndex(head => head.textContent == 'F')"
+    )
+    values = f"return {CELLS}.map(row => Number(row.cells[{column}].dataset.key))"
+    for descending in (False, True):
+        browser.execute_script(f"document.querySelectorAll('#cells thead .sort')[{column}].click()")
+        found = browser.execute_script(values)
+        assert found == sorted(found, reverse=descending) and len(set(found)) > 1
+    head = browser.find_element("css selector", "#cells th[aria-sort]")
+    assert head.get_attribute("aria-sort") == "descending"
+
+
+def test_a_cell_opens_and_the_heads_stay_in_view(browser: Any, opened: Open, bench_page: Path) -> None:
+    opened(bench_page)
+    button = browser.find_element("css selector", "#cells .open")
+    browser.execute_script("arguments[0].click()", button)
+    assert button.get_attribute("aria-expanded") == "true"
+    shown = browser.find_element("css selector", "#cells .opened").text
+    assert "learning_rate 5e-05" in shown and "MRR before" in shown and "entangled" in shown
+    browser.execute_script("arguments[0].click()", button)
+    assert browser.find_elements("css selector", "#cells .opened") == []
+    top = (
+        "const box = document.querySelector('#cells .scroll'); box.scrollTop = 400;"
+        "return box.querySelector('thead th').getBoundingClientRect().top - box.getBoundingClientRect().top"
+    )
+    assert abs(browser.execute_script(top)) < 2, "the head is sticky"
+
+
+def test_no_table_of_a_bench_is_clipped_on_a_wide_screen(browser: Any, opened: Open, bench_page: Path) -> None:
+    metrics = {"width": 1400, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        opened(bench_page)
+        wide = (
+            "return [...document.querySelectorAll('.scroll')].filter(box => box.scrollWidth > box.clientWidth + 1)"
+            ".map(box => box.getAttribute('aria-label'))"
+        )
+        assert browser.execute_script(wide) == []
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
