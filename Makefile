@@ -6,7 +6,7 @@ SOURCES := src tests benchmarks runs examples
 
 unexport PYTHONDONTWRITEBYTECODE  # pytest rewrites every test file; kept, that is done once and not in each run
 
-.PHONY: help demo test check slow browser gpu fuzz torture attacks faults bench results clean
+.PHONY: help demo test check slow browser gpu fuzz torture attacks faults bench results gallery clean
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
@@ -69,6 +69,9 @@ results: $(VENV)/ready ## write the page, figures and tables of the cells in res
 	$(BIN)/python runs/ablation.py results/ablation.jsonl.gz --out build/results/ablation
 	rm -rf results/made
 	mv build/results results/made
+
+gallery: $(VENV)/ready ## draw the paper's six experiments from results/ into docs/gallery
+	$(BIN)/python runs/gallery.py
 
 clean: ## remove everything that the other targets made
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info

@@ -14,6 +14,7 @@ DIR is a bench on the same collection, whose trained rankers are used; others ar
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,17 @@ import numpy as np
 from shared import Lines, answer, base_of, check_out, parser, write
 
 import unrank
+from unrank.disk import write_json
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.base import Ranker
 from unrank.record import read_record
 from unrank.report.charts import histograms, panels
-from unrank.report.drawing import DASHES, MUTED, Style
+from unrank.report.drawing import DASHES, MUTED, Drawing, Style
 from unrank.report.table import Table, figure, words
 
+Histograms = dict[str, Any]
+"""The `edges` of the bins, and the `counts` of each moment and kind of documents."""
 STYLES = {"relevant": Style.of(1), "other": Style(MUTED, "o", DASHES[2])}
 PERCENTILES = {"least": 0, "5 %": 5, "middle": 50, "95 %": 95, "most": 100}
 
@@ -55,7 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
     check_out(arguments.out)
     collection, device = unrank.open_collection(arguments.collection), arguments.device
     found = trained_rankers(arguments.bench, collection) if arguments.bench else {}
-    drawings, rows = [], []
+    found_scores: dict[str, Histograms] = {}
+    rows = []
     for kind in arguments.rankers:
         print(kind, flush=True)
         start: dict[str, Any] = {"base": base_of(kind, arguments), "seed": arguments.seed}
@@ -65,14 +70,25 @@ def run(arguments: argparse.Namespace) -> int:
         moments["trained"] = scores_of(trained, collection, device)
         edges = np.histogram_bin_edges(np.concatenate([s for of in moments.values() for s in of.values()]), 40)
         counts = {w: {name: np.histogram(s, edges)[0].tolist() for name, s in of.items()} for w, of in moments.items()}
-        drawings.append(histograms(f"scores-{kind}", kind, edges.tolist(), counts, STYLES))
+        found_scores[kind] = {"edges": edges.tolist(), "counts": counts}
         for when, name, scores in ((when, *item) for when, of in moments.items() for item in of.items()):
             places = np.percentile(scores, list(PERCENTILES.values())).tolist()
             rows.append([*map(words, (kind, when, name)), *map(figure, places)])
     head = ["ranker", "moment", "documents", *PERCENTILES]
     table = Table("score-ranges", "Scores of relevant and other documents", head, rows, 3)
-    write(([panels("score-ranges", "Scores before and after training", drawings)], [table]), arguments.out)
+    write(([drawing(found_scores)], [table]), arguments.out)
+    write_json(arguments.out / "score-ranges.json", found_scores)
     return 0
+
+
+def drawing(scores: Mapping[str, Histograms]) -> Drawing:
+    """Draw the scores of each ranker before and after training."""
+    drawn = [
+        histograms(f"scores-{kind}", kind, found["edges"], found["counts"], STYLES) for kind, found in scores.items()
+    ]
+    made = panels("score-ranges", "Scores before and after training", drawn)
+    assert made is not None
+    return made
 
 
 if __name__ == "__main__":

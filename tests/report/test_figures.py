@@ -10,8 +10,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.report.made import record, write_run
+from tests.report.made import record, write_bench, write_run
 from unrank.record import read_run
+from unrank.report.bench_figures import style_of
+from unrank.report.bench_folder import read_bench
 from unrank.report.charts import (
     MRR,
     Bars,
@@ -172,3 +174,13 @@ def test_panels_hold_every_drawing_under_its_title(charts: list[Drawing]) -> Non
         assert set(texts) <= set(re.findall(">([^<]*)</text", made.shapes))
         assert f">{drawing.title}</text" in made.shapes
     assert panels("none", "None", []) is None
+
+
+def test_a_method_has_the_same_colour_in_every_bench(tmp_path: Path) -> None:
+    few, many = (
+        read_bench(write_bench(tmp_path / str(len(methods)), methods, ["one"], ["bi-encoder"], [0.25], [0]))
+        for methods in (["retrain", "ssd"], ["retrain", "amnesiac", "cocol", "cocol,a=1", "cocol,b=2", "ssd", "own"])
+    )
+    assert all(style_of(few, name) == style_of(many, name) for name in few.series)
+    styles = [style_of(many, name) for name in many.series]
+    assert len({style.colour for style in styles}) == len(many.series) == 7, "all can be told apart"

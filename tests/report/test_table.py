@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from unrank.report.table import Table, figure, mark_best, to_csv, to_html, to_latex, to_markdown, words
+from unrank.report.table import Table, figure, mark_best, spread, to_csv, to_html, to_latex, to_markdown, words
 
 NASTY = "=cmd|'x' & <b>$50%_{a}\\ *~^#"
 
@@ -69,3 +69,26 @@ def test_what_reads_the_same_is_best_together() -> None:
         [[words("a"), figure(0.2501)], [words("b"), figure(0.2504)], [words("c"), figure(None)]], 1, "most"
     )
     assert [row[1].best for row in rows] == [True, True, False]
+
+
+def test_heads_of_csv_are_ascii_and_intervals_have_columns_of_their_own() -> None:
+    rows = [[words("a"), spread(0.25, 0.2, 0.3)], [words("b"), figure(0.5)]]
+    made = list(csv.reader(io.StringIO(to_csv(Table("n", "c", ["Méthode →", "|F\u00a0−\u00a0δ|"], rows)))))
+    assert made[0][:4] == ["Methode ->", "|F - delta|", "|F - delta| low", "|F - delta| high"]
+    assert made[1][:4] == ["a", "0.25", "0.2", "0.3"] and made[2][:4] == ["b", "0.5", "", ""]
+
+
+def test_a_long_table_in_latex_is_divided_and_each_part_has_a_label() -> None:
+    table = Table("my table", "c", ["a", "b"], [[words("x"), spread(1.0, 0.5, 1.5)]] * 100, comparable=60)
+    made = to_latex(table)
+    assert made.count(r"\begin{table}") == made.count(r"\end{table}") == 3
+    assert [f"\\label{{tab:my-table{end}}}" in made for end in ("", "-2", "-3")] == [True] * 3
+    assert made.count(r"\resizebox") == 3 and r"1.000 $\pm$ 0.500" in made
+    assert made.count("Over other cells") == 1 and "(2 of 3)" in made
+
+
+def test_rows_that_cannot_be_compared_come_after_a_line_that_says_so() -> None:
+    table = Table("n", "c", ["a", "b"], [[words("x"), figure(1)], [words("y"), figure(2)]], comparable=1)
+    assert "Over other cells" in to_html(table) and 'data-key="2"' in to_html(table)
+    assert to_markdown(table).splitlines()[5].startswith("| *Over other cells")
+    assert "Over other cells" not in to_markdown(Table("n", "c", ["a", "b"], table.rows))

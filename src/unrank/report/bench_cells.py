@@ -24,8 +24,10 @@ FILTERS = {"collection": "Collection", "ranker": "Ranker", "removal": "Removed",
 def cells_table(found: Primary) -> Table:
     """Make one row for each original and each cell."""
     bench = found.bench
-    originals = [Row(NOTHING, [cell], "before") for cell in bench.originals()]
-    rows = [*originals, *(Row(bench.name_of(cell), [cell]) for cell in bench.cells)]
+    rows: list[Row] = []
+    for original in sorted(bench.originals(), key=lambda cell: (cell.setting.order, *cell.trial[1:])):
+        methods = [cell for cell in bench.cells if cell.trial == original.trial]
+        rows += [Row(NOTHING, [original], "before"), *(Row(bench.name_of(cell), [cell]) for cell in methods)]
     apart = Estimates(rows, lambda row, cell: bench.distances(cell, row.side))
     made = [
         [words(row.name), *_labels(row.cells[0]), estimated(apart.mean(row)), *_figures(row, row.cells[0])]

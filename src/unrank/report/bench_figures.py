@@ -48,24 +48,21 @@ Corners = Mapping[str, float | None]
 
 
 def style_of(bench: Bench, name: str) -> Style:
-    """Return the style of a method: its colour is the same in the figures of every bench.
+    """Return the style of a method: in every bench the same, unless two would look alike in this one.
 
-    A preset, a setting or a destination of its own gives a method another marker and dash, in the method's colour.
+    Methods of unrank's own with their own settings come first, so theirs are always the same. The style of a preset, a
+    setting or a destination is that of its name, or the next one in a colour that is free.
     """
+    methods = {series: bench.of(series)[0].record.method for series in bench.series}
     taken: dict[int, str] = {}
-    for series in bench.series:
-        cell = bench.of(series)[0]
-        number = _number(cell.record.method, series)
-        while number in taken:
-            number = (number + len(SERIES)) % STYLES
+    for series in sorted(methods, key=lambda each: (methods[each] not in FIXED or methods[each] != each, each)):
+        plain = series == methods[series] and series in FIXED
+        number = FIXED.index(series) if plain else crc32(series.encode()) % STYLES
+        colours = {one % len(SERIES) for one in taken}
+        while number in taken or (not plain and number % len(SERIES) in colours and len(colours) < len(SERIES)):
+            number = (number + 1) % STYLES
         taken[number] = series
     return Style.of(next(number for number, series in taken.items() if series == name))
-
-
-def _number(method: str, series: str) -> int:
-    """Return the number of a style. Those of one colour are as many apart as there are colours."""
-    own = FIXED.index(method) if method in FIXED else crc32(method.encode()) % len(SERIES) + len(FIXED)
-    return own if series == method else (own + len(SERIES) * (1 + crc32(series.encode()) % len(SERIES))) % STYLES
 
 
 def compared(bench: Bench) -> Bench:

@@ -28,13 +28,13 @@ TWICE = "retrain, another seed"
 HEAD = [
     "method",
     "removed",
-    "cells",
-    "forget queries",
     DISTANCE,
     NOISE,
     *(f"{name} kept" for name in "EDT"),
     BACK,
     TIME,
+    "cells",
+    "forget queries",
 ]
 RESAMPLED = (
     "± is half of the 95 % interval. Queries are resampled within draws, draws within training seeds; a level with one "
@@ -146,13 +146,13 @@ def _row(found: Primary, removal: str, row: Row) -> list[Value]:
     return [
         words(TWICE if row.is_retrained else row.name),
         words(removal),
-        figure(len(row.cells), "d"),
-        figure(_queries(row.cells), ",d"),
         estimated(found.distance.mean(row)),
         figure(found.over_noise(row), ".2f"),
         *(estimated(found.kept(row, name)) for name in KEPT),
         figure(None) if before else over_cells(back, "+.3f"),
         figure(None) if before else over_cells((cell.time for cell in row.cells), ".2f"),
+        figure(len(row.cells), "d"),
+        figure(_queries(row.cells), ",d"),
     ]
 
 

@@ -24,8 +24,8 @@ APART = "Over other cells: not to be compared with the rows above"
 PAGE_ROWS = 45
 """The most rows of a table in LaTeX that fit a page."""
 ASCII = {"δ": "delta", "→": "->", "−": "-", "–": "-", "×": "x", "±": "+-", "≥": ">=", "‘": "'", "’": "'", "≈": "~"}
-WIDE = 12
-"""The most columns of a table that is shown in letters of the usual size."""
+WIDE, WIDEST = 12, 16
+"""The most columns of a table in letters of the usual size, and in small ones."""
 LONG = 40
 """The most characters of a cell that is not broken into lines."""
 LATEX = {
@@ -137,6 +137,7 @@ def to_html(table: Table) -> Markup:
         rows.insert(table.comparable, element("tr", {"class": "apart"}, apart))
     caption = element("caption", {}, table.caption)
     dense = "dense" if len(table.head) > WIDE else None
+    dense = "dense densest" if len(table.head) > WIDEST else dense
     parts = element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows)
     made = element("table", {"class": dense}, caption, *parts)
     scrolled = element("div", {"class": "scroll", "tabindex": "0", "role": "region", "aria-label": table.caption}, made)
