@@ -102,7 +102,7 @@ class CollectionName:
 
     name: str
     fingerprint: str = ""
-    imported: Mapping[str, Any] = field(default_factory=dict)
+    imported: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """The kind of its source, and the options of its import; empty in records of earlier versions."""
 
 

@@ -18,6 +18,7 @@ from unrank.desk.history_index import Entry
 from unrank.desk.ledger import Ledger
 from unrank.serve.jobs import JobKind
 from unrank.serve.limits import Limits
+from unrank.serve.office import name_of
 from unrank.serve.people import RIGHTS, Right, Role
 from unrank.serve.routes import ROUTES, Route
 
@@ -272,11 +273,13 @@ def test_a_cookie_cannot_be_read_by_scripts_or_sent_by_others(desk: Desk) -> Non
 def test_a_run_is_started_once_and_only_as_it_was_shown(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     engineer = desk.signed_in("engineer")
     monkeypatch.setattr(desk.office, "run_command", lambda *_: ["sleep", "30"])
-    assert engineer.post("/runs", {"requests": "1"}).status_code == 400
-    assert engineer.post("/runs", {"requests": "1,x"}).status_code == 400
-    assert engineer.post("/runs", {"requests": "1,3"}).headers["location"] == "/jobs/1"
+    shown = re.search(r'name="requests" value="([0-9a-f]+)"', engineer.get("/plan").text)
+    assert shown is not None and shown.group(1) == name_of([1, 3])
+    for other in (name_of([1]), "", "1,3", "é"):
+        assert engineer.post("/runs", {"requests": other}).status_code == 400
+    assert engineer.post("/runs", {"requests": name_of([1, 3])}).headers["location"] == "/jobs/1"
     try:
-        twice = desk.signed_in("chief").post("/runs", {"requests": "1,3"})
+        twice = desk.signed_in("chief").post("/runs", {"requests": name_of([3, 1])})
         assert twice.status_code == 400 and "engineer has started a run already" in twice.text
         assert "The run of engineer is at work" in engineer.get("/jobs/1").text
         assert "at work" in engineer.get("/").text
@@ -307,7 +310,7 @@ def stop(desk: Desk) -> None:
 def test_what_a_job_printed_goes_with_its_request(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     chief = desk.signed_in("chief")
     monkeypatch.setattr(desk.office, "run_command", lambda *_: ["echo", '{"requests": [], "secret": "doc1"}'])
-    chief.post("/plan", {"requests": "1,3"})
+    chief.post("/plan", {"requests": name_of([1, 3])})
     job = desk.office.jobs.find(1)
     while job.is_running:
         pass
@@ -319,7 +322,7 @@ def test_what_a_job_printed_goes_with_its_request(desk: Desk, monkeypatch: pytes
 def test_the_events_of_a_job(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     chief = desk.signed_in("chief")
     monkeypatch.setattr(desk.office, "run_command", lambda *_: ["sleep", "0.6"])
-    chief.post("/plan", {"requests": "1,3"})
+    chief.post("/plan", {"requests": name_of([1, 3])})
     events = chief.get("/jobs/1/events")
     assert events.headers["content-type"] == "text/event-stream"
     assert events.text.startswith('data: {"what": "starting"') and events.text.endswith("event: end\ndata: {}\n\n")

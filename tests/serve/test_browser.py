@@ -155,7 +155,7 @@ def test_from_the_mail_to_a_verified_certificate(browser: Any, served: Served) -
     click(browser, "Make a plan")
     wait(lambda: heading(browser) == "The plan is made", "the plan")
     click(browser, "See the plan")
-    assert "Time with cocol" in browser.page_source and "The power of the audit" in browser.page_source
+    assert "Time of the run" in browser.page_source and "The power of the audit" in browser.page_source
     click(browser, "Run it")
     assert heading(browser) == "The run of engineer is at work"
     wait(lambda: "follows the work" in browser.find_element("id", "watch").text, "the stream")

@@ -87,6 +87,7 @@ def serve(
     port = listening.getsockname()[1]
     gate = Gate(names_of(tuple(flags.name or ()), port, flags.behind_tls), flags.behind_tls, Limits(posts=flags.posts))
     office = Office(place)
+    office.clear_jobs()
     shown = f"https://{flags.name[0]}" if flags.behind_tls and flags.name else f"http://{_shown(flags.host)}:{port}"
     say(f"the desk of {place.ledger} is at {shown}; Ctrl-C stops it, runs go on")
     try:

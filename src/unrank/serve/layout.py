@@ -188,7 +188,8 @@ def state_tag(words: str) -> Markup:
     good = words in ("forgotten", "passed", "equivalent") or words.endswith("(forgotten)")
     bad = words.startswith(("not ", "NOT ", "failed", "revoked", "changed")) or "overdue" in words
     mood = "good" if good else "bad" if bad else ""
-    return element("span", {"class": f"state {mood}".strip()}, words)
+    short = "short" if len(words) <= 32 else ""
+    return element("span", {"class": " ".join(filter(None, ("state", mood, short)))}, words)
 
 
 def short_id(id: str) -> Markup:

@@ -6,6 +6,7 @@ to the ledger stays open: so the whole history is verified only if somebody else
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -160,10 +161,12 @@ class Office:
     def runnable(self) -> list[int]:
         """Return the requests that a run takes now."""
         with self.reading() as ledger:
-            return sorted(request.id for request in ledger.requests(RUNNABLE))
+            return [id for (id,) in ledger.ask("SELECT id FROM request WHERE state IN (?, ?) ORDER BY id", [*RUNNABLE])]
 
     def clear_jobs(self) -> None:
         """Delete what jobs printed about requests that were ended since."""
+        if not self.jobs.all():
+            return
         with self.reading() as ledger:
             pending = {request.id for request in ledger.requests(PENDING)}
         self.jobs.clear(pending)
@@ -174,9 +177,10 @@ class Office:
         return [sys.executable, "-m", "unrank", "desk", "run", *where, "--json", *words, *self.place.run_words]
 
 
-def numbers(text: str) -> Sequence[int]:
-    """Return the numbers of a form field such as "1,3"; refuse what is none."""
-    try:
-        return [int(part) for part in text.split(",") if part.strip()]
-    except ValueError as error:
-        raise UnrankError(f"{text!r} are not numbers of requests: load the page again") from error
+def name_of(requests: Sequence[int]) -> str:
+    """Return a short name of a set of requests, by which a form says which ones its page showed.
+
+    >>> name_of([1, 3]) == name_of([3, 1]), name_of([1, 3]) == name_of([1])
+    (True, False)
+    """
+    return hashlib.sha256(",".join(map(str, sorted(requests))).encode()).hexdigest()[:32]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import date
 
@@ -9,7 +10,6 @@ from unrank.desk.certificate import ALSO_DELETE, CERTIFIED
 from unrank.desk.closing import Deletion, Ending, ticked
 from unrank.desk.history_index import BrokenChain, Entry
 from unrank.desk.ledger import Ledger
-from unrank.desk.remains import past_runs
 from unrank.desk.request import (
     HONOURED,
     PENDING,
@@ -62,8 +62,9 @@ def list_requests(office: Office, call: Call) -> Answer:
         found, counts = ledger.requests(states, MOST), ledger.counts()
         there = {request.id: states_of(ledger, request.id) for request in found}
         rankers = [ranker.name for ranker in service_rankers(ledger)]
+        late = "SELECT count(*) FROM request WHERE state IN (?, ?) AND due < ?"
+        [[overdue]] = ledger.ask(late, [*RUNNABLE, date.today().isoformat()])
     today = date.today()
-    overdue = sum(request.is_overdue(today) for request in found)
     waiting = sum(counts[state] for state in RUNNABLE)
     settled = sum(counts[state] for state in SETTLED)
     head = [
@@ -143,7 +144,7 @@ def _request_view(office: Office, call: Call, *more: Child) -> View:
             raise NotFound(f"there is no request {id}")
         found, items, entries = ledger.request(id), ledger.items(id), ledger.history(id)
         there, warning = states_of(ledger, id), _warning(office, ledger, id)
-        said = {run.id: run.result.get("requests", {}).get(str(id), {}).get("words") for run in past_runs(ledger)}
+        said = _reasons(ledger, id, {each.run for each in there} | {found.run})
         done, certificates = ticked(ledger, id), certificates_of(office, ledger, id)
     overdue = found.is_overdue(date.today())
     rights = session.person.rights
@@ -165,7 +166,16 @@ def _request_view(office: Office, call: Call, *more: Child) -> View:
     )
 
 
-def _states(found: Request, there: Sequence[StateThere], said: dict[int, str | None]) -> Markup:
+def _reasons(ledger: Ledger, request: int, runs: set[int | None]) -> dict[int, str]:
+    """Return why each of these runs gave a request its state, in words."""
+    rows = [ledger.ask("SELECT id, result FROM run WHERE id = ?", [run]) for run in runs if run is not None]
+    results = {id: json.loads(result or "{}") for found in rows for id, result in found}
+    return {
+        id: str(result.get("requests", {}).get(str(request), {}).get("words", "")) for id, result in results.items()
+    }
+
+
+def _states(found: Request, there: Sequence[StateThere], said: dict[int, str]) -> Markup:
     rows: list[list[Child]] = [
         [
             each.ranker,
@@ -185,7 +195,7 @@ def _states(found: Request, there: Sequence[StateThere], said: dict[int, str | N
             ]
         ]
     empty = "No run has taken this request yet."
-    return section("state", "State", table("State in each ranker", ["ranker", "state", "by", "why"], rows, empty))
+    return section("state", "State", table("State in each ranker", ["ranker", "state", "run", "why"], rows, empty))
 
 
 def _names(found: Request, items: Sequence[Item]) -> Markup:

@@ -29,10 +29,12 @@ from unrank.serve.layout import (
     table,
 )
 from unrank.serve.messages import Answer, Call, NotFound, see
-from unrank.serve.office import Office, numbers
+from unrank.serve.office import Office, name_of
 from unrank.serve.people import Right
 from unrank.serve.sessions import Session
 
+SHOWN = 20
+"""The most requests of a list."""
 EVERY = 0.5
 """Seconds between two looks at the progress of a job."""
 STREAM = 300.0
@@ -50,7 +52,7 @@ def plan_page(office: Office, call: Call) -> Answer:
     last = next((job for job in jobs if job.kind is JobKind.plan and not job.is_running), None)
     fits = last is not None and list(last.requests) == waiting
     ask = form(
-        session, "/plan", hidden("requests", _joined(waiting)), button("Make a plan", "plain" if fits else "main")
+        session, "/plan", hidden("requests", name_of(waiting)), button("Make a plan", "plain" if fits else "main")
     )
     words = " ".join(office.place.run_words)
     asked = paragraph("Every run here has the options ", element("code", {}, words)) if words else None
@@ -66,7 +68,8 @@ def plan_page(office: Office, call: Call) -> Answer:
                 section(
                     "waiting",
                     "To be run",
-                    bullets(link(f"/requests/{id}", f"Request {id}") for id in waiting) if waiting else None,
+                    bullets(link(f"/requests/{id}", f"Request {id}") for id in waiting[:SHOWN]) if waiting else None,
+                    paragraph(f"{len(waiting) - SHOWN:,} more are not shown.") if len(waiting) > SHOWN else None,
                     asked,
                     paragraph(
                         "A plan says what a run would change and can show, and how long it takes. It does nothing."
@@ -75,28 +78,25 @@ def plan_page(office: Office, call: Call) -> Answer:
                     else paragraph("A new request comes first."),
                     ask if waiting and may_run and not running else None,
                 ),
-                *(_plan_sections(session, last, fits and may_run and not running) if last else ()),
+                *(_plan_sections(session, last, may_run and not running) if last and fits else ()),
+                paragraph("The last plan was for other requests: make a new one.")
+                if last and waiting and not fits
+                else None,
             ],
             "/plan",
         ),
     )
 
 
-def _joined(requests: Sequence[int]) -> str:
-    return ",".join(map(str, requests))
-
-
 def _plan_sections(session: Session, job: Job, may_run: bool) -> list[Child]:
-    """Return the last plan; with a button to run it if nothing has changed since."""
+    """Return the last plan; with a button to run it, for those who may."""
     made = f"by {job.by}, {job.begun.replace('T', ' ')[:19]} UTC"
     found = [plan for plan in job.results if plan.get("requests")]
     parts: list[Child] = [_one_plan(number, plan, made) for number, plan in enumerate(found)]
     if job.error or not job.results:
         parts.append(section("failed", "The last plan", notice(job.error or "It ended without a result.", "bad")))
-    if found and not may_run:
-        parts.append(paragraph("This plan cannot be run from here now: other requests wait, or your role may not run."))
     if found and may_run:
-        go = form(session, "/runs", hidden("requests", _joined(job.requests)), button("Run it"))
+        go = form(session, "/runs", hidden("requests", name_of(job.requests)), button("Run it"))
         text = (
             "The run forgets all of these requests together, audits the new ranker, and judges each request by itself."
         )
@@ -109,11 +109,14 @@ def _one_plan(number: int, plan: Json, made: str) -> Markup:
     audit, times = plan["audit_seconds"], plan["seconds"]
     head = [
         Card("Pairs to forget", f"{plan['pairs']['forget']:,}", f"{plan['pairs']['entangled']:,} kept beside them"),
-        Card("Time with cocol", _between(times["cocol"]), f"of which the audit {_between(audit)}"),
+        Card("Time of the run", _between(times["cocol"]), f"of which the audit {_between(audit)}"),
         Card("Kept queries affected", f"{plan['kept_queries_affected']:,}", "a forgotten document is in the list"),
         Card("Places that hold it", f"{len(plan['copies']):,}", "on this machine"),
     ]
-    rows = [[f"Request {each['request']}", each["words"]] for each in plan["requests"]]
+    shown_of = plan["requests"][:SHOWN]
+    rows: list[list[Child]] = [
+        [link(f"/requests/{each['request']}", f"Request {each['request']}"), each["words"]] for each in shown_of
+    ]
     power = [text for text in (plan["single_pairs"], plan["places"]) if text]
     copies = [[copy["kind"], element("code", {}, copy["path"]), copy["why"]] for copy in plan["copies"]]
     return section(
@@ -142,10 +145,10 @@ def start_run(office: Office, call: Call) -> Answer:
 
 def _start(office: Office, call: Call, kind: JobKind, *words: str) -> Answer:
     """Start a job for the requests that the page showed; refuse if others are waiting by now."""
-    asked, waiting = sorted(numbers(call.form.one("requests"))), office.runnable()
+    waiting = office.runnable()
     if not waiting:
         raise UnrankError("no request is to be run: somebody may have run them already")
-    if asked != waiting:
+    if call.form.one("requests") != name_of(waiting):
         raise UnrankError("the requests to be run have changed since this page was shown: look at the plan again")
     office.collections()  # a service must be there
     job = office.jobs.start(kind, office.run_command(*words), call.session.person.name, waiting)
@@ -254,16 +257,15 @@ async def _events(job: Job) -> AsyncIterator[bytes]:
 
 def list_runs(office: Office, call: Call) -> Answer:
     with office.reading() as ledger:
-        states = dict(ledger.ask("SELECT id, state FROM run"))
-        runs = past_runs(ledger)
+        runs = ledger.ask("SELECT id, state, out, asked FROM run ORDER BY id DESC")
     rows: list[list[Child]] = [
         [
-            link(f"/runs/{run.id}", f"Run {run.id}"),
-            state_tag(str(states[run.id])),
-            ", ".join(map(str, run.asked.get("requests", []))),
-            element("code", {}, str(run.out)),
+            link(f"/runs/{id}", f"Run {id}"),
+            state_tag(str(state)),
+            numbered(json.loads(asked).get("requests", [])),
+            element("code", {}, str(out)),
         ]
-        for run in reversed(runs)
+        for id, state, out, asked in runs
     ]
     content = section(
         "runs", "All runs", table("Runs", ["run", "state", "requests", "new ranker"], rows, "There are none.")
