@@ -14,7 +14,7 @@ from unrank.cli.main import run
 PAGE = ROOT / "docs" / "how-to" / "update-an-index.md"
 QUICK = {
     "train": ["--set", "epochs=1", "--set", "negatives=1", "--quiet"],
-    "forget": ["--target", "beyond:3", "--set", "epochs=2", "--quiet"],
+    "forget": ["--target", "0.001", "--set", "epochs=2", "--quiet"],
 }
 
 
