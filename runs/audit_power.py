@@ -81,7 +81,7 @@ def simulate(evidence: Evidence, size: int, requests: int) -> Iterator[Line]:
     for number in range(requests):
         drawn = np.isin(np.arange(len(pairs)), generator.choice(len(pairs), size, replace=False))
         forget = pairs.some(drawn)
-        alike = evidence.unseen.some(np.isin(evidence.unseen.trained, forget.trained))
+        alike = evidence.unseen.some(np.isin(evidence.unseen.kinds, forget.kinds))
         test, lacks = test_pairs(replace(evidence, forget=forget, unseen=alike), number)
         if test is None:
             raise unrank.UnrankError(f"the collection is too small: {lacks}")

@@ -49,7 +49,7 @@ def planted(
         original = easy + noise(1, query)[0] + GAIN
         marks = np.full((judges, number), never_saw)
         return Margins(rows, easy + noise(1, query)[0] + GAIN * saw - hidden * (saw == 0) * (first == 0), original,
-                       judged, marks, np.zeros(number, bool))  # fmt: skip
+                       judged, marks, np.zeros(number, np.int64))  # fmt: skip
 
     known = (np.arange(pairs) < remembered).astype(float)
     forget = part(pairs, known, True, 0, group)
@@ -67,7 +67,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pair_test(evidence: Evidence, seed: int = 0) -> PairTest:
-    return PairTest(fit_pairs(evidence, seed), seed)
+    return PairTest(fit_pairs(evidence), seed)
 
 
 @pytest.mark.parametrize("judges", [1, 2, 4, 8])
@@ -124,7 +124,7 @@ def test_a_pair_that_memory_does_not_lift_tells_nothing() -> None:
 
 def test_pairs_of_another_kind_are_judged_with_more_doubt() -> None:
     known = planted(np.random.default_rng(6), 10, remembered=10)
-    other = replace(known, forget=replace(known.forget, trained=np.ones(10, bool)))
+    other = replace(known, forget=replace(known.forget, kinds=np.ones(10, np.int64)))
     assert pair_test(other).power < pair_test(known).power
 
 

@@ -64,7 +64,7 @@ class Thoroughness:
     """The most queries by which the best attempt is chosen."""
     judged_pairs: int = 200
     """The most pairs of each set by which single pairs are judged."""
-    judged_negatives: int = 50
+    judged_negatives: int = 12
     """The most negatives of each of their queries."""
 
     def __post_init__(self) -> None:

@@ -25,10 +25,16 @@ SURE = 3.0
 """The number of standard errors at which a difference survives the correction for several tests."""
 
 
-def say_margins(context: AuditContext, evidence: Evidence | None = None) -> SaidMargins | None:
-    """Return the margins of a request; `None` if fewer than two rankers never saw it, or no pair is left to draw."""
+def say_margins(
+    context: AuditContext, evidence: Evidence | None = None, queries: int | None = None
+) -> SaidMargins | None:
+    """Return the margins of a request; `None` if fewer than two rankers never saw it, or no pair is left to draw.
+
+    `queries` is the number of its queries, if there are more than the evidence has.
+    """
     evidence = evidence or gather_evidence(context)
-    unseen, queries = samples(context, evidence, evidence.unseen), len(np.unique(evidence.forget.pairs[:, 0]))
+    unseen = samples(context, evidence, evidence.unseen)
+    queries = queries or len(np.unique(evidence.forget.pairs[:, 0]))
     if not unseen or not queries:
         return None
     figures = {name: draw_margin(one.never_saw, queries, context.seed) for name, one in unseen.items()}

@@ -1,11 +1,13 @@
 """Evidence: the margins of single pairs under the audited ranker, and under rankers that did or did not see them.
 
-A pair's margin is how far it stands above the best negative of its query, in units of the range of the negatives. It is
-measured on three sets: the forget pairs, kept pairs, which the audited ranker saw, and pairs that no ranker saw.
+A pair's margin is how far it stands above the negatives of its query: above a soft maximum of their scores, in units of
+the mean range of the ranker's lists. A maximum of a few negatives, or the range of one list, would add noise. Margins
+are measured on three sets: the forget pairs, kept pairs, which the audited ranker saw, and pairs that no ranker saw.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,12 +15,19 @@ import numpy as np
 
 from unrank.audit.context import AuditContext, Marks
 from unrank.collection.collection import Pairs
+from unrank.collection.texts import Rows
 from unrank.evaluation.measure import Floats
 from unrank.evaluation.scorecard import Scorer
-from unrank.forgetting.places import list_tops
 
 LEAST = 20
 """The fewest pairs that no ranker saw by which single pairs are judged."""
+FEW_PAIRS, PER_FORGET, PER_QUERY = 60, 6, 3
+"""Kept and unseen pairs are this many at least, and more for more forget pairs; so many have one query at most."""
+SOFTNESS = 8.0
+"""The mean range of a list, in units of the temperature of the soft maximum."""
+LEAST_RANGE = 1e-3
+QUERY, DOCUMENT = 1, 2
+"""The bits of a kind."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +39,13 @@ class Margins:
     """The audited ranker's. [pairs]"""
     original: Floats | None
     judges: Floats
-    """Those of the references, then of the proxies. [judges, pairs]"""
+    """Those of the references, then of the proxies; NaN where one was not asked. [judges, pairs]"""
     never_saw: Marks
     """Whether a judge never saw a pair. [judges, pairs]"""
-    trained: Marks
-    """Whether the query of a pair has other pairs that are kept. [pairs]"""
+    kinds: Rows
+    """Whether a pair's query, and its document, have other pairs that are kept: the sum of two bits. [pairs]"""
+    unit: float = 1.0
+    """The mean range of the audited ranker's lists."""
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -48,18 +59,12 @@ class Margins:
         """Return the margins of the marked pairs."""
         original = None if self.original is None else self.original[marks]
         judged = (self.judges[:, marks], self.never_saw[:, marks])
-        return Margins(self.pairs[marks], self.ranker[marks], original, *judged, self.trained[marks])
+        return Margins(self.pairs[marks], self.ranker[marks], original, *judged, self.kinds[marks], self.unit)
 
     @property
     def unseen_by(self) -> Floats:
         """The judges' margins of pairs that they never saw; NaN elsewhere."""
         return np.where(self.never_saw, self.judges, np.nan)
-
-    @property
-    def seen_by(self) -> Floats:
-        """The margins of the original, and of the judges that saw a pair; NaN elsewhere."""
-        seen = np.where(self.never_saw, np.nan, self.judges)
-        return seen if self.original is None else np.concatenate([self.original[None], seen])
 
 
 @dataclass(frozen=True)
@@ -74,83 +79,180 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class JudgedPairs:
-    """The sampled pairs of each set. Those that no ranker saw are of the forget pairs' kinds."""
+class JudgedPart:
+    """Some pairs, the judges that never saw each, and those that are asked about it. [judges, pairs]"""
 
-    forget: Pairs
-    kept: Pairs
-    unseen: Pairs
+    pairs: Pairs
+    never_saw: Marks
+    asked: Marks
+
+
+@dataclass(frozen=True)
+class JudgedPairs:
+    """The sampled pairs of each set. Those that no ranker saw are of the forget pairs' kinds.
+
+    A judge is asked about few pairs: the forget pairs that it never saw, and as large a share of the unseen pairs. What
+    a ranker that saw a pair makes of it is asked of the original; of proxies only if there is none.
+    """
+
+    forget: JudgedPart
+    kept: JudgedPart
+    unseen: JudgedPart
     source: Literal["reserved", "test"]
 
     @classmethod
     def of(cls, context: AuditContext) -> JudgedPairs:
-        parts = context.partition
-        forget = sample_pairs(context, context.sets["forget"], "forget")
-        reserved = len(parts.reserved) >= LEAST and all(judge.reserves for judge in context.judges)
-        unseen = sample_alike(context, parts.reserved if reserved else context.whole["test"], forget)
-        kept = sample_pairs(context, parts.retain, "kept")
-        return cls(forget, kept, unseen, "reserved" if reserved else "test")
+        parts, judges = context.partition, context.judges
+        forget = sample_pairs(context, context.sets["forget"], context.thoroughness.judged_pairs, "forget")
+        reserved = len(parts.reserved) >= LEAST and all(judge.reserves for judge in judges)
+        many = min(context.thoroughness.judged_pairs, max(FEW_PAIRS, PER_FORGET * len(forget)))
+        unseen = sample_alike(context, parts.reserved if reserved else context.whole["test"], forget, many)
+        kept = sample_pairs(context, parts.retain, many, "kept", PER_QUERY)
+        of_forget, of_kept = (_marks(context, pairs) for pairs in (forget, kept))
+        alone = np.full(of_kept.shape, context.rankers.original is None)
+        like = np.random.default_rng(context.seed).integers(max(1, len(forget)), size=len(unseen))
+        alike = of_forget[:, like] if len(forget) else np.zeros((len(judges), len(unseen)), bool)
+        return cls(
+            JudgedPart(forget, of_forget, of_forget | (context.rankers.original is None)),
+            JudgedPart(kept, of_kept, alone),
+            JudgedPart(unseen, alike, alike),
+            "reserved" if reserved else "test",
+        )
+
+    @property
+    def parts(self) -> tuple[JudgedPart, JudgedPart, JudgedPart]:
+        return self.forget, self.kept, self.unseen
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The margins that one ranker gives the pairs of each set, and the mean range of its lists."""
+
+    of_part: tuple[Floats, ...]
+    unit: float
 
 
 def gather_evidence(context: AuditContext) -> Evidence:
-    """Measure the margins of the sampled pairs."""
-    pairs = JudgedPairs.of(context)
-    return Evidence(
-        measure_margins(context, pairs.forget),
-        measure_margins(context, pairs.kept),
-        measure_margins(context, pairs.unseen, np.ones((len(context.judges), len(pairs.unseen)), bool)),
-        pairs.source,
-    )
+    """Measure the margins of the sampled pairs. Each ranker scores all its lists at once: it reads a text once."""
+    judged, original = JudgedPairs.of(context), context.rankers.original
+    everything = [np.ones(len(part.pairs), bool) for part in judged.parts]
+    own = measure(context, judged, everything, context.rankers.ranker.scores)
+    before = measure(context, judged, everything, original.scores) if original else None
+    said = [
+        measure(context, judged, [part.asked[row] for part in judged.parts], judge.scores)
+        for row, judge in enumerate(context.judges)
+    ]
+    found = [
+        Margins(
+            part.pairs,
+            own.of_part[place],
+            before.of_part[place] if before else None,
+            np.array([one.of_part[place] for one in said]).reshape(part.never_saw.shape),
+            part.never_saw,
+            kinds_of(context, part.pairs),
+            own.unit,
+        )
+        for place, part in enumerate(judged.parts)
+    ]
+    return Evidence(found[0], found[1], found[2], judged.source)
 
 
-def measure_margins(context: AuditContext, pairs: Pairs, never_saw: Marks | None = None) -> Margins:
-    """Measure pairs under every ranker. Without `never_saw`, the judges say which of them they never saw."""
-    negatives = some_negatives(context, pairs)
-    judges, original = context.judges, context.rankers.original
-    if never_saw is None:
-        never_saw = np.array([judge.never_saw(pairs) for judge in judges], bool).reshape(len(judges), len(pairs))
-    measured = np.array([margins(pairs, negatives, judge.scores) for judge in judges])
-    return Margins(
-        pairs,
-        margins(pairs, negatives, context.rankers.ranker.scores),
-        margins(pairs, negatives, original.scores) if original else None,
-        measured.reshape(len(judges), len(pairs)),
-        never_saw,
-        of_trained(context, pairs),
-    )
+def lists_to_score(context: AuditContext, judged: JudgedPairs, asked: Sequence[Marks]) -> Pairs:
+    """Return the pairs that a ranker scores to judge the marked ones of each set: these, and negatives."""
+    some = [part.pairs[marks] for part, marks in zip(judged.parts, asked, strict=True)]
+    return np.concatenate([each for pairs in some for each in (pairs, some_negatives(context, pairs))])
 
 
-def of_trained(context: AuditContext, pairs: Pairs) -> Marks:
-    """Mark the pairs whose query has other pairs that are kept: a ranker knows such a query."""
-    kept = context.partition.retain
-    queries, counts = np.unique(kept[:, 0], return_counts=True)
-    others = counts[np.minimum(np.searchsorted(queries, pairs[:, 0]), len(queries) - 1)]
-    own = np.isin(context.collection.pair_keys(pairs), context.collection.pair_keys(kept))
-    return np.isin(pairs[:, 0], queries) & (others > own)
+def measure(context: AuditContext, judged: JudgedPairs, asked: Sequence[Marks], score: Scorer) -> Measured:
+    """Measure the marked pairs of each set under one ranker; others are NaN."""
+    lists, start, parts, ranges = lists_to_score(context, judged, asked), 0, [], []
+    scores = score(lists) if len(lists) else np.empty(0, np.float32)
+    for part, marks in zip(judged.parts, asked, strict=True):
+        pairs = part.pairs[marks]
+        negatives = some_negatives(context, pairs)
+        end = start + len(pairs) + len(negatives)
+        own, theirs = np.split(scores[start:end].astype(np.float64), [len(pairs)])
+        parts.append((pairs, own, negatives, theirs))
+        ranges.append(list_ranges(negatives, theirs))
+        start = end
+    wide = np.concatenate(ranges)
+    unit = max(float(wide.mean()), LEAST_RANGE) if len(wide) else LEAST_RANGE
+    found = [np.full(len(marks), np.nan) for marks in asked]
+    for values, marks, (pairs, own, negatives, theirs) in zip(found, asked, parts, strict=True):
+        values[marks] = (own - soft_maxima(pairs, negatives, theirs, unit)) / unit
+    return Measured(tuple(found), unit)
 
 
-def margins(pairs: Pairs, negatives: Pairs, score: Scorer) -> Floats:
-    """Return how far each pair is above the best negative of its query, in units of the range of the negatives."""
-    scores = score(np.concatenate([pairs, negatives]))
-    best, width = list_tops(pairs, negatives, scores[len(pairs) :])
-    found: Floats = (scores[: len(pairs)] - best) / width
+def list_ranges(negatives: Pairs, scores: Floats) -> Floats:
+    """Return the range of the scores of each query's negatives."""
+    queries, row = np.unique(negatives[:, 0], return_inverse=True)
+    high, low = np.full(len(queries), -np.inf), np.full(len(queries), np.inf)
+    np.maximum.at(high, row, scores)
+    np.minimum.at(low, row, scores)
+    return np.asarray(high - low, np.float64)
+
+
+def soft_maxima(pairs: Pairs, negatives: Pairs, scores: Floats, unit: float) -> Floats:
+    """Return for each pair a soft maximum of the scores of its query's negatives, all of which have some.
+
+    >>> listed = np.array([[1, 5], [1, 6], [2, 7]])
+    >>> soft_maxima(np.array([[1, 4], [2, 4]]), listed, np.array([1.0, 1.0, 3.0]), 8.0).round(3).tolist()
+    [1.693, 3.0]
+    """
+    queries, temperature = np.unique(negatives[:, 0]), unit / SOFTNESS
+    crowd = np.full(len(queries), -np.inf)
+    np.logaddexp.at(crowd, np.searchsorted(queries, negatives[:, 0]), scores / temperature)
+    found: Floats = temperature * crowd[np.searchsorted(queries, pairs[:, 0])]
     return found
 
 
-def sample_pairs(context: AuditContext, pairs: Pairs, salt: str) -> Pairs:
-    """Return some pairs, chosen by the seed, whose query has negatives; no more than the audit judges."""
+def _marks(context: AuditContext, pairs: Pairs) -> Marks:
+    """Mark the pairs that each judge never saw. [judges, pairs]"""
+    judges = context.judges
+    return np.array([judge.never_saw(pairs) for judge in judges], bool).reshape(len(judges), len(pairs))
+
+
+def kinds_of(context: AuditContext, pairs: Pairs) -> Rows:
+    """Return the kinds of pairs: a ranker knows a query, or a document, that has other pairs that are kept."""
+    kept = context.partition.retain
+    own = np.isin(context.collection.pair_keys(pairs), context.collection.pair_keys(kept))
+    found = np.zeros(len(pairs), np.int64)
+    for side, bit in ((0, QUERY), (1, DOCUMENT)):
+        rows, counts = np.unique(kept[:, side], return_counts=True)
+        others = counts[np.minimum(np.searchsorted(rows, pairs[:, side]), len(rows) - 1)]
+        found += bit * (np.isin(pairs[:, side], rows) & (others > own))
+    return found
+
+
+def sample_pairs(context: AuditContext, pairs: Pairs, most: int, salt: str, of_query: int | None = None) -> Pairs:
+    """Return some pairs, chosen by the seed, whose query has negatives; of one query no more than `of_query`.
+
+    Pairs of one query share its negatives, so they cost little.
+    """
     pairs = pairs[context.with_negatives(pairs)] if len(pairs) else pairs
-    order = np.random.default_rng([context.seed, len(salt)]).permutation(len(pairs))
-    order = order[: context.thoroughness.judged_pairs]
-    return pairs[np.sort(order)]
+    generator = np.random.default_rng([context.seed, len(salt)])
+    order = generator.permutation(len(pairs))
+    if of_query is not None:
+        queries, owner = np.unique(pairs[:, 0], return_inverse=True)
+        order = order[np.argsort(generator.permutation(len(queries))[owner[order]], kind="stable")]
+        sorted_owner = owner[order]
+        first = np.flatnonzero(np.diff(sorted_owner, prepend=-1))
+        place = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))
+        order = order[place < of_query]
+    return pairs[np.sort(order[:most])]
 
 
-def sample_alike(context: AuditContext, pairs: Pairs, forget: Pairs) -> Pairs:
-    """Return some pairs of each kind that forget pairs are of; of any kind, if there are too few of those."""
-    kinds, wanted = of_trained(context, pairs), np.unique(of_trained(context, forget))
-    parts = [pairs[kinds == kind] for kind in wanted]
-    enough = [sample_pairs(context, part, f"unseen {len(part)}") for part in parts if len(part) >= LEAST]
-    return np.concatenate(enough) if enough else sample_pairs(context, pairs, "unseen")
+def sample_alike(context: AuditContext, pairs: Pairs, forget: Pairs, most: int) -> Pairs:
+    """Return some pairs of each kind that forget pairs are of; of other kinds, if there are too few of one."""
+    kinds, wanted = kinds_of(context, pairs), np.unique(kinds_of(context, forget))
+    chosen = set()
+    for kind in wanted:
+        near = [kinds == kind, (kinds & QUERY) == (kind & QUERY), np.ones(len(pairs), bool)]
+        chosen.update(np.unique(kinds[next((marks for marks in near if marks.sum() >= LEAST), near[-1])]).tolist())
+    parts = [pairs[kinds == kind] for kind in sorted(chosen)]
+    each = max(LEAST, most // max(1, len(parts)))
+    found = [sample_pairs(context, part, each, f"unseen {number}", PER_QUERY) for number, part in enumerate(parts)]
+    return np.concatenate([pairs[:0], *found])
 
 
 def some_negatives(context: AuditContext, pairs: Pairs) -> Pairs:

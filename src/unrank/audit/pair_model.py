@@ -8,25 +8,29 @@ error of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from unrank.audit.context import Marks
-from unrank.audit.evidence import Evidence, Margins
+from unrank.audit.evidence import DOCUMENT, QUERY, Evidence, Margins
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
 from unrank.evaluation.measure import Floats
 
 SHARED, SHARED_PAIRS = 0.25, 50
 """The correlation of two pairs of one query or document that is assumed, as if it were measured on 50 such twos."""
-COMMON, OTHER_KIND = 0.02, 0.25
+COMMON, OTHER_KIND = 0.03, 0.25
 """The share of the noise that all pairs have in common; much, if no pair of their kind was fitted (docs/log.md)."""
+OTHER_PAIRS = 1.1
+"""How much wider the noise of other pairs is than that of the fitted ones (docs/log.md)."""
 MOST_SKEW, MOST_TAILS = 0.8, 2.0
 LEAST_SCALE = 1e-6
-DOUBT = 50
-"""Skewness and tails are trusted half if they are measured on this many pairs."""
+OWN_LEVEL = 30
+"""A ranker with fewer margins of unseen pairs has no level of its own."""
+DOUBT, TAILS = 50, 1.0
+"""Skewness and tails are trusted half if they are measured on this many pairs; else these tails are assumed."""
 
 
 @dataclass(frozen=True)
@@ -109,13 +113,16 @@ class Fit:
 
     @property
     def error(self) -> Floats:
-        """A square root of the covariance of the coefficients, in units of the scale. Pairs of a query go together."""
+        """A square root of the covariance of the coefficients, in units of the scale. Pairs of a query go together.
+
+        The square of the last factor makes up for how closely few groups are fitted.
+        """
         inner = np.linalg.pinv(self.design.T @ self.design)
         _, owner = np.unique(self.pairs[:, 0], return_inverse=True)
         groups, number = int(owner.max()) + 1, self.design.shape[1]
         summed = np.zeros((groups, number))
         np.add.at(summed, owner, self.design * (self.residuals / self.scale)[:, None])
-        covariance = inner @ summed.T @ summed @ inner * groups / max(1, groups - number)
+        covariance = inner @ summed.T @ summed @ inner * (groups / max(1, groups - number)) ** 2
         sizes, axes = np.linalg.eigh(covariance)
         found: Floats = axes * np.sqrt(np.maximum(sizes, 0.0))
         return found
@@ -125,11 +132,11 @@ class Fit:
         standard = self.residuals / self.scale
         trust = len(standard) / (len(standard) + DOUBT)
         skew = float(np.clip(trust * (standard**3).mean(), -MOST_SKEW, MOST_SKEW))
-        tails = float(np.clip(trust * ((standard**4).mean() - 3), 0.0, MOST_TAILS))
+        tails = float(np.clip(trust * ((standard**4).mean() - 3) + (1 - trust) * TAILS, 0.0, MOST_TAILS))
         shared = tuple(correlation(standard, self.pairs[:, side]) for side in (0, 1))
         over = max(1.0, sum(shared) / 0.9)
         return Noise(
-            np.full(len(pairs), self.scale),
+            np.full(len(pairs), OTHER_PAIRS * self.scale),
             design @ self.error,
             (pairs[:, 0], pairs[:, 1]),
             (shared[0] / over, shared[1] / over),
@@ -167,23 +174,18 @@ class PairModel:
     remembers: Noise
 
 
-def fit_pairs(evidence: Evidence, seed: int = 0) -> PairModel:
+def fit_pairs(evidence: Evidence) -> PairModel:
     """Fit the model of the forget pairs, each of which a judge never saw, to 20 or more pairs that no ranker saw."""
     forget, unseen = evidence.forget, evidence.unseen
-    centre, spread = _levels(unseen.judges)
-    # Each pair that no ranker saw is judged by the judges of some forget pair, so that both have as many.
-    like = np.random.default_rng(seed).integers(len(forget), size=len(unseen))
-    two_kinds = 0 < np.count_nonzero(unseen.trained) < len(unseen)
-    design = _design(
-        np.where(forget.never_saw[:, like], (unseen.judges - centre) / spread, np.nan), two_kinds & unseen.trained
-    )
-    wanted = _design(np.where(forget.never_saw, (forget.judges - centre) / spread, np.nan), two_kinds & forget.trained)
+    centre, spread = _levels(unseen.unseen_by)
+    informs = [np.unique(unseen.kinds & bit).size > 1 for bit in (QUERY, DOCUMENT)]
+    design, wanted = (_design((part.unseen_by - centre) / spread, part.kinds, informs) for part in (unseen, forget))
     first = Fit(design, unseen.ranker, unseen.pairs)
-    units, own = _units(first.residuals, unseen.trained, forget.trained)
+    units, own = _units(first.residuals, unseen.kinds, forget.kinds)
     without = Fit(design / units[:, None], unseen.ranker / units, unseen.pairs)
     expected = wanted @ without.coefficients
     with_memory, remembered = _fit_memory(evidence.kept, forget)
-    missing = np.isin(forget.trained, unseen.trained, invert=True).any()
+    missing = np.isin(forget.kinds, unseen.kinds, invert=True).any()
     return PairModel(
         (forget.ranker - expected) / own,
         (remembered @ with_memory.coefficients - expected) / own,
@@ -193,34 +195,47 @@ def fit_pairs(evidence: Evidence, seed: int = 0) -> PairModel:
 
 
 def _levels(margins: Floats) -> tuple[Floats, Floats]:
-    """Return the mean and the spread of each ranker's margins. [rankers, 1]"""
-    return margins.mean(axis=1)[:, None], np.maximum(margins.std(axis=1), LEAST_SCALE)[:, None]
+    """Return the mean and the spread of each ranker's margins, NaN left out. [rankers, 1]
+
+    Rankers with few margins are proxies of one making, and have those of all of them together.
+    """
+    there = np.isfinite(margins)
+    few = there.sum(axis=1) < OWN_LEVEL
+    together = margins[few][there[few]]
+    levels = np.array(
+        [together if alone else row[here] for row, here, alone in zip(margins, there, few, strict=True)], object
+    )
+    centre, spread = (
+        np.array([measure(level) if len(level) else 0.0 for level in levels]) for measure in (np.mean, np.std)
+    )
+    return centre[:, None], np.maximum(spread, LEAST_SCALE)[:, None]
 
 
-def _units(residuals: Floats, kinds: Marks, of: Marks) -> tuple[Floats, Floats]:
+def _units(residuals: Floats, kinds: Rows, of: Rows) -> tuple[Floats, Floats]:
     """Return the spread of the residuals of each fitted pair's kind, and of the kinds of other pairs."""
-    spread = {kind: float(residuals[kinds == kind].std()) if (kinds == kind).any() else 0.0 for kind in (False, True)}
+    spread = {int(kind): float(residuals[kinds == kind].std()) for kind in np.unique(kinds)}
     largest = max(*spread.values(), LEAST_SCALE)
-    unit = {kind: found or largest for kind, found in spread.items()}
-    return np.where(kinds, unit[True], unit[False]), np.where(of, unit[True], unit[False])
+    found = [np.array([spread.get(kind) or largest for kind in each.tolist()]) for each in (kinds, of)]
+    return found[0], found[1]
 
 
-def _design(margins: Floats, kinds: Marks) -> Floats:
-    """Return a design of a constant, the mean over rankers without NaN, and the kind. [rankers, pairs]"""
-    return np.stack([np.ones(margins.shape[1]), np.nanmean(margins, axis=0), kinds], axis=1)
+def _design(margins: Floats, kinds: Rows, informs: Sequence[bool]) -> Floats:
+    """Return a design of a constant, the mean over rankers without NaN, and what the kinds tell. [rankers, pairs]"""
+    known = [tells * ((kinds & bit) > 0) for tells, bit in zip(informs, (QUERY, DOCUMENT), strict=True)]
+    return np.stack([np.ones(margins.shape[1]), np.nanmean(margins, axis=0), *known], axis=1)
 
 
 def _fit_memory(kept: Margins, forget: Margins) -> tuple[Fit, Floats]:
-    """Fit the audited ranker's margins of kept pairs to those of the original and of other rankers that saw them.
+    """Fit the audited ranker's margins of kept pairs to those of the original, or of judges that saw them.
 
     Also return the design of the forget pairs.
     """
     columns = [[np.ones(len(kept)), np.ones(len(forget))]]
-    if kept.original is not None and forget.original is not None:
-        columns.append([kept.original, forget.original])
     saw = (~forget.never_saw).any(axis=1)
     both = [~part.never_saw[saw] for part in (kept, forget)]
-    if saw.any() and all(marks.any(axis=0).all() for marks in both):
+    if kept.original is not None and forget.original is not None:
+        columns.append([kept.original, forget.original])
+    elif saw.any() and all(marks.any(axis=0).all() for marks in both):
         centre, spread = _levels(kept.judges[saw])
         levels = [(part.judges[saw] - centre) / spread for part in (kept, forget)]
         columns.append([np.nanmean(np.where(m, level, np.nan), axis=0) for m, level in zip(both, levels, strict=True)])

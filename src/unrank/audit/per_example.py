@@ -230,7 +230,7 @@ def test_pairs(evidence: Evidence, seed: int) -> tuple[PairTest | None, str]:
         if len(margins) < LEAST:
             return None, f"needs {LEAST} pairs {which} to compare with, and there are {len(margins)}"
     tested = Evidence(forget, evidence.kept, evidence.unseen, evidence.source)
-    return PairTest(fit_pairs(tested, seed), seed), ""
+    return PairTest(fit_pairs(tested), seed), ""
 
 
 def judge(test: PairTest, p_remembered: float, p_suppressed: float) -> Verdict:

@@ -10,8 +10,10 @@ import numpy as np
 
 from unrank.audit.comparison import PerRanker
 from unrank.audit.context import AuditContext, AuditedRanker, Marks, Thoroughness, sampled_sets, whole_sets
-from unrank.audit.evidence import gather_evidence
+from unrank.audit.equivalence import say_margins
+from unrank.audit.evidence import Evidence, gather_evidence
 from unrank.audit.judges import load_judges
+from unrank.audit.margins import SaidMargins
 from unrank.audit.per_example import FALSE_SHARE, no_judge, test_pairs
 from unrank.audit.time import audit_time
 from unrank.collection.removal import Removal
@@ -22,9 +24,10 @@ from unrank.forgetting.workspace import Workspace
 from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
 
-FEW_JUDGES = 2
+FEW_JUDGES = 3
 """The most judges by which the power is foreseen."""
 SMALL = Thoroughness(judged_pairs=40, judged_negatives=10)
+NO_MARGINS = "no margin can be said, so the verdict cannot be 'equivalent': it takes two rankers that never saw a pair"
 
 
 @dataclass(frozen=True)
@@ -56,29 +59,36 @@ class AuditPlan:
     queries: int
     single: Prospect
     seconds: Seconds
+    margins: SaidMargins | None = None
+    """About the margins of the test of equivalence; `None` if fewer than two rankers never saw the request."""
+
+    @property
+    def words(self) -> tuple[str, str]:
+        """What can be found out about single pairs, and within which margins a ranker is equivalent."""
+        return str(self.single), f"about {self.margins}" if self.margins else NO_MARGINS
 
 
 def plan_audit(context: AuditContext) -> AuditPlan:
     """Return what an audit can find, and its time."""
-    rankers, ranker, forget = context.rankers, context.rankers.ranker, context.sets["forget"]
-    number = 1 + (rankers.original is not None) + len(rankers.references)
-    seconds = audit_time(
-        *(ranker.workspace, ranker.ranker, number, context.thoroughness, context.seed), proxies=len(context.proxies)
-    )
-    return AuditPlan(len(forget), len(np.unique(forget[:, 0])), foresee(context), seconds)
+    forget = context.sets["forget"]
+    queries = len(np.unique(forget[:, 0]))
+    small = _small(context)
+    evidence = gather_evidence(small) if small else None
+    margins = say_margins(small, evidence, queries) if small else None
+    return AuditPlan(len(forget), queries, foresee(context, evidence), audit_time(context), margins)
 
 
-def foresee_run(
+def plan_before(
     workspace: Workspace, ranker: Ranker, references: Sequence[str], proxies: Sequence[str], base_digest: str | None
-) -> Prospect:
-    """Foresee before a run what its audit can find out about single pairs, if the ranker stayed as it is."""
+) -> AuditPlan:
+    """Plan before a run what its audit can find out, if the ranker stayed as it is."""
     audited = _opened(workspace, ranker)
     compared = tuple(_opened(workspace, load_ranker(name, ranker.fast)) for name in references)
     removal, whole, effort = workspace.removal or Removal(), whole_sets(workspace), Thoroughness()
     judges = load_judges([Path(folder) for folder in proxies], audited, removal, base_digest, frozenset())
     sets = sampled_sets(workspace.collection, whole, effort.queries, 0)
     rankers = PerRanker(audited, audited, compared)
-    return foresee(
+    return plan_audit(
         AuditContext(
             *(rankers, workspace.collection, workspace.partition, whole, sets, effort, 0), proxies=judges.proxies
         )
@@ -97,26 +107,34 @@ def unseen_marks(context: AuditContext) -> Marks:
     return np.array(marks, np.bool_).reshape(len(context.judges), len(forget))
 
 
-def foresee(context: AuditContext) -> Prospect:
-    """Foresee the power by a few lists and judges: those that never saw most of the pairs."""
+def foresee(context: AuditContext, evidence: Evidence | None = None) -> Prospect:
+    """Foresee the power by little evidence, which is gathered if it is not given."""
     marks = unseen_marks(context)
     pairs, testable = marks.shape[1], int(marks.any(axis=0).sum())
-    if not testable:
+    small = _small(context)
+    if small is None:
         return Prospect(pairs, 0, None, no_judge(context.left_out, len(context.judges)))
+    test, lacks = test_pairs(evidence or gather_evidence(small), context.seed)
+    if test is None:
+        return Prospect(pairs, testable, None, lacks)
+    return Prospect(pairs, testable, test.power if testable == test.pairs else test.power_of(min(testable, 1_000)))
+
+
+def _small(context: AuditContext) -> AuditContext | None:
+    """Return the audit of a few lists by a few judges, those that never saw most of the pairs; `None` without one."""
+    marks = unseen_marks(context)
+    if not marks.any():
+        return None
     chosen = np.sort(np.argsort(-marks.sum(axis=1), kind="stable")[:FEW_JUDGES])
     forget = context.sets["forget"][marks[chosen].any(axis=0)]
     references = context.rankers.references
     kept = tuple(reference for place, reference in enumerate(references) if place in chosen)
     proxies = tuple(proxy for place, proxy in enumerate(context.proxies, len(references)) if place in chosen)
     effort = replace(context.thoroughness, judged_pairs=SMALL.judged_pairs, judged_negatives=SMALL.judged_negatives)
-    small = replace(
+    return replace(
         context,
         rankers=replace(context.rankers, references=kept),
         proxies=proxies,
         sets={**context.sets, "forget": forget},
         thoroughness=effort,
     )
-    test, lacks = test_pairs(gather_evidence(small), context.seed)
-    if test is None:
-        return Prospect(pairs, testable, None, lacks)
-    return Prospect(pairs, testable, test.power if testable == test.pairs else test.power_of(min(testable, 1_000)))

@@ -1,6 +1,6 @@
 """Samples: one value for each query under the audited ranker, the original, and rankers that never saw the request.
 
-There are three: reciprocal ranks, scores (margins over the best negative) and whole lists (how far a ranker agrees with
+There are three: reciprocal ranks, scores (margins above the negatives) and whole lists (how far a ranker agrees with
 rankers that never saw the request, by rank-biased overlap). A proxy knows less than a retrained ranker. So its margins
 are brought to the audited ranker's level by pairs that nobody saw. Its ranks are those of such margins in the audited
 ranker's lists. Its lists are not compared.
@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unrank.audit.context import AuditContext
-from unrank.audit.evidence import Evidence, Margins, some_negatives
+from unrank.audit.evidence import Evidence, Margins, soft_maxima, some_negatives
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
 from unrank.evaluation.agreement import order_of, rank_biased_overlap
 from unrank.evaluation.measure import Floats, ranks_among
 from unrank.evaluation.scorecard import Scorer
-from unrank.forgetting.places import list_tops, mapped
+from unrank.forgetting.places import mapped
 
 RANKS, SCORES, LISTS = "reciprocal ranks", "scores", "lists"
 MOST_LISTS, LEAST_REFERENCES, MOST_REFERENCES = 200, 3, 5
@@ -76,7 +76,7 @@ def samples(context: AuditContext, evidence: Evidence, measured: Margins) -> dic
     negatives, by_query = some_negatives(context, pairs), partial(mean_by_query, pairs)
     original = None if measured.original is None else by_query(measured.original[told])
     found = {
-        RANKS: _by_ranks(context, pairs, negatives, margins),
+        RANKS: _by_ranks(context, pairs, negatives, margins, measured.unit),
         SCORES: Sample(by_query(measured.ranker[told]), original, by_query(margins)),
     }
     if len(context.rankers.references) >= LEAST_REFERENCES:
@@ -86,11 +86,12 @@ def samples(context: AuditContext, evidence: Evidence, measured: Margins) -> dic
 
 def calibrated(measured: Margins, unseen: Margins, references: int) -> Floats:
     """Return the judges' margins of pairs that they never saw, proxies at the audited ranker's level; NaN elsewhere."""
-    found = measured.unseen_by
-    for row in range(references, len(found)):
-        here = np.isfinite(found[row])
-        if len(unseen) and here.any():
-            found[row, here] = mapped(found[row, here], unseen.judges[row], unseen.ranker)
+    found, theirs = measured.unseen_by, unseen.unseen_by[references:]
+    asked = np.isfinite(theirs)
+    if asked.any():
+        known, wanted = theirs[asked], np.broadcast_to(unseen.ranker, theirs.shape)[asked]
+        here = np.isfinite(found[references:])
+        found[references:][here] = mapped(found[references:][here], known, wanted)
     return found
 
 
@@ -107,10 +108,10 @@ def mean_by_query(pairs: Pairs, values: Floats) -> Floats:
         return np.asarray(np.where(there, values, 0.0) @ is_of / (there @ is_of))
 
 
-def _by_ranks(context: AuditContext, pairs: Pairs, negatives: Pairs, margins: Floats) -> Sample:
+def _by_ranks(context: AuditContext, pairs: Pairs, negatives: Pairs, margins: Floats, unit: float) -> Sample:
     audited, original, references = context.rankers.ranker, context.rankers.original, context.rankers.references
     others = audited.scores(negatives)
-    best, width = list_tops(pairs, negatives, others)
+    height = soft_maxima(pairs, negatives, others.astype(np.float64), unit)
 
     def reciprocal(own: NDArray[np.float32], theirs: NDArray[np.float32]) -> Floats:
         return 1 / ranks_among(pairs, own, negatives, theirs)
@@ -120,7 +121,7 @@ def _by_ranks(context: AuditContext, pairs: Pairs, negatives: Pairs, margins: Fl
 
     def at(wanted: Floats) -> Floats:
         """Return the reciprocal ranks of margins in the audited ranker's lists; NaN where there is no margin."""
-        own = (best + np.nan_to_num(wanted) * width).astype(np.float32)
+        own = (height + np.nan_to_num(wanted) * unit).astype(np.float32)
         return np.where(np.isfinite(wanted), reciprocal(own, others), np.nan)
 
     judges = [*(of(one.scores) for one in references), *(at(row) for row in margins[len(references) :])]

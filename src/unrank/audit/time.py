@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from unrank.audit.comparison import PerRanker
-from unrank.audit.context import AuditContext, AuditedRanker, Thoroughness, sampled_sets, whole_sets
-from unrank.audit.evidence import JudgedPairs, some_negatives
+from unrank.audit.context import AuditContext
+from unrank.audit.evidence import JudgedPairs, lists_to_score
 from unrank.audit.other_forms import further_epoch
 from unrank.audit.probe import ProbedPairs
 from unrank.audit.recovery_test import kept_sample
@@ -19,40 +18,29 @@ from unrank.forgetting.estimate import NONE, Seconds, seconds_per_epoch, seconds
 from unrank.forgetting.mrr_estimator import to_read
 from unrank.forgetting.train import recipe_of, trainable_copy
 from unrank.forgetting.validation import encoded_sides
-from unrank.forgetting.workspace import Workspace
 from unrank.methods.ranking import learn
-from unrank.rankers.base import Ranker
 
 STATISTICS = 0.005
 """Seconds for the statistics of one query: bootstrap resamples and rank agreement. They do not depend on the ranker."""
 
 
-def audit_time(
-    workspace: Workspace,
-    ranker: Ranker,
-    rankers: int,
-    thoroughness: Thoroughness | None = None,
-    seed: int = 0,
-    proxies: int = 0,
-) -> Seconds:
-    """Return the time of an audit of this many rankers, the original and the references included, with proxies."""
-    effort, whole = thoroughness or Thoroughness(), whole_sets(workspace)
-    sets = sampled_sets(workspace.collection, whole, effort.queries, seed)
-    audited = AuditedRanker(ranker, workspace, workspace.scorer(ranker))
-    alone = PerRanker(audited, None, ())
-    context = AuditContext(alone, workspace.collection, workspace.partition, whole, sets, effort, seed)
+def audit_time(context: AuditContext) -> Seconds:
+    """Return the time of an audit: of each ranker, the original and the references included, and of the proxies."""
+    number = 1 + (context.rankers.original is not None) + len(context.rankers.references)
     statistics = Seconds(0.0, STATISTICS * len(_queries(context)))
-    tests = (_scoring(context) + _recovery(context) + _relearning(context) + statistics).times(rankers)
-    return tests + _judging(context).times(proxies)
+    tests = (_scoring(context) + _recovery(context) + _relearning(context) + statistics).times(number)
+    return tests + seconds_per_text(context.rankers.ranker.ranker, context.rankers.ranker.workspace).times(
+        texts_to_judge(context)
+    )
 
 
-def _judging(context: AuditContext) -> Seconds:
-    """Time the lists by which a proxy judges single pairs."""
-    audited, pairs = context.rankers.ranker, JudgedPairs.of(context)
-    sets = (pairs.forget, pairs.kept, pairs.unseen)
-    lists = np.concatenate([each for part in sets for each in (part, some_negatives(context, part))])
-    read = to_read(lists, encoded_sides(audited.ranker, None))
-    return seconds_per_text(audited.ranker, audited.workspace).times(read)
+def texts_to_judge(context: AuditContext) -> int:
+    """Count the pairs to read, or the texts to encode, by which all rankers together judge single pairs."""
+    judged, sides = JudgedPairs.of(context), encoded_sides(context.rankers.ranker.ranker, None)
+    whole = [np.ones(len(part.pairs), bool) for part in judged.parts]
+    asked = [whole] * (1 + (context.rankers.original is not None))
+    asked += [[part.asked[row] for part in judged.parts] for row in range(len(context.judges))]
+    return sum(to_read(lists_to_score(context, judged, each), sides) for each in asked)
 
 
 def _queries(context: AuditContext) -> Rows:

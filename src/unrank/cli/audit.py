@@ -126,7 +126,8 @@ def show_plan(made: AuditPlan, as_json: bool) -> None:
     if as_json:
         say_json({"plan": True, **asdict(made), "seconds": [*made.seconds]})
         return
-    say(str(made.single))
+    for line in made.words:
+        say(line)
     say(f"{count(made.pairs, 'pair')} of {count(made.queries, 'query')}; all tests take {between(*made.seconds)} here")
     say("nothing was done")
 

@@ -48,13 +48,13 @@ def show_plan(made: Plan, quiet: bool = False) -> None:
         say(f"  {copy.kind:<11}{copy.path}: {copy.why}")
     for copy in made.not_searched:
         say(f"  not searched {copy.path}: {copy.why}")
-    if made.single is not None:
-        say(f"in the audit, {made.single}")
+    for line in made.audit.words:
+        say(f"in the audit, {line}")
     if made.proxies is not None:
         say(str(made.proxies))
     for method, seconds in made.seconds.items():
-        audited = seconds + made.audit
-        say(f"with {method} it takes {between(*audited)} here, of which the audit takes {between(*made.audit)}")
+        audited = seconds + made.audit.seconds
+        say(f"with {method} it takes {between(*audited)} here, of which the audit takes {between(*made.audit.seconds)}")
 
 
 def plan_json(made: Plan) -> dict[str, Any]:

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unrank.audit.plan import Prospect as SinglePairs
-from unrank.audit.plan import foresee_run
-from unrank.audit.time import audit_time
+from unrank.audit.plan import AuditPlan, plan_before
 from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition
 from unrank.collection.removal import Removal
@@ -51,14 +49,12 @@ class Plan:
     """Files in which a search for texts finds nothing."""
     seconds: dict[str, Seconds]
     """The time with each method, without the audit."""
-    audit: Seconds
-    """The time of the audit."""
+    audit: AuditPlan
+    """The time of the audit, and what it can find."""
     prospects: Mapping[int, Prospect]
     """The evidence that the run can give for each request."""
     proxies: Foreseen | None = None
     """How places would be found; `None` if the target is another one."""
-    single: SinglePairs | None = None
-    """What the audit can find out about single pairs."""
 
 
 @dataclass(frozen=True)
@@ -117,10 +113,9 @@ def make_plan(
         find_copies([*look, *remembered_proxies()], batch.all_items, collection, ledger),
         not_searched(look),
         seconds,
-        audit_time(workspace, ranker, 2 + len(references)),
+        plan_before(workspace, ranker, references[int(steers) :], judges, base.digest),
         prospects(collection, batch, len(references), unknown),
         proxies if options.target == PLACES else None,
-        foresee_run(workspace, ranker, references[int(steers) :], judges, base.digest),
     )
 
 
