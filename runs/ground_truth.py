@@ -114,10 +114,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def wanted(arguments: argparse.Namespace) -> list[tuple[str, int]]:
-    """Return the kind and the seed of each ranker that is audited: first as many of each kind, then the other ones."""
+    """Return the kind and the seed of each ranker that is audited, by seed: a stopped run has some of each kind."""
     most = {kind: arguments.retrained if kind == "retrained" else arguments.rankers for kind in arguments.kinds}
     each = [(kind, seed) for kind, number in most.items() for seed in range(number)]
-    return sorted(each, key=lambda one: one[1] >= arguments.rankers)
+    return sorted(each, key=lambda one: one[1])
 
 
 def lines_of(out: Path) -> list[dict[str, Any]]:

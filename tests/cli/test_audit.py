@@ -140,6 +140,7 @@ def test_the_plan_says_what_can_be_found_and_does_nothing(
     said = capsys.readouterr().out.splitlines()
     why = "there is no ranker that never saw the pairs: give --proxies or --reference"
     assert said[0] == f"single pairs cannot be tested: {why}"
-    assert said[1].startswith("11 pairs of 11 queries; all tests take ") and said[2] == "nothing was done"
+    assert said[1].startswith("no margin can be said, so the verdict cannot be 'equivalent'")
+    assert said[2].startswith("11 pairs of 11 queries; all tests take ") and said[3] == "nothing was done"
     assert run([*command, "--plan", "--json", "--out", str(tmp_path / "out")]) == 0
     assert json.loads(capsys.readouterr().out)["single"]["power"] is None and not (tmp_path / "out").exists()

@@ -6,7 +6,7 @@ the original's. But it ranks what it never saw much as a retrained ranker does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,6 +45,8 @@ NEVER = 1.0
 """An MRR on training queries that ends no training early."""
 MOST_KEPT = 20_000
 """The most kept pairs that a proxy is trained on when it is made for one request."""
+STEERING = 2
+"""The most remembered proxies that say where a pair belongs; more are left to judge the run."""
 STATE_KIND = "proxies"
 """The kind of the fact, in the owner's state folder, that says where proxies are."""
 
@@ -236,7 +238,8 @@ def foresee_proxies(
             unseen = unseen_pairs(workspace, read_proxy(place, kind, base.digest, fingerprint))
             never_saw += [unseen] if unseen.any() else []
     whole = bool(never_saw) and bool(np.any(never_saw, axis=0).all())
-    return Foreseen(len(never_saw), made=not whole) if whole or base.place else Foreseen()
+    number = len(never_saw) if given is not None else sum(few_per_pair(never_saw))
+    return Foreseen(number, made=not whole) if whole or base.place else Foreseen()
 
 
 def find_proxies(
@@ -262,7 +265,25 @@ def find_proxies(
             workspace.runtime.progress.say(f"a proxy is not used: {error}")
     if given is not None:
         remember_proxies(key, given)
-    return found
+        return found
+    taken = few_per_pair([proxy.never_saw for proxy in found])
+    return [proxy for proxy, take in zip(found, taken, strict=True) if take]
+
+
+def few_per_pair(never_saw: Sequence[NDArray[np.bool_]], most: int = STEERING) -> list[bool]:
+    """Choose among the pairs that each proxy never saw: a pair has at most this many, unless others need them.
+
+    Those that are left may judge the run.
+
+    >>> every, first = np.array([True, True]), np.array([True, False])
+    >>> few_per_pair([first, every, every, first]), few_per_pair([every, every])
+    ([True, True, True, False], [True, True])
+    """
+    number, chosen = np.zeros(len(never_saw[0]) if never_saw else 0, np.int64), []
+    for marks in never_saw:
+        chosen.append(bool((number[marks] < most).any()))
+        number += marks & chosen[-1]
+    return chosen
 
 
 def load_proxy(folder: Path, workspace: Workspace, ranker: Ranker, base_digest: str | None) -> Proxy | None:
