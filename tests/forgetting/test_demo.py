@@ -57,6 +57,7 @@ def test_the_demo_runs_through(demo: Demo) -> None:
     assert demo.status == 0
     assert ("ends such a run with exit code 3" in demo.said) == ("Not forgotten" in demo.said)
     assert "on its training queries" in demo.said
+    assert f"{demo.folder / 'report.html'}\n" in demo.said and "unrank desk serve --demo\n" in demo.said
     assert "Its forget MRR went from" in demo.said and "with every pair at its place it is" in demo.said
     for name in ("forget", "entangled", "disjoint", "test"):
         assert re.search(rf"^ *{name} +\d\.\d{{3}} +\d\.\d{{3}}", demo.said, flags=re.MULTILINE)

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.forgetting.conftest import FAST
 from unrank.collection.collection import Collection
 from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.forgetting import rankings
-from unrank.forgetting.forget import Forgotten
+from unrank.forgetting.forget import Forgotten, forget_in
+from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.places import Places
 from unrank.forgetting.rankings import save_details, sets_of
 from unrank.forgetting.train import Trained
@@ -134,3 +136,20 @@ def test_of_too_many_queries_the_forgotten_come_first(
     assert len(lines(tmp_path / "few" / "queries.jsonl")) == count
     assert header["queries"]["forget"] == header["measured"]["forget"]
     assert header["queries"]["disjoint"] < header["measured"]["disjoint"]
+
+
+def test_what_a_run_has_scored_is_not_scored_again_for_its_details(
+    trained: Trained, dense: Collection, removal: Removal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = Workspace.for_removal(trained.ranker, dense, removal)
+    result = forget_in(workspace, trained.ranker, ForgetOptions(method=replace(FAST, epochs=1), target=0.01))
+    save_details(workspace, trained.ranker, replace(result, teachers=()), tmp_path / "again")
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("scored again")
+
+    monkeypatch.setattr("unrank.engine.teacher.scores_of", refuse)
+    monkeypatch.setattr("unrank.forgetting.workspace.scores_of", refuse)
+    save_details(workspace, trained.ranker, result, tmp_path / "known")
+    again, known = (lines(tmp_path / name / "queries.jsonl") for name in ("again", "known"))
+    assert len(known) > 0 and again == known

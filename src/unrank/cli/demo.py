@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from unrank.forgetting.train import Trained
     from unrank.forgetting.workspace import Workspace
 
+DESK = "To see the page of the desk, with a filled ledger in a scratch folder: unrank desk serve --demo"
 SHOWN = 90
 """The characters of a text that are shown."""
 
@@ -54,6 +55,7 @@ def demo(
     show_examples(workspace, result)
     say(f"\nThe page with every query, before, after and at its place: {folder / 'report.html'}")
     say(f"The ranker is in {folder / 'ranker'}; SentenceTransformer loads it. Its record is unrank.json there.")
+    say(DESK)
     if status := exit_status([result.state]):
         say(f"'unrank forget' ends such a run with exit code {status}. The demo has run to its end: its own is 0.")
 

@@ -129,6 +129,12 @@ class Teacher:
         """Return which pairs were scored before."""
         return self._scores.knows(self._collection.pair_keys(pairs))
 
+    def remember(self, pairs: Pairs, scores: Scores) -> None:
+        """Take scores of its ranker that were computed elsewhere."""
+        keys, first = np.unique(self._collection.pair_keys(pairs), return_index=True)
+        new = ~self._scores.knows(keys)
+        self._scores.add(keys[new], scores[first][new])
+
     def scores(self, pairs: Pairs) -> Scores:
         """Return the scores of pairs. To measure the original by these also prepares the teacher."""
         keys = self._collection.pair_keys(pairs)

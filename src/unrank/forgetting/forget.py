@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.removal import Removal
 from unrank.engine.checkpoint import Cache, digest
 from unrank.engine.resume import ResumableRun
 from unrank.engine.runtime import Progress, deterministic
+from unrank.engine.teacher import Teacher
 from unrank.evaluation.agreement import agreement
-from unrank.evaluation.scorecard import Scorecard
+from unrank.evaluation.scorecard import Scorecard, Scorer
 from unrank.forgetting.anchor_file import AnchorUpdate
 from unrank.forgetting.anchors import is_first, make_lists, make_places
 from unrank.forgetting.followed_lists import find_queries
@@ -74,6 +76,8 @@ class Forgotten:
     """What changes in the anchor file when the run is recorded; `None` if there is no such file to be."""
     card: str = ""
     """What is kept of the original's model card."""
+    teachers: tuple[Teacher, ...] = ()
+    """The scores of the original and of this ranker that were computed in the run."""
 
     @property
     def kept(self) -> dict[str, float]:
@@ -117,6 +121,8 @@ class Assessment:
     recovered: Recovery | None
     agreement: ReferenceAgreement | None = None
     """`None` if there is no reference."""
+    scored: Teacher | None = None
+    """The scores of the student; `None` if it is the original still."""
 
 
 def forget(
@@ -202,6 +208,7 @@ def forget_in(
         places=unlearned.places,
         anchors=update_anchors(request, unlearned, record),
         card=earlier_card(ranker.card, workspace.collection, workspace.partition),
+        teachers=(unlearned.teacher, *([assessed.scored] if assessed.scored else [])),
     )
 
 
@@ -232,9 +239,9 @@ def _lineage(request: Request) -> str | None:
 def assess(request: Request, unlearned: Unlearned) -> Assessment:
     """Measure the student in full: all sets, what was forgotten before and, if asked, what comes back."""
     workspace, student, outcome = request.workspace, unlearned.student, unlearned.outcome
-    after, now = unlearned.before, unlearned.previous
+    after, now, scored = unlearned.before, unlearned.previous, None
     if outcome.history or unlearned.clearing.moved:
-        score = workspace.scorer(student)
+        score, scored = _remembering(workspace, student)
         after = workspace.evaluator.scorecard(score)
         now = PreviousRanks.measure(score, workspace.previous, workspace.collection, workspace.evaluator)
     outcome = outcome.confirmed(unlearned.goal, after, request.steers_by(unlearned.goals))
@@ -249,7 +256,19 @@ def assess(request: Request, unlearned: Unlearned) -> Assessment:
         else None
     )
     likeness = compare_with_reference(request, unlearned.before, after)
-    return Assessment(after, outcome, unlearned.previous.change_to(now), recovered, likeness)
+    return Assessment(after, outcome, unlearned.previous.change_to(now), recovered, likeness, scored)
+
+
+def _remembering(workspace: Workspace, student: Ranker) -> tuple[Scorer, Teacher]:
+    """Return a scorer of the student, and a teacher that takes what it scores."""
+    score, teacher = workspace.scorer(student), workspace.teacher(student)
+
+    def scored(pairs: Pairs) -> NDArray[np.float32]:
+        scores = score(pairs)
+        teacher.remember(pairs, scores)
+        return scores
+
+    return scored, teacher
 
 
 def compare_with_reference(request: Request, before: Scorecard, after: Scorecard) -> ReferenceAgreement | None:

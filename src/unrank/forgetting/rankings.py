@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +47,7 @@ class Rankings:
 
 def save_details(workspace: Workspace, original: Ranker, result: Forgotten, out: Path) -> None:
     """Score the lists of the measured queries with both rankers, and write them as one folder, whole or not at all."""
+    workspace = replace(workspace, teachers=(*workspace.teachers, *result.teachers))  # most is scored already
     collection, partition = workspace.collection, workspace.partition
     for ranker in (original, result.ranker):
         ranker.to(workspace.runtime.device)

@@ -142,7 +142,7 @@ class Workspace:
 
     def with_teacher(self, ranker: Ranker) -> Workspace:
         """Return this workspace with one teacher for all jobs that ask a ranker. The ranker must not change."""
-        return replace(self, teachers=(*self.teachers, self._teacher(ranker, self.cache)))
+        return replace(self, teachers=(*self.teachers, self.teacher(ranker, self.cache)))
 
     def for_another(self, removal: Removal, record: Record | None = None, measure: int | None = None) -> Workspace:
         """Return a workspace for another removal from the same ranker, with the tokens and teachers of this one."""
@@ -167,17 +167,18 @@ class Workspace:
 
         def untrained(which: Untrained) -> Teacher:
             fresh = create_ranker(original.kind, base, seed, original.fast)
-            return self._teacher(randomised(fresh, seed) if which == "random" else fresh)
+            return self.teacher(randomised(fresh, seed) if which == "random" else fresh)
 
         known = untrained if base is not None else no_base
-        teacher = self._known(original) or self._teacher(original, self.cache)
+        teacher = self._known(original) or self.teacher(original, self.cache)
         return Task(self.partition, negatives, teacher, known)
 
     def _known(self, ranker: Ranker) -> Teacher | None:
         """Return the shared teacher of a ranker; `None` if it has none."""
         return next((teacher for teacher in self.teachers if teacher.ranker is ranker), None)
 
-    def _teacher(self, ranker: Ranker, cache: Cache | None = None) -> Teacher:
+    def teacher(self, ranker: Ranker, cache: Cache | None = None) -> Teacher:
+        """Return a teacher that has scored nothing yet."""
         return Teacher(ranker.to(self.runtime.device), self.collection, self.store, self.runtime, cache)
 
     def fixed_pairs(self) -> Pairs:
