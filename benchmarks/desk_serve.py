@@ -11,6 +11,7 @@ import argparse
 import http.client
 import random
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -186,9 +187,13 @@ def main() -> None:
         finally:
             process.terminate()
             process.wait()
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
         p95 = max(report("readers", reading, given.seconds), report("writers", writing, given.seconds))
         errors = [error for client in (*reading, *writing) for error in client.errors]
         missing = lost(ledger, writing)
+    answers = sum(len(client.times) for client in (*reading, *writing))
+    core = (used.ru_utime + used.ru_stime) / answers * 1000
+    print(f"the server used {core:.1f} ms of a core for an answer, its start included")
     print(f"{sum(client.added for client in writing):,} requests added, {missing} lost, {len(errors)} errors")
     for error in errors[:3]:
         print(error)

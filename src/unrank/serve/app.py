@@ -8,6 +8,7 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from unrank.errors import UnrankError, describe_error
@@ -24,6 +25,10 @@ from unrank.serve.sessions import HOURS, Session, Sessions
 SIGN_IN = "desk-sign-in"
 """The cookie that binds the form of the sign-in to the browser that asked for it."""
 LONGEST_NUMBER = 18
+THREADS = 12
+"""Pages that are made at once. More threads than that only wait for each other."""
+SWITCH = 0.001
+"""Seconds after which a thread lets another one go on; by default it is five times as long."""
 STATIC = {"/static/desk.css": ("text/css; charset=utf-8", style), "/static/desk.js": ("text/javascript", script)}
 
 Handler = Callable[[Any], Awaitable[Any]]
@@ -38,6 +43,7 @@ class Server:
         self._wrong, self._posts = Rate(gate.limits.sign_ins), Rate(gate.limits.posts)
         self._streams: Counter[str] = Counter()
         self._hours = hours
+        self._threads = ThreadPoolExecutor(THREADS, "desk")
 
     def app(self) -> Any:
         """Return the application for a web server."""
@@ -74,9 +80,7 @@ class Server:
 
     def _desk(self, route: Route) -> Handler:
         async def handle(request: Any) -> Answer:
-            from starlette.concurrency import run_in_threadpool
-
-            session = await run_in_threadpool(self._session, request)
+            session = self._session(request)
             if session is None:
                 if route.method == "GET":
                     return see("/sign-in")
@@ -85,12 +89,15 @@ class Server:
                 check_right(session, route.right)
                 form = await self._form(request, session, route.upload) if route.method == "POST" else Form()
                 call = Call(session, _values(request.path_params), dict(request.query_params), form)
-                answer = await run_in_threadpool(route.answer, self._office, call)
+                answer = await self._in_thread(route.answer, self._office, call)
                 return self._limited(session, answer) if answer.events else answer
             except Exception as error:
                 return _refusal(error, session)
 
         return handle
+
+    async def _in_thread(self, answer: Callable[[Office, Call], Answer], office: Office, call: Call) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, answer, office, call)
 
     def _session(self, request: Any) -> Session | None:
         return self._sessions.find(request.cookies.get(self._gate.cookie, ""))
@@ -107,19 +114,17 @@ class Server:
         return form
 
     async def _sign_in(self, request: Any) -> Answer:
-        from starlette.concurrency import run_in_threadpool
-
         if request.method != "POST":
             return self._sign_in_page()
         address = request.client.host if request.client else ""
         if self._wrong.is_full(address):
             raise Refused(429, "too many wrong tokens: wait a minute")
         form = await self._form(request, None)
-        person = await run_in_threadpool(self._people.with_token, form.one("token").strip())
+        person = self._people.with_token(form.one("token").strip())
         if person is None:
             self._wrong.count(address)
             return self._sign_in_page(notice("Nobody has this token.", "bad"), status=403)
-        session = await run_in_threadpool(self._sessions.begin, person)
+        session = self._sessions.begin(person)
         return self._cookie(see("/"), self._gate.cookie, session.cookie, int(self._hours * 3600))
 
     def _sign_in_page(self, *more: Any, status: int = 200) -> Answer:
@@ -250,4 +255,5 @@ def run_server(app: Any, listening: socket.socket) -> None:
         timeout_keep_alive=75,
         timeout_graceful_shutdown=3,
     )
+    sys.setswitchinterval(SWITCH)
     uvicorn.Server(config).run(sockets=[listening])
