@@ -72,10 +72,11 @@ def plan_json(made: Plan) -> dict[str, Any]:
         "kept_queries_affected": made.noticing,
         "copies": [asdict(copy) for copy in made.copies],
         "not_searched": [asdict(copy) for copy in made.not_searched],
-        "single_pairs": str(made.single) if made.single is not None else None,
+        "single_pairs": str(made.audit.single),
+        "margins": made.audit.margins and made.audit.margins.to_json(),
         "places": str(made.proxies) if made.proxies is not None else None,
-        "seconds": {method: [*(seconds + made.audit)] for method, seconds in made.seconds.items()},
-        "audit_seconds": [*made.audit],
+        "seconds": {method: [*(seconds + made.audit.seconds)] for method, seconds in made.seconds.items()},
+        "audit_seconds": [*made.audit.seconds],
     }
 
 
