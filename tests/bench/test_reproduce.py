@@ -141,6 +141,6 @@ def test_three_cells_of_the_documentation_of_python(encoder: Path, tmp_path: Pat
     packed = tmp_path / "cells.jsonl.gz"
     assert run(["pack", str(tmp_path / "out"), "--out", str(packed), "--quiet"]) == 0
     for found in (tmp_path / "out" / "cells").iterdir():
-        ranks = json.loads((found / "ranks.json").read_text())["forget"]
-        assert ranks["before"] != ranks["after"], "a cell that changes nothing shows nothing"
+        sets = [of for of in json.loads((found / "ranks.json").read_text()).values() if of]
+        assert any(of["before"] != of["after"] for of in sets), "a cell that changes nothing shows nothing"
         assert run(words(packed / found.name, collection, encoder)) == 0
