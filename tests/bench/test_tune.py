@@ -11,6 +11,7 @@ import pytest
 
 from tests.bench.conftest import Grid, cells_of
 from unrank.bench.search_space import draw_trials, search_space
+from unrank.bench.splits import Split
 from unrank.bench.tune import Trial, TuneOptions, Tuning
 from unrank.cli.main import run
 from unrank.collection.collection import Collection
@@ -69,6 +70,15 @@ def test_the_nearest_to_retrain_that_keeps_enough_is_chosen(dense: Collection, e
     keeps, nearer, wrecks = trial(0.3, 1.0, 0.991, 1.0), trial(0.2, 0.99, 0.99, 0.995), trial(0.1, 1.0, 0.7, 1.0)
     assert tuning.best([keeps, nearer, wrecks]) is nearer
     assert tuning.best([wrecks, trial(0.05, 0.6, 0.6, 0.6)]) is wrecks, "none keeps enough"
+
+
+def test_a_collection_that_is_reported_on_is_refused(
+    dense: Collection, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = Split("marco", dense.fingerprint, "documents", 0.25, 0, 9, "ab")
+    monkeypatch.setattr("unrank.bench.tune.frozen_splits", lambda: {split.draw: split})
+    with pytest.raises(UnrankError, match=r"results are reported on .*: tune on development data"):
+        Tuning.of(TuneOptions("npo", str(dense.folder), "bi-encoder", str(encoder), 1))
 
 
 def frozen(out: Path) -> list[Mapping[str, object]]:

@@ -16,6 +16,7 @@ from unrank.bench.grid import Section
 from unrank.bench.method_spec import TUNED, TunedSettings, read_tuned
 from unrank.bench.plan import plan_cells
 from unrank.bench.search_space import draw_trials, search_space
+from unrank.bench.splits import frozen_splits
 from unrank.bench.store import Store
 from unrank.disk import replace_json
 from unrank.errors import UnrankError
@@ -91,7 +92,9 @@ class Tuning:
             (options.collection,), (kind,), options.removals, (options.share,), (RETRAIN, *labels), (target,),
             (options.seed,), (options.removal_seed,), options.base, options.base, options.training, options.epochs,
         )  # fmt: skip
-        return cls(options, space, target, settings, plan_cells({"": section}))
+        cells = plan_cells({"": section})
+        _check_development(cells[0])
+        return cls(options, space, target, settings, cells)
 
     @property
     def retrained(self) -> list[Cell]:
@@ -107,6 +110,14 @@ class Tuning:
         """Return the trial that the objective chooses."""
         margin = self.options.margin
         return min(trials, key=lambda trial: (round(trial.beyond(margin), 9), trial.distance))
+
+
+def _check_development(cell: Cell) -> None:
+    """Refuse a collection that results are reported on: its frozen splits are published."""
+    if any(split.fingerprint == cell.original.fingerprint for split in frozen_splits().values()):
+        raise UnrankError(
+            f"results are reported on {cell.original.collection} (its splits are frozen): tune on development data"
+        )
 
 
 def _outcome(settings: Mapping[str, str], cells: Sequence[Cell], store: Store) -> Trial:
