@@ -26,7 +26,7 @@ from shared import answer, markdown
 import unrank
 from unrank.audit.comparison import PerRanker
 from unrank.audit.context import AuditContext, AuditedRanker, AuditOptions, Judge, Marks, open_context
-from unrank.audit.evidence import Evidence, gather_evidence
+from unrank.audit.evidence import LEAST, Evidence, gather_evidence
 from unrank.audit.per_example import FALSE_SHARE, test_pairs
 from unrank.collection.collection import Pairs
 from unrank.collection.folds import fold_partition, held_rows
@@ -81,8 +81,9 @@ def simulate(evidence: Evidence, size: int, requests: int) -> Iterator[Line]:
     for number in range(requests):
         drawn = np.isin(np.arange(len(pairs)), generator.choice(len(pairs), size, replace=False))
         forget = pairs.some(drawn)
-        alike = evidence.unseen.some(np.isin(evidence.unseen.kinds, forget.kinds))
-        test, lacks = test_pairs(replace(evidence, forget=forget, unseen=alike), number)
+        alike = np.isin(evidence.unseen.kinds, forget.kinds)
+        unseen = evidence.unseen.some(alike) if alike.sum() >= LEAST else evidence.unseen
+        test, lacks = test_pairs(replace(evidence, forget=forget, unseen=unseen), number)
         if test is None:
             raise unrank.UnrankError(f"the collection is too small: {lacks}")
         yield {

@@ -177,3 +177,31 @@ def test_rankers_of_another_library_are_forgotten(dense: Collection, encoder: Pa
     assert found == [(kind, name) for kind in ("bi-encoder", "cross-encoder") for name in runs]
     assert all(line["more pairs"] == len(dense.pairs) for line in lines)
     assert all(line["places"]["source"] == "made" for line in lines if line["run"] == "places")
+
+
+@pytest.mark.slow
+def test_rankers_of_hidden_kinds_are_audited(encoder: Path, tmp_path: Path) -> None:
+    """Each kind has its row, and a second run does nothing again."""
+    collection, brief = (
+        make_large_collection(tmp_path / "large"),
+        ["--rankers", "2", "--retrained", "3", "--epochs", "2"],
+    )
+    for _ in "12":
+        rows = done("ground_truth", collection, encoder, tmp_path / "out", *brief, "--references", "2")
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
+    assert [row[:2] for row in cells] == [
+        ["original", "2"], ["bottom", "2"], ["retrained", "2"], ["retrained", "3"], ["tenth", "2"]
+    ]  # fmt: skip
+    assert all(sum(map(int, row[2:])) == int(row[1]) for row in cells)
+    lines = [json.loads(line) for line in (tmp_path / "out" / "audits-0.jsonl").read_text().splitlines()]
+    assert len(lines) == 9 and all(line["tests"]["per_example"]["details"]["pairs"] for line in lines)
+
+
+@pytest.mark.slow
+def test_the_power_of_small_requests_is_simulated(encoder: Path, tmp_path: Path) -> None:
+    collection = make_large_collection(tmp_path / "large")
+    rows = done("audit_power", collection, encoder, tmp_path / "out", "--requests", "3", "--rankers", "2")
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
+    assert [row[:2] for row in cells] == [["1", "6"], ["3", "6"], ["10", "6"]]
+    lines = [json.loads(line) for line in (tmp_path / "out" / "audits.jsonl").read_text().splitlines()]
+    assert len(lines) == 2 * 2 * 3 * 3 and all(0 < line["p"] <= 1 and 0 <= line["power"] <= 1 for line in lines)
