@@ -74,6 +74,7 @@ def plan_json(made: Plan) -> dict[str, Any]:
         "not_searched": [asdict(copy) for copy in made.not_searched],
         "single_pairs": str(made.audit.single),
         "margins": made.audit.margins and made.audit.margins.to_json(),
+        "audit": list(made.audit.words),
         "places": str(made.proxies) if made.proxies is not None else None,
         "seconds": {method: [*(seconds + made.audit.seconds)] for method, seconds in made.seconds.items()},
         "audit_seconds": [*made.audit.seconds],

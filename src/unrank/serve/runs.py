@@ -117,7 +117,7 @@ def _one_plan(number: int, plan: Json, made: str) -> Markup:
     rows: list[list[Child]] = [
         [link(f"/requests/{each['request']}", f"Request {each['request']}"), each["words"]] for each in shown_of
     ]
-    power = [text for text in (plan["single_pairs"], plan["places"]) if text]
+    power = [text for text in (*plan["audit"], plan["places"]) if text]
     copies = [[copy["kind"], element("code", {}, copy["path"]), copy["why"]] for copy in plan["copies"]]
     return section(
         f"plan-{number}",
