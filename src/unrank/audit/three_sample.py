@@ -112,9 +112,9 @@ def place(sample: Sample, unseen: Sample | None, seed: int) -> Place:
 
 def between_trainings(unseen: Sample | None) -> float:
     """Return the spread of the levels of rankers that never saw the request, on pairs that none of them saw."""
-    if unseen is None or len(unseen.never_saw) < 2:
-        return 0.0
-    return float(np.nanmean(unseen.never_saw, axis=1).std(ddof=1))
+    rows = unseen.never_saw if unseen is not None else ()
+    levels = [float(np.nanmean(row)) for row in rows if np.isfinite(row).any()]  # a judge may not have been asked
+    return float(np.std(levels, ddof=1)) if len(levels) > 1 else 0.0
 
 
 def normal_tail(deviations: float) -> float:
