@@ -138,7 +138,8 @@ def test_only_proxies_that_saw_a_request_are_trained_again(world: World) -> None
         assert record is not None and was_trained_on(world.collection, record, removal) is False
         assert (world.weights(fold) == weights) is (fold == own)
         assert (record.timing.get(REPLACED) == seconds[fold]) is (fold != own)
-    assert len(world.find(removal)) == 3
+    assert len(world.find(removal)) == 2, "two steer a run, the third may judge it"
+    assert len(world.find(removal, given=world.out)) == 3
     assert world.prepare(forgot).kept == [1, 2, 3]
 
 
