@@ -64,6 +64,20 @@ def test_from_the_mail_to_the_ledger(desk: Desk) -> None:
     assert (history(desk)[-1].event, history(desk)[-1].by) == ("added", "clerk")
 
 
+def test_a_long_list_has_pages(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The three requests of the desk, two a page: none is out of reach."""
+    monkeypatch.setattr("unrank.serve.requests.A_PAGE", 2)
+    browser = desk.signed_in("auditor")
+    first, second = browser.get("/").text, browser.get("/?from=2").text
+    seen = [re.findall(r'href="/requests/([0-9]+)"', page) for page in (first, second)]
+    assert len(seen[0]) == 2 and sorted(seen[0] + seen[1]) == ["1", "2", "3"]
+    assert "1 to 2 of 3" in first and 'href="/?from=2"' in first and "Those before" not in first
+    assert "3 to 3 of 3" in second and 'href="/?from=0"' in second and "Those after" not in second
+    for odd in ("-1", "x", "9" * 30):
+        assert browser.get(f"/?from={odd}").text.count("Request 1<") == first.count("Request 1<")
+    assert "There are 3." in browser.get("/?from=99").text
+
+
 def test_a_certificate_is_written_read_downloaded_verified_and_revoked(desk: Desk) -> None:
     engineer, auditor = desk.signed_in("engineer"), desk.signed_in("auditor")
     place = certificate(engineer)

@@ -25,10 +25,8 @@ from unrank.serve.sessions import HOURS, Session, Sessions
 SIGN_IN = "desk-sign-in"
 """The cookie that binds the form of the sign-in to the browser that asked for it."""
 LONGEST_NUMBER = 18
-THREADS = 12
+THREADS = 3
 """Pages that are made at once. More threads than that only wait for each other."""
-SWITCH = 0.001
-"""Seconds after which a thread lets another one go on; by default it is five times as long."""
 STATIC = {"/static/desk.css": ("text/css; charset=utf-8", style), "/static/desk.js": ("text/javascript", script)}
 
 Handler = Callable[[Any], Awaitable[Any]]
@@ -250,10 +248,9 @@ def run_server(app: Any, listening: socket.socket) -> None:
         proxy_headers=False,
         lifespan="off",
         ws="none",
-        http="h11",
+        http="auto",
         limit_concurrency=500,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=3,
     )
-    sys.setswitchinterval(SWITCH)
     uvicorn.Server(config).run(sockets=[listening])

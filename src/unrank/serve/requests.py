@@ -44,7 +44,7 @@ from unrank.serve.office import Office
 from unrank.serve.people import Right
 from unrank.serve.sessions import Session
 
-MOST = 50
+A_PAGE = 25
 """The most requests of a list."""
 DONE = {
     "added": "The request was added.",
@@ -58,8 +58,9 @@ DONE = {
 def list_requests(office: Office, call: Call) -> Answer:
     everything = call.query.get("show") == "all"
     states = list(State) if everything else list(PENDING)
+    first = _first(call.query.get("from", ""))
     with office.reading() as ledger:
-        found, counts = ledger.requests(states, MOST), ledger.counts()
+        found, counts = ledger.requests(states, first + A_PAGE)[first:], ledger.counts()
         there = {request.id: states_of(ledger, request.id) for request in found}
         rankers = [ranker.name for ranker in service_rankers(ledger)]
         late = "SELECT count(*) FROM request WHERE state IN (?, ?) AND due < ?"
@@ -75,7 +76,7 @@ def list_requests(office: Office, call: Call) -> Answer:
     ]
     rows = [_row(request, today, there[request.id]) for request in found]
     all_of_them = link("/", "Show pending requests only") if everything else link("/?show=all", "Show ended ones too")
-    more = sum(counts[state] for state in states) - len(found)
+    number = sum(counts[state] for state in states)
     return shown(
         call,
         View(
@@ -94,13 +95,29 @@ def list_requests(office: Office, call: Call) -> Answer:
                         rows,
                         "There are none.",
                     ),
-                    paragraph(f"{more:,} more are not shown.") if more else None,
+                    _pages(first, number, everything),
                     paragraph(all_of_them),
                 ),
             ],
             "/",
         ),
     )
+
+
+def _first(given: str) -> int:
+    """Return the place of the first request of a list; 0 if none is named."""
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 10 else 0
+
+
+def _pages(first: int, number: int, everything: bool) -> Markup | None:
+    """Return the links to the lists before and after this one; `None` if it is the only one."""
+    if number <= A_PAGE and not first:
+        return None
+    words, last = "/?show=all&from=" if everything else "/?from=", min(first + A_PAGE, number)
+    where = f"{first + 1:,} to {last:,} of {number:,}. " if first < last else f"There are {number:,}. "
+    before = link(f"{words}{max(0, first - A_PAGE)}", "Those before") if first else None
+    after = link(f"{words}{last}", "Those after") if first < last < number else None
+    return paragraph(where, before, " " if before and after else None, after)
 
 
 def _row(request: Request, today: date, there: Sequence[StateThere]) -> list[Child]:
