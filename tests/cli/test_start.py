@@ -26,14 +26,18 @@ def cpu_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
+def cpu_of(*arguments: str) -> tuple[str, float]:
+    before = cpu_of_children()
+    said = python(*arguments).stdout
+    return said, cpu_of_children() - before
+
+
 def test_help_answers_in_half_a_second() -> None:
-    """Half a second of CPU time, in one of five calls: other processes on the machine do not count."""
+    """Half a second of CPU time in one of five calls, or on a slow machine five times what its parser takes to load."""
     for _ in range(5):
-        before = cpu_of_children()
-        said = python("-m", "unrank", "--help")
-        seconds = cpu_of_children() - before
-        assert "Usage: unrank" in said.stdout
-        if seconds < 0.5:
+        said, seconds = cpu_of("-m", "unrank", "--help")
+        assert "Usage: unrank" in said
+        if seconds < max(0.5, 5 * cpu_of("-c", "import typer, rich.console")[1]):
             return
     pytest.fail(f"the last of five calls took {seconds:.2f} s of CPU time")
 
