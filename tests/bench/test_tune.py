@@ -16,7 +16,7 @@ from unrank.bench.tune import Trial, TuneOptions, Tuning
 from unrank.cli.main import run
 from unrank.collection.collection import Collection
 from unrank.errors import UnrankError
-from unrank.methods import METHODS, MethodEntry, make_method
+from unrank.methods import METHODS, MethodEntry, make_method, settings_of
 from unrank.methods.npo import NegativePreference
 
 QUICK = ["--training", "epochs=2,negatives=1,batch=32,learning_rate=1e-3", "--epochs", "1", "--remove", "documents"]
@@ -40,7 +40,8 @@ def test_a_search_begins_with_the_methods_own_settings_and_goes_on_alike() -> No
 def test_every_method_can_draw_its_trials(name: str) -> None:
     method = make_method(name)
     for trial in draw_trials(method, search_space(method), 12, 0):
-        make_method(name, trial)
+        made = make_method(name, trial)
+        assert type(made) is type(method) and {*trial} <= {*settings_of(type(made))}
 
 
 @dataclass(frozen=True)

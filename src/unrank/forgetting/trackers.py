@@ -15,7 +15,7 @@ from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 from accelerate.utils import LoggerType
 
 from unrank.disk import follows
-from unrank.engine.runtime import Device, Progress, Runtime
+from unrank.engine.runtime import Device, Progress, Runtime, Silence
 from unrank.errors import UnknownName, UnrankError, one_line
 from unrank.forgetting.progress import Relay
 from unrank.journal import Before
@@ -27,23 +27,11 @@ RUN_NAMES = {"wandb": "name", "trackio": "name", "mlflow": "run_name"}
 LONGEST_REASON = 200
 
 
-class TrackerListener:
+class TrackerListener(Silence):
     """A listener that gives the figures of a run to a tracker. A step of the tracker is a hundredth of an epoch."""
 
     def __init__(self, tracker: Any, other: Progress) -> None:
         self._tracker, self._other, self._failed = tracker, other, False
-
-    def begin(self, what: str, steps: int) -> None:
-        return
-
-    def advance(self, steps: int = 1) -> None:
-        return
-
-    def done(self, share: float) -> None:
-        return
-
-    def say(self, line: str) -> None:
-        return
 
     def before(self, figures: Before) -> None:
         more = {"target": figures.target, "distance": figures.distance}

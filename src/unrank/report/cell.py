@@ -90,7 +90,7 @@ class Cell:
 
     @property
     def trial(self) -> Trial:
-        """What the cells of different methods must share to be compared."""
+        """The facts that cells of different methods must share to be compared."""
         return self.setting, self.seed, self.draw
 
     @property

@@ -60,7 +60,7 @@ class Named:
 
     @property
     def fields(self) -> list[Markup]:
-        """The same choice as hidden fields."""
+        """Hidden fields of a form that hold this choice."""
         sides = {"query": self.queries, "document": self.documents}
         items = [hidden("item", f"{side}:{id}") for side, ids in sides.items() for id in ids]
         return [hidden("collection", self.collection), hidden("copies", "leave" if self.leave_copies else ""), *items]

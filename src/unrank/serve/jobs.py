@@ -66,7 +66,7 @@ class Job:
 
     @property
     def results(self) -> list[Json]:
-        """What it printed: one object for each ranker."""
+        """The objects that it printed, one for each ranker."""
         found = []
         for line in _text(self.folder / OUTPUT).splitlines():
             with suppress(ValueError):
