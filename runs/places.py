@@ -6,12 +6,14 @@ on kept data, and its time as a share of retraining's.
 
     python runs/places.py COLLECTION... --base ENCODER --rankers bi-encoder cross-encoder --out places.jsonl
         [--by documents queries] [--share 0.25] [--removal-seed 7] [--judges 2] [--proxy-epochs 2]
-        [--rivals cocol cocol:released finetune amnesiac neggrad bad-teacher ssd npo,beta=1 ...]
+        [--rivals cocol cocol:released finetune:tuned ssd:tuned npo,beta=1 ...]
+        [--settings-from tuned.json] [--epochs 12]
     python runs/places.py FILE.jsonl...
 
-`--rivals` are methods, as a grid writes them, that go to destination 1: the mean forget MRR of the first judge. They
-come after all runs to places. Each line also has the rank of every forget query. The second form prints the tables of
-earlier runs, with intervals, the run to places compared with each other one, and what was kept beside a margin.
+`--rivals` are methods, as a grid writes them, that go to destination 1: the mean forget MRR of the first judge.
+`METHOD:tuned` has the settings that `--settings-from` froze, and `--epochs` limits each. They come after all runs to
+places. Each line also has the rank of every forget query. The second form prints the tables of earlier runs, with
+intervals, the run to places compared with each other one, and what was kept beside a margin.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ import numpy as np
 from shared import earlier_lines, markdown
 
 import unrank
-from unrank.bench.method_spec import read_method_spec
+from unrank.bench.method_spec import read_method_spec, tuned_settings
 from unrank.evaluation.agreement import correlation, distance
 from unrank.evaluation.bootstrap import BootstrapEstimate, interval, percentiles, resampled_means
 from unrank.evaluation.measure import Floats, reciprocal_of
@@ -324,6 +326,8 @@ def main() -> None:
     options.add_argument("--judges", type=int, default=2)
     options.add_argument("--proxy-epochs", nargs="+", type=int, default=[2])
     options.add_argument("--rivals", nargs="*", default=[], metavar="METHOD")
+    options.add_argument("--settings-from", type=Path, help="the file of frozen settings that 'unrank tune' wrote")
+    options.add_argument("--epochs", type=int, help="the most epochs of a rival")
     options.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE")
     options.add_argument("--device", default="auto")
     options.add_argument("--out", type=Path)
@@ -335,6 +339,7 @@ def main() -> None:
     if arguments.out is None:
         options.error("--out is needed")
     settings = dict(each.split("=", 1) for each in arguments.set)
+    tuned = tuned_settings(arguments.settings_from) if arguments.settings_from else {}
     began = perf_counter()
     with arguments.out.open("w") as file:
 
@@ -352,7 +357,7 @@ def main() -> None:
                 write(cell.run(f"places, proxy of {epochs}", chosen))
         for cell in compared:
             for rival in arguments.rivals:
-                spec = read_method_spec(rival, cell.original.kind, Retrain(), None)
+                spec = read_method_spec(rival, cell.original.kind, Retrain(), arguments.epochs, tuned)
                 mean = ForgetOptions(method=spec.method, target="destination-1", device=arguments.device)
                 write(cell.run(f"{spec.label} to destination 1", mean, Reference(cell.judges[0])))
 
