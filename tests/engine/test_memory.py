@@ -24,7 +24,7 @@ from unrank.rankers.base import Ranker
 from unrank.rankers.fast.encoder import FastEncoder
 from unrank.rankers.tokens import Tokens
 
-KINDS = ["cross-encoder", "bi-encoder", "colbert", "parade"]
+KINDS = ["cross-encoder", "bi-encoder", "colbert", "splade", "parade"]
 
 
 class Heard(Silence):

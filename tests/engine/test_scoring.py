@@ -29,7 +29,7 @@ from unrank.rankers.base import DualEncoder, Ranker, Role
 from unrank.rankers.fast.bucketing import MAX_SEQUENCES, Bucket
 from unrank.rankers.tokens import Ints, Tokens
 
-APART = ["bi-encoder", "colbert"]
+APART = ["bi-encoder", "colbert", "splade"]
 KINDS = ["cross-encoder", *APART]
 
 

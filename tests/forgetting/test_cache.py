@@ -208,7 +208,12 @@ def test_rankers_that_read_otherwise_share_nothing(encoder: Path) -> None:
     shorter.model.prompts = {"query": "ba "}
     prompted = BiEncoderRanker(shorter.model)
     assert prompted.tokens_fingerprint("query") != prompted.tokens_fingerprint("document")
-    assert set(RANKERS) - set(ways) == {"colbert-dot", "duet", "match-pyramid"}  # words are few and quickly read
+    assert set(RANKERS) - set(ways) == {
+        "colbert-dot",
+        "duet",
+        "match-pyramid",
+        "splade",
+    }  # words are few and quickly read
 
 
 def test_a_cache_that_cannot_be_written_is_said_and_harms_nothing(

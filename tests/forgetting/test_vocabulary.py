@@ -58,7 +58,7 @@ def cleared_words(
 
 
 @pytest.mark.parametrize("small", [0, vocabulary.SMALL])
-@pytest.mark.parametrize("kind", ["bi-encoder", "cross-encoder", "colbert", "parade"])
+@pytest.mark.parametrize("kind", ["bi-encoder", "cross-encoder", "colbert", "parade", "splade"])
 def test_rows_that_only_removed_texts_touch(
     secrets: Collection, encoder: Path, kind: str, small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

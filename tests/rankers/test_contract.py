@@ -34,6 +34,7 @@ WITHOUT_EFFECT = {
     "colbert": ("attention.self.key.bias", "pooler.dense.weight", "pooler.dense.bias"),
     "colbert-dot": ("attention.self.key.bias", "pooler.dense.weight", "pooler.dense.bias"),
     "parade": ("attention.self.key.bias",),
+    "splade": ("attention.self.key.bias",),
 }
 
 

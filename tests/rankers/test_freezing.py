@@ -304,7 +304,7 @@ def test_a_router_without_a_way_for_documents_is_refused(folders: dict[str, Path
 
 
 def test_every_separable_ranker_can_be_frozen(rankers: dict[str, Ranker]) -> None:
-    assert {kind for kind, entry in RANKERS.items() if entry.ranker.separable} == {*CLASSES, "colbert-dot"}
+    assert {kind for kind, entry in RANKERS.items() if entry.ranker.separable} == {*CLASSES, "colbert-dot", "splade"}
 
 
 def test_one_of_ones_own_says_that_it_cannot(rankers: dict[str, Ranker]) -> None:

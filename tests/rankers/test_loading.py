@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import pickle
 import shutil
 from pathlib import Path
@@ -123,10 +124,12 @@ def test_a_plain_encoder_is_refused_with_a_hint(encoder: Path) -> None:
 
 
 def test_a_model_of_another_kind_is_refused(encoder: Path, tmp_path: Path) -> None:
-    """A sparse encoder of sentence-transformers."""
+    """A class of sentence-transformers that is not known."""
     transformer = Transformer(str(encoder), transformer_task="fill-mask")
     SparseEncoder(modules=[transformer, SpladePooling()], device="cpu").save_pretrained(str(tmp_path / "sparse"))
-    assert "a SparseEncoder, which unrank does not rank with" in refused(tmp_path / "sparse")
+    described = tmp_path / "sparse" / "config_sentence_transformers.json"
+    described.write_text(json.dumps(json.loads(described.read_text()) | {"model_type": "OtherEncoder"}))
+    assert "a OtherEncoder, which unrank does not rank with" in refused(tmp_path / "sparse")
 
 
 def test_a_missing_folder(tmp_path: Path) -> None:

@@ -43,6 +43,8 @@ class Schedule:
     """Steps over which the rate rises to its full value."""
     falls: bool = False
     """Whether the rate falls to a tenth over all epochs."""
+    ramps: bool = False
+    """Whether the weight of the ranker's regulariser rises over the first epoch, as the square of the steps."""
     rounds: int = 1
     """How often these epochs are run, each time with a rate that falls anew."""
     over: Callable[[float], bool] | None = None
@@ -64,6 +66,14 @@ class Schedule:
         whole = self.epochs * steps
         left = 1 - ((step - 1) % whole + 1) / whole if self.falls else 1.0
         return self.learning_rate * min(1.0, step / max(1, self.warm_up)) * max(LAST_RATE, left)
+
+    def regularised(self, step: int, steps: int) -> float:
+        """Return the weight of the ranker's regulariser in a step; `steps` are those of an epoch.
+
+        >>> [Schedule(2, 0.1, ramps=True).regularised(step, 4) for step in (1, 2, 4, 5)]
+        [0.0625, 0.25, 1.0, 1.0]
+        """
+        return min(1.0, step / max(1, steps)) ** 2 if self.ramps else 1.0
 
 
 def fit(
@@ -131,7 +141,8 @@ def _epoch(
                 with run.step():
                     place_in_run = number * sum(steps_of) + sum(steps_of[:place]) + done
                     set_rate(state.optimizer, schedule.rate(place_in_run, sum(steps_of)))
-                    loss = step(state.ranker, phase, drawn.take(batch), state.optimizer, store, runtime, guard)
+                    weight = schedule.regularised(place_in_run, sum(steps_of))
+                    loss = step(state.ranker, phase, drawn.take(batch), state.optimizer, store, runtime, guard, weight)
                     state.add(here, phase.name, loss, len(batch))
             runtime.progress.advance()
             if state.totals.steps == schedule.check_every or (
@@ -177,17 +188,19 @@ def step(
     store: TokenStore,
     runtime: Runtime,
     guard: Samples | None = None,
+    regularised: float = 1.0,
 ) -> Tensor:
-    """Take one step on one batch, and return its loss, still on the device.
+    """Take one step on one batch, and return the loss of its scores, still on the device.
 
-    With samples of the phase's guard, the update is projected so that it does not raise their loss.
+    With samples of the phase's guard, the update is projected so that it does not raise their loss. `regularised` is
+    the weight of the ranker's regulariser.
     """
     projection = None
     if guard is not None and phase.guard is not None:
         _backward(ranker, phase.guard, guard, optimizer.zero_grad, store, runtime)
         projection = Projection(ranker)
         optimizer.zero_grad()
-    loss = _backward(ranker, phase, samples, optimizer.zero_grad, store, runtime)
+    loss = _backward(ranker, phase, samples, optimizer.zero_grad, store, runtime, regularised)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     if projection is not None:
@@ -196,13 +209,25 @@ def step(
 
 
 def _backward(
-    ranker: Ranker, phase: Phase, samples: Samples, clear: Callable[[], None], store: TokenStore, runtime: Runtime
+    ranker: Ranker,
+    phase: Phase,
+    samples: Samples,
+    clear: Callable[[], None],
+    store: TokenStore,
+    runtime: Runtime,
+    regularised: float = 0.0,
 ) -> Tensor:
-    """Compute the gradients of the loss of samples, scoring each pair once; return the loss."""
+    """Compute the gradients of the loss of samples, scoring each pair once; return the loss.
+
+    Each of several pieces of the samples brings its share of the regulariser.
+    """
     once, place = pairs_once(samples)
 
     def score(pairs: Pairs) -> Tensor:
-        return score_pairs(ranker, store, pairs, runtime.tokens_at_once, processes=runtime.processes)
+        weight = regularised * len(pairs) / len(once) if torch.is_grad_enabled() else 0.0
+        return score_pairs(
+            ranker, store, pairs, runtime.tokens_at_once, processes=runtime.processes, regularised=weight
+        )
 
     def loss_of(scores: Tensor) -> Tensor:
         return phase.loss(Scored.of(samples, scores[to_device(place, scores.device)]))

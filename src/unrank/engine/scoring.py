@@ -9,7 +9,8 @@ store, so that a text is encoded once in the whole job.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,11 +38,16 @@ def score_pairs(
     tokens_at_once: int,
     progress: Progress | None = None,
     processes: ProcessGroup | None = None,
+    regularised: float = 0.0,
 ) -> Tensor:
-    """Return the score of each pair, in order. Each of several processes computes a share. float32 [pairs]"""
+    """Return the score of each pair, in order. Each of several processes computes a share. float32 [pairs]
+
+    With `regularised`, gradients that go back through the scores bring those of the ranker's regulariser with them,
+    weighted by this number.
+    """
     if not len(pairs):
         return torch.zeros(0, device=ranker.device)
-    job = _Scoring(tokens_at_once, progress or Silence(), processes or ProcessGroup())
+    job = _Scoring(tokens_at_once, progress or Silence(), processes or ProcessGroup(), regularised)
     with ranker.constant_weights():
         if isinstance(ranker, DualEncoder):
             return _score_apart(ranker, store, pairs, job)
@@ -50,11 +56,12 @@ def score_pairs(
 
 @dataclass(frozen=True)
 class _Scoring:
-    """How pairs are scored: tokens at once, the listener, and the processes that share the work."""
+    """How pairs are scored: tokens at once, the listener, the processes that share the work, and the regulariser."""
 
     tokens_at_once: int
     progress: Progress
     processes: ProcessGroup
+    regularised: float = 0.0
 
     def map(
         self, what: str, work: Callable[[Rows], Tensor], chunks: Sequence[Rows], device: torch.device
@@ -112,7 +119,9 @@ def _score_apart(ranker: DualEncoder, store: TokenStore, pairs: Pairs, job: _Sco
     """Score pairs, encoding each text once, or once a group of queries if memory cannot hold all encodings."""
     sizes = ranker.encoded_sizes(store.lengths(pairs[:, 1], "document"))
     groups = _groups_that_fit(pairs, sizes)
-    return _in_order([_score_group(ranker, store, pairs[group], job) for group in groups], groups)
+    shares = [replace(job, regularised=job.regularised * len(group) / len(pairs)) for group in groups]
+    scores = [_score_group(ranker, store, pairs[group], one) for group, one in zip(groups, shares, strict=True)]
+    return _in_order(scores, groups)
 
 
 def _groups_that_fit(pairs: Pairs, sizes: NDArray[np.int64]) -> list[Rows]:
@@ -130,7 +139,21 @@ def _score_group(ranker: DualEncoder, store: TokenStore, pairs: Pairs, job: _Sco
     documents, document_of = _encode_once(ranker, store, pairs[:, 1], "document", job)
     chunks = list(chunks_by_length(queries.sizes[query_of] + documents.sizes[document_of], NUMBERS_AT_ONCE))
     scores = [ranker.interact(queries.take(query_of[chunk]), documents.take(document_of[chunk])) for chunk in chunks]
-    return _in_order(scores, chunks)
+    term = ranker.regulariser(queries.vectors, documents.vectors) if job.regularised else None
+    ordered = _in_order(scores, chunks)
+    return ordered if term is None else _Regularised.apply(ordered, job.regularised * term)  # type: ignore[no-untyped-call]
+
+
+class _Regularised(torch.autograd.Function):
+    """Scores as they are. The gradient of a term is added to theirs, whatever the loss of the scores is."""
+
+    @staticmethod
+    def forward(context: Any, scores: Tensor, term: Tensor) -> Tensor:
+        return scores.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        return gradient, gradient.new_ones(())
 
 
 def _encode_once(
@@ -143,7 +166,7 @@ def _encode_once(
         chunks = list(chunks_by_length(store.lengths(rows, role), job.tokens_at_once))
 
         def encoded(chunk: Rows) -> Tensor:
-            return ranker.encode(store.get(rows[chunk], role), role)
+            return ranker.compact(ranker.encode(store.get(rows[chunk], role), role))
 
         return Encodings.of(job.map(f"encoding {role} texts", encoded, chunks, ranker.device), chunks)
 

@@ -22,12 +22,14 @@ PIPELINES = {
     "bi-encoder": "sentence-similarity",
     "colbert": "sentence-similarity",
     "colbert-dot": "sentence-similarity",
+    "splade": "feature-extraction",
 }
 CLASSES = {
     "bi-encoder": "SentenceTransformer",
     "colbert": "MultiVectorEncoder",
     "colbert-dot": "MultiVectorEncoder",
     "cross-encoder": "CrossEncoder",
+    "splade": "SparseEncoder",
 }
 """The kinds of rankers that a class of sentence-transformers loads. The others only unrank loads."""
 ENCODE = """from sentence_transformers import {name}

@@ -265,13 +265,16 @@ def as_untouched(table: Tensor, initial: Tensor, rows: Rows) -> Tensor | None:
 
 
 def _as_untouched(table: Tensor, initial: Tensor, rows: Tensor) -> Tensor | None:
-    others = (initial != 0).any(1).index_fill(0, rows, False)
+    filled = (initial != 0).any(1)
+    others = (filled if bool(filled.any()) else ~filled).index_fill(0, rows, False)  # a bias may begin as zeros
     now = table[others]
     for precision in (torch.float32, torch.bfloat16, torch.float16):  # as a ranker may have been stored
         rounded = initial.to(precision).to(table.dtype)
         if bool((now == rounded[others]).all(1).any()):
             return rounded[rows]
     start = initial[others]
+    if not bool(filled.any()):
+        return _as_moved_least(now - start, (now - start).norm(dim=1), len(rows)) if len(now) else None
     size = start.square().sum(1)
     factor = (now * start).sum(1) / size
     apart = (now - factor.unsqueeze(1) * start).norm(dim=1) / size.sqrt()
@@ -280,10 +283,15 @@ def _as_untouched(table: Tensor, initial: Tensor, rows: Tensor) -> Tensor | None
     scaled = apart < SCALED
     if bool(scaled.any()):
         return factor[scaled].median() * initial[rows]
+    return initial[rows] + _as_moved_least(now - start, apart, len(rows))
+
+
+def _as_moved_least(moves: Tensor, apart: Tensor, size: int) -> Tensor:
+    """Return moves like those of the rows that moved least, which only the owner can draw again. [size, width]"""
     quiet = apart.argsort()[: max(2, len(apart) // 10)]
-    drawn = torch.randint(len(quiet), (2, len(rows)), generator=torch.Generator().manual_seed(_owners_seed()))
-    moves = (now - start)[quiet[drawn.to(quiet.device)]]
-    return initial[rows] + (moves[0] + moves[1]) / math.sqrt(2)
+    drawn = torch.randint(len(quiet), (2, size), generator=torch.Generator().manual_seed(_owners_seed()))
+    chosen = moves[quiet[drawn.to(quiet.device)]]
+    return (chosen[0] + chosen[1]) / math.sqrt(2)
 
 
 def _owners_seed() -> int:

@@ -30,7 +30,7 @@ class Retrain(Learning):
     """Whether the rate falls to a tenth over all epochs, after a few steps in which it rises."""
 
     def schedule(self, seed: int, check_every: int | None = None) -> Schedule:
-        schedule = super().schedule(seed, check_every)
+        schedule = replace(super().schedule(seed, check_every), ramps=True)
         return replace(schedule, falls=True, warm_up=max(WARM_UP, self.warm_up)) if self.falls else schedule
 
     def has_learned(self, mrr: float) -> bool:

@@ -78,6 +78,11 @@ RANKERS: dict[str, RankerEntry] = {
         "ColbertDotRanker",
         "a colbert with wide vectors that are not normalised, as the code released for unranking has it",
     ),
+    "splade": RankerEntry(
+        "splade",
+        "SpladeRanker",
+        "a sparse vector with a weight for each word of the vocabulary, for an inverted index",
+    ),
     "parade": RankerEntry(
         "parade",
         "ParadeRanker",
@@ -108,6 +113,7 @@ MODEL_TYPES = {
     "CrossEncoder": "cross-encoder",
     "SentenceTransformer": "bi-encoder",
     "MultiVectorEncoder": "colbert",
+    "SparseEncoder": "splade",
     "ColBERT": "colbert",
 }
 """Model types that sentence-transformers and PyLate (the last) write, and their rankers."""

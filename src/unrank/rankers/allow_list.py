@@ -47,11 +47,13 @@ POOLED = {"cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "wei
 FEATURES = {"module_input_name", "module_output_name"}
 ROUTES = {"types", "structure", "parameters", "default_route", "allow_empty_key", "route_mappings"}
 ARGUMENTS = {f"{part}_{word}" for part in ("model", "config", "tokenizer", "processor") for word in ("args", "kwargs")}
+TRANSFORMER = {
+    "max_seq_length", "do_lower_case", "transformer_task", "modality_config", "module_output_name",
+    "processing_kwargs", "unpad_inputs", "query_length", "document_length", "query_expansion", *ARGUMENTS,
+}  # fmt: skip
 MODULES: dict[str, set[str]] = {
-    "Transformer": {
-        "max_seq_length", "do_lower_case", "transformer_task", "modality_config", "module_output_name",
-        "processing_kwargs", "unpad_inputs", "query_length", "document_length", "query_expansion", *ARGUMENTS,
-    },
+    "Transformer": TRANSFORMER,
+    "MLMTransformer": TRANSFORMER,
     "Pooling": {"pooling_mode", "include_prompt", *DIMENSION, *(f"pooling_mode_{each}" for each in POOLED)},
     "Normalize": FEATURES,
     "Dense": {"in_features", "out_features", "bias", "activation_function", "use_residual", *FEATURES},
@@ -62,6 +64,9 @@ MODULES: dict[str, set[str]] = {
     "Asym": ROUTES,
     "MultiVectorMask": {"skiplist_words", "skiplist_tasks", "keep_only_token_ids"},
     "HierarchicalTokenPooling": {"pool_factor", "num_protected_tokens", "tasks"},
+    "SpladePooling": {"pooling_strategy", "activation_function", *DIMENSION},
+    "StaticEmbedding": set(),
+    "SparseStaticEmbedding": {"frozen"},
     "LogitScore": {"true_token_id", "false_token_id", "module_input_name"},
 }  # fmt: skip
 """The modules of sentence-transformers and PyLate that are built, and the keys of their settings."""

@@ -191,10 +191,24 @@ class DualEncoder(Ranker):
     def interact(self, queries: Tensor, documents: Tensor) -> Tensor:
         """Return the score of query encoding i with document encoding i. float32 [batch]"""
 
+    def compact(self, encoded: Tensor) -> Tensor:
+        """Return encodings in the form in which many are held at once, which `interact` takes too; by default as given.
+
+        float32 [texts, width] or [texts, entries, width], with zeros as padding
+        """
+        return encoded
+
+    def regulariser(self, queries: Tensor, documents: Tensor) -> Tensor | None:
+        """Return a term that each training step adds to its loss; `None` if there is none.
+
+        It is computed from the encodings of the step's queries and documents, each text once. [vectors, width]
+        """
+        return None
+
     @torch.inference_mode()
     def encoded_sizes(self, lengths: Ints) -> Ints:
-        """Return how many numbers the encodings of texts of these lengths hold; memory is planned by it."""
-        example = self.encode(self.tokenize(["a"], "document"), "document")
+        """Return how many numbers the compact encodings of texts of these lengths hold; memory is planned by it."""
+        example = self.compact(self.encode(self.tokenize(["a"], "document"), "document"))
         return np.full_like(lengths, example.shape[-1]) if example.dim() == 2 else lengths * example.shape[-1]
 
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:

@@ -8,10 +8,11 @@ leaves them out; such a token is stored as `~id`, a negative number. Queries and
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from unrank.rankers.base import DualEncoder, Role
 from unrank.rankers.encoder import DEFAULT_ENCODER, MAX_TOKENS, SAFE, encoder_files, longest_input
 from unrank.rankers.fast.encoder import FastEncoder
 from unrank.rankers.model_folder import drop_names, quiet
+from unrank.rankers.static_tower import StaticTower, is_static
 from unrank.rankers.tokenisation import EncoderInputs, SideTokenizer, faster_tokenizer
 from unrank.rankers.tokens import Tokens
 from unrank.rankers.vocabulary import BOTH, Vocabulary, encoder_vocabulary
@@ -52,13 +54,13 @@ class LibraryDualEncoder(DualEncoder):
 
     @property
     def encoders(self) -> Sequence[nn.Module]:
-        return list({id(transformer): transformer for transformer in self._towers.transformers.values()}.values())
+        return list({id(module): module for module in self._towers.first.values()}.values())
 
     @property
     def vocabularies(self) -> Sequence[Vocabulary]:
-        towers = self._towers.transformers
-        encoders = {side: towers[side].auto_model for side in BOTH}
-        return encoder_vocabulary(encoders, {side: towers[side].tokenizer for side in BOTH})
+        towers = {side: self._towers.words(side) for side in BOTH}
+        encoders, tokenizers = ({side: words[place] for side, words in towers.items()} for place in (0, 1))
+        return encoder_vocabulary(encoders, tokenizers)
 
     @property
     def fast_encoders(self) -> Sequence[FastEncoder]:
@@ -102,30 +104,43 @@ class Towers:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self.transformers: dict[Role, Any] = {role: modules_of(model, role)[0] for role in PROMPTS}
-        encoders = {id(transformer.auto_model): transformer.auto_model for transformer in self.transformers.values()}
-        first_only = all(_uses_first_only(modules_of(model, role)) for role in PROMPTS)
-        fast = {key: FastEncoder(encoder, first_only) for key, encoder in encoders.items()}
-        self.fast_encoders = list(fast.values())
-        self._towers: dict[Role, _Tower] = {
-            role: _Tower.of(transformer, fast[id(transformer.auto_model)], _prompt(model, role))
-            for role, transformer in self.transformers.items()
+        self.first: dict[Role, Any] = {role: modules_of(model, role)[0] for role in PROMPTS}
+        self.encoders = {
+            role: encoder_of(first) for role, first in self.first.items() if isinstance(first, Transformer)
         }
-        self._tokenizers: dict[tuple[Role, int], SideTokenizer] = {}
+        first_only = all(_uses_first_only(modules_of(model, role)) for role in PROMPTS)
+        fast = {id(encoder): FastEncoder(encoder, first_only) for encoder in self.encoders.values()}
+        self.fast_encoders = list(fast.values())
+        self._towers: dict[Role, _Tower | StaticTower] = {
+            role: _Tower.of(first, fast[id(self.encoders[role])], _prompt(model, role))
+            if role in self.encoders
+            else StaticTower(first, _prompt(model, role))
+            for role, first in self.first.items()
+        }
+        self._tokenizers: dict[tuple[Role, float], SideTokenizer] = {}
 
     def tokenizer(self, role: Role) -> SideTokenizer:
         """Return how texts of a side become ids."""
-        key = role, self.transformers[role].max_seq_length
+        key = role, self.first[role].max_seq_length
         if key not in self._tokenizers:
-            self._tokenizers[key] = self._make_tokenizer(role)
+            tower = self._towers[role]
+            own = tower.tokenizer() if isinstance(tower, StaticTower) else self._make_tokenizer(role, tower)
+            self._tokenizers[key] = own
         return self._tokenizers[key]
+
+    def words(self, role: Role) -> tuple[Any, Any]:
+        """Return the encoder of a side, which has its word embeddings, and its tokenizer."""
+        tower = self._towers[role]
+        return (
+            tower.words if isinstance(tower, StaticTower) else (self.first[role].auto_model, self.first[role].tokenizer)
+        )
 
     def __getstate__(self) -> dict[str, object]:
         """Leave tokenizers out of a copy: they call this model."""
         return self.__dict__ | {"_tokenizers": {}}
 
-    def _make_tokenizer(self, role: Role) -> SideTokenizer:
-        transformer, prompt = self.transformers[role], self._towers[role].prompt
+    def _make_tokenizer(self, role: Role, tower: _Tower) -> SideTokenizer:
+        transformer, prompt = self.first[role], tower.prompt
         if role == "query" and transformer.query_expansion is not None:
             return SideTokenizer(self._expanded)
 
@@ -134,7 +149,7 @@ class Towers:
             ids: list[list[int]] = features["input_ids"]
             return ids
 
-        return faster_tokenizer(transformer.tokenizer, prompt, self._towers[role].max_length, library)
+        return faster_tokenizer(transformer.tokenizer, prompt, tower.max_length, library)
 
     def _expanded(self, texts: list[str]) -> list[NDArray[np.int64]]:
         """Return the ids of queries, with the tokens that expand them."""
@@ -146,11 +161,16 @@ class Towers:
 
     def encode(self, tokens: Tokens, role: Role) -> dict[str, Any]:
         """Return all outputs of the model for texts of one side."""
-        tower = self._towers[role]
-        prompt = {"prompt_length": tower.prompt_length} if tower.prompt else {}
-        with tower.fast.reading(tower.inputs(tokens), tokens) as features:
-            output: dict[str, Any] = self._model({**features, **prompt, "modality": "text"}, task=role)
+        with self._towers[role].reading(tokens) as features:
+            output: dict[str, Any] = self._model({**features, "modality": "text"}, task=role)
         return output
+
+    def states(self, tokens: Tokens, role: Role) -> torch.Tensor:
+        """Return the last states of the encoder of a side. [texts, width, size]"""
+        with self._towers[role].reading(tokens) as features:
+            inputs = {name: features[name] for name in ("input_ids", "attention_mask")}
+            states: torch.Tensor = self.encoders[role](**inputs).last_hidden_state
+        return states
 
 
 @dataclass(frozen=True)
@@ -170,11 +190,24 @@ class _Tower:
         length = transformer._get_prompt_length(prompt) if prompt else None
         return cls(fast, prompt, length, int(tokenizer.pad_token_id or 0), int(max_length))
 
+    @contextmanager
+    def reading(self, tokens: Tokens) -> Iterator[dict[str, Any]]:
+        """Yield the features of texts, for a pass through the transformer."""
+        prompt = {"prompt_length": self.prompt_length} if self.prompt else {}
+        with self.fast.reading(self.inputs(tokens), tokens) as features:
+            yield {**features, **prompt}
+
     def inputs(self, tokens: Tokens) -> EncoderInputs:
         unattended = tokens.ids.some_negative
         return EncoderInputs(
             tokens.concatenated(), tokens.lengths, self.max_length, self.padding, some_unattended=unattended
         )
+
+
+def encoder_of(transformer: Any) -> Any:
+    """Return the encoder of a transformer; of a masked language model, what comes before its head."""
+    model = transformer.auto_model
+    return model.base_model if transformer.transformer_task == "fill-mask" else model
 
 
 def modules_of(model: Any, role: Role) -> list[Any]:
@@ -230,19 +263,22 @@ def _prompt(model: Any, role: Role) -> str:
     return str(model.prompts.get(name) or "") if name else ""
 
 
-def new_transformer(folder: Path) -> Transformer:
+def new_transformer(
+    folder: Path, task: Literal["feature-extraction", "fill-mask"] = "feature-extraction"
+) -> Transformer:
     """Return an encoder as the first module of a new model; it reads at most `MAX_TOKENS` tokens."""
-    encoder = Transformer(str(folder), model_kwargs=SAFE["model_kwargs"])
+    encoder = Transformer(str(folder), transformer_task=task, model_kwargs=SAFE["model_kwargs"])
     encoder.max_seq_length = min(MAX_TOKENS, longest_input(encoder.tokenizer, encoder.config))
     return encoder
 
 
 def check_modules(model: Any, folder: Path, what: str) -> None:
-    """Refuse a model of which a side does not begin with a transformer."""
+    """Refuse a model of which a side begins neither with a transformer nor with a table of static embeddings."""
     for role in PROMPTS:
         try:
             first = next(iter(modules_of(model, role)), None)
         except ValueError as error:
             raise BadFile(folder, f"{what} whose router has no route for a {role}") from error
-        if not isinstance(first, Transformer):
-            raise BadFile(folder, f"{what} that begins with {type(first).__name__}; unrank reads transformers")
+        if not isinstance(first, Transformer) and not is_static(first):
+            begins = f"{what} that begins with {type(first).__name__}"
+            raise BadFile(folder, f"{begins}; unrank reads transformers and static embeddings")

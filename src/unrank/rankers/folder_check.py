@@ -203,7 +203,7 @@ def module_settings(folder: Path) -> Iterator[tuple[Path, str]]:
 
 def _settings(folder: Path, place: Path, kind: str) -> Iterator[tuple[Path, str]]:
     """Yield the settings of a module; those of a router's own modules too."""
-    if kind == "Transformer":
+    if kind in ("Transformer", "MLMTransformer"):
         return  # its settings have a name of their own, and are checked wherever they are
     names = ("router_config.json", "config.json") if kind in ("Router", "Asym") else ("config.json",)
     for path in [place / name for name in names if (place / name).is_file()][:1]:
