@@ -83,6 +83,16 @@ class Said:
 
 
 @dataclass(frozen=True)
+class AdapterOf:
+    """The ranker that an adapter is for. Without the adapter it remembers what was removed."""
+
+    name: str
+    digest: str
+    """A hash of its files."""
+    rank: int
+
+
+@dataclass(frozen=True)
 class SetSummary:
     """The metrics of one set: means over its queries, and the 95 % interval of the MRR."""
 
@@ -554,6 +564,8 @@ class Record(Mapping[str, Any]):
     """`None` if no removed document has a substitute."""
     whole_index: WholeIndex | None = None
     """`None` if no index was named."""
+    adapter: AdapterOf | None = None
+    """`None` if the folder holds a whole ranker."""
     lineage: str | None = None
     """A hash of the weights of the first original, by which its anchor file is found; `None` if it has none."""
     seal: Seal | None = None
@@ -684,12 +696,12 @@ KEYS = (
     ),
     *("removed", "removed_before", "earlier", "recovery", "agreement", "deterministic", "index_valid"),
     *("normalised_epoch", "total_time", "versions", "code", "hashes", "base_digest", "cleared", "reserved", "held_out"),
-    *("places", "substitutes", "whole_index", "lineage", "seal"),
+    *("places", "substitutes", "whole_index", "adapter", "lineage", "seal"),
 )
 """The order of the keys in the file."""
 ADDED = (
     *("state", "pairs", "agreement", "base_digest", "cleared", "reserved", "held_out", "places", "substitutes"),
-    *("whole_index", "lineage", "seal", "code"),
+    *("whole_index", "adapter", "lineage", "seal", "code"),
 )
 """Keys that records of earlier versions lack. They are left out if there is nothing to write."""
 

@@ -82,9 +82,9 @@ def test_other_ways_to_code_and_files_elsewhere(bi_encoder: Path, values: dict[s
     assert problem in refused(bi_encoder)
 
 
-def test_an_adapter_is_refused(bi_encoder: Path) -> None:
+def test_an_adapter_of_another_type_is_refused(bi_encoder: Path) -> None:
     (bi_encoder / "adapter_config.json").write_text('{"base_model_name_or_path": "/elsewhere"}')
-    assert "merge it into its base model" in refused(bi_encoder)
+    assert "an adapter of type None; unrank reads LORA alone" in refused(bi_encoder)
 
 
 @pytest.mark.parametrize("path", ["../other", "/etc", "1_Pooling/../../other"])

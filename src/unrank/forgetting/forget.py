@@ -37,10 +37,11 @@ from unrank.forgetting.save import save_ranker
 from unrank.forgetting.target import default_mrr, tolerance
 from unrank.forgetting.train import recovery
 from unrank.forgetting.unlearn import Request, Unlearned, unlearn, validate
-from unrank.forgetting.validation import layers_of, weights_hash
+from unrank.forgetting.validation import adapter_of, layers_of, weights_hash
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import release
+from unrank.rankers.lora import Adapter
 from unrank.record import (
     RETRAIN,
     PlacesFound,
@@ -76,6 +77,8 @@ class Forgotten:
     """What changes in the anchor file when the run is recorded; `None` if there is no such file to be."""
     card: str = ""
     """What is kept of the original's model card."""
+    adapter: Adapter | None = None
+    """The adapter that was trained; it is merged into the ranker. `None` if all weights were trained."""
     teachers: tuple[Teacher, ...] = ()
     """The scores of the original and of this ranker that were computed in the run."""
 
@@ -103,7 +106,7 @@ class Forgotten:
     def save(self, out: str | Path) -> None:
         """Write the ranker and its record, and before them the anchor file in the owner's state folder."""
         self.write_anchors()
-        save_ranker(self.ranker, self.record, Path(out), self.card)
+        save_ranker(self.ranker, self.record, Path(out), self.card, self.adapter)
 
     def write_anchors(self) -> None:
         """Write the anchor file, so that a later request on this ranker holds to its first original."""
@@ -208,6 +211,7 @@ def forget_in(
         places=unlearned.places,
         anchors=update_anchors(request, unlearned, record),
         card=earlier_card(ranker.card, workspace.collection, workspace.partition),
+        adapter=unlearned.adapter,
         teachers=(unlearned.teacher, *([assessed.scored] if assessed.scored else [])),
     )
 
@@ -309,6 +313,7 @@ def judge_run(request: Request, unlearned: Unlearned, assessed: Assessment) -> J
         has_reference=request.reference.known or bool(places and places.found.proxies),
         default_known=default is not None,
         unseen_mrr=unlearned.before.mrrs.get("test"),
+        apart=request.options.saved_as == "adapter",
     )
     return judge(ranks, found)
 
@@ -328,7 +333,8 @@ def _places_found(unlearned: Unlearned, assessed: Assessment) -> PlacesFound | N
 def make_record(request: Request, unlearned: Unlearned, assessed: Assessment, judged: Judgement) -> Record:
     """Return the record of a run. If nothing was done, it keeps the method and the settings of the earlier one."""
     workspace, ranker, options, method = request.workspace, request.ranker, request.options, request.method
-    chosen = {"train_layers": layers_of(options), "freeze": options.freeze}
+    adapt = None if options.rank is None else f"lora:{options.rank}"
+    chosen = {"train_layers": layers_of(options), "freeze": options.freeze, "adapt": adapt}
     settings = asdict(method) | {name: value for name, value in chosen.items() if value is not None}
     earlier = request.record if unlearned.fulfilled else None
     outcome, clock, moved = assessed.outcome, unlearned.clock, bool(assessed.outcome.history)
@@ -356,6 +362,7 @@ def make_record(request: Request, unlearned: Unlearned, assessed: Assessment, ju
         pairs=judged.ranks,
         places=_places_found(unlearned, assessed),
         substitutes=Substituted(then, now) if then and now else None,
+        adapter=adapter_of(ranker, options),
         lineage=_lineage(request),
         device=workspace.runtime.name,
         deterministic=workspace.runtime.deterministic,

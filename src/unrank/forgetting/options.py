@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from unrank.collection.options import check_seed, flag, seed_flag
 from unrank.errors import UnknownName, UnrankError
@@ -20,6 +20,7 @@ else:  # the flags are made from types that can be read without torch
 Options = TypeVar("Options", bound="DataclassInstance")
 Freeze = Literal["documents"]
 DeviceName = Literal["auto", "cpu", "cuda"]
+SavedAs = Literal["merged", "adapter"]
 METHOD = "cocol"
 RENAMED = {"check_recovery": "recovery"}
 """Old names of keywords, and their names today."""
@@ -36,6 +37,11 @@ PROXY_EPOCHS = (
 )
 LAYERS = "The layers that are trained: a number of last layers, 'head', or 'all-but-embeddings'."
 FREEZE = "Train the query side alone: stored document vectors stay valid."
+RANK, MOST_RANK = 8, 256
+ADAPT = "Train a new LoRA adapter alone, of this rank (by default 8), and leave all other weights."
+SAVED_AS = (
+    "What is written: a whole ranker (merged), or the adapter of --adapt alone, which forgets only while it is on."
+)
 WATCH = (
     "Queries of each kept set to measure at every check; by default 100 on a GPU, and none if the request has fewer "
     "than 10 queries."
@@ -64,6 +70,18 @@ def check_share(share: float | None) -> float | None:
     if share is not None and not 0 < share <= 1:
         raise UnrankError(f"--keep-at-least {share:g} is outside (0, 1]")
     return share
+
+
+def adapter_rank(text: str) -> int:
+    """Return the rank of an adapter.
+
+    >>> adapter_rank("lora"), adapter_rank("lora:4")
+    (8, 4)
+    """
+    name, colon, rank = text.partition(":")
+    if name != "lora" or (colon and not (rank.isdecimal() and 1 <= int(rank) <= MOST_RANK)):
+        raise UnrankError(f"--adapt {text}: expected lora, or lora:RANK with a rank from 1 to {MOST_RANK}")
+    return int(rank) if colon else RANK
 
 
 def change(options: Options, changes: Mapping[str, Any], function: str) -> Options:
@@ -102,6 +120,8 @@ class ForgetOptions:
     proxy_epochs: int | None = flag(None, PROXY_EPOCHS, min=1)
     train_layers: int | str | None = flag(None, LAYERS, type=str | None)
     freeze: Freeze | None = flag(None, FREEZE)
+    adapt: str | None = flag(None, ADAPT, metavar="lora[:RANK]")
+    saved_as: SavedAs = flag("merged", SAVED_AS, flag="--as")
     check_every: int | None = flag(None, "Steps between checks; by default one check each epoch.")
     minutes: float | None = flag(None, "The longest time that the run may take.")
     watch: int | None = flag(None, WATCH, min=0)
@@ -119,8 +139,17 @@ class ForgetOptions:
         Pace(self.check_every, self.minutes, self.watch)  # refuses what is not above 0
         check_seed(self.seed)
         check_share(self.keep_at_least)
+        if self.saved_as not in get_args(SavedAs):
+            raise UnknownName("form of a ranker", self.saved_as, get_args(SavedAs))
+        if self.rank is None and self.saved_as == "adapter":
+            raise UnrankError("--as adapter needs --adapt lora: without it there is no adapter to write")
         if self.target == "unseen":  # another name for it
             object.__setattr__(self, "target", "places")
+
+    @property
+    def rank(self) -> int | None:
+        """The rank of the adapter that is trained; `None` if there is none."""
+        return None if self.adapt is None else adapter_rank(self.adapt)
 
     def changed(self, **changes: Any) -> ForgetOptions:
         """Return these options with some changed; `pace` replaces its three fields."""

@@ -23,12 +23,16 @@ from unrank.record import ROUNDING, PairRank, PairRanks
 __all__ = ["Findings", "ForgetState", "Judgement", "PairRank", "PairRanks", "judge", "pair_ranks", "ranks_of"]
 
 
+APART = "the ranker that it is for still remembers it, and so does every service that runs without the adapter"
+
+
 class ForgetState(StrEnum):
     """The outcome of a request."""
 
     FORGOTTEN = "forgotten"
     NOT_VERIFIABLE = "forgotten, not verifiable"
     NOT_CLEARED = "forgotten, weights not cleared"
+    WHILE_ADAPTED = "forgotten while the adapter is on"
     NOT_FORGOTTEN = "not forgotten"
     NOTHING = "nothing to forget"
 
@@ -59,6 +63,8 @@ class Findings:
     """The MRR of what the ranker was never shown; `None` if that was not measured."""
     rows_left: int = 0
     """The rows of the vocabulary that only removed texts touch and that could not be reset."""
+    apart: bool = False
+    """Whether the change is an adapter apart from its ranker, which remembers all of it."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,7 @@ def judge(ranks: PairRanks, found: Findings) -> Judgement:
         if unsure := _estimated_only(ranks, found):
             return said(ForgetState.NOT_FORGOTTEN, f"{unsure}; by that estimate {never}")
         if found.rows_left:
-            return said(ForgetState.NOT_CLEARED, f"{never}; {_left(found.rows_left)}")
+            return said(ForgetState.NOT_CLEARED, f"{never}; {_left(found)}")
         return said(ForgetState.NOTHING, never)
     if found.remembered:
         return said(ForgetState.NOT_FORGOTTEN, found.remembered)
@@ -108,18 +114,20 @@ def judge(ranks: PairRanks, found: Findings) -> Judgement:
         if unsure := _estimated_only(ranks, found):
             return said(ForgetState.NOT_FORGOTTEN, f"{unsure}; by that estimate {_none_above(ranks)}")
         if found.rows_left:
-            return said(ForgetState.NOT_CLEARED, f"{_none_above(ranks)}; {_left(found.rows_left)}")
+            return said(ForgetState.NOT_CLEARED, f"{_none_above(ranks)}; {_left(found)}")
         if found.default_known:
             return said(ForgetState.NOTHING, f"no weight was changed: {_none_above(ranks)}")
         return said(ForgetState.NOT_FORGOTTEN, "no weight was changed, and what is unseen cannot be measured here")
     if not (found.retrained or found.forgotten_before) and (missing := _missing(ranks)):
         return said(ForgetState.NOT_FORGOTTEN, missing)
     fell = "retrained without it" if found.retrained else _fell(ranks, found)
+    left = [_left(found)] if found.rows_left else []
+    if found.apart:
+        return said(ForgetState.WHILE_ADAPTED, "; ".join([f"{fell}, but {APART}", *_doubts(ranks, found), *left]))
     if doubts := _doubts(ranks, found):
-        left = [_left(found.rows_left)] if found.rows_left else []
         return said(ForgetState.NOT_VERIFIABLE, "; ".join([f"{fell}, but this cannot be verified", *doubts, *left]))
     if found.rows_left:
-        return said(ForgetState.NOT_CLEARED, f"{fell}; {_left(found.rows_left)}")
+        return said(ForgetState.NOT_CLEARED, f"{fell}; {_left(found)}")
     return said(ForgetState.FORGOTTEN, fell)
 
 
@@ -218,11 +226,10 @@ def _by_chance(ranks: PairRanks) -> str:
     return f", where up to {ranks.may_exceed} may be by chance" if ranks.may_exceed else ""
 
 
-def _left(rows: int) -> str:
-    return (
-        f"{count(rows, 'row')} of the vocabulary that only removed texts touch could not be reset, because what they "
-        "were before training is not known"
-    )
+def _left(found: Findings) -> str:
+    why = "an adapter does not change them" if found.apart else "what they were before training is not known"
+    rows = count(found.rows_left, "row")
+    return f"{rows} of the vocabulary that only removed texts touch could not be reset, because {why}"
 
 
 def shown(ranks: PairRanks) -> str:

@@ -35,13 +35,14 @@ from unrank.forgetting.validation import (
     make_student,
     run_fingerprint,
 )
-from unrank.forgetting.vocabulary import NEVER_SEEN, Clearing, find_clearing
+from unrank.forgetting.vocabulary import ADAPTER, NEVER_SEEN, Clearing, find_clearing
 from unrank.forgetting.workspace import Clock, Workspace
 from unrank.journal import Before
 from unrank.methods.base import Method
 from unrank.methods.task import Task
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import sharing_frozen_states
+from unrank.rankers.lora import Adapter, own_weights, take_adapter
 from unrank.record import RETRAIN, LearningEpoch, Record, measured_epoch
 
 
@@ -88,6 +89,8 @@ class Unlearned:
     teacher: Teacher
     goals: PairGoals | None = None
     """The goals of single pairs; `None` if the target is a mean."""
+    adapter: Adapter | None = None
+    """The adapter that was trained, which is merged into the student; `None` if all weights were."""
 
     @property
     def places(self) -> Places | None:
@@ -160,8 +163,10 @@ def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
         inputs = (clock, goal, start, estimator, request.checkpoints, ranks, steer)
         outcome = RUNNERS[method.run_kind](MethodRun(method, options, task, student, workspace, *inputs))
         fulfilled = False
+    adapter = take_adapter(request.student)
     clearing.put(student)  # a recorded pass on a GPU may know nothing of the hooks that hold the rows
-    return Unlearned(student, outcome, before, goal, fulfilled, previous, clearing, clock, epoch, task.teacher, goals)
+    made = (student, outcome, before, goal, fulfilled, previous, clearing, clock, epoch, task.teacher, goals, adapter)
+    return Unlearned(*made)
 
 
 def _find_goal(request: Request, score: Scorer, before: Scorecard, clock: Clock) -> tuple[float, PairGoals | None]:
@@ -224,13 +229,17 @@ def clear(request: Request) -> Clearing:
     clearing = find_clearing(request.ranker, workspace, _untrained(request), seed)
     if request.method.start != "original":
         return replace(clearing, how=NEVER_SEEN, values=(), moved=0) if clearing.record.rows else clearing
+    if request.options.saved_as == "adapter":
+        return replace(clearing, how=ADAPTER, values=(), moved=0) if clearing.record.rows else clearing
+    if request.options.adapt is not None and clearing.moved:  # the tables are the original's until now
+        own_weights(*(table for vocabulary in request.student.vocabularies for table in vocabulary.tables))
     request.shared.enter_context(clearing.held(request.student))
     return clearing
 
 
 def _tell_of_rows_left(request: Request, clearing: Clearing) -> None:
     """Say before the run that some rows stay as they are."""
-    if clearing.record.left and request.method.start == "original":
+    if clearing.record.left and request.method.start == "original" and clearing.how != ADAPTER:
         why = request.base.warning or "name the model that it was trained from with --base"
         request.workspace.runtime.progress.say(
             f"{count(clearing.record.left, 'row')} of the vocabulary that only removed texts touch "

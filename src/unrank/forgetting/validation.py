@@ -23,9 +23,11 @@ from unrank.forgetting.workspace import Workspace
 from unrank.methods.base import Method
 from unrank.owner import recall, remember
 from unrank.rankers import base_hash, create_ranker, public_name, ranker_class
+from unrank.rankers.adapter_folder import check_apart
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import Layers, read_layers, train_layers_of
-from unrank.record import Record, versions
+from unrank.rankers.lora import add_adapter, share_weights
+from unrank.record import AdapterOf, Record, versions
 
 
 def check_request(
@@ -33,6 +35,7 @@ def check_request(
 ) -> None:
     """Refuse a target, a reference or options that do not fit the ranker, the method or the collection."""
     check_freeze(options.freeze, ranker, method)
+    check_adapt(options, ranker, method)
     if method.needs_substitutes and not workspace.partition.substitutes:
         raise UnrankError(
             f'{method.name} needs substitutes: name them in the file of --removal, as "substitutes": {{"old": "new"}}'
@@ -56,6 +59,21 @@ def check_freeze(freeze: Freeze | None, ranker: Ranker | type[Ranker], method: M
         raise UnrankError(f"{method.name} starts again, so it cannot keep the documents' vectors: leave --freeze out")
     if not ranker.separable:
         raise UnrankError(f"a {ranker.kind} stores no vectors of documents, so there are none to --freeze")
+
+
+def check_adapt(options: ForgetOptions, ranker: Ranker, method: Method) -> None:
+    """Refuse an adapter for a method that trains none, and one apart whose ranker could not be found again."""
+    if options.adapt is None:
+        return
+    if method.start != "original" or method.run_kind != "steered":
+        raise UnrankError(
+            f"{method.name} takes no steps from the ranker to a target, so it takes no --adapt: use cocol"
+        )
+    if options.saved_as == "merged":
+        return
+    if options.freeze is not None:
+        raise UnrankError("--as adapter takes no --freeze: an adapter changes both sides; use --as merged")
+    check_apart(ranker)
 
 
 def check_base(kind: str, given: str | None) -> None:
@@ -139,6 +157,14 @@ def remember_base(kind: str, base: str | None) -> str:
     return digest
 
 
+def adapter_of(ranker: Ranker, options: ForgetOptions) -> AdapterOf | None:
+    """Return the ranker that an adapter apart is for, and remember its place; `None` if a whole ranker is written."""
+    if options.saved_as != "adapter" or options.rank is None:
+        return None
+    digest = remember_base(ranker.kind, ranker.source)
+    return AdapterOf(public_name(ranker.kind, ranker.source), digest, options.rank)
+
+
 def layers_of(options: ForgetOptions) -> Layers | None:
     """Return the choice of layers; `None` for all."""
     return read_layers(str(options.train_layers)) if options.train_layers is not None else None
@@ -147,16 +173,21 @@ def layers_of(options: ForgetOptions) -> Layers | None:
 def make_student(ranker: Ranker, method: Method, base: Base, options: ForgetOptions) -> Ranker:
     """Return the model that the method changes, with only the chosen layers trainable."""
     fresh = method.start != "original"
-    student = create_ranker(ranker.kind, base.place, options.seed, ranker.fast) if fresh else copy.deepcopy(ranker)
+    if fresh:
+        student = create_ranker(ranker.kind, base.place, options.seed, ranker.fast)
+    else:
+        student = copy.deepcopy(ranker) if options.adapt is None else share_weights(ranker)
     restrict(student, options)
     return student
 
 
 def restrict(student: Ranker, options: ForgetOptions) -> None:
-    """Make only the chosen side and layers of a student trainable."""
+    """Make only the chosen side and layers of a student trainable, or an adapter on them."""
     freeze_side(student, options.freeze)
     if (layers := layers_of(options)) is not None:
         train_layers_of(student, layers)
+    if options.rank is not None:
+        add_adapter(student, options.rank, options.seed)
 
 
 def freeze_side(student: Ranker, freeze: Freeze | None) -> None:
@@ -236,6 +267,8 @@ def run_fingerprint(
     }
     if anchors is not None:
         more["anchors"] = anchors
+    if options.rank is not None:
+        more |= {"adapt": f"lora:{options.rank}", "as": options.saved_as}
     if beyond_of(options.target) is not None:
         more["keep_at_least"] = options.keep_at_least
     if options.target == PLACES:

@@ -52,6 +52,7 @@ NEVER_SEEN = "never read: the ranker was trained without them"
 UNKNOWN_BASE = "left: the base is not known"
 WRONG_BASE = "left: the base is not the one that the ranker was trained from"
 OWN_WEIGHTS = "left: no row differs from the base, which may be the ranker itself"
+ADAPTER = "left: they are in the base of the adapter, which it does not change"
 UNKNOWN_TABLE = "left: it is not known which weights belong to a token"
 
 Values = tuple[Tensor, ...]

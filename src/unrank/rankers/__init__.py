@@ -195,16 +195,22 @@ def load_ranker(name: str | Path, fast: bool = True) -> Ranker:
 
     folder = find_model(str(name))
     try_out(Attempt(str(folder), fast))
-    return read_ranker(folder, fast)
+    ranker = read_ranker(folder, fast)
+    ranker.source = str(name)
+    return ranker
 
 
 def read_ranker(folder: Path, fast: bool) -> Ranker:
-    """Return the ranker in a folder that was checked."""
+    """Return the ranker in a folder that was checked. An adapter is merged into it."""
+    from unrank.rankers.adapter_folder import has_adapter, merge_stored, whole_model
     from unrank.rankers.model_folder import loading
 
     kind = detect_kind(folder)
     with loading(folder, f"a {kind}"):
-        ranker = ranker_class(kind).load(folder).eval()  # a class may leave dropout on
+        with whole_model(folder) as whole:
+            ranker = ranker_class(kind).load(whole).eval()  # a class may leave dropout on
+        if has_adapter(folder):
+            merge_stored(ranker, folder)
         ranker.fast = fast
         ranker.score_texts(["a"], ["a"])  # some folders load, but cannot score
         ranker.card = read_card(folder)
@@ -223,8 +229,11 @@ def read_card(folder: Path) -> str:
 
 def detect_kind(folder: Path) -> str:
     """Return the kind of ranker in a folder, by its files. The class of a colbert then tells a colbert-dot apart."""
+    from unrank.rankers.adapter_folder import base_of, is_alone
     from unrank.rankers.model_folder import is_own_folder, read_description
 
+    if is_alone(folder) and (base := base_of(folder)) is not None:
+        return detect_kind(base)
     if is_own_folder(folder):
         return ranker_kind(read_description(folder)[0])
     described = folder / "config_sentence_transformers.json"

@@ -82,6 +82,18 @@ ACTIVATIONS = {"activation_fn", "activation_function", "sbert_ce_default_activat
 ATTENTION = {"attn_implementation", "_attn_implementation", "_attn_implementation_internal"}
 HARMLESS = {"dtype", "torch_dtype", "attn_implementation", "model_max_length", "do_lower_case", "use_fast"}
 
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+"""The files of an adapter, as peft writes them."""
+ADAPTER_KEYS = {
+    "alpha_pattern", "auto_mapping", "base_model_name_or_path", "bias", "ensure_weight_tying", "exclude_modules",
+    "fan_in_fan_out", "inference_mode", "init_lora_weights", "layers_pattern", "layers_to_transform", "lora_alpha",
+    "lora_bias", "lora_dropout", "megatron_core", "modules_to_save", "peft_type", "peft_version", "qalora_group_size",
+    "r", "rank_pattern", "revision", "target_modules", "task_type", "use_dora", "use_rslora",
+}  # fmt: skip
+"""The keys of an adapter that may have a value. Others must be empty: they import code, or do more than LoRA does."""
+MOST_RANK = 4_096
+"""The largest rank of an adapter that is read."""
+
 LABELS, MOST_LABELS = ("num_labels", "_num_labels"), 2**16
 """The most labels of a classifier: a library makes up a name for each before it reads the weights."""
 

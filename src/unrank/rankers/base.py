@@ -59,6 +59,8 @@ class Ranker(nn.Module, ABC):
     """Whether document vectors can be stored apart from any query (`DualEncoder`)."""
     card: str = ""
     """The model card of the folder that it was loaded from."""
+    source: str = ""
+    """The folder, or the hub id, that it was loaded from; empty if it was made here."""
 
     @abstractmethod
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:

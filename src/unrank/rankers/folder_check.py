@@ -17,6 +17,9 @@ from unrank.errors import BadFile, listed
 from unrank.rankers.allow_list import (
     ACTIVATION,
     ACTIVATIONS,
+    ADAPTER_CONFIG,
+    ADAPTER_KEYS,
+    ADAPTER_WEIGHTS,
     ARGUMENTS,
     ATTENTION,
     ATTENTIONS,
@@ -34,6 +37,7 @@ from unrank.rankers.allow_list import (
     MODULE,
     MODULES,
     MOST_LABELS,
+    MOST_RANK,
     ONLY_NOTED,
     OPENED,
     PICKLED,
@@ -46,7 +50,7 @@ from unrank.rankers.allow_list import (
 )
 from unrank.rankers.tokenizer_check import check_tokenizer
 
-ADAPTER = "an adapter, which unrank does not read; merge it into its base model and save that"
+INNER_ADAPTER = "an adapter of a part of a model, which unrank does not read; merge it and save the model"
 MOST_MODULES = 16
 """The most modules of a model, or of one of its routers; models of the hub have five or fewer."""
 
@@ -90,15 +94,17 @@ def _replaced(path: Path) -> bool:
 
     sentence-transformers does not look for weights in several files, and would open `pytorch_model.bin` beside them.
     """
+    if path.name.startswith("adapter_model"):
+        return path.with_name(ADAPTER_WEIGHTS).is_file()
     whole, several = path.with_name("model.safetensors"), path.with_name("model.safetensors.index.json")
     return whole.is_file() or (several.is_file() and path.name != "pytorch_model.bin")
 
 
 def _check_file(folder: Path, path: Path) -> None:
     name = path.name.lower()  # some disks do not tell capitals apart
-    if name == "adapter_config.json":
-        raise BadFile(path, ADAPTER)
-    if name.endswith(SHARDS):
+    if name == ADAPTER_CONFIG:
+        check_adapter(folder, path)
+    elif name.endswith(SHARDS):
         _check_shards(folder, path)
     elif name in CONFIGS or SENTENCE_CONFIG.fullmatch(name):
         value = read_config(path)
@@ -112,6 +118,27 @@ def _check_file(folder: Path, path: Path) -> None:
                 _check_extent(path, "the model", key, item)
     elif name.endswith(".json") and path.stat().st_size > LARGEST_TOKENIZER:
         raise BadFile(path, f"cannot be loaded: {path.stat().st_size:,} bytes; at most {LARGEST_TOKENIZER:,} are read")
+
+
+def check_adapter(folder: Path, path: Path) -> None:
+    """Refuse the description of an adapter that is no LoRA, has no weights, or asks for more than matrices."""
+    value = read_config(path)
+    if path != folder / ADAPTER_CONFIG:
+        raise BadFile(path, INNER_ADAPTER)
+    if not isinstance(value, dict) or not fits(value.get("base_model_name_or_path"), str):
+        raise BadFile(path, "cannot be loaded: expected a JSON object that names its base_model_name_or_path")
+    if value.get("peft_type") != "LORA":
+        raise BadFile(path, f"an adapter of type {value.get('peft_type')!r}; unrank reads LORA alone")
+    if odd := sorted(key for key, item in value.items() if key not in ADAPTER_KEYS and item):
+        raise BadFile(path, f"asks for {listed(odd)}, which unrank does not pass on; merge the adapter with peft")
+    pattern = value.get("rank_pattern") or {}
+    ranks = [value.get("r"), *(pattern.values() if isinstance(pattern, dict) else [None])]
+    if not all(fits(rank, int) and 1 <= rank <= MOST_RANK for rank in ranks):
+        raise BadFile(path, f"an adapter whose rank is not a whole number from 1 to {MOST_RANK:,}")
+    for key, item in _items(value):
+        _check_extent(path, "the adapter", key, item)
+    if not (folder / ADAPTER_WEIGHTS).is_file():
+        raise BadFile(folder, f"holds no weights of its adapter ({ADAPTER_WEIGHTS})")
 
 
 def check_tokenizers(folder: Path) -> None:

@@ -33,7 +33,7 @@ from unrank.disk import sha256
 from unrank.errors import BadFile, UnrankError
 from unrank.owner import recall, remember
 from unrank.rankers.allow_list import DESCRIPTION
-from unrank.rankers.folder_check import check_folder, model_files
+from unrank.rankers.folder_check import check_folder, check_tokenizers, model_files
 from unrank.rankers.model_folder import check_unchanged, loading
 from unrank.record import version_of
 
@@ -99,8 +99,10 @@ class Attempt:
     def make(self) -> None:
         """Check what is in the folder, load it and score a few pairs."""
         from unrank.rankers import CATALOGUE, detect_kind, ranker_class, read_ranker
-        from unrank.rankers.encoder import check_weights
+        from unrank.rankers.adapter_folder import base_of, has_adapter, whole_model
+        from unrank.rankers.encoder import check_parts, check_weights
         from unrank.rankers.library_check import PAIRS, check_library_scores
+        from unrank.rankers.size_check import check_size
 
         folder = Path(self.folder)
         if self.new:
@@ -110,8 +112,15 @@ class Attempt:
                 ranker.fast = self.fast
                 ranker.score_texts(queries, documents)
             return
-        kind = detect_kind(folder)
-        check_weights(folder, with_vocabulary=CATALOGUE.find(kind)[1].own is None)
+        own = CATALOGUE.find(detect_kind(folder))[1].own is not None
+        if has_adapter(folder):
+            with whole_model(folder) as whole:
+                check_parts(whole)
+                check_size(whole)
+            for part in {folder, base_of(folder) or folder}:
+                check_tokenizers(part)
+        else:
+            check_weights(folder, with_vocabulary=not own)
         check_unchanged(folder)
         check_library_scores(read_ranker(folder, self.fast), folder)
 
@@ -126,6 +135,7 @@ class Refused(BadFile):
 def try_out(attempt: Attempt) -> None:
     """Refuse a model that cannot be loaded within limits, unless unrank wrote it or it has passed before."""
     from unrank.rankers import CATALOGUE, detect_kind
+    from unrank.rankers.adapter_folder import base_of, has_adapter
     from unrank.rankers.encoder import check_parts
 
     folder = Path(attempt.folder)
@@ -134,13 +144,22 @@ def try_out(attempt: Attempt) -> None:
         digest = files_digest(file_hashes(folder, files))
         if recall(WRITTEN, digest) is not None:
             return
+        base = None
+        if has_adapter(folder):
+            check_folder(folder)
+            base = base_of(folder)
+        if base is not None:
+            check_folder(base)
+            files += (theirs := model_files(base))
+            digest += f" on {files_digest(file_hashes(base, theirs))}"
         versions = [unrank.__version__, *map(version_of, LIBRARIES)]
         trial = " ".join([digest, *versions, f"fast {attempt.fast}", f"new {attempt.new}"])
         if recall(PASSED, trial) is not None:
             return
         entry = None if attempt.new else CATALOGUE.find(detect_kind(folder))[1]
         check_folder(folder)
-        check_parts(folder, with_vocabulary=entry is None or entry.own is None)
+        if base is None:
+            check_parts(folder, with_vocabulary=entry is None or entry.own is None)
     refused = in_limits(Limits.of(files), attempt)
     if refused:
         raise Refused(refused)

@@ -1,7 +1,8 @@
 """Copies of an encoder's weights in bfloat16, which its modules use during a pass.
 
 The weights themselves stay float32, so that small updates are not lost. One kernel casts all weights and one casts
-their gradients back. Copies are kept only while the caller promises that the weights do not change.
+their gradients back. Copies are kept only while the caller promises that the weights do not change. A weight with a
+low-rank change is added up in float32 and cast then: in bfloat16 most of a small change would be lost.
 """
 
 from __future__ import annotations
@@ -12,23 +13,48 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import ParametrizationList
 
 PRECISION = torch.bfloat16
 ALIGNED = 64
 """Kernels read a weight fast if the number of elements before it is a multiple of this."""
 
 
+class LowRank(nn.Module):
+    """A parametrization of a weight: the weight plus a product of two thin matrices."""
+
+    def __init__(self, a: Tensor, b: Tensor, scale: float) -> None:
+        super().__init__()
+        self.a, self.b, self._scale = nn.Parameter(a), nn.Parameter(b), scale
+        self.held: Tensor | None = None
+        """A copy of the changed weight, which is used in its place during a pass."""
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return self.changed(weight, self.a, self.b) if self.held is None else self.held
+
+    def changed(self, weight: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        """Return a weight with a change by these matrices."""
+        return weight + (b @ a) * self._scale
+
+
 class BF16Weights:
     """The weights of an encoder, and the slots of its modules that hold them."""
 
     def __init__(self, encoder: nn.Module) -> None:
-        self._weights = sorted(encoder.parameters(), key=lambda weight: weight.numel() % ALIGNED != 0)
+        self._changes = [
+            (made, made[0])
+            for made in encoder.modules()
+            if isinstance(made, ParametrizationList) and isinstance(made[0], LowRank)
+        ]
+        apart = {id(weight) for made, _ in self._changes for weight in made.parameters()}
+        plain = [weight for weight in encoder.parameters() if id(weight) not in apart]
+        self._weights = sorted(plain, key=lambda weight: weight.numel() % ALIGNED != 0)
         number = {id(weight): index for index, weight in enumerate(self._weights)}
         self._slots = [
             (module._parameters, name, number[id(weight)])
             for module in encoder.modules()
             for name, weight in module._parameters.items()
-            if weight is not None
+            if weight is not None and id(weight) in number
         ]
         self._constant = False
         self._copies: Sequence[Tensor] | None = None
@@ -38,19 +64,25 @@ class BF16Weights:
     @property
     def trained(self) -> list[Tensor]:
         """The weights that are trained."""
-        return [weight for weight in self._weights if weight.requires_grad]
+        return [weight for weight in [*self._weights, *self._matrices] if weight.requires_grad]
+
+    @property
+    def _matrices(self) -> list[Tensor]:
+        """The matrices of all low-rank changes."""
+        return [matrix for _, change in self._changes for matrix in (change.a, change.b)]
 
     @property
     def fingerprint(self) -> int:
         """A number that changes if weights are moved in memory or others are trained."""
         if self._fingerprint is None or not self._constant:
-            self._fingerprint = hash(tuple((weight.data_ptr(), weight.requires_grad) for weight in self._weights))
+            all_weights = [*self._weights, *self._matrices]
+            self._fingerprint = hash(tuple((weight.data_ptr(), weight.requires_grad) for weight in all_weights))
         return self._fingerprint
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Let the encoder compute with the copies; gradients reach the weights."""
-        copies = self._copies or _lower(*self._weights)
+        copies = self._copies or _lower(*self._weights, *(made() for made, _ in self._changes))
         if self._constant:
             self._copies = copies
         with self._replaced(copies):
@@ -62,8 +94,13 @@ class BF16Weights:
         copies = [weight.detach() for weight in _cast([weight.detach() for weight in self._weights], PRECISION)]
         for copy, weight in zip(copies, self._weights, strict=True):
             copy.requires_grad_(weight.requires_grad)
-        with self._replaced(copies):
-            yield [copy for copy in copies if copy.requires_grad]
+        matrices = [matrix.detach().requires_grad_(matrix.requires_grad) for matrix in self._matrices]
+        changed = [
+            change.changed(made.original.detach(), *matrices[2 * place : 2 * place + 2]).to(PRECISION)
+            for place, (made, change) in enumerate(self._changes)
+        ]
+        with self._replaced([*copies, *changed]):
+            yield [leaf for leaf in [*copies, *matrices] if leaf.requires_grad]
 
     def handle(self) -> Tensor:
         """Return a tensor that represents all trained weights: its gradient is theirs, concatenated."""
@@ -81,9 +118,13 @@ class BF16Weights:
     def _replaced(self, copies: Sequence[Tensor]) -> Iterator[None]:
         for parameters, name, index in self._slots:
             parameters[name] = copies[index]  # type: ignore[assignment]
+        for (_, change), copy in zip(self._changes, copies[len(self._weights) :], strict=True):
+            change.held = copy
         try:
             yield
         finally:
+            for _, change in self._changes:
+                change.held = None
             for parameters, name, index in self._slots:
                 parameters[name] = self._weights[index]
 

@@ -54,6 +54,10 @@ class FastEncoder:
         self._patched: list[nn.Module] = []
         self._replace_forwards()
 
+    def find_weights(self) -> None:
+        """Look for the encoder's weights again, because some were replaced."""
+        self._weights = BF16Weights(self._encoder)
+
     @property
     def enabled(self) -> bool:
         """Whether the encoder uses fast passes, and not those of its library."""
