@@ -20,7 +20,9 @@ from unrank.evaluation.agreement import (
     correlation,
     distance,
     kendall_tau,
+    list_ranks,
     order_of,
+    overlaps,
     rank_biased_overlap,
 )
 from unrank.evaluation.measure import Floats
@@ -55,6 +57,15 @@ def test_overlap(two: Floats, persistence: float) -> None:
     one, other = two
     found = rank_biased_overlap(order_of(one), order_of(other), persistence)
     assert found == pytest.approx(slow_overlap(one, other, persistence))
+
+
+@given(st.lists(TWO, min_size=1, max_size=4), st.sampled_from([0.5, 0.9]))
+def test_the_overlap_of_many_lists(lists: list[Floats], persistence: float) -> None:
+    """Lists of several lengths at once, with ties, have the overlap that each has alone."""
+    owner = np.repeat(np.arange(len(lists)) * 3, [two.shape[1] for two in lists])
+    ranks = [list_ranks(scores, owner) for scores in np.concatenate(lists, axis=1)]
+    found = overlaps(ranks[0], ranks[1], owner, persistence)
+    assert found.tolist() == pytest.approx([slow_overlap(*two, persistence) for two in lists])
 
 
 @given(TWO)

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from unrank.evaluation import bootstrap
-from unrank.evaluation.bootstrap import BootstrapEstimate, interval, paired_interval, resampled_nested, resamples
+from unrank.evaluation.bootstrap import (
+    BootstrapEstimate,
+    ResampledSets,
+    interval,
+    paired_interval,
+    resampled_nested,
+    times_drawn,
+)
+from unrank.evaluation.measure import area_under_curve, found_at
 
 
 def test_a_mean_has_the_interval_of_the_scorecard() -> None:
@@ -26,14 +34,26 @@ def test_differences_and_means_are_paired() -> None:
 
 def test_an_owner_is_drawn_with_all_that_is_its_own() -> None:
     owner = np.array([5, 2, 5, 5, 8, 2])
-    drawn = list(resamples(owner, seed=3))
-    assert len(drawn) == bootstrap.RESAMPLES
-    counts = np.array([np.bincount(places, minlength=6) for places in drawn])
+    counts = times_drawn(owner, seed=3)
+    assert counts.shape == (bootstrap.RESAMPLES, 6)
     assert (counts[:, 0] == counts[:, 2]).all() and (counts[:, 0] == counts[:, 3]).all()
     assert (counts[:, 1] == counts[:, 5]).all()
     assert (counts[:, 0] + counts[:, 1] + counts[:, 4] == 3).all()
     assert counts[:, 4].mean() == pytest.approx(1.0, abs=0.1)
-    assert all((one == other).all() for one, other in zip(drawn, resamples(owner, seed=3), strict=True))
+    assert (counts == times_drawn(owner, seed=3)).all()
+
+
+def test_the_separation_of_each_resample_is_that_of_the_values_it_holds() -> None:
+    """By hand: values are repeated as often as they are drawn. Ties and owners of several values are among them."""
+    generator = np.random.default_rng(0)
+    members, strangers = generator.integers(9, size=30).astype(float), generator.integers(7, size=150).astype(float)
+    drawn = ResampledSets.of(np.arange(30) // 3, np.arange(150) // 2, seed=4)
+    area, found = drawn.area(members, strangers, 10), drawn.found(members, strangers, 10)
+    for row in range(0, bootstrap.RESAMPLES, 50):
+        both = np.repeat(members, drawn.members[row]), np.repeat(strangers, drawn.strangers[row])
+        assert area.resampled[row] == pytest.approx(area_under_curve(*both))
+        assert found.resampled[row] == pytest.approx(found_at(*both))
+    assert area.value == area_under_curve(members, strangers) and found.value == found_at(members, strangers)
 
 
 def test_a_hierarchy_varies_with_its_seeds_and_draws() -> None:

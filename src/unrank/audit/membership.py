@@ -7,23 +7,15 @@ neither may separate the two a little. What counts is how much better the audite
 
 from __future__ import annotations
 
-from functools import partial
-from operator import itemgetter
-
 import numpy as np
 
 from unrank.audit.context import AuditContext, AuditedRanker
 from unrank.audit.verdict import Finding, find, undecided
 from unrank.collection.collection import Pairs
-from unrank.collection.texts import Rows
-from unrank.evaluation.bootstrap import BootstrapEstimate, resamples
-from unrank.evaluation.measure import Floats, area_under_curve, found_at
+from unrank.evaluation.bootstrap import ResampledSets
+from unrank.evaluation.measure import Floats
 
 MEASURES = "the AUC of forgotten pairs against test pairs"
-STATISTICS = {"area": area_under_curve, "found": found_at}
-
-Signals = tuple[Floats, Floats]
-"""Of members, and of strangers."""
 
 
 def membership(context: AuditContext) -> Finding:
@@ -32,8 +24,12 @@ def membership(context: AuditContext) -> Finding:
         what = "test" if len(members) else "forgotten"
         return undecided(MEASURES, f"there are no {what} pairs whose query has other candidates to compare with")
     signals = context.each(lambda one: (_signals(context, one, members), _signals(context, one, strangers)))
-    estimates = signals.map(partial(_estimates, members[:, 0], strangers[:, 0], context.seed))
-    area, found = (context.compare(estimates.map(itemgetter(name))) for name in STATISTICS)
+    resampled = ResampledSets.of(members[:, 0], strangers[:, 0], context.seed)
+    queries = min(len(np.unique(pairs[:, 0])) for pairs in (members, strangers))
+    area, found = (
+        context.compare(signals.map(lambda both, estimate=estimate: estimate(*both, queries)))  # type: ignore[misc]
+        for estimate in (resampled.area, resampled.found)
+    )
     relative = area.gap.value / area.reference.value if area.gap and area.reference else None
     return find(
         MEASURES,
@@ -53,16 +49,3 @@ def _signals(context: AuditContext, one: AuditedRanker, pairs: Pairs) -> Floats:
     np.logaddexp.at(crowd, np.searchsorted(queries, negatives[:, 0]), scores[len(pairs) :])
     signals: Floats = scores[: len(pairs)] - crowd[np.searchsorted(queries, pairs[:, 0])]
     return signals
-
-
-def _estimates(member_of: Rows, stranger_of: Rows, seed: int, signals: Signals) -> dict[str, BootstrapEstimate]:
-    """Estimate each statistic of the signals; the queries of both sides are resampled, once for all statistics."""
-    members, strangers = signals
-    draws = zip(resamples(member_of, seed), resamples(stranger_of, seed + 1), strict=True)
-    both = ((members[some], strangers[others]) for some, others in draws)
-    resampled = np.array([[statistic(*drawn) for statistic in STATISTICS.values()] for drawn in both])
-    queries = min(len(np.unique(owners)) for owners in (member_of, stranger_of))
-    return {
-        name: BootstrapEstimate(statistic(members, strangers), resampled[:, place], queries)
-        for place, (name, statistic) in enumerate(STATISTICS.items())
-    }

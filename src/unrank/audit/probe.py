@@ -25,8 +25,8 @@ from unrank.audit.verdict import Finding, Hiding, Verdict, as_attack, find
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
 from unrank.errors import count
-from unrank.evaluation.bootstrap import MIN_QUERIES, BootstrapEstimate, resamples
-from unrank.evaluation.measure import Floats, area_under_curve
+from unrank.evaluation.bootstrap import MIN_QUERIES, BootstrapEstimate, ResampledSets
+from unrank.evaluation.measure import Floats
 
 PROBE = "probe"
 MEASURES = "the AUC of forgotten pairs against test pairs, by a probe of hidden states that learned from kept pairs"
@@ -163,10 +163,8 @@ def _area(probed: ProbedPairs, scores: Floats, name: str, seed: int) -> Bootstra
     (members, of), (strangers, others_of) = (
         (scores[one], probed.pairs[one, 0]) for one in map(probed.are, (name, "test"))
     )
-    draws = zip(resamples(of, seed), resamples(others_of, seed + 1), strict=True)
-    resampled = np.array([area_under_curve(members[some], strangers[others]) for some, others in draws])
     queries = min(probed.queries(name), probed.queries("test"))
-    return BootstrapEstimate(area_under_curve(members, strangers), resampled, queries)
+    return ResampledSets.of(of, others_of, seed).area(members, strangers, queries)
 
 
 def _draw(pairs: Pairs, seed: int) -> Pairs:

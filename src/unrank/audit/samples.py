@@ -8,7 +8,6 @@ ranker's lists. Its lists are not compared.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,7 +18,7 @@ from unrank.audit.context import AuditContext
 from unrank.audit.evidence import Evidence, Margins, soft_maxima, some_negatives
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
-from unrank.evaluation.agreement import order_of, rank_biased_overlap
+from unrank.evaluation.agreement import list_ranks, overlaps
 from unrank.evaluation.measure import Floats, ranks_among
 from unrank.evaluation.scorecard import Scorer
 from unrank.forgetting.places import mapped
@@ -139,26 +138,19 @@ def _by_lists(context: AuditContext, pairs: Pairs, negatives: Pairs) -> Sample:
     entries = entries[np.isin(entries[:, 0], queries)]
     entries = entries[np.argsort(entries[:, 0], kind="stable")]
     references = [one.scores for one in context.rankers.references[:MOST_REFERENCES]]
-    orders = [_orders(entries, score) for score in references]
-    alike = np.array([[_overlaps(one, other) for other in orders] for one in orders])
-    others = len(orders) - 1
-    never_saw = (alike.sum(axis=1) - 1) / others  # each agrees fully with itself
-    original = context.rankers.original
-    mine = _orders(entries, context.rankers.ranker.scores)
-    theirs = _orders(entries, original.scores) if original else None
+    owner, original = entries[:, 0], context.rankers.original
+
+    def ranks(score: Scorer) -> Rows:
+        return list_ranks(score(entries), owner)
+
+    each = [ranks(score) for score in references]
+    alike = np.array([[overlaps(one, other, owner) for other in each] for one in each])
+    never_saw = (alike.sum(axis=1) - 1) / (len(each) - 1)  # each agrees fully with itself
+    mine = ranks(context.rankers.ranker.scores)
+    theirs = ranks(original.scores) if original else None
     return Sample(
-        np.mean([_overlaps(mine, order) for order in orders], axis=0),
-        np.mean([_overlaps(theirs, order) for order in orders], axis=0) if theirs else None,
+        np.mean([overlaps(mine, one, owner) for one in each], axis=0),
+        np.mean([overlaps(theirs, one, owner) for one in each], axis=0) if theirs is not None else None,
         never_saw,
-        _overlaps(mine, theirs) if theirs else None,
+        overlaps(mine, theirs, owner) if theirs is not None else None,
     )
-
-
-def _orders(entries: Pairs, score: Scorer) -> list[Rows]:
-    """Return the order of each list. Entries of one query lie side by side."""
-    cuts = np.flatnonzero(np.diff(entries[:, 0])) + 1
-    return [order_of(one) for one in np.split(score(entries), cuts)]
-
-
-def _overlaps(ones: Sequence[Rows], others: Sequence[Rows]) -> Floats:
-    return np.array([rank_biased_overlap(*both) for both in zip(ones, others, strict=True)])

@@ -20,8 +20,8 @@ from unrank.audit.comparison import Json, PerRanker
 from unrank.audit.context import AuditContext, AuditedRanker
 from unrank.audit.verdict import Finding, Verdict, undecided
 from unrank.errors import count
-from unrank.evaluation.bootstrap import BootstrapEstimate, resamples
-from unrank.evaluation.measure import Floats, area_under_curve
+from unrank.evaluation.bootstrap import BootstrapEstimate, ResampledSets
+from unrank.evaluation.measure import Floats
 from unrank.forgetting.vocabulary import Values, initial_tables, is_same, only_removed, removed_texts, unused
 from unrank.rankers.base import Ranker
 
@@ -69,11 +69,8 @@ class Moves:
         return found / (found + wrong) if found + wrong else None
 
     def estimate(self, seed: int) -> BootstrapEstimate:
-        draws = zip(
-            resamples(np.arange(len(self.removed)), seed), resamples(np.arange(len(self.unused)), seed + 1), strict=True
-        )
-        resampled = np.array([area_under_curve(self.removed[some], self.unused[others]) for some, others in draws])
-        return BootstrapEstimate(area_under_curve(self.removed, self.unused), resampled, len(self.removed))
+        words = (np.arange(len(values)) for values in (self.removed, self.unused))
+        return ResampledSets.of(*words, seed).area(self.removed, self.unused, len(self.removed))
 
     def to_json(self) -> Json:
         found, wrong = self.listed

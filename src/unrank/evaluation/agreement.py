@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from unrank.collection.texts import Rows
 from unrank.evaluation.bootstrap import interval
-from unrank.evaluation.measure import Floats, Scores
+from unrank.evaluation.measure import Floats, Scores, places
 from unrank.record import Agreement
 
 PERSISTENCE = 0.9
@@ -131,9 +131,38 @@ def kendall_tau(one: Scores, other: Scores) -> float:
     return float((first * second).sum() / np.sqrt(untied)) if untied else 0.0
 
 
+def list_ranks(scores: Scores, owner: NDArray[np.int64]) -> Rows:
+    """Return the rank of each entry in its list, from 1; of equals the first has the better one.
+
+    Entries of one owner form a list.
+
+    >>> list_ranks(np.array([1.0, 3.0, 3.0, 5.0]), np.array([4, 4, 4, 9])).tolist()
+    [3, 1, 2, 1]
+    """
+    order = np.lexsort((-scores, owner))
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = places(owner[order])
+    return ranks
+
+
+def overlaps(one: Rows, other: Rows, owner: NDArray[np.int64], persistence: float = PERSISTENCE) -> Floats:
+    """Return the rank-biased overlap of each list's two rankings, all lists at once; ranks count from 1.
+
+    >>> overlaps(np.array([1, 2, 3]), np.array([1, 3, 2]), np.zeros(3, np.int64), 0.5).tolist()
+    [0.875]
+    """
+    _, member, sizes = np.unique(owner, return_inverse=True, return_counts=True)
+    depth = np.arange(1, sizes.max(initial=0) + 1)
+    up_to = np.cumsum(np.pad((1 - persistence) * persistence ** (depth - 1) / depth, (1, 0)))
+    later = np.maximum(one, other)  # a document is common from the later of its two places on
+    shares = up_to[sizes[member]] - up_to[later - 1]
+    found: Floats = np.bincount(member, shares, len(sizes)) + persistence**sizes
+    return found
+
+
 def agreements(one: Scores, other: Scores, owner: NDArray[np.int64]) -> tuple[Floats, Floats]:
     """Return rank-biased overlap and τ of each list. Entries of one owner form a list and lie side by side."""
     cuts = np.flatnonzero(np.diff(owner)) + 1
-    lists = list(zip(np.split(one, cuts), np.split(other, cuts), strict=True))
-    overlaps = [rank_biased_overlap(order_of(first), order_of(second)) for first, second in lists]
-    return np.array(overlaps), np.array([kendall_tau(*pair) for pair in lists])
+    lists = zip(np.split(one, cuts), np.split(other, cuts), strict=True)
+    alike = overlaps(list_ranks(one, owner), list_ranks(other, owner), owner)
+    return alike, np.array([kendall_tau(*both) for both in lists])

@@ -10,14 +10,14 @@ averaged resample by resample, and the interval of a difference is a paired one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from unrank.collection.texts import Rows
-from unrank.evaluation.measure import Floats
+from unrank.evaluation.measure import FALSE_SHARE, Floats, area_under_curve, found_at
 
 RESAMPLES = 1_000
 LEVEL = 0.95
@@ -159,17 +159,44 @@ class BootstrapEstimate:
         return {"figure": self.value, "low": self.low, "high": self.high, "queries": self.queries}
 
 
-def resamples(owner: Rows, seed: int = 0) -> Iterator[Rows]:
-    """Resample owners, and yield the indices of each resample. All indices of an owner are drawn together.
+@dataclass(frozen=True)
+class ResampledSets:
+    """How often each value of two sets, members and strangers, is taken in each resample of their owners."""
 
-    >>> all(list(places).count(0) == list(places).count(1) for places in resamples(np.array([7, 7, 9])))
+    members: Rows  # [RESAMPLES, members]
+    strangers: Rows  # [RESAMPLES, strangers]
+
+    @classmethod
+    def of(cls, member_of: Rows, stranger_of: Rows, seed: int = 0) -> ResampledSets:
+        return cls(times_drawn(member_of, seed), times_drawn(stranger_of, seed + 1))
+
+    def area(self, members: Floats, strangers: Floats, queries: int) -> BootstrapEstimate:
+        """Estimate how often a member is above a stranger, a tie counting half."""
+        order = np.argsort(strangers)
+        below = np.cumsum(np.pad(self.strangers[:, order], ((0, 0), (1, 0))), axis=1)
+        low, high = (np.searchsorted(strangers[order], members, side) for side in ("left", "right"))
+        won = (self.members * (below[:, low] + below[:, high])).sum(axis=1) / 2
+        areas = won / self.members.sum(axis=1) / below[:, -1]
+        return BootstrapEstimate(area_under_curve(members, strangers), areas, queries)
+
+    def found(self, members: Floats, strangers: Floats, queries: int) -> BootstrapEstimate:
+        """Estimate the share of members above the bar that 1 % of the strangers exceed."""
+        order = np.argsort(strangers)
+        up_to = np.cumsum(self.strangers[:, order], axis=1)
+        allowed = (FALSE_SHARE * up_to[:, -1:]).astype(np.int64)
+        bars = strangers[order][(up_to < up_to[:, -1:] - allowed).sum(axis=1)]
+        above = (self.members * (members > bars[:, None])).sum(axis=1)
+        shares = above / self.members.sum(axis=1)
+        return BootstrapEstimate(found_at(members, strangers), shares, queries)
+
+
+def times_drawn(owner: Rows, seed: int = 0) -> Rows:
+    """Return how often each index is taken in each resample of the owners. All indices of an owner are drawn together.
+
+    >>> bool((times_drawn(np.array([7, 9, 7]))[:, 0] == times_drawn(np.array([7, 9, 7]))[:, 2]).all())
     True
     """
     generator = np.random.default_rng(seed)
-    order = np.argsort(owner, kind="stable")
-    _, starts, counts = np.unique(owner[order], return_index=True, return_counts=True)
-    for _ in range(RESAMPLES):
-        drawn = generator.integers(len(starts), size=len(starts))
-        size = counts[drawn]
-        within = np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)
-        yield order[np.repeat(starts[drawn], size) + within]
+    owners, member = np.unique(owner, return_inverse=True)
+    drawn = [generator.integers(len(owners), size=len(owners)) for _ in range(RESAMPLES)]
+    return np.stack([np.bincount(each, minlength=len(owners)) for each in drawn])[:, member]

@@ -16,6 +16,8 @@ Floats = NDArray[np.float64]
 Scores = NDArray[np.floating]
 Ranks = tuple[NDArray[np.int64], NDArray[np.int64]]
 CUT = 10
+FALSE_SHARE = 0.01
+"""The share of non-members that may be taken for members."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ def area_under_curve(members: Floats, strangers: Floats) -> float:
     return float(below.mean() / 2 / len(strangers))
 
 
-def found_at(members: Floats, strangers: Floats, false_share: float = 0.01) -> float:
+def found_at(members: Floats, strangers: Floats, false_share: float = FALSE_SHARE) -> float:
     """Return the share of members above the threshold that at most this share of non-members exceeds.
 
     >>> found_at(np.array([9.0, 5.0, 1.0]), np.array([6.0, 4.0, 2.0, 0.0]), 0.25)
