@@ -6,7 +6,8 @@ pairs in every ranker. The judges are proxies by folds, trained for two epochs, 
 audited ones. Small rankers stand in for encoders (`heads.py`). Prints a Markdown table, writes one audit a line.
 
     python runs/audit_power.py COLLECTION --out FOLDER [--base MODEL] [--requests 200] [--rankers 4] [--seeds 1]
-        [--removal documents] [--device cpu]
+        [--removal documents] [--part 0/4] [--device cpu]
+    python runs/audit_power.py FILE.jsonl...
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from heads import HeadRanker, HeadRecipe, Heads
-from shared import answer, markdown
+from shared import answer, earlier_lines, markdown
 
 import unrank
 from unrank.audit.comparison import PerRanker
@@ -97,7 +98,7 @@ def simulate(evidence: Evidence, size: int, requests: int) -> Iterator[Line]:
 
 def run(arguments: argparse.Namespace) -> int:
     torch.set_num_threads(arguments.threads)
-    collection = unrank.open_collection(arguments.collection)
+    collection = unrank.open_collection(arguments.collection[0])
     removal = Removal.sample(collection, arguments.removal, SHARE)
     partition = make_partition(collection, removal, reserve=True)
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -109,18 +110,17 @@ def run(arguments: argparse.Namespace) -> int:
         "original": lambda seed: heads.train(all_pairs(partition), seed),
         "honest": lambda seed: heads.train(partition.retain, seed),
     }
-    lines = list[Line]()
-    with (arguments.out / "audits.jsonl").open("w", encoding="utf-8") as file:
-        for kind, train in kinds.items():
-            for seed in range(arguments.rankers):
-                evidence = gather(context, train(seed))
-                for size in SIZES:
-                    some = [
-                        {"kind": kind, "seed": seed, **line} for line in simulate(evidence, size, arguments.requests)
-                    ]
-                    file.writelines(json.dumps(line) + "\n" for line in some)
-                    lines += some
-                print(f"{kind} {seed}", flush=True)
+    part, parts = map(int, arguments.part.split("/"))
+    each = [(kind, seed) for seed in range(arguments.rankers) for kind in kinds]
+    with (arguments.out / f"audits-{part}.jsonl").open("w", encoding="utf-8") as file:
+        for kind, seed in each[part::parts]:
+            evidence = gather(context, kinds[kind](seed))
+            for size in SIZES:
+                for line in simulate(evidence, size, arguments.requests):
+                    file.write(json.dumps({"kind": kind, "seed": seed, **line}) + "\n")
+                    file.flush()
+            print(f"{kind} {seed}", flush=True)
+    lines = earlier_lines([str(path) for path in sorted(arguments.out.glob("audits-*.jsonl"))])
     made = table(lines)
     (arguments.out / "table.md").write_text("\n".join(made) + "\n", encoding="utf-8")
     print("\n".join(made))
@@ -141,6 +141,8 @@ def table(lines: list[Line]) -> list[str]:
     rows = []
     for size in SIZES:
         memory, honest = ([line for line in lines if line["kind"] == kind and line["pairs"] == size] for kind in KINDS)
+        if not memory or not honest:  # another part of the run has them
+            continue
         printed, found = np.mean([line["power"] for line in memory]), _share(memory, "p")
         rows.append(
             [str(size), str(len(memory)), f"{printed:.3f}", f"{found:.3f}", f"{printed - found:+.3f}"]
@@ -158,16 +160,22 @@ def _share(lines: list[Line], name: str) -> float:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("collection", type=Path)
-    options.add_argument("--out", type=Path, required=True, help="the folder for vectors, audits and the table")
+    options.add_argument("collection", nargs="+", help="a collection; or files of earlier audits, to count them")
+    options.add_argument("--out", type=Path, help="the folder for vectors, audits and the table")
     options.add_argument("--base", help="the encoder that gives the vectors")
     options.add_argument("--removal", default="documents", choices=("documents", "queries"))
     options.add_argument("--requests", type=int, default=200, help="the number of requests of each size")
     options.add_argument("--rankers", type=int, default=4, help="the number of rankers of each kind")
     options.add_argument("--seeds", type=int, default=1, help="the number of proxies that never saw a pair")
     options.add_argument("--threads", type=int, default=1)
+    options.add_argument("--part", default="0/1", help="1/4 audits every fourth ranker; parts may run side by side")
     options.add_argument("--device", default="cpu", help="where heads are trained; audits run on the CPU")
     arguments = options.parse_args()
+    if lines := earlier_lines(arguments.collection):
+        print("\n".join(table(lines)))
+        return
+    if arguments.out is None or len(arguments.collection) > 1:
+        options.error("give one collection and --out")
     answer(lambda: run(arguments))
 
 

@@ -7,11 +7,12 @@ is no memory. Quick forms come first in every cell; a run that is out of time sa
 
     python runs/forms_table.py COLLECTION... --base ENCODER --rankers bi-encoder cross-encoder --out forms.jsonl
         [--by documents queries] [--share 0.25] [--removal-seed 7] [--seed 0] [--judges 2] [--queries 1000]
-        [--methods cocol finetune amnesiac neggrad bad-teacher ssd] [--rates 0.3 1 3] [--seeds 1] [--minutes 9]
+        [--methods cocol cocol:released finetune ...] [--epochs 10] [--seconds 12]
+        [--rates 0.3 1 3] [--steps 1 5 10 50] [--seeds 1] [--minutes 9]
     python runs/forms_table.py FILE.jsonl...
 
-`--methods` are written as in a grid. The second form prints the tables of earlier runs: each cell, and means over cells
-with intervals over queries.
+`--methods` are written as in a grid; by default all. One that cannot reach its target in time keeps its best model.
+The second form prints the tables of earlier runs: each cell, and means over cells with intervals over queries.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import argparse
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -31,25 +33,30 @@ import unrank
 from unrank.audit.comparison import PerRanker
 from unrank.audit.context import AuditContext, AuditedRanker, Thoroughness, sampled_sets, whole_sets
 from unrank.audit.other_forms import TRAINED, forms_of
-from unrank.audit.relearning import attempts_of, relearn, split_forget
+from unrank.audit.relearning import Attempt, attempts_of, relearn, split_forget
 from unrank.bench.method_spec import read_method_spec
 from unrank.engine.teacher import Teacher
 from unrank.errors import UnrankError
 from unrank.evaluation.bootstrap import percentiles, resampled_means
 from unrank.evaluation.measure import Floats, reciprocal_of
+from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.forget import forget_in
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.provenance import Reference
 from unrank.forgetting.train import Trained, train
 from unrank.forgetting.workspace import Workspace
+from unrank.methods import METHODS
 from unrank.methods.retrain import Retrain
 from unrank.rankers.base import Ranker
+from unrank.record import RETRAIN
 
 Line = dict[str, Any]
 RELEARNED, JUDGE = "relearned", "judge"
 SLOW = (RELEARNED, TRAINED)
 RETRAINED, JUDGES = 100, (101, 102, 103, 104)
 """Seeds. The judges had no share in any run."""
+RIVALS = tuple(name for name in METHODS if name not in ("cocol", RETRAIN, "curd"))
+"""All other methods; `curd` needs substitutes."""
 
 
 @dataclass
@@ -80,6 +87,12 @@ class Cell:
     original: Trained
     retrained: Trained
     rankers: dict[str, AuditedRanker]
+    before: list[Scorecard] = field(default_factory=list)
+    """The original's figures, once a run has measured them."""
+
+    @cached_property
+    def attempts(self) -> list[Attempt]:
+        return attempts_of(self.context)
 
     @classmethod
     def make(
@@ -104,6 +117,7 @@ class Cell:
             queries=arguments.queries,
             full=True,
             relearning_rates=tuple(arguments.rates),
+            relearning_steps=tuple(arguments.steps),
             relearning_seeds=arguments.seeds,
         )
         sets = sampled_sets(collection, whole, effort.queries, arguments.seed)
@@ -119,12 +133,26 @@ class Cell:
 
     def forget(self, method: str, target: str, arguments: argparse.Namespace) -> None:
         """Add what a method makes of the original; the method is written as in a grid."""
-        spec = read_method_spec(method, self.original.ranker.kind, Retrain(), None)
+        spec = read_method_spec(method, self.original.ranker.kind, Retrain(), arguments.epochs)
         name = f"{spec.label} to {target.replace('-', ' ')}"
-        options = ForgetOptions(method=spec.method, target=target, seed=arguments.seed, device=arguments.device)
+        options = ForgetOptions(
+            method=spec.method,
+            target=target,
+            seed=arguments.seed,
+            device=arguments.device,
+            minutes=arguments.seconds / 60 if spec.steered else None,
+        )
         reference = Reference(self.retrained.ranker) if target != "places" else None
-        workspace = self.rankers["the original"].workspace
-        done = forget_in(workspace, self.original.ranker, options, reference=reference, record=self.original.record)
+        workspace, before = self.rankers["the original"].workspace, self.before[0] if self.before else None
+        done = forget_in(
+            workspace,
+            self.original.ranker,
+            options,
+            reference=reference,
+            record=self.original.record,
+            before=before,
+        )
+        self.before.append(done.before)
         self.rankers[name] = _opened(done.ranker, workspace)
 
     def quick(self, run: str) -> Iterator[Line]:
@@ -141,8 +169,7 @@ class Cell:
         if form == TRAINED:
             made = forms_of(self.context)[TRAINED](one)
             return self._line(run, form, one.reciprocals(forget), one.reciprocals(forget, one.workspace.scorer(made)))
-        attempts, (_, others) = attempts_of(self.context), split_forget(self.context)
-        found = relearn(self.context, one, attempts, others)
+        found = relearn(self.context, one, self.attempts, split_forget(self.context)[1])
         after = max(found.curve[1:], key=np.mean)
         return {**self._line(run, form, found.curve[0], after), "attempt": found.attempt.to_json()}
 
@@ -273,9 +300,14 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--judges", type=int, default=2)
     options.add_argument("--queries", type=int, default=1_000, help="the most forget queries")
-    rivals = ["cocol", "finetune", "amnesiac", "neggrad", "bad-teacher", "ssd"]
-    options.add_argument("--methods", nargs="*", default=rivals, help="the methods that go to destination 1")
+    every = ["cocol", "cocol:released", *RIVALS]
+    options.add_argument("--methods", nargs="*", default=every, help="the methods that go to destination 1")
+    options.add_argument("--epochs", type=int, default=10, help="the most epochs of a method")
+    options.add_argument("--seconds", type=float, default=12.0, help="the longest time of a method")
     options.add_argument("--rates", nargs="+", type=float, default=[0.3, 1.0, 3.0], help="multiples of the usual rate")
+    options.add_argument(
+        "--steps", nargs="+", type=int, default=[1, 5, 10, 50], help="the steps after which to measure"
+    )
     options.add_argument("--seeds", type=int, default=1, help="the seeds of each attempt to teach again")
     options.add_argument("--minutes", type=float, default=9.0, help="the time after which nothing more is begun")
     options.add_argument("--device", default="auto")

@@ -6,8 +6,14 @@ one removed pair in ten. Small rankers stand in for encoders (`heads.py`). All a
 some retrained references that are none of them. The audit runs those of its tests that train nothing and reword
 nothing. Prints a Markdown table, writes one audit a line. What was trained and audited before is not done again.
 
+`--kinds` may also name methods. Each forgets the removed pairs in an original: CoCoL to the places of a retrained
+ranker that does not judge, others to its forget MRR. These are counts: nobody knows what such a ranker remembers.
+Methods keep their settings, except that rates are larger, because heads learn at a hundred times an encoder's rate.
+
     python runs/ground_truth.py COLLECTION --out FOLDER [--base MODEL] [--rankers 20] [--retrained 100]
-        [--references 5] [--removal documents] [--share 0.05] [--part 0/4] [--device cpu]
+        [--references 5] [--removal documents] [--share 0.05] [--kinds original ... cocol ...] [--part 0/4]
+        [--device cpu]
+    python runs/ground_truth.py FILE.jsonl...
 """
 
 from __future__ import annotations
@@ -17,8 +23,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +31,7 @@ import numpy as np
 import torch
 from heads import HeadRanker, HeadRecipe, Heads
 from safetensors.torch import load_file, save_file
-from shared import answer, markdown
+from shared import answer, earlier_lines, markdown
 
 import unrank
 from unrank.audit.audit import DECIDING, OF_MEMORY, TESTS
@@ -37,40 +42,72 @@ from unrank.audit.verdict import Finding, Verdict, corrected, overall
 from unrank.collection.partition import Partition, make_partition
 from unrank.engine.runtime import Device
 from unrank.errors import count
+from unrank.forgetting.forget import forget_in
+from unrank.forgetting.options import ForgetOptions
+from unrank.forgetting.provenance import Reference
+from unrank.forgetting.workspace import Workspace
+from unrank.methods import METHODS, make_method
 from unrank.rankers.base import Ranker
+from unrank.record import RETRAIN
 
 NOT_RUN = ("recovery", "relearning", "rewording", "paraphrases", "other_forms", "weights", "probe")
 """Tests that train, reword or read a vocabulary, which heads do not have."""
 RUN = tuple(name for name in OF_MEMORY if name not in NOT_RUN)
 KINDS = ("original", "bottom", "retrained", "tenth")
+FORGETTING = tuple(name for name in METHODS if name not in (RETRAIN, "curd"))
+"""Methods that need no substitutes."""
+FASTER, EPOCHS = 20, 10
+"""How much larger the rate of a method is for heads, and its most epochs."""
 MEMORY = (Verdict.REMEMBERED, Verdict.SUPPRESSED, Verdict.UNDECIDED, Verdict.EQUIVALENT)
-OTHERS = 1_000
-"""The first seed of the original and of the references."""
+OTHERS, STEERS = 1_000, 2_000
+"""The first seed of the original and of the references, and the seed of the ranker that steers methods."""
 
 
-def made(heads: Heads, partition: Partition, folder: Path, kind: str, seed: int) -> HeadRanker:
-    """Train a ranker of a kind."""
-    kept, forget = partition.retain, partition.forget
-    if kind == "bottom":
-        original = trained(heads, partition, folder, "original", seed)
-        return heads.push_down(original, kept, forget, seed)
-    share = {"original": 1.0, "tenth": 0.1, "retrained": 0.0}[kind]
-    left = np.random.default_rng(seed).permutation(len(forget))[: round(share * len(forget))]
-    return heads.train(np.concatenate([kept, forget[np.sort(left)]]), seed)
+@dataclass(frozen=True)
+class Rankers:
+    """The rankers of one removal, each trained once and kept in a folder."""
 
+    heads: Heads
+    partition: Partition
+    removal: unrank.Removal
+    folder: Path
 
-def trained(heads: Heads, partition: Partition, folder: Path, kind: str, seed: int) -> HeadRanker:
-    """Train a ranker of a kind, unless it is in the folder."""
-    path = folder / f"{kind}-{seed}.safetensors"
-    if not path.exists():
-        head = made(heads, partition, folder, kind, seed)
-        apart = path.with_name(f".{path.name}.{os.getpid()}")  # another part of the run may train the same one
-        save_file({name: value.cpu() for name, value in head.state_dict().items()}, apart)
-        apart.replace(path)
-        print(f"{kind} {seed}", flush=True)
-    head = heads.new(seed)
-    head.load_state_dict(load_file(path))
-    return head.requires_grad_(False)
+    def get(self, kind: str, seed: int) -> HeadRanker:
+        """Return a ranker of a kind; train it, unless it is in the folder."""
+        path = self.folder / f"{kind}-{seed}.safetensors"
+        if not path.exists():
+            head = self.forget(kind, seed) if kind in FORGETTING else self.train(kind, seed)
+            apart = path.with_name(f".{path.name}.{os.getpid()}")  # another part of the run may train the same one
+            save_file({name: value.cpu() for name, value in head.state_dict().items()}, apart)
+            apart.replace(path)
+        head = self.heads.new(seed)
+        head.load_state_dict(load_file(path))
+        return head.requires_grad_(False)
+
+    def train(self, kind: str, seed: int) -> HeadRanker:
+        kept, forget = self.partition.retain, self.partition.forget
+        if kind == "bottom":
+            return self.heads.push_down(self.get("original", seed), kept, forget, seed)
+        share = {"original": 1.0, "tenth": 0.1, "retrained": 0.0}[kind]
+        left = np.random.default_rng(seed).permutation(len(forget))[: round(share * len(forget))]
+        return self.heads.train(np.concatenate([kept, forget[np.sort(left)]]), seed)
+
+    def forget(self, name: str, seed: int) -> Ranker:
+        """Return what a method makes of an original."""
+        original = self.get("original", seed).requires_grad_(True)
+        device: Device = "cuda" if self.heads.vectors["query"].is_cuda else "cpu"
+        workspace = Workspace.open(original, self.heads.collection, self.partition, device, None)
+        method = make_method(name)
+        if method.run_kind == "steered":
+            method = make_method(name, {"learning_rate": str(FASTER * method.learning_rate), "epochs": str(EPOCHS)})
+        options = ForgetOptions(
+            method=method,
+            target="places" if name == "cocol" else "destination-1",
+            seed=seed,
+            device=device,
+        )
+        steers = Reference(self.get("retrained", STEERS), known=True)
+        return forget_in(replace(workspace, removal=self.removal), original, options, reference=steers).ranker
 
 
 def audit(context: AuditContext, ranker: Ranker, device: Device) -> tuple[Verdict, str, dict[str, Finding]]:
@@ -83,24 +120,25 @@ def audit(context: AuditContext, ranker: Ranker, device: Device) -> tuple[Verdic
 
 def run(arguments: argparse.Namespace) -> int:
     torch.set_num_threads(arguments.threads)
-    collection = unrank.open_collection(arguments.collection)
+    collection = unrank.open_collection(arguments.collection[0])
     removal = unrank.Removal.sample(collection, arguments.removal, arguments.share)
     partition = make_partition(collection, removal, reserve=True)
     arguments.out.mkdir(parents=True, exist_ok=True)
     vectors = arguments.out / "vectors.safetensors"
     heads = Heads.open(collection, arguments.base, vectors, arguments.device, HeadRecipe(epochs=arguments.epochs))
-    get = partial(trained, heads, partition, arguments.out)
+    get = Rankers(heads, partition, removal, arguments.out).get
     references = [get("retrained", OTHERS + seed) for seed in range(arguments.references)]
     original: Ranker = get("original", OTHERS)
     rankers = PerRanker(original, original, tuple[Ranker, ...](references))
     context = open_context(rankers, collection, partition, AuditOptions(device=arguments.device))
-    context = replace(context, said=say_margins(context))
+    sets = {name: context.sets[name] for name in ("forget", "test")}  # retention is not tested
+    context = replace(context, said=say_margins(context), sets=sets)
     print(f"{count(len(partition.forget), 'pair')} to forget; {context.said}", flush=True)
     part, parts = map(int, arguments.part.split("/"))
     done = {(line["kind"], line["seed"]) for line in lines_of(arguments.out)}
     with (arguments.out / f"audits-{part}.jsonl").open("a", encoding="utf-8") as file:
-        for kind, seed in wanted(arguments):
-            if seed % parts == part and (kind, seed) not in done:
+        for number, (kind, seed) in enumerate(wanted(arguments)):
+            if number % parts == part and (kind, seed) not in done:
                 verdict, words, findings = audit(context, get(kind, seed), arguments.device)
                 tests = {name: found.to_json() for name, found in findings.items()}
                 line = {"kind": kind, "seed": seed, "verdict": verdict, "words": words, "tests": tests}
@@ -129,7 +167,7 @@ def lines_of(out: Path) -> list[dict[str, Any]]:
 def table_of(lines: Sequence[Mapping[str, Any]], rankers: int) -> list[str]:
     """Count the verdicts of each kind: of the first rankers, and of all if there are more."""
     rows = []
-    for kind in KINDS:
+    for kind in dict.fromkeys(line["kind"] for line in lines):
         verdicts = {line["seed"]: line["verdict"] for line in lines if line["kind"] == kind}
         first = [verdict for seed, verdict in verdicts.items() if seed < rankers]
         for these in [first] if len(first) == len(verdicts) else [first, [*verdicts.values()]]:
@@ -140,8 +178,8 @@ def table_of(lines: Sequence[Mapping[str, Any]], rankers: int) -> list[str]:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("collection", type=Path)
-    options.add_argument("--out", type=Path, required=True, help="the folder for rankers, audits and the table")
+    options.add_argument("collection", nargs="+", help="a collection; or files of earlier audits, to count them")
+    options.add_argument("--out", type=Path, help="the folder for rankers, audits and the table")
     options.add_argument("--base", help="the encoder that gives the vectors")
     options.add_argument("--removal", default="documents", choices=("documents", "queries"))
     options.add_argument("--share", type=float, default=0.05)
@@ -149,11 +187,16 @@ def main() -> None:
     options.add_argument("--retrained", type=int, default=100, help="the number of retrained rankers")
     options.add_argument("--references", type=int, default=5)
     options.add_argument("--epochs", type=int, default=HeadRecipe.epochs)
-    options.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
+    options.add_argument("--kinds", nargs="+", default=list(KINDS), choices=(*KINDS, *FORGETTING))
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--part", default="0/1", help="1/4 audits every fourth ranker; parts may run side by side")
     options.add_argument("--device", default="cpu")
     arguments = options.parse_args()
+    if lines := earlier_lines(arguments.collection):
+        print("\n".join(table_of(lines, arguments.rankers)))
+        return
+    if arguments.out is None or len(arguments.collection) > 1:
+        options.error("give one collection and --out")
     answer(lambda: run(arguments))
 
 

@@ -149,3 +149,11 @@ def test_steps_are_timed(
 def test_several_processes_score_as_one(dense: Collection, encoder: Path) -> None:
     said = run("processes.py", dense.folder, "--base", encoder, "--lists", "4", "--rankers", "bi-encoder")
     assert "scores are bit-equal" in said
+
+
+@pytest.mark.slow
+def test_the_audit_of_a_few_pairs_is_timed(encoder: Path, dense: Collection) -> None:
+    said = run("audit.py", dense.folder, "--base", encoder, "--pairs", "4", "--folds", "3")
+    names = [line.split()[0] for line in said.splitlines()[1:]]
+    assert names == ["per_example", "three_sample", "weights", "together"]
+    assert all("s of processor time" in line for line in said.splitlines()[1:])

@@ -195,6 +195,9 @@ def test_rankers_of_hidden_kinds_are_audited(encoder: Path, tmp_path: Path) -> N
     assert all(sum(map(int, row[2:])) == int(row[1]) for row in cells)
     lines = [json.loads(line) for line in (tmp_path / "out" / "audits-0.jsonl").read_text().splitlines()]
     assert len(lines) == 9 and all(line["tests"]["per_example"]["details"]["pairs"] for line in lines)
+    methods = ["--kinds", "cocol", "ssd", "--rankers", "1", "--epochs", "2", "--references", "2"]
+    rows = done("ground_truth", collection, encoder, tmp_path / "out", *methods)
+    assert [row.split("|")[1:3] for row in rows[-2:]] == [[" cocol ", " 1 "], [" ssd ", " 1 "]]
 
 
 @pytest.mark.slow
@@ -203,5 +206,5 @@ def test_the_power_of_small_requests_is_simulated(encoder: Path, tmp_path: Path)
     rows = done("audit_power", collection, encoder, tmp_path / "out", "--requests", "3", "--rankers", "2")
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
     assert [row[:2] for row in cells] == [["1", "6"], ["3", "6"], ["10", "6"]]
-    lines = [json.loads(line) for line in (tmp_path / "out" / "audits.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / "out" / "audits-0.jsonl").read_text().splitlines()]
     assert len(lines) == 2 * 2 * 3 * 3 and all(0 < line["p"] <= 1 and 0 <= line["power"] <= 1 for line in lines)

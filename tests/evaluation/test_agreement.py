@@ -65,7 +65,7 @@ def test_the_overlap_of_many_lists(lists: list[Floats], persistence: float) -> N
     owner = np.repeat(np.arange(len(lists)) * 3, [two.shape[1] for two in lists])
     ranks = [list_ranks(scores, owner) for scores in np.concatenate(lists, axis=1)]
     found = overlaps(ranks[0], ranks[1], owner, persistence)
-    assert found.tolist() == pytest.approx([slow_overlap(*two, persistence) for two in lists])
+    assert found.tolist() == pytest.approx([slow_overlap(two[0], two[1], persistence) for two in lists])
 
 
 @given(TWO)

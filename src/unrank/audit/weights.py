@@ -69,8 +69,8 @@ class Moves:
         return found / (found + wrong) if found + wrong else None
 
     def estimate(self, seed: int) -> BootstrapEstimate:
-        words = (np.arange(len(values)) for values in (self.removed, self.unused))
-        return ResampledSets.of(*words, seed).area(self.removed, self.unused, len(self.removed))
+        resampled = ResampledSets.of(np.arange(len(self.removed)), np.arange(len(self.unused)), seed)
+        return resampled.area(self.removed, self.unused, len(self.removed))
 
     def to_json(self) -> Json:
         found, wrong = self.listed
