@@ -355,8 +355,8 @@ def main() -> None:
             for epochs in arguments.proxy_epochs:
                 chosen = ForgetOptions(settings=settings, proxy_epochs=epochs, device=arguments.device)
                 write(cell.run(f"places, proxy of {epochs}", chosen))
-        for cell in compared:
-            for rival in arguments.rivals:
+        for rival in arguments.rivals:
+            for cell in compared:
                 spec = read_method_spec(rival, cell.original.kind, Retrain(), arguments.epochs, tuned)
                 mean = ForgetOptions(method=spec.method, target="destination-1", device=arguments.device)
                 write(cell.run(f"{spec.label} to destination 1", mean, Reference(cell.judges[0])))
