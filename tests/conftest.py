@@ -81,6 +81,13 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
+def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.tiny import make_decoder
+
+    return make_decoder(tmp_path_factory.mktemp("decoder") / "tiny")
+
+
+@pytest.fixture(scope="session")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> Collection:
     from tests.tiny import GOLDEN, make_collection
 

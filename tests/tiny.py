@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from unrank.collection.collection import Collection
 from unrank.collection.options import ImportOptions
@@ -68,6 +68,49 @@ def make_encoder(folder: Path, family: str = "bert") -> Path:
         )
         AutoModel.from_config(config).save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
+    return folder
+
+
+DECODERS = ("llama", "qwen3", "gemma2")
+CHAT = "<|im_start|>", "<|im_end|>"
+
+
+@cache
+def decoder_tokenizer() -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer, as most language models have one, with few merges."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    special = ["<|endoftext|>", *CHAT]
+    trainer = trainers.BpeTrainer(
+        vocab_size=600, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    told = ["yes", "no", "Query: Document: Is the document relevant to the query? Answer yes or no.\n", " ".join(WORDS)]
+    tokenizer.train_from_iterator([line for line in told for _ in range(3)], trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=special[0], pad_token=special[0], model_max_length=256
+    )
+
+
+def make_decoder(folder: Path, family: str = "llama", tokenizer: PreTrainedTokenizerFast | None = None) -> Path:
+    """A causal language model with random weights and a tied head, as a folder that `--base` takes."""
+    tokenizer = tokenizer or decoder_tokenizer()
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        config = AutoConfig.for_model(
+            family, vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, intermediate_size=64,
+            max_position_embeddings=256, pad_token_id=0, bos_token_id=0, eos_token_id=0, tie_word_embeddings=True,
+            **heads,
+        )  # fmt: skip
+        model = AutoModelForCausalLM.from_config(config)
+        with torch.no_grad():
+            for weight in model.parameters():
+                if weight.dim() > 1:
+                    weight.add_(0.2 * torch.randn_like(weight))
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     return folder
 
 

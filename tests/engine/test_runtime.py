@@ -38,15 +38,18 @@ def test_what_cannot_be_had_is_one_line() -> None:
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-SLOW = ("colbert", "colbert-dot", "cross-encoder", "duet", "parade")
+SLOW = ("colbert", "colbert-dot", "cross-encoder", "decoder", "duet", "parade")
 """Kinds that are trained by the operations of the bi-encoder and the match-pyramid."""
 
 
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[pytest.mark.slow] if kind in SLOW else []) for kind in RANKERS]
 )
-def test_every_ranker_trains_to_the_same_bits(kind: str, dense: Collection, encoder: Path, tmp_path: Path) -> None:
+def test_every_ranker_trains_to_the_same_bits(
+    kind: str, dense: Collection, encoder: Path, language_model: Path, tmp_path: Path
+) -> None:
     base = make_word_vectors(tmp_path / "words.txt") if kind in ("duet", "match-pyramid") else encoder
+    base = language_model if kind == "decoder" else base
     for name in ("first", "second"):
         with deterministic():
             train(dense, kind, str(base), method=SHORT, device="cpu").save(tmp_path / name)

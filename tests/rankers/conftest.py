@@ -12,8 +12,8 @@ from unrank.rankers import RANKERS, create_ranker
 from unrank.rankers.base import Ranker
 from unrank.rankers.word_ranker import WordRanker
 
-ENCODER_KINDS = [kind for kind, entry in RANKERS.items() if not issubclass(entry.ranker, WordRanker)]
-WORD_KINDS = [kind for kind in RANKERS if kind not in ENCODER_KINDS]
+WORD_KINDS = [kind for kind, entry in RANKERS.items() if issubclass(entry.ranker, WordRanker)]
+ENCODER_KINDS = [kind for kind in RANKERS if kind not in (*WORD_KINDS, "decoder")]
 
 
 def enliven(ranker: Ranker, seed: int = 1) -> Ranker:
@@ -39,10 +39,11 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def bases(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def bases(encoder: Path, language_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What a ranker of each kind starts from."""
     words = make_word_vectors(tmp_path_factory.mktemp("words") / "tiny.txt")
-    return {kind: str(words if kind in WORD_KINDS else encoder) for kind in RANKERS}
+    given = dict.fromkeys(WORD_KINDS, words) | {"decoder": language_model}
+    return {kind: str(given.get(kind, encoder)) for kind in RANKERS}
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,14 @@ def test_only_the_last_layer_and_what_follows_it_moves(kind: str, encoder: Path)
     assert not any("layer.0." in name or "embedding" in name for name in moving)
 
 
+def test_of_a_decoder_too(language_model: Path) -> None:
+    ranker = create_ranker("decoder", str(language_model), 0)
+    train_layers_of(ranker, 1)
+    moving = {name for name, weight in ranker.named_parameters() if weight.requires_grad}
+    assert any("layers.1." in name for name in moving)
+    assert not any("layers.0." in name or "embed" in name for name in moving)
+
+
 def test_no_more_layers_than_there_are(encoder: Path) -> None:
     with pytest.raises(UnrankError, match="the encoder has 2 layers, so 3 of them cannot be trained"):
         train_layers_of(create_ranker("bi-encoder", str(encoder), 0), 3)

@@ -61,8 +61,19 @@ def with_chat_template(folder: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": TEMPLATE}))
 
 
-def test_a_chat_template_is_refused(folder: Path) -> None:
+def test_a_chat_template_is_applied_as_the_library_does(folder: Path) -> None:
+    """The trial would refuse other scores than the library's."""
+    (folder / "README.md").write_text("a template")
+    plain = load_ranker(folder).score_texts(["ba"], ["be bi"])
     with_chat_template(folder)
+    ranker = load_ranker(folder)
+    assert ranker.kind == "decoder"
+    assert ranker.score_texts(["ba"], ["be bi"]) != pytest.approx(plain, abs=1e-3)
+
+
+def test_a_template_that_is_not_followed_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_chat_template(folder)
+    monkeypatch.setattr("unrank.rankers._is_decoder", lambda folder: False)
     with pytest.raises(BadFile, match=r"the model's own library .* \(it has a chat template\)") as refused:
         load_ranker(folder)
     assert "\n" not in str(refused.value)

@@ -78,6 +78,11 @@ RANKERS: dict[str, RankerEntry] = {
         "ColbertDotRanker",
         "a colbert with wide vectors that are not normalised, as the code released for unranking has it",
     ),
+    "decoder": RankerEntry(
+        "decoder",
+        "DecoderRanker",
+        "a language model reads query and document in a template and answers yes or no; precise and slowest",
+    ),
     "splade": RankerEntry(
         "splade",
         "SpladeRanker",
@@ -241,20 +246,60 @@ def detect_kind(folder: Path) -> str:
         description = _read_object(described)
         unnamed = "ColBERT" if "query_prefix" in description else "SentenceTransformer"  # older releases name no type
         model_type = str(description.get("model_type", unnamed))
+        if model_type == "CrossEncoder" and _is_decoder(folder):
+            return "decoder"
         if model_type in MODEL_TYPES:
             return MODEL_TYPES[model_type]
         raise BadFile(folder, f"a {model_type}, which unrank does not rank with")
     if (folder / "modules.json").is_file():
         return "bi-encoder"
     if (folder / "config.json").is_file():
-        architectures = _read_object(folder / "config.json").get("architectures")
-        architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else "of unknown kind"
+        architecture = _architecture(folder)
+        if _is_decoder(folder):
+            return "decoder"
         if architecture.endswith("ForSequenceClassification"):
             return "cross-encoder"
         if architecture == "HF_ColBERT":
             return "colbert"
+        if architecture.endswith("ForCausalLM"):
+            raise BadFile(
+                folder, f"a language model ({architecture}), not a ranker; train one with it as --base of a decoder"
+            )
         raise BadFile(folder, f"an encoder ({architecture}), not a ranker; train one with it as --base")
     raise BadFile(folder, "not a ranker: no sentence-transformers model and no config.json is there")
+
+
+def _is_decoder(folder: Path) -> bool:
+    """Return whether a `CrossEncoder` is more than a classifier of the two texts as they are.
+
+    It has several modules, or a chat template; a language model is a ranker if its template is made for pairs.
+    """
+    from unrank.rankers.folder_check import read_config
+
+    modules = read_config(folder / "modules.json") if (folder / "modules.json").is_file() else []
+    if isinstance(modules, list) and len(modules) > 1:
+        return True
+    template = _chat_template(folder)
+    architecture = _architecture(folder)
+    if architecture.endswith("ForCausalLM"):
+        return bool(modules) or ("query" in template and "document" in template)
+    return architecture.endswith("ForSequenceClassification") and template != ""
+
+
+def _architecture(folder: Path) -> str:
+    """Return the class of transformers that a folder names for its weights."""
+    config = folder / "config.json"
+    names = _read_object(config).get("architectures") if config.is_file() else None
+    return str(names[0]) if isinstance(names, list) and names else "of unknown kind"
+
+
+def _chat_template(folder: Path) -> str:
+    """Return the chat templates of a folder; empty if it has none."""
+    found = [path.read_text("utf-8", "replace") for path in sorted(folder.glob("chat_template*")) if path.is_file()]
+    for path in (folder / "tokenizer_config.json", folder / "processor_config.json"):
+        if path.is_file() and (template := _read_object(path).get("chat_template")):
+            found.append(str(template))
+    return "\n".join(found)
 
 
 def _read_object(path: Path) -> dict[str, object]:

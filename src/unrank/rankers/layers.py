@@ -35,6 +35,7 @@ def train_layers_of(ranker: Ranker, which: Layers) -> None:
     """Freeze the embeddings and all but the last layers of each trained encoder; weights after them stay trained."""
     trained = [encoder for encoder in ranker.encoders if any(weight.requires_grad for weight in encoder.parameters())]
     frozen = {id(weight) for encoder in trained for weight in _first_weights(encoder, ranker.kind, which)}
+    frozen |= {id(table) for vocabulary in ranker.vocabularies for table in vocabulary.tables}
     for name, weight in ranker.named_parameters():
         if id(weight) in frozen or "embedding" in name:
             weight.requires_grad_(False)

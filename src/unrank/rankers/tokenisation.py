@@ -148,9 +148,13 @@ class EncoderInputs:
         whole[-bucket.sequences :] = np.cumsum(bucket.filled(self.lengths))
         return to_device(whole, device)
 
-    def padded(self, device: torch.device) -> dict[str, Tensor]:
-        """Return padded inputs by the names that libraries give them. int64 [texts, width]"""
+    def padded(self, device: torch.device, left: bool = False) -> dict[str, Tensor]:
+        """Return padded inputs by the names that libraries give them; with `left`, padding is first.
+
+        int64 [texts, width]
+        """
         mask = token_mask(self.lengths, self.width, device)
+        mask = mask.flip(1) if left else mask
         ids = pad_rows(self.ids, mask, self.padding)
         if self.some_unattended:
             unattended = ids < 0

@@ -21,15 +21,23 @@ from unrank.rankers.tokenisation import EncoderInputs
 CPU = torch.device("cpu")
 SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}
 DISTILBERT = {"dim": 32, "n_layers": 3, "n_heads": 2, "hidden_dim": 64}
-WINDOW = {"local_attention": 8, "global_attn_every_n_layers": 3}
+GROUPED = {"num_key_value_heads": 1, "head_dim": 16}
+MORE: dict[str, dict[str, Any]] = {
+    "modernbert": {"local_attention": 8, "global_attn_every_n_layers": 3},
+    "llama": GROUPED,
+    "qwen3": GROUPED,
+    "mistral": {**GROUPED, "sliding_window": 8},
+    "gemma3_text": {**GROUPED, "sliding_window": 8, "sliding_window_pattern": 3},
+}
+"""Windows that are shorter than a text, and heads that share keys."""
 LENGTHS = np.array([3, 20, 1, 33])
-TRIED = ["albert", "ernie", "nomic_bert", "roberta-prelayernorm"]
+TRIED = ["albert", "ernie", "nomic_bert", "roberta-prelayernorm", "llama", "qwen3", "mistral", "gemma3_text"]
 """Families that are not listed, and that the trial on two texts finds."""
 
 
 def make_model(family: str) -> Any:
     """An encoder whose states differ from text to text; modernbert's texts are longer than its window."""
-    sizes = {**(DISTILBERT if family == "distilbert" else SIZES), **(WINDOW if family == "modernbert" else {})}
+    sizes = {**(DISTILBERT if family == "distilbert" else SIZES), **MORE.get(family, {})}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
         config = AutoConfig.for_model(family, vocab_size=99, max_position_embeddings=72, pad_token_id=0, **sizes)
@@ -87,7 +95,6 @@ def test_a_family_that_is_not_listed_is_tried(family: str) -> None:
     [
         ("mpnet", "mpnet does not use the attention functions of transformers"),
         ("deberta-v2", "deberta-v2 does not use the attention functions of transformers"),
-        ("llama", "llama gives other states packed than padded"),
     ],
 )
 def test_a_family_that_cannot_be_packed_says_why(family: str, why: str) -> None:

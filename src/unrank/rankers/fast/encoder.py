@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,6 +22,7 @@ from unrank.rankers.fast.bucketing import Bucket
 from unrank.rankers.fast.cpu import FrozenStates, LastLayer, faster_gelus, skipping_frozen
 from unrank.rankers.fast.cuda_graphs import Pass, RecordedPasses
 from unrank.rankers.fast.packing import Family, is_old, layered_family, packing_family, run_packed
+from unrank.rankers.fast.pinned_memory import to_device
 from unrank.rankers.tokenisation import EncoderInputs
 from unrank.rankers.tokens import Ints, Tokens
 
@@ -34,6 +36,8 @@ class PassInputs(NamedTuple):
     """The texts, if states of frozen layers may be kept for them."""
     recomputed: bool = False
     """Whether the pass runs again during the backward pass (`torch.utils.checkpoint`)."""
+    lengths: Ints | None = None
+    """The number of tokens of each text."""
 
 
 _current: ContextVar[tuple[FastEncoder | None, PassInputs]] = ContextVar("current", default=(None, PassInputs()))
@@ -43,9 +47,11 @@ _current: ContextVar[tuple[FastEncoder | None, PassInputs]] = ContextVar("curren
 class FastEncoder:
     """A replacement of an encoder's `forward` that gives float32."""
 
-    def __init__(self, encoder: nn.Module, first_only: bool = False) -> None:
+    def __init__(self, encoder: nn.Module, first_only: bool = False, last_only: bool = False) -> None:
         self.first_only = first_only
         """Whether only the state of a text's first token is used."""
+        self.last_only = last_only
+        """Whether only the state of a text's last token is used; a pass gives no other. [texts, 1, size]"""
         self.frozen_states: FrozenStates | None = None
         self._encoder: Any = encoder
         self._weights = BF16Weights(encoder)
@@ -118,8 +124,9 @@ class FastEncoder:
         encoder, device = self._encoder, self._encoder.device
         family = self.packing() if on_gpu(encoder) else layered_family(encoder)
         may_pack = self.enabled and not inputs.some_unattended and isinstance(family, Family)
-        no_padding = may_pack and self._first_only(family) and on_gpu(encoder)
-        before = _current.set((self, PassInputs(inputs if may_pack else None, texts, recomputed)))
+        no_padding = may_pack and (self._first_only(family) or self.last_only) and on_gpu(encoder)
+        packable = inputs if may_pack else None
+        before = _current.set((self, PassInputs(packable, texts, recomputed, inputs.lengths)))
         try:
             yield inputs.placeholders(device) if no_padding else inputs.padded(device)
         finally:
@@ -136,13 +143,20 @@ class FastEncoder:
         return inputs if encoder is self else PassInputs()
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        encoder, current = self._encoder, self.current
+        family, current = self.packing() if on_gpu(self._encoder) else None, self.current
+        if current.packable is not None and isinstance(family, Family):
+            first_only = self._first_only(family)
+            return run_packed(self._encoder, current.packable, family, self, first_only, self.last_only, **options)
+        output = self._run_padded(*inputs, **options)
+        if self.last_only and current.lengths is not None:
+            output.last_hidden_state = last_states(output.last_hidden_state, current.lengths).unsqueeze(1)
+        return output
+
+    def _run_padded(self, *inputs: Any, **options: Any) -> Any:
+        encoder = self._encoder
         library = type(encoder).forward
         if not on_gpu(encoder):
             return self._run_on_cpu(*inputs, **options)
-        family = self.packing()
-        if current.packable is not None and isinstance(family, Family):
-            return run_packed(encoder, current.packable, family, self, self._first_only(family), **options)
         if is_old(encoder.device):
             return library(encoder, *inputs, **options)
         with self._weights.in_place():
@@ -193,6 +207,12 @@ class FastEncoder:
     def constant_weights(self) -> AbstractContextManager[None]:
         """Keep copies of the weights from one pass to the next while no weight changes."""
         return self._weights.constant()
+
+
+def last_states(states: Tensor, lengths: Ints) -> Tensor:
+    """Return the state of the last token of each padded text. [texts, width, size] -> [texts, size]"""
+    last = to_device(np.maximum(lengths, 1) - 1, states.device)
+    return states[torch.arange(len(states), device=states.device), last]
 
 
 def on_gpu(encoder: nn.Module) -> bool:

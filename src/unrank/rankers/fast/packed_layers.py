@@ -146,8 +146,13 @@ def attend_each(
     answering: Sequences,
     scale: float | None = None,
     window: int | None = None,
+    causal: bool = False,
 ) -> Tensor:
-    """Do the same for one text after another, in any precision and on any device; tokens see `window` neighbours."""
+    """Do the same for one text after another, in any precision and on any device.
+
+    Tokens see `window` neighbours; if `causal`, no token after them. Several heads of queries may share one of keys.
+    """
+    shared = queries.shape[1] != keys.shape[1]
     bounds = zip(asking.cu_seqlens.tolist(), answering.cu_seqlens.tolist(), strict=True)
     out, (start, kv_start) = [], next(bounds)
     for end, kv_end in bounds:
@@ -158,8 +163,12 @@ def attend_each(
         near = None
         if window is not None:
             index = torch.arange(end - start, device=queries.device)
-            near = (index[:, None] - index[None, :]).abs() <= window
-        out.append(scaled_dot_product_attention(query, key, value, near, scale=scale)[0].transpose(0, 1))
+            before = index[:, None] - index[None, :]
+            near = (before <= window) & (before >= (0 if causal else -window))
+        attended = scaled_dot_product_attention(
+            query, key, value, near, is_causal=causal and near is None, scale=scale, enable_gqa=shared
+        )
+        out.append(attended[0].transpose(0, 1))
         start, kv_start = end, kv_end
     return torch.cat(out)
 

@@ -146,11 +146,18 @@ class _Probe:
 
 
 def run_packed(
-    encoder: Any, inputs: EncoderInputs, family: Family, runner: Runner, first_only: bool = False, **options: Any
+    encoder: Any,
+    inputs: EncoderInputs,
+    family: Family,
+    runner: Runner,
+    first_only: bool = False,
+    last_only: bool = False,
+    **options: Any,
 ) -> BaseModelOutputWithPoolingAndCrossAttentions:
     """Return the output of an encoder, computed without padding. [texts, width, size]
 
-    With `first_only`, which needs layers of `packed_layers.py`, return the first token of each text. [texts, 1, size]
+    With `first_only`, which needs layers of `packed_layers.py`, return the first token of each text; with `last_only`
+    the last one. [texts, 1, size]
     """
     bucket, texts = runner.bucket(inputs.lengths), len(inputs.lengths)
     first = encoder.config.pad_token_id + 1 if family.positions_after_padding else 0
@@ -162,13 +169,15 @@ def run_packed(
         given = dict(zip(("input_ids", "token_type_ids"), rows.view(-1, 1, bucket.tokens), strict=False))
         given["position_ids"] = (first + _positions(sequences, bucket.tokens)).clamp(max=last)
         states = _states(encoder, family, sequences, first_only, given, options)
+        if last_only:
+            return (states[cu_seqlens[1:] - 1].float(),)
         if getattr(encoder, "pooler", None) is None:
             return (states.float(),)
         firsts = states if first_only else states[cu_seqlens[:-1]]
         return states.float(), encoder.pooler(firsts.unsqueeze(1)).float()
 
     states, *pooled = runner.run(run, [inputs.packed(bucket, encoder.device)], bucket, family)
-    states = states[:texts].unsqueeze(1) if first_only else _padded(states, inputs)
+    states = states[:texts].unsqueeze(1) if first_only or last_only else _padded(states, inputs)
     output = BaseModelOutputWithPoolingAndCrossAttentions(last_hidden_state=states)
     if pooled:
         output.pooler_output = pooled[0][:texts]
@@ -207,23 +216,26 @@ def attend_packed(
     max_length_q: int,
     scaling: float | None = None,
     sliding_window: int | None = None,
+    is_causal: bool | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Let each token attend to its own text, as transformers calls an attention function.
+    """Let each token attend to its own text, as transformers calls an attention function; in a decoder, to the tokens
+    before it.
 
     query, key, value [1, heads, tokens, size] -> [1, tokens, heads, size]
     """
+    causal = bool(getattr(module, "is_causal", False) if is_causal is None else is_causal)
     queries, keys, values = (side[0].transpose(0, 1) for side in (query, key, value))
     window = None if sliding_window is None else sliding_window - 1  # transformers counts the token itself
     if not queries.is_cuda or queries.dtype == torch.float32:
         sequences = Sequences(cu_seq_lens_q, max_length_q)
-        out = attend_each(queries, keys, values, sequences, sequences, scaling, window)
+        out = attend_each(queries, keys, values, sequences, sequences, scaling, window, causal)
     else:
         out = torch.ops.aten._flash_attention_forward(
-            *(queries, keys, values, cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q, 0.0, False, False),
+            *(queries, keys, values, cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q, 0.0, causal, False),
             scale=scaling,
             window_size_left=window,
-            window_size_right=window,
+            window_size_right=0 if causal else window,
         )[0]
     return out.unsqueeze(0), None
 
