@@ -118,9 +118,10 @@ def listed(items: Sequence[object], most: int = 5) -> str:
 def count(number: int, noun: str) -> str:
     """Return a number with its noun.
 
-    >>> count(1, "pair"), count(2000, "query"), count(3, "document id")
-    ('1 pair', '2,000 queries', '3 document ids')
+    >>> count(1, "pair"), count(2000, "query"), count(3, "document id"), count(2, "day")
+    ('1 pair', '2,000 queries', '3 document ids', '2 days')
     """
     if number == 1:
         return f"1 {noun}"
-    return f"{number:,} {noun[:-1]}ies" if noun.endswith("y") else f"{number:,} {noun}s"
+    short = noun.endswith("y") and noun[-2:-1] not in "aeiou"
+    return f"{number:,} {noun[:-1]}ies" if short else f"{number:,} {noun}s"

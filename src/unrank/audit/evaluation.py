@@ -80,7 +80,7 @@ def _claims(name: str, found: Mapping[str, Any]) -> Iterator[Json]:
             chance = f"the chance that a ranker that never saw it looks as {side} as this one"
             yield claim(name, chance, ">=", details["chance_of_honest"], found[f"p_{side}"], queries)
     elif equal := found["equivalence"]:
-        end = f"the {{}} end of the 90 % interval of the difference from rankers that never saw it, by {measures}"
+        end = f"the {{}} end of the 90 % interval of {measures}"
         yield claim(name, end.format("lower"), ">", -equal["margin"], equal["low"], queries)
         yield claim(name, end.format("upper"), "<", equal["margin"], equal["high"], queries)
     elif found["verdict"] in (Verdict.KEPT, Verdict.LOST):

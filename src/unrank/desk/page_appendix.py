@@ -76,13 +76,13 @@ def _audited(audited: Audited, alone: bool, id: str, whose: str) -> Section:
         row = [words(name.replace("_", " ")), words(found["verdict"])]
         if alone:
             span = f"{found['low']:.3f} to {found['high']:.3f}" if found["figure"] is not None else ""
-            row += [figure(found["figure"]), words(span), figure(found["threshold"]), words(found["words"])]
+            row += [words(found["words"]), figure(found["figure"]), words(span), figure(found["threshold"])]
         rows.append(row)
-    head = ["test", "verdict", "figure", "95 % interval", "smallest difference that counts", "why"]
+    head = ["test", "verdict", "why", "figure", "95 % interval", "smallest difference that counts"]
     text = f"In all: {audited['verdict']}."
     if not alone:
         text += " The audit tested everything that the run forgot, so only its verdicts are given here."
-    table = to_html(Table("audit", "Tests", head if alone else head[:2], rows, 2))
+    table = to_html(Table("audit", "Tests", head if alone else head[:2], rows, 3))
     content = [paragraph(text), table, _claims(audited)]
     return Section(f"audit{id}", f"Audit{whose}", f"What the audit found{whose}", content)
 
