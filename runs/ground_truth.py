@@ -114,7 +114,8 @@ def audit(context: AuditContext, ranker: Ranker, device: Device) -> tuple[Verdic
     """Audit a ranker by the tests that can be run; scores of the others are kept from one audit to the next."""
     opened = AuditedRanker.open(ranker, context.collection, context.partition, device, None)
     here = replace(context, rankers=replace(context.rankers, ranker=opened))
-    findings = corrected({name: TESTS[name](here) for name in RUN})
+    forget = replace(here, sets={"forget": here.sets["forget"]})  # how alike other lists are has no verdict
+    findings = corrected({name: TESTS[name](forget if name == "displacement" else here) for name in RUN})
     return *overall(findings, [name for name in DECIDING if name in RUN]), findings
 
 
@@ -131,8 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
     original: Ranker = get("original", OTHERS)
     rankers = PerRanker(original, original, tuple[Ranker, ...](references))
     context = open_context(rankers, collection, partition, AuditOptions(device=arguments.device))
-    sets = {name: context.sets[name] for name in ("forget", "test")}  # retention is not tested
-    context = replace(context, said=say_margins(context), sets=sets)
+    context = replace(context, said=say_margins(context))
     print(f"{count(len(partition.forget), 'pair')} to forget; {context.said}", flush=True)
     part, parts = map(int, arguments.part.split("/"))
     done = {(line["kind"], line["seed"]) for line in lines_of(arguments.out)}

@@ -153,6 +153,15 @@ def test_without_a_judge_it_says_what_to_give(open_world: Open, original: TableR
     assert str(foresee(alone)) == f"single pairs cannot be tested: {no_judge(0)}"
 
 
+def test_an_unusual_ranker_that_remembers_too_little_is_said_to_be_unusual() -> None:
+    """Undecided, although memory is ruled out: the words must not say that pairs may be remembered."""
+    test = PairTest(fit_pairs(planted(np.random.default_rng(3), 100, judges=4)))
+    assert test.rules_out and judge(test, 0.02, 0.5) is Verdict.UNDECIDED
+    said = tested._words(Verdict.UNDECIDED, test, 0.02)
+    assert said.endswith("but only 2.0% of honest rankers look as unusual as this one")
+    assert "may be remembered" not in said
+
+
 def test_the_power_comes_first_in_its_words(open_world: Open, original: TableRanker) -> None:
     found = per_example(open_world(original))
     assert found.verdict is Verdict.REMEMBERED and found.p_remembered is not None and found.p_remembered < 0.001

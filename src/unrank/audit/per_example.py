@@ -216,7 +216,7 @@ def per_example(context: AuditContext) -> Finding:
     }
     chances = (test.p_remembered, test.p_suppressed)
     verdict = judge(test, *chances)
-    words = f"{power_words(test)}; {_words(verdict, test)}"
+    words = f"{power_words(test)}; {_words(verdict, test, min(chances))}"
     return Finding(MEASURES, verdict, words, test.estimate(queries), None, None, details, *chances)
 
 
@@ -263,7 +263,7 @@ def power_words(test: PairTest) -> str:
     )
 
 
-def _words(verdict: Verdict, test: PairTest) -> str:
+def _words(verdict: Verdict, test: PairTest, chance_of_honest: float) -> str:
     """Give the reason for a verdict."""
     share = test.share
     range_of = f"{share.low:.0%} to {share.high:.0%} of the pairs"
@@ -271,12 +271,11 @@ def _words(verdict: Verdict, test: PairTest) -> str:
         return f"{range_of} are as if remembered"
     if verdict is Verdict.SUPPRESSED:
         return f"on average they are {-test.model.gaps.mean():.2f} standard deviations below a ranker that never saw it"
+    most = f"no more than {share.high:.0%} of the pairs can be remembered" if share.high else "none is as if remembered"
     if verdict is Verdict.EQUIVALENT:
-        return (
-            f"no more than {share.high:.0%} of the pairs can be remembered"
-            if share.high
-            else "none is as if remembered"
-        )
+        return most
+    if test.rules_out:
+        return f"{most}, but only {chance_of_honest:.1%} of honest rankers look as unusual as this one"
     if test.power >= POWERFUL:
         return f"{range_of} may be remembered"
     more = test.needs()
