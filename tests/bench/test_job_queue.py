@@ -9,7 +9,8 @@ import pytest
 
 from tests.bench.conftest import Grid, cells_of
 from unrank.bench.cell import Cell, Job, Original
-from unrank.bench.run import Eta, JobQueue
+from unrank.bench.job_queue import JobQueue
+from unrank.bench.run import Eta
 from unrank.bench.runner import JobRunner
 from unrank.bench.store import FinishedCell, Store
 from unrank.bench.worker_pool import Processes, open_pool
@@ -35,13 +36,27 @@ def test_two_workers_never_train_the_same_and_stay_with_what_they_have(grid: Gri
     queue.done(second)
     retrain = queue.take(second.name)
     assert label(retrain) == "retrain 1"
-    assert label(queue.take(None)) == "ssd 1"  # cocol waits for its destination
-    assert label(queue.take(None)) == "nothing"
+    assert label(queue.take(None)) == "nothing"  # cocol waits for its destination, ssd for what it is compared with
     assert retrain is not None
     queue.done(first)
     queue.done(retrain)
     assert label(queue.take(second.name)) == "cocol 1"
+    assert label(queue.take(second.name)) == "ssd 1"
     assert label(queue.take(second.name)) == "retrain 0"
+
+
+def test_what_another_bench_has_is_left_to_it(grid: Grid) -> None:
+    queue = open_queue(grid(TWO))
+    names = {label(job): job.name for job in queue.left}
+    free = queue.take(None, {names["original 0"]})
+    assert label(free) == "original 1", "another machine loads the first"
+    assert queue.take(None, (), lambda job: False) is None
+    assert free is not None
+    queue.put_back(free)
+    assert free.name in queue.open and len(queue.left) == 8
+    queue.done(free)
+    queue.done(queue.open[names["retrain 1"]])
+    assert label(queue.take(free.name)) == "cocol 1"
 
 
 def test_what_is_finished_is_not_handed_out(grid: Grid) -> None:
@@ -62,8 +77,10 @@ def test_what_fails_takes_down_what_needs_it_and_no_more(grid: Grid) -> None:
     queue.done(second)
     retrain = queue.take(second.name)
     assert retrain is not None
+    assert queue.take(second.name) is None
     assert [label(job) for job in queue.failed(retrain)] == ["cocol 1"]
     assert [label(job) for job in queue.left] == ["ssd 1"]
+    assert label(queue.take(second.name)) == "ssd 1", "it is only compared with what failed"
 
 
 def test_the_time_left_goes_by_the_nearest_that_is_done(grid: Grid) -> None:
@@ -111,5 +128,5 @@ def test_a_worker_sees_its_gpu_alone(grid: Grid, tmp_path: Path, monkeypatch: py
     with open_pool(ShownGpu(Store(tmp_path), "cuda", False), jobs=2) as pool:
         for worker, cell in zip(pool.idle(), cells, strict=False):
             worker.start(cell)
-        results = [result for _ in cells[:2] for result in pool.wait()]
+        results = [result for _ in cells[:2] for result in pool.wait(60)]
     assert sorted(result.message for result in results) == ["4", "7"]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Refused
-from unrank.bench.run import locked
-from unrank.bench.store import Store
 
 GRID = 'collections = ["{collection}"]\nrankers = ["bi-encoder"]\nbase = "{encoder}"\n'
 
@@ -126,6 +125,24 @@ def test_a_damaged_cell(refused: Refused, grid: Path, tmp_path: Path) -> None:
     assert "not JSON" in refused("bench", grid, "--out", tmp_path / "out")
 
 
-def test_two_runs_in_one_folder(refused: Refused, grid: Path, tmp_path: Path) -> None:
-    with locked(Store(tmp_path / "out")):
-        assert "another 'unrank bench' is at work in" in refused("bench", grid, "--out", tmp_path / "out")
+@pytest.mark.parametrize("shard", ["3/2", "0/4", "1", "1/0", "-1/4", "a/b", ""])
+def test_a_shard_that_is_none(refused: Refused, grid: Path, tmp_path: Path, shard: str) -> None:
+    said = refused("bench", grid, "--out", tmp_path / "out", f"--shard={shard}")
+    assert said == f"--shard {shard}: expected I/N with I from 1 to N, such as 1/4 to 4/4 for four shards"
+
+
+def test_workers_that_cannot_be_had(
+    refused: Refused, grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ("bench", grid, "--out", tmp_path / "out")
+    assert "describes the workers that --on starts" in refused(*given, "--resource", "num_gpus=1")
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    assert "--on needs submitit: pip install 'unrank[slurm]'" in refused(*given, "--on", "slurm")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert "--on needs ray: pip install 'unrank[ray]'" in refused(*given, "--on", "ray")
+
+
+def test_a_folder_that_cannot_be_written(refused: Refused, grid: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "claims").write_text("")
+    assert f"cannot write to {tmp_path / 'out' / 'claims'}: " in refused("bench", grid, "--out", tmp_path / "out")

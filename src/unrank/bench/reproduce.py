@@ -15,9 +15,10 @@ import torch
 from unrank.bench.cell import Cell, Original, SampledRemoval
 from unrank.bench.method_spec import MethodSpec
 from unrank.bench.packed import IDENTITY, StoredCell, read_cell_folder
-from unrank.bench.run import GridStatus, Update, locked, run_grid
+from unrank.bench.run import GridStatus, Update, run_grid, shared
 from unrank.bench.runner import JobRunner
 from unrank.bench.splits import check_split, split_hash
+from unrank.bench.worker_pool import open_pool
 from unrank.collection.collection import Collection, open_collection
 from unrank.engine.runtime import Device, Runtime
 from unrank.errors import BadFile, UnrankError
@@ -69,8 +70,8 @@ class Reproduction:
             if update.result.failed:
                 failed.append(update.result.message)
 
-        with locked(status.store):
-            run_grid(status, runner, 1, notify)
+        with shared(status.store, 1) as claims, open_pool(runner, 1) as pool:
+            run_grid(status, claims, pool, notify)
         if failed:
             raise UnrankError(f"{self.cell}: {failed[0]}")
         again = read_cell_folder(status.store.cells / self.cell.name)

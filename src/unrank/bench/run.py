@@ -1,4 +1,7 @@
-"""Running a grid: finished cells stay, the others are run, and failures are reported."""
+"""Running a grid: finished cells stay, the others are run, and failures are reported.
+
+Benches that run in one folder, on one machine or on several, share the work.
+"""
 
 from __future__ import annotations
 
@@ -7,63 +10,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 
 from unrank.bench.cell import Cell, Job, Original
-from unrank.bench.runner import JobRunner
+from unrank.bench.claims import Claims, joined
+from unrank.bench.heartbeat import LEASE, Worker
+from unrank.bench.job_queue import JobQueue
 from unrank.bench.store import FinishedCell, Store, report_key
-from unrank.bench.worker_pool import JobResult, WorkerPool, open_pool
-from unrank.disk import sole_user
+from unrank.bench.worker_pool import JobResult, WorkerPool
 from unrank.errors import UnrankError
 
 TRAINING = "training"
-
-
-class JobQueue:
-    """The jobs that are left: an original before its cells, a retrained ranker before the cells that need it.
-
-    One queue hands out all jobs, so no two workers train the same ranker. A worker gets a job of the original that it
-    has in memory, if there is one; otherwise one of an original that no other worker uses; otherwise any.
-    """
-
-    def __init__(self, cells: Iterable[Cell], finished: Iterable[str], trained: Iterable[str]) -> None:
-        cells, finished = list(cells), set(finished)
-        self._done = finished | set(trained)
-        self._open: dict[str, Job] = {}
-        for cell in cells:
-            if cell.name not in finished:
-                if cell.original.name not in self._done:
-                    self._open.setdefault(cell.original.name, cell.original)
-                self._open[cell.name] = cell
-        self._running: dict[str, Job] = {}
-
-    @property
-    def left(self) -> list[Job]:
-        """All jobs that are not done, in order."""
-        return [*self._running.values(), *self._open.values()]
-
-    def take(self, last_original: str | None) -> Job | None:
-        """Return the next job for a worker that has this original in memory; `None` if none can start now."""
-        ready = [job for job in self._open.values() if self._done.issuperset(job.needs)]
-        busy = {job.original.name for job in self._running.values()}
-        ready.sort(key=lambda job: (job.original.name != last_original, job.original.name in busy))
-        if not ready:
-            return None
-        self._running[ready[0].name] = self._open.pop(ready[0].name)
-        return ready[0]
-
-    def done(self, job: Job) -> None:
-        del self._running[job.name]
-        self._done.add(job.name)
-
-    def failed(self, job: Job) -> list[Job]:
-        """Take out, and return, the jobs that can never start because this one failed."""
-        del self._running[job.name]
-        lost, impossible = {job.name}, []
-        for other in list(self._open.values()):  # a job comes after the jobs that it needs
-            if lost.intersection(other.needs):
-                lost.add(other.name)
-                impossible.append(self._open.pop(other.name))
-        return impossible
+POLL = 1.0
+"""Seconds between two looks at what other benches have done."""
+LOOKING = 20
+"""The next look is at least this many times as far away as the last one took."""
 
 
 class Eta:
@@ -149,36 +110,64 @@ class Update:
     seconds_left: float | None
 
 
-def run_grid(status: GridStatus, runner: JobRunner, workers: int, notify: Callable[[Update], None]) -> int:
-    """Run the jobs that are left, and return the number of those that failed or could not start."""
+def run_grid(status: GridStatus, claims: Claims, pool: WorkerPool, notify: Callable[[Update], None]) -> int:
+    """Run the jobs that are left, together with the other workers of the folder, until every job is done or failed.
+
+    Return the number of jobs that failed or could not start.
+    """
     queue, lost = status.queue(), 0
-    with open_pool(runner, workers) as pool:
-        for result in _results(queue, pool):
-            impossible = queue.failed(result.job) if result.failed else []
-            if not result.failed:
-                queue.done(result.job)
-                status.eta.learn(result.job, result.seconds)
-            lost += result.failed + len(impossible)
-            left = queue.left
-            notify(Update(result, impossible, len(left), status.eta.left(left, workers)))
-    return lost
+    for result in _results(queue, status.store, claims, pool):
+        impossible = queue.failed(result.job) if result.failed else []
+        if not result.failed:
+            queue.done(result.job)
+            claims.done(result.job.name)
+        if not result.failed and not result.elsewhere:
+            status.eta.learn(result.job, result.seconds)
+        lost += result.failed + len(impossible)
+        left, runners = queue.left, claims.heartbeats.runners()
+        notify(Update(result, impossible, len(left), status.eta.left(left, max(1, runners))))
+    return lost + len(queue.left)
 
 
-def _results(queue: JobQueue, pool: WorkerPool) -> Iterator[JobResult]:
-    """Keep all workers busy until no job is left that can start."""
-    while True:
+def _results(queue: JobQueue, store: Store, claims: Claims, pool: WorkerPool) -> Iterator[JobResult]:
+    """Keep all workers busy until no job is left that can start here, and none is under way elsewhere."""
+
+    def claim(job: Job) -> bool:
+        if not claims.take(job.name):
+            return False
+        store.free(job.name)
+        return not store.having([job])  # a worker deletes its claim after it has written the result
+
+    while queue.left:
+        began, was_over = perf_counter(), pool.is_over
+        claims.look()
+        yield from _elsewhere(queue, store, claims)
         for worker in pool.idle():
-            if (job := queue.take(worker.last_original)) is not None:
+            if (job := queue.take(worker.last_original, claims.last, claim)) is not None:
                 worker.start(job)
-        results = pool.wait()
-        if not results:
+        pause = max(POLL, LOOKING * (perf_counter() - began))
+        for result in pool.wait(pause):
+            if not result.failed or claims.end(result.job.name, result.message):
+                yield result
+            else:  # another worker took it over, and may have finished it
+                queue.put_back(result.job)
+        if was_over:  # the look since then has found all that its workers did
             return
-        yield from results
+
+
+def _elsewhere(queue: JobQueue, store: Store, claims: Claims) -> Iterator[JobResult]:
+    """Yield the jobs that other benches have finished, or failed at, since the last time."""
+    done = store.having(queue.open.values())
+    for job in list(queue.open.values()):
+        if job.name in done:
+            yield JobResult(job, 0.0, "done by another worker", elsewhere=True)
+        elif job.name in queue.open and (why := claims.failure(job.name)):
+            yield JobResult(job, 0.0, why, failed=True, elsewhere=True)
 
 
 @contextmanager
-def locked(store: Store) -> Iterator[None]:
-    """Make the folder ready, and keep every other bench out of it."""
-    with sole_user(store.out, f"another 'unrank bench' is at work in {store.out}: wait for it, or stop it"):
-        store.tidy()
-        yield
+def shared(store: Store, jobs: int, lease: float = LEASE, old: Mapping[str, int] | None = None) -> Iterator[Claims]:
+    """Make the folder ready, and share the work on it with every other bench there."""
+    with joined(store.claims, Worker.this(jobs, lease), old) as claims:
+        store.tidy(lambda: not claims.heartbeats.others())
+        yield claims

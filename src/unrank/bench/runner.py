@@ -10,6 +10,7 @@ from time import perf_counter
 import torch
 
 from unrank.bench.cell import Cell, Job, Original
+from unrank.bench.heartbeat import runners_here
 from unrank.bench.splits import split_hash
 from unrank.bench.store import Store
 from unrank.collection.collection import open_collection
@@ -39,7 +40,7 @@ class JobRunner:
     device: Device
     keep_rankers: bool
     jobs: int = 1
-    """Number of runners on this machine. The time of a cell says little if there are several."""
+    """Number of runners of this bench on a machine. The time of a cell says little if there are several."""
     deterministic: bool = False
     checkpoint_every: float = EVERY
     resume: bool = True
@@ -65,7 +66,7 @@ class JobRunner:
             return self._run_cell(job, run, listener)
 
     def _run_cell(self, cell: Cell, run: ResumableRun, progress: Progress) -> str:
-        started, jobs = perf_counter() - seconds_before(run), most_jobs(run, self.jobs)
+        started, jobs = perf_counter() - seconds_before(run), most_jobs(run, self._beside())
         ranker, record = self._load(cell.original)
         result = self._forget(cell, ranker, record, run, progress)
         kept = self.store.rankers / cell.name
@@ -76,9 +77,13 @@ class JobRunner:
             "epochs": record.epochs,
             "seconds": record.seconds,
         }
-        run_as = {"took": perf_counter() - started, "jobs": jobs, "original": trained}
+        run_as = {"took": perf_counter() - started, "jobs": max(jobs, self._beside()), "original": trained}
         self.store.write(cell, result, run_as | {"split": self._split(cell), "made": self._made()})
         return _in_words(result)
+
+    def _beside(self) -> int:
+        """Return the number of jobs that run on this machine now, those of other benches in the folder included."""
+        return max(self.jobs, runners_here(self.store.claims))
 
     def _split(self, cell: Cell) -> str:
         return split_hash(cell.removal.sample(open_collection(cell.original.folder)))

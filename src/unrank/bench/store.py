@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from unrank.bench.cell import Cell, Original
-from unrank.disk import exists, fits, new_folder, read_json, write_json
+from unrank.bench.cell import Cell, Job, Original
+from unrank.disk import LOCK, exists, fits, new_folder, read_json, write_json
 from unrank.engine.checkpoint import PARTIAL, Cache
 from unrank.errors import BadFile
 from unrank.evaluation.agreement import agreement
@@ -69,20 +69,32 @@ class Store:
         """The cache of tokens. Scores are not cached: no method may start with those of another one."""
         return Cache(self.out / "cache", scores=False)
 
+    @property
+    def claims(self) -> Path:
+        """The folder where workers say which jobs they have."""
+        return self.out / "claims"
+
     def unfinished(self, name: str) -> Path:
         """Return the folder of a job's checkpoints."""
         return self.out / "unfinished" / name
 
-    def tidy(self) -> None:
-        """Make the folders; delete half-written folders of a killed run, and checkpoints of finished jobs."""
-        for partial in self.cache.folder.glob(f"{PARTIAL}*"):
-            shutil.rmtree(partial, ignore_errors=True)
+    def free(self, name: str) -> None:
+        """Take away the lock of a worker that is dead. A server may hold the locks of a machine that is gone."""
+        (self.unfinished(name) / LOCK).unlink(missing_ok=True)
+
+    def tidy(self, is_alone: Callable[[], bool]) -> None:
+        """Make the folders; delete half-written folders of a killed run, and checkpoints of finished jobs.
+
+        `is_alone` says whether nobody else is at work here. It is asked after the search: a worker says that it is here
+        before it writes, so what was found is not the work of one that came later.
+        """
+        left = [*self.cache.folder.glob(f"{PARTIAL}*")]
         for folder in (self.cells, self.rankers):
             folder.mkdir(parents=True, exist_ok=True)
-            for partial in folder.glob(".*.partial-*"):
-                shutil.rmtree(partial, ignore_errors=True)
-            for whole in folder.glob("[!.]*"):
-                shutil.rmtree(self.unfinished(whole.name), ignore_errors=True)
+            left += folder.glob(".*.partial-*")
+            left += [self.unfinished(whole.name) for whole in folder.glob("[!.]*")]
+        for path in left if is_alone() else ():
+            shutil.rmtree(path, ignore_errors=True)
 
     def finished(self) -> dict[str, FinishedCell]:
         """Return the cells on disk by name."""
@@ -95,6 +107,11 @@ class Store:
     def trained(self) -> set[str]:
         """Return the names of the rankers on disk."""
         return {folder.name for folder in self.rankers.glob("[!.]*")}
+
+    def having(self, jobs: Iterable[Job]) -> set[str]:
+        """Return the names of those jobs whose results are on disk. A folder is listed, since that is never stale."""
+        cells, rankers = {folder.name for folder in self.cells.glob("[!.]*")}, self.trained()
+        return {job.name for job in jobs if job.name in (rankers if isinstance(job, Original) else cells)}
 
     def load_original(self, original: Original, fast: bool = True) -> tuple[Ranker, Record]:
         """Return an original and its record; raise an error if one of its files has changed."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Protocol
 
 import torch
@@ -36,6 +36,8 @@ class JobResult:
     seconds: float
     message: str
     failed: bool = False
+    elsewhere: bool = False
+    """Whether another bench had the job."""
 
 
 class Worker(Protocol):
@@ -54,12 +56,18 @@ class WorkerPool(Protocol):
     def idle(self) -> Sequence[Worker]:
         """Return the workers without a job."""
 
-    def wait(self) -> list[JobResult]:
-        """Wait for a job to end, and return the results; an empty list if no job is running."""
+    def wait(self, seconds: float) -> list[JobResult]:
+        """Wait for a job to end, at most these seconds if other workers may be done first, and return the results."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its workers have ended and take no more jobs."""
 
 
 class ThisProcess:
     """The pool of one worker that runs its jobs in this process."""
+
+    is_over = False
 
     def __init__(self, runner: JobRunner) -> None:
         self._runner = runner
@@ -72,8 +80,10 @@ class ThisProcess:
     def start(self, job: Job) -> None:
         self._job, self.last_original = job, job.original.name
 
-    def wait(self) -> list[JobResult]:
+    def wait(self, seconds: float) -> list[JobResult]:
         job, self._job = self._job, None
+        if job is None:
+            sleep(seconds)
         return [_attempt(self._runner, job)] if job is not None else []
 
 
@@ -126,6 +136,8 @@ class WorkerProcess:
 class Processes:
     """Worker processes, which share the cores of the machine and its GPUs."""
 
+    is_over = False
+
     def __init__(self, runner: JobRunner, jobs: int) -> None:
         threads, gpus = max(1, torch.get_num_threads() // jobs), visible_gpus(runner.device)
         own = [gpus[number % len(gpus)] if gpus else None for number in range(jobs)]
@@ -134,9 +146,9 @@ class Processes:
     def idle(self) -> Sequence[Worker]:
         return [worker for worker in self.workers if worker.job is None]
 
-    def wait(self) -> list[JobResult]:
+    def wait(self, seconds: float) -> list[JobResult]:
         busy = {worker: worker.connection for worker in self.workers if worker.job is not None and worker.connection}
-        ready = wait(busy.values()) if busy else []
+        ready = wait(busy.values(), seconds)
         return [worker.result() for worker, connection in busy.items() if connection in ready]
 
     def stop(self) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,16 +20,39 @@ from unrank.errors import UnrankError, count
 
 if TYPE_CHECKING:
     from unrank.bench.run import GridStatus, Update
+    from unrank.bench.runner import JobRunner
     from unrank.engine.runtime import Progress
 
 
-RUN = RunFlags()
 GRID = "The grid file; docs/reference/bench.md explains it."
 RECORDS = "The folder of the records; cells that are finished there are not run again."
 INSTEAD = "A value to use instead of the grid's, such as collections=car. Repeatable."
 PRIMARY = "Of a bench: the method to compare with all others, as tables name it; a grid says it beforehand."
 MARGIN_HELP = "Of a bench: the share of the original's MRR that a method may lose; a grid says it beforehand."
 JOBS = "Cells to run side by side; with several GPUs, each on one of them."
+SHARD = "Run a part of the cells, such as 2/8: those of the second of eight shards."
+ON = "Start as many workers as --jobs says: as jobs of Slurm, on this machine as Slurm would (local), or in Ray."
+RESOURCE = "What a worker of --on gets, as submitit or Ray names it, such as slurm_partition=gpu. Repeatable."
+LEASE = "Seconds without a sign of life after which the cell of a worker on another machine is taken over."
+
+
+class Where(StrEnum):
+    slurm = "slurm"
+    local = "local"
+    ray = "ray"
+
+
+@dataclass(frozen=True)
+class ShareFlags:
+    """The options of a bench that is divided between machines."""
+
+    shard: Annotated[str | None, typer.Option(metavar="I/N", help=SHARD)] = None
+    on: Annotated[Where | None, typer.Option(help=ON)] = None
+    resource: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help=RESOURCE)] = None
+    lease: Annotated[float, typer.Option(help=LEASE, min=1)] = 120.0
+
+
+RUN, SHARE = RunFlags(), ShareFlags()
 
 
 @with_flags
@@ -37,20 +64,22 @@ def bench(
     keep_rankers: Annotated[bool, typer.Option("--keep-rankers", help="Also keep the ranker of each cell.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells and the expected time only.")] = False,
     flags: RunFlags = RUN,
+    share: ShareFlags = SHARE,
     quiet: Quiet = False,
 ) -> None:
     """Run every cell of a grid once: each collection, ranker, removal, share, method, destination and seed."""
     if several_processes():
         raise UnrankError("bench starts its own processes: start it without torchrun or accelerate, with --jobs N")
     from unrank.bench.grid import read_grid
-    from unrank.bench.plan import plan_cells
-    from unrank.bench.run import GridStatus, locked, run_grid
+    from unrank.bench.plan import plan_cells, shard_cells
+    from unrank.bench.run import GridStatus
     from unrank.bench.runner import JobRunner
-    from unrank.forgetting.progress import journalling, show_progress
     from unrank.forgetting.trackers import check_trackers
     from unrank.methods import read_settings
 
     cells = plan_cells(read_grid(grid, read_settings(instead or ())))
+    if share.shard is not None:
+        cells = shard_cells(cells, share.shard)
     status = GridStatus.of(cells, out)
     if keep_rankers and not quiet and (bare := status.without_rankers):
         say(f"{count(len(bare), 'finished cell')} without a ranker: --keep-rankers keeps those of later cells")
@@ -62,22 +91,54 @@ def bench(
     trackers, command = tuple(flags.report_to or ()), command_of(grid, instead or ())
     check_trackers(trackers)
     how = (flags.deterministic, flags.checkpoint_every, flags.resume, flags.fast, command, trackers)
-    runner = JobRunner(status.store, flags.device, keep_rankers, jobs, *how)
-    with (
-        locked(status.store),
-        show_progress(quiet) as shown,
-        journalling(shown, out / JOURNAL, "bench") as listener,
-    ):
-        status = GridStatus.of(cells, out)  # another bench may have run until now
-        total = len(status.queue().left)
-        listener.say(what_is_left(status, jobs))
-        listener.begin("bench", total)
-        lost = run_grid(status, runner, jobs, lambda update: show_update(update, total, listener))
+    runner = JobRunner(status.store, flags.device, keep_rankers, jobs if share.on is None else 1, *how)
+    lost, total = run_shared(status, runner, jobs, share, quiet)
     if lost:
         say(f"{count(lost, 'job')} of {total:,} not done; the same command tries again. The records are in {out}")
         raise typer.Exit(NOT_REACHED)
     if not quiet:
         say(f"the grid is done: {count(len(status.cells), 'cell')}; the records are in {out}")
+
+
+def run_shared(status: GridStatus, runner: JobRunner, jobs: int, share: ShareFlags, quiet: bool) -> tuple[int, int]:
+    """Run what is left of a grid, with the other benches in its folder; return how many jobs are lost, and of all."""
+    from unrank.bench.fleet import make_launcher, open_fleet
+    from unrank.bench.run import GridStatus, run_grid, shared
+    from unrank.bench.worker_pool import open_pool
+    from unrank.forgetting.progress import journalling, show_progress
+
+    if share.resource and share.on is None:
+        raise UnrankError("--resource describes the workers that --on starts: give --on, or leave it out")
+    out, resources = status.store.out, read_resources(share.resource or ())
+    launcher = make_launcher(share.on.value, out / "workers", resources) if share.on else None
+    with shared(status.store, jobs if launcher is None else 0, share.lease) as claims, ExitStack() as stack:
+        listener = stack.enter_context(show_progress(quiet))
+        if not claims.heartbeats.others():  # one bench in a folder writes the journal
+            listener = stack.enter_context(journalling(listener, out / JOURNAL, "bench"))
+        status = GridStatus.of(status.cells, out)  # another bench may have run until now
+        total = len(status.queue().left)
+        listener.say(what_is_left(status, jobs))
+        listener.begin("bench", total)
+        pool = open_fleet(launcher, status, runner, claims, jobs) if launcher else open_pool(runner, jobs)
+        lost = run_grid(status, claims, stack.enter_context(pool), lambda update: show_update(update, total, listener))
+    return lost, total
+
+
+def read_resources(given: Sequence[str]) -> dict[str, object]:
+    """Return what a worker gets: a number, true or false as such, and everything else as text.
+
+    >>> read_resources(["num_gpus=1", "slurm_partition=gpu"])
+    {'num_gpus': 1, 'slurm_partition': 'gpu'}
+    """
+    from unrank.methods import read_settings
+
+    found: dict[str, object] = {}
+    for key, text in read_settings(given).items():
+        try:
+            found[key] = json.loads(text)
+        except ValueError:
+            found[key] = text
+    return found
 
 
 def command_of(grid: Path, instead: Sequence[str]) -> str:
@@ -129,7 +190,8 @@ def in_words(update: Update) -> str:
     fate = "failed: " if result.failed else ""
     lost = f"; {count(len(update.impossible), 'cell')} cannot be run without it" if update.impossible else ""
     left = f"; about {duration(update.seconds_left)} left" if update.seconds_left else ""
-    return f"{result.job}: {fate}{result.message}; {duration(result.seconds)}{lost}{left}"
+    time = "" if result.elsewhere else f"; {duration(result.seconds)}"
+    return f"{result.job}: {fate}{result.message}{time}{lost}{left}"
 
 
 def report(

@@ -83,8 +83,9 @@ def tune(
 
 def run_trials(tuning: Tuning, folder: Path, jobs: int, flags: RunFlags, quiet: bool, dry_run: bool) -> bool:
     """Run the retrained rankers, then the trials; return whether all are done. Say the time that is left."""
-    from unrank.bench.run import GridStatus, locked, run_grid
+    from unrank.bench.run import GridStatus, run_grid, shared
     from unrank.bench.runner import JobRunner
+    from unrank.bench.worker_pool import open_pool
     from unrank.forgetting.progress import show_progress
 
     status = GridStatus.of(tuning.cells, folder)
@@ -94,14 +95,18 @@ def run_trials(tuning: Tuning, folder: Path, jobs: int, flags: RunFlags, quiet: 
     how = (flags.deterministic, flags.checkpoint_every, flags.resume, flags.fast)
     runner = JobRunner(status.store, flags.device, False, jobs, *how)
     lost = 0
-    with locked(status.store), show_progress(quiet) as listener:
+    with (
+        shared(status.store, jobs) as claims,
+        open_pool(runner, jobs) as pool,
+        show_progress(quiet) as listener,
+    ):
         for cells in (tuning.retrained, tuning.cells):
             status = GridStatus.of(cells, folder)
             total = len(status.queue().left)
             listener.say(what_is_left(status, jobs))
             listener.begin("tune", total)
             if total and not lost:
-                lost = run_grid(status, runner, jobs, partial(show_update, total=total, progress=listener))
+                lost = run_grid(status, claims, pool, partial(show_update, total=total, progress=listener))
     return not lost
 
 
