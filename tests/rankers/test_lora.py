@@ -11,6 +11,7 @@ import torch
 from tests.rankers.conftest import ENCODER_KINDS
 from tests.rankers.fast.test_cuda_graphs import assert_trained_alike
 from tests.rankers.fast.test_cuda_graphs import recorded as recorded
+from tests.rankers.fast.test_encoder import KINDS as RECORDED
 from tests.rankers.fast.test_encoder import as_on_a_gpu, scores
 from unrank.errors import UnrankError
 from unrank.rankers import create_ranker
@@ -66,7 +67,7 @@ def test_merged_it_scores_as_before_and_the_original_stays_to_the_bit(kind: str,
     assert take_adapter(student) is None
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", RECORDED)
 def test_recorded_steps_of_an_adapter_are_the_usual_ones(
     kind: str, rankers: dict[str, Ranker], monkeypatch: pytest.MonkeyPatch, recorded: list[object]
 ) -> None:

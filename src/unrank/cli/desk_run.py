@@ -33,7 +33,7 @@ from unrank.cli.option import (
 from unrank.cli.show import say, say_json
 from unrank.disk import several_processes
 from unrank.errors import UnrankError
-from unrank.forgetting.options import METHOD, PROXIES, DeviceName, ForgetOptions
+from unrank.forgetting.options import METHOD, PROXIES, DeviceName, ForgetOptions, SavedAs
 from unrank.methods import read_settings
 
 Look = Annotated[
@@ -134,6 +134,8 @@ class DeskRunFlags:
     base: Base = None
     proxies: Proxies = None
     audit_proxies: AuditProxies = None
+    adapt: Annotated[str | None, flag_of(FORGET["adapt"])] = None
+    saved_as: Annotated[SavedAs, flag_of(FORGET["saved_as"])] = "merged"
     seed: Seed = 0
     checkpoint_every: CheckpointEvery = EVERY
     progress: Annotated[Path | None, typer.Option("--progress", help=PROGRESS)] = None
@@ -147,6 +149,8 @@ class DeskRunFlags:
             target=self.target or ForgetOptions.target,
             base=self.base,
             proxies=self.proxies,
+            adapt=self.adapt,
+            saved_as=self.saved_as,
             seed=self.seed,
             checkpoint_every=self.checkpoint_every,
             device=device,

@@ -149,6 +149,9 @@ def _say_ranker(done: RunResult) -> None:
     if again and done.usable:
         start = f"again from {out}" if len(again) < len(done.requests) else "again"
         say(f"{numbered(again)} not forgotten: run {start}")
+    adapted = sorted(id for id, one in done.requests.items() if State(one.state) is State.WHILE_ADAPTED)
+    if adapted and done.usable:
+        say(f"{numbered(adapted)} forgotten only while the adapter in {out} is on: to close it, run with --as merged")
     if again:
         say(f"{MAY_HELP if done.places is None else MAY_HELP_PLACES} or --method retrain may help")
 

@@ -38,6 +38,8 @@ def exit_status(states: Iterable[str]) -> int:
 
     >>> exit_status(["forgotten", "nothing to forget"]), exit_status(["forgotten, not verifiable", "not forgotten"])
     (0, 3)
+    >>> exit_status(["forgotten", "forgotten while the adapter is on"])
+    4
     """
     status = {"forgotten": 0, "nothing to forget": 0, "not forgotten": NOT_REACHED}
     found = {status.get(str(state), NOT_VERIFIABLE) for state in states}

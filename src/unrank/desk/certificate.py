@@ -44,7 +44,13 @@ from unrank.record import KEPT, SETS, current_target
 from unrank.report.page import page_html
 
 CERTIFICATE_VERSION = 3
-CERTIFIED = (State.FORGOTTEN, State.NOT_VERIFIABLE, State.NOT_CLEARED, State.NOTHING_TO_FORGET)
+CERTIFIED = (
+    State.FORGOTTEN,
+    State.NOT_VERIFIABLE,
+    State.NOT_CLEARED,
+    State.WHILE_ADAPTED,
+    State.NOTHING_TO_FORGET,
+)
 ALSO_DELETE = (
     "every ranker that was trained on it, including the one before this run, wherever it is used or stored",
     "indexes and stored vectors that were made from it",
@@ -64,6 +70,12 @@ PLACES_CLAIMS = (
     "That the base, the model that the ranker was trained from, never saw it: proxies begin from the base too.",
 )
 """What is not claimed if pairs were brought to places."""
+ADAPTER_CLAIMS = (
+    "That the request is fulfilled: the ranker below the adapter remembers it, and is in service wherever the adapter "
+    "is off.",
+)
+"""What is not claimed if the change is an adapter apart."""
+ALSO_ADAPTER = "every copy of the adapter: a merged ranker less its adapter is the ranker that remembers"
 FOUND_NOTHING = (
     "That the ranker holds no trace of it: only the ranks of its pairs were measured for this finding.",
     *NOT_CLAIMED[1:],
@@ -124,6 +136,8 @@ def certificate(ledger: Ledger, key: Key, id: int) -> Certificate:
     runs = [_run_part(ledger, settled, request, history) for settled in settlements(ledger, request, state)]
     number, head = ledger.head()
     nothing = state is State.NOTHING_TO_FORGET
+    apart = any(part["state"] == State.WHILE_ADAPTED for part, _ in runs)
+    adapted = any("adapt" in part["done"].get("settings", {}) for part, _ in runs)
     places = PLACES_CLAIMS if any("places" in part["done"] for part, _ in runs) else ()
     hashes = ledger.ask("SELECT kind, hash FROM keyed_hash WHERE request = ?", [id])
     value: Predicate = {
@@ -141,8 +155,8 @@ def certificate(ledger: Ledger, key: Key, id: int) -> Certificate:
             "commitment": commit(key, hashes),
         },
         "rankers": [part for part, _ in runs],
-        "also_delete": list(ALSO_DELETE[1:] if nothing else ALSO_DELETE),
-        "not_claimed": [*(FOUND_NOTHING if nothing else NOT_CLAIMED), *places],
+        "also_delete": [*(ALSO_DELETE[1:] if nothing else ALSO_DELETE), *([ALSO_ADAPTER] if adapted else [])],
+        "not_claimed": [*(ADAPTER_CLAIMS if apart else ()), *(FOUND_NOTHING if nothing else NOT_CLAIMED), *places],
         "history": {"entries": number, "last_hash": head, "of_request": [_entry_part(entry) for entry in history]},
     }
     several = len(runs) > 1

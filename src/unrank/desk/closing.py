@@ -68,6 +68,11 @@ def close(ledger: Ledger, id: int, instead: State | None = None, **found: Any) -
         request = ledger.request(id)
         if request.state not in PENDING:
             raise UnrankError(f"request {id} is {request.state} already")
+        if request.state is State.WHILE_ADAPTED and instead is None:
+            raise UnrankError(
+                f"request {id} is {request.state}: the ranker below the adapter remembers it; run 'unrank desk run' "
+                "with --as merged, then delete the adapter and that ranker, and close it"
+            )
         if request.state in RUNNABLE and instead is None:
             raise UnrankError(
                 f"request {id} is {request.state}: run 'unrank desk run', or end it with --as withdrawn or --as refused"

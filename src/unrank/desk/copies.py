@@ -25,6 +25,7 @@ from unrank.desk.request import Item, items_of, removal_of
 from unrank.disk import CHECKPOINT, NOT_REGULAR, PLACES_FILE, open_regular, whole_path
 from unrank.errors import UnrankError
 from unrank.forgetting.previous_requests import recognised_among
+from unrank.rankers.allow_list import ADAPTER_CONFIG
 from unrank.record import RECORD, Record, forgotten_requests
 
 NEEDLE = 200
@@ -38,7 +39,7 @@ DATA = (".jsonl", ".tsv", ".csv", ".log", ".xml", ".trec")
 WEIGHTS = (".safetensors", ".bin", ".pt", ".onnx")
 
 
-CopyKind = Literal["collection", "ranker", "proxy", "cache", "file", "checkpoint", "index"]
+CopyKind = Literal["collection", "ranker", "adapter", "proxy", "cache", "file", "checkpoint", "index"]
 
 
 class CollectionLike(Protocol):
@@ -82,6 +83,13 @@ def find_copies(places: Sequence[Path], items: Sequence[Item], collection: Colle
             if str(Path(copy.path).resolve()) not in own:
                 found.setdefault(copy.path, copy)
     return [found[path] for path in sorted(found)]
+
+
+def adapters_beside(places: Sequence[Path]) -> list[Path]:
+    """Return the folders of adapters beside these places: less its adapter, a merged ranker is the original again."""
+    parents = dict.fromkeys(whole_path(place).parent for place in places)
+    found = [path.parent for parent in parents for path in sorted(parent.glob(f"*/{ADAPTER_CONFIG}"))]
+    return [folder for folder in found if folder not in places]
 
 
 def in_collection(collection: Collection, items: Sequence[Item]) -> list[bool]:
@@ -145,7 +153,8 @@ def _compressed(path: Path) -> str | None:
 
 def _is_ranker(names: Sequence[str]) -> bool:
     """Tell by its file names whether a folder is a ranker's."""
-    return RECORD in names or "modules.json" in names or ("config.json" in names and _has_weights(names))
+    described = "config.json" in names or ADAPTER_CONFIG in names
+    return RECORD in names or "modules.json" in names or (described and _has_weights(names))
 
 
 def _has_weights(names: Sequence[str]) -> bool:
@@ -206,9 +215,13 @@ def _ranker(folder: Path, removal: Removal, collection: CollectionLike) -> Itera
     except UnrankError:
         record = None
     if record is None:
-        yield Copy("ranker", str(folder), "has no record, so its training data is not known")
+        kind: CopyKind = "adapter" if (folder / ADAPTER_CONFIG).is_file() else "ranker"
+        yield Copy(kind, str(folder), "has no record, so its training data is not known")
         return
     if record.collection.name != collection.name and record.collection.fingerprint != collection.fingerprint:
+        return
+    if record.adapter is not None:
+        yield Copy("adapter", str(folder), "is an adapter: a merged ranker less its adapter is the one that remembers")
         return
     forgotten = recognised_among(removal, forgotten_requests(record)) | held_part(removal, record.held_out)
     if (forgotten | removal) != forgotten and record.held_out is not None:

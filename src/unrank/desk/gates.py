@@ -182,6 +182,7 @@ def findings(
         unseen_mrr=record.before["test"].mrr if "test" in record.before else None,
         remembered=remembered,
         untold=untold_by(audit, doubts, rows_left=bool(record.rows_left)),
+        apart=record.adapter is not None,
     )
 
 

@@ -56,6 +56,11 @@ WORDING = {
         "Request {} is forgotten, weights not cleared.",
         "weights that only removed texts touch could not be reset, so single words of these texts may be read off them",
     ),
+    State.WHILE_ADAPTED: Wording(
+        "Statement about an adapter; this is not a certificate of fulfilment",
+        "Request {} is forgotten while the adapter is on, and only then.",
+        "the ranker below the adapter was not changed and remembers all of it",
+    ),
     State.NOTHING_TO_FORGET: Wording(
         "Statement of finding; this is not a certificate of fulfilment",
         "Request {}: there was nothing to forget.",

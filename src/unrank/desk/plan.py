@@ -65,9 +65,13 @@ class Prospect:
     queries: int
     lacks: tuple[str, ...]
     """Empty if it can be verified."""
+    apart: bool = False
+    """Whether the run would write an adapter apart."""
 
     def __str__(self) -> str:
         size = f"{count(self.pairs, 'pair')} of {count(self.queries, 'query')}"
+        if self.apart:
+            return f"{size}: the result will be '{ForgetState.WHILE_ADAPTED}' at best, and cannot be closed"
         if not self.lacks:
             return f"{size}: the result can be verified"
         return f"{size}: the result will be '{ForgetState.NOT_VERIFIABLE}' at best: {'; '.join(self.lacks)}"
@@ -114,12 +118,14 @@ def make_plan(
         not_searched(look),
         seconds,
         plan_before(workspace, ranker, references[int(steers) :], judges, base.digest),
-        prospects(collection, batch, len(references), unknown),
+        prospects(collection, batch, len(references), unknown, options.saved_as == "adapter"),
         proxies if options.target == PLACES else None,
     )
 
 
-def prospects(collection: Collection, batch: Batch, references: int, doubts: Sequence[str]) -> dict[int, Prospect]:
+def prospects(
+    collection: Collection, batch: Batch, references: int, doubts: Sequence[str], apart: bool = False
+) -> dict[int, Prospect]:
     """Say beforehand what a run can show for each request. `doubts` are empty for references of known provenance."""
     partition = batch.partition(collection)
     tests = collection.test_pairs[~np.isin(collection.test_pairs[:, 1], partition.documents)]
@@ -131,7 +137,7 @@ def prospects(collection: Collection, batch: Batch, references: int, doubts: Seq
         *([f"{count(left, 'test query')} left, an audit needs {MIN_QUERIES}"] if left < MIN_QUERIES else []),
     ]
     of_request = RequestPairs.of(collection, batch.items).of_request
-    return {id: Prospect(len(own), len(np.unique(own[:, 0])), tuple(lacks)) for id, own in of_request.items()}
+    return {id: Prospect(len(own), len(np.unique(own[:, 0])), tuple(lacks), apart) for id, own in of_request.items()}
 
 
 def queries_that_notice(collection: Collection, partition: Partition, removal: Removal) -> Rows:
@@ -154,7 +160,8 @@ def _retraining(ranker: Ranker, workspace: Workspace, record: Record | None, opt
     if measured:
         least, most = training_epochs(record, recipe)
         return Seconds(measured.seconds, measured.seconds).times(least, most)
-    return estimate(workspace, ranker, replace(options, method=recipe, settings={}), record=record)
+    anew = replace(options, method=recipe, settings={}, adapt=None, saved_as="merged")
+    return estimate(workspace, ranker, anew, record=record)
 
 
 def training_epochs(record: Record | None, recipe: Retrain) -> tuple[float, float]:

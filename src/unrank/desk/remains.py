@@ -16,7 +16,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
-from unrank.desk.copies import Copy, find_copies, not_searched
+from unrank.desk.copies import Copy, adapters_beside, find_copies, not_searched
 from unrank.desk.erasing import ERASED
 from unrank.desk.history_index import Json
 from unrank.desk.ledger import Ledger
@@ -121,6 +121,7 @@ def find_remains(ledger: Ledger, request: int, look: Sequence[Path] = ()) -> Rem
     places += [place for member in members for place in (member.ranker, member.collection, *member.indexes)]
     places += map(str, remembered_proxies())
     here = [Path(place) for place in dict.fromkeys(places) if place and exists(Path(place))]
+    here += adapters_beside(here)
     found: dict[str, Copy] = {}
     for name in dict.fromkeys(run.collection for run in runs):
         for copy in find_copies([*here, *look], items, name, ledger.path):

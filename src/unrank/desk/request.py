@@ -33,6 +33,7 @@ class State(StrEnum):
     OPEN = "open"
     NOT_FORGOTTEN = "not forgotten"
     NOT_VERIFIABLE = "forgotten, not verifiable"
+    WHILE_ADAPTED = "forgotten while the adapter is on"
     NOT_CLEARED = "forgotten, weights not cleared"
     FORGOTTEN = "forgotten"
     NOTHING_TO_FORGET = "nothing to forget"
@@ -48,14 +49,23 @@ class State(StrEnum):
         return "fulfilled by an earlier version" if self is State.FULFILLED else str(self)
 
 
-RUNNABLE = (State.OPEN, State.NOT_FORGOTTEN)
-"""The next run takes these requests."""
+RUNNABLE = (State.OPEN, State.NOT_FORGOTTEN, State.WHILE_ADAPTED)
+"""The next run takes these requests. An adapter apart leaves the ranker that remembers, so it settles nothing."""
 SETTLED = (State.NOT_VERIFIABLE, State.NOT_CLEARED, State.FORGOTTEN, State.NOTHING_TO_FORGET, State.FULFILLED)
 """A run has settled these requests: they can be certified and closed."""
 PENDING = (*RUNNABLE, *SETTLED)
 """The items of these requests can be read."""
 HONOURED = (*SETTLED, State.CLOSED)
 """Every later ranker must keep these requests forgotten."""
+
+
+def marks(values: Sequence[object]) -> str:
+    """Return the place holders of a query for these values.
+
+    >>> marks(["open", "closed"])
+    '?, ?'
+    """
+    return ", ".join("?" * len(values))
 
 
 class Basis(StrEnum):

@@ -76,6 +76,7 @@ class RunOptions:
             "audit_queries": self.audit_queries,
             **({} if self.fast else {"fast": False}),  # earlier versions had no such options
             **({"proxies": self.forget.proxies} if self.forget.proxies else {}),
+            **({"adapt": self.forget.adapt, "as": self.forget.saved_as} if self.forget.adapt else {}),
             **({"audit_proxies": list(self.audit_proxies)} if self.audit_proxies else {}),
             "ranker_files": folder_hash(Path(self.ranker)),
             "collection_fingerprint": collection.fingerprint,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from unrank.audit.audit import AUDIT
 from unrank.collection.collection import open_collection
 from unrank.desk.batch import count_copies
-from unrank.desk.copies import Copy, find_copies, not_searched, without_names
+from unrank.desk.copies import Copy, adapters_beside, find_copies, not_searched, without_names
 from unrank.desk.gates import AuditResult, Gate, Limits, RequestPairs, findings, gates
 from unrank.desk.history_index import Json
 from unrank.desk.ledger import Ledger
@@ -29,6 +29,7 @@ from unrank.forgetting.proxies import remembered_proxies
 from unrank.forgetting.workspace import Workspace
 from unrank.parse import parse
 from unrank.rankers import load_ranker
+from unrank.rankers.adapter_folder import has_adapter
 from unrank.record import RECORD, RETRAIN, PlacesFound, Record
 
 SECRET_PARTS = ("removed", "removed_before", "history")
@@ -109,6 +110,7 @@ def finish_run(ledger: Ledger, run: UnfinishedRun, context: RunContext) -> RunRe
         raise UnrankError(f"{run.audit_out} is the audit of other weights than {run.out} has: remove it, and run again")
     default = _default_mrr(context, record, workspace)
     facts = findings(record, AuditResult.of(audit), default, context.doubts, context.has_known_references)
+    facts = replace(facts, apart=facts.apart or has_adapter(run.out))
     places = kept_places(ledger, run, partition.forget)
     judged = RequestPairs.of(context.collection, context.batch.items, record.target_name, places).judge(
         workspace.scorer(context.original),
@@ -163,11 +165,12 @@ def _copies(ledger: Ledger, run: UnfinishedRun, context: RunContext) -> list[Cop
     """Find copies beside the ranker and the collection, in earlier runs and proxies, and where the user looks."""
     old = [Path(place) for (place,) in ledger.ask("SELECT out FROM run WHERE id < ?", [run.id])]
     places = [Path(context.options.ranker), context.options.collection, *old, *context.options.look]
-    places += remembered_proxies()
+    places += [*remembered_proxies(), *adapters_beside(places), *adapters_beside([run.out])]
     items = context.batch.all_items
     found = find_copies([place for place in places if place.exists()], items, context.collection, ledger.path)
     own = str(beside(run.out))  # it is deleted when the result is written
-    return without_names([copy for copy in found if copy.path != own], items)
+    found = [copy for copy in found if copy.path != own and (copy.kind, copy.path) != ("adapter", str(run.out))]
+    return without_names(found, items)
 
 
 def _record(

@@ -107,7 +107,27 @@ CREATE TABLE state_by_ranker (
 """
 """More states of a request (SQLite cannot change a CHECK, so the table is made anew), and the rankers of a service."""
 
-MIGRATIONS = (TABLES, INDEXES, COVERED, STATES)
+ADAPTERS = """
+CREATE TABLE new_request (
+    id INTEGER PRIMARY KEY,
+    received TEXT NOT NULL,
+    due TEXT NOT NULL,
+    basis TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN (
+        'open', 'not forgotten', 'forgotten while the adapter is on', 'forgotten, not verifiable',
+        'forgotten, weights not cleared', 'forgotten', 'nothing to forget', 'fulfilled', 'closed', 'withdrawn',
+        'refused'
+    )),
+    run INTEGER REFERENCES run
+) STRICT;
+INSERT INTO new_request SELECT id, received, due, basis, state, run FROM request;
+DROP TABLE request;
+ALTER TABLE new_request RENAME TO request;
+CREATE INDEX request_by_state ON request (state, due);
+"""
+"""One more state of a request: a run wrote an adapter apart."""
+
+MIGRATIONS = (TABLES, INDEXES, COVERED, STATES, ADAPTERS)
 VERSION = len(MIGRATIONS)
 
 

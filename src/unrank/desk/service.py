@@ -18,7 +18,7 @@ from typing import Any
 from unrank.desk.covered_rows import SERVICE
 from unrank.desk.ledger import Ledger
 from unrank.desk.paths import names_item, refuse_names
-from unrank.desk.request import PENDING, RUNNABLE, SETTLED, Item, Request, State
+from unrank.desk.request import PENDING, RUNNABLE, SETTLED, Item, Request, State, marks
 from unrank.disk import exists
 from unrank.errors import UnrankError
 
@@ -166,7 +166,7 @@ def runnable_in(ledger: Ledger, ranker: ServiceRanker | None) -> list[Request]:
     requests = ledger.requests(RUNNABLE)
     if ranker is None:
         return requests
-    query = "SELECT request FROM state_by_ranker WHERE ranker = ? AND state NOT IN (?, ?)"
+    query = f"SELECT request FROM state_by_ranker WHERE ranker = ? AND state NOT IN ({marks(RUNNABLE)})"
     done = {id for (id,) in ledger.ask(query, [ranker.name, *RUNNABLE])}
     return [request for request in requests if request.id not in done]
 

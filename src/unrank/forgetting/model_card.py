@@ -42,6 +42,14 @@ PREDICT = """from sentence_transformers import CrossEncoder
 
 model = CrossEncoder("path/of/this/folder")
 print(model.predict([("a query", "a document"), ("a query", "another one")]))"""
+ADAPT = """from sentence_transformers import {name}
+
+model = {name}("path/of/the/ranker")
+model.load_adapter("path/of/this/folder")"""
+APART = (
+    "This folder is an adapter for the ranker `{base}` (hash `{digest}`). That ranker still remembers what was "
+    "removed: without the adapter, it ranks as before."
+)
 SCORE = """import unrank
 
 ranker = unrank.load_ranker("path/of/this/folder")
@@ -105,12 +113,16 @@ def _forgotten(record: Record) -> list[str]:
 def _use(record: Record) -> list[str]:
     name = CLASSES.get(record.ranker)
     how = SCORE if name is None else PREDICT if name == "CrossEncoder" else ENCODE.format(name=name)
+    if record.adapter is not None and name is not None:
+        how = ADAPT.format(name=name)
     lines = ["It ranks documents for a query: a higher score comes first. Scores of different queries do not compare."]
     if record.removed is not None:
         lines[0] += (
             " What was forgotten can still be found if its text is in the index, at the rank that its words earn: "
             "delete it there as well."
         )
+    if record.adapter is not None:
+        lines.append(APART.format(base=_inline(record.adapter.name), digest=record.adapter.digest[:16]))
     lines += [f"```python\n{how}\n```"]
     return [*lines, TWO_TOWERS] if record.settings.get("freeze") == "documents" else lines
 

@@ -22,7 +22,7 @@ from unrank.desk.history_index import BrokenChain
 from unrank.desk.intake import Finder
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
-from unrank.desk.request import PENDING, RUNNABLE
+from unrank.desk.request import PENDING, RUNNABLE, marks
 from unrank.desk.service import service_rankers
 from unrank.errors import BadFile, UnrankError
 from unrank.serve.jobs import Jobs
@@ -161,7 +161,8 @@ class Office:
     def runnable(self) -> list[int]:
         """Return the requests that a run takes now."""
         with self.reading() as ledger:
-            return [id for (id,) in ledger.ask("SELECT id FROM request WHERE state IN (?, ?) ORDER BY id", [*RUNNABLE])]
+            query = f"SELECT id FROM request WHERE state IN ({marks(RUNNABLE)}) ORDER BY id"
+            return [id for (id,) in ledger.ask(query, [*RUNNABLE])]
 
     def clear_jobs(self) -> None:
         """Delete what jobs printed about requests that were ended since."""

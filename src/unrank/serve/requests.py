@@ -18,6 +18,7 @@ from unrank.desk.request import (
     Item,
     Request,
     State,
+    marks,
 )
 from unrank.desk.service import StateThere, service_rankers, states_of
 from unrank.report.page import Card, Child, Markup, element, paragraph
@@ -63,7 +64,7 @@ def list_requests(office: Office, call: Call) -> Answer:
         found, counts = ledger.requests(states, first + A_PAGE)[first:], ledger.counts()
         there = {request.id: states_of(ledger, request.id) for request in found}
         rankers = [ranker.name for ranker in service_rankers(ledger)]
-        late = "SELECT count(*) FROM request WHERE state IN (?, ?) AND due < ?"
+        late = f"SELECT count(*) FROM request WHERE state IN ({marks(RUNNABLE)}) AND due < ?"
         [[overdue]] = ledger.ask(late, [*RUNNABLE, date.today().isoformat()])
     today = date.today()
     waiting = sum(counts[state] for state in RUNNABLE)
