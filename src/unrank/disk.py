@@ -7,7 +7,6 @@ exists is never overwritten.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import io
 import json
@@ -15,6 +14,7 @@ import os
 import re
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +22,13 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from unrank.errors import BadFile, UnrankError
+
+try:
+    import fcntl
+except ModuleNotFoundError as error:
+    raise UnrankError(
+        f"unrank needs the file locks of Linux or macOS, and {sys.platform} has none: on Windows run it in WSL 2"
+    ) from error
 
 LOCK = ".lock"
 CHECKPOINT = "checkpoint.safetensors"

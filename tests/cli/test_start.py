@@ -79,3 +79,11 @@ def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> Non
     said = capsys.readouterr().out
     assert {"import", "inspect", "find", "split", "train", "forget", "evaluate", "list", "demo"} <= {*COMMANDS}
     assert all(f"\n  {command} " in said for command in COMMANDS)
+
+
+def test_a_system_without_file_locks_gets_one_line() -> None:
+    code = "import runpy, sys; sys.modules['fcntl'] = None; runpy.run_module('unrank', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("unrank: unrank needs the file locks of Linux or macOS")
+    assert done.stderr.count("\n") == 1 and "WSL" in done.stderr

@@ -15,7 +15,7 @@ import pytest
 from unrank.cli.main import run
 from unrank.collection.collection import open_collection
 from unrank.collection.partition import make_partition, reserved_queries
-from unrank.forgetting.demo import METHOD, TRAINING, demo_removal
+from unrank.forgetting.demo import FULL, TINY, demo_removal
 
 ARTICLES = ("argparse", "calendar", "configparser", "logging", "optparse", "pdb", "shlex", "zipfile")
 """Fewer than the demo has, but enough for queries to be reserved."""
@@ -36,9 +36,8 @@ def demo(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Demo:
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as said:
         patch.setattr("unrank.rankers.encoder.default_encoder", lambda: encoder)
-        patch.setattr("unrank.collection.sources.pydocs.DEMO_HEADINGS", ARTICLES)
-        patch.setattr("unrank.forgetting.demo.TRAINING", replace(TRAINING, epochs=1))
-        patch.setattr("unrank.forgetting.demo.METHOD", replace(METHOD, epochs=1))
+        training, method = replace(FULL.training, epochs=1), replace(FULL.method, epochs=1)
+        patch.setattr("unrank.forgetting.demo.FULL", replace(FULL, articles=ARTICLES, training=training, method=method))
         status = run(["demo", "--out", f"{folder / 'out'}", "--device", "cpu"])
     return Demo(status, said.getvalue(), folder / "out")
 
@@ -89,3 +88,17 @@ def test_the_page_of_the_demo_shows_the_place_of_every_forget_query(demo: Demo) 
     rows = [row for row in json.loads(found[1])["queries"] if row[3][0]]
     assert len(rows) == len(json.loads((demo.folder / "removal.json").read_text())["queries"])
     assert all(len(row[3]) == 5 and row[3][2] >= 1 for row in rows)
+
+
+def test_the_tiny_demo_needs_no_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its encoder is made on the spot, and what it prints says that it is tiny."""
+    monkeypatch.setattr("unrank.rankers.encoder.DEFAULT_PACKAGE", "not_installed")
+    training, method = replace(TINY.training, epochs=1), replace(TINY.method, place_epochs=1)
+    small = replace(TINY, articles=("argparse", "calendar", "shlex"), training=training, method=method)
+    monkeypatch.setattr("unrank.forgetting.demo.TINY", small)
+    with redirect_stdout(StringIO()) as said:
+        assert run(["demo", "--tiny", "--out", f"{tmp_path / 'out'}", "--device", "cpu"]) == 0
+    assert "random weights, made now" in said.getvalue() and "This was the tiny demo" in said.getvalue()
+    config = json.loads((tmp_path / "out" / "encoder" / "config.json").read_text())
+    assert (config["num_hidden_layers"], config["hidden_size"]) == (2, 32)
+    assert (tmp_path / "out" / "ranker" / "model.safetensors").is_file()

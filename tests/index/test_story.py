@@ -23,7 +23,7 @@ from unrank.collection.sources.pydocs import read_pydocs
 from unrank.collection.sources.source import Judgement, Raw, Text
 from unrank.engine.runtime import Runtime, Silence
 from unrank.errors import UnrankError
-from unrank.forgetting.demo import METHOD, TRAIN_LAYERS, TRAINING
+from unrank.forgetting.demo import FULL
 from unrank.forgetting.forget import Forgotten, forget
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.train import Trained, TrainOptions, train
@@ -77,7 +77,7 @@ def with_article(out: Path) -> Collection:
 
 
 def learn(collection: Collection, seed: int, removal: Removal | None = None) -> Trained:
-    options = TrainOptions(replace(TRAINING, epochs=10), seed, "cpu", train_layers=TRAIN_LAYERS)
+    options = TrainOptions(replace(FULL.training, epochs=10), seed, "cpu", train_layers=FULL.train_layers)
     return train(collection, "bi-encoder", removal=removal, options=options, progress=Silence())
 
 
@@ -121,7 +121,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
         pytest.skip(str(error))
     collection = with_article(tmp_path_factory.mktemp("story") / "collection")
     trained = learn(collection, 0)
-    how = ForgetOptions(method=METHOD, train_layers=TRAIN_LAYERS, device="cpu")
+    how = ForgetOptions(method=FULL.method, train_layers=FULL.train_layers, device="cpu")
     removal = Removal(documents=["quillon"])
     result = forget(trained.ranker, collection, removal, how, record=trained.record, progress=Silence())
     return Story(collection, trained, result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,73 +18,101 @@ if TYPE_CHECKING:
     from unrank.collection.collection import Collection
     from unrank.collection.removal import Removal
     from unrank.engine.runtime import Device
-    from unrank.forgetting.demo import Example
+    from unrank.forgetting.demo import DemoRecipe, Example
     from unrank.forgetting.forget import Forgotten
     from unrank.forgetting.train import Trained
     from unrank.forgetting.workspace import Workspace
 
+TRAINING = "Training a ranker on it: the last layer of all-MiniLM-L6-v2 ..."
+TRAINING_TINY = (
+    "Training a tiny ranker on it: an encoder of two layers with random weights, made now. It shows that unrank works "
+    "here, not how well: 'unrank demo' with 'unrank[demo]' installed trains a real encoder ..."
+)
+ONLY_TINY = "This was the tiny demo: its ranker knows only what it learned in these seconds, so its figures say little."
 DESK = "To see the page of the desk, with a filled ledger in a scratch folder: unrank desk serve --demo"
 SHOWN = 90
 """The characters of a text that are shown."""
+
+
+@dataclass(frozen=True)
+class How:
+    """The options of a demo."""
+
+    tiny: bool
+    seed: int
+    device: Device
+    quiet: bool
+
+    @property
+    def recipe(self) -> DemoRecipe:
+        from unrank.forgetting.demo import FULL, TINY
+
+        return TINY if self.tiny else FULL
 
 
 def demo(
     out: Annotated[
         Path | None, typer.Option("--out", help="The folder to write; by default a new temporary one.")
     ] = None,
+    tiny: Annotated[
+        bool,
+        typer.Option("--tiny", help="Train a random encoder of two layers, in seconds; its quality is not a ranker's."),
+    ] = False,
     seed: Seed = 0,
     device: DeviceOption = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Train a ranker on a part of Python's documentation, and make it forget some of it; nothing to download."""
+    how = How(tiny, seed, device, quiet)
     if out is not None:
         check_free(out)
     if not quiet:
         say("Reading the documentation that comes with this Python ...")
     folder = out or Path(tempfile.mkdtemp(prefix="unrank-demo-"))
-    collection, removal = make_inputs(folder)
+    collection, removal = make_inputs(folder, how)
     if not quiet:
         say(f"{collection}\n")
-        say("Training a ranker on it: the last layer of all-MiniLM-L6-v2 ...")
-    trained = train_original(collection, folder / "original", seed, device, quiet)
+        say(TRAINING_TINY if tiny else TRAINING)
+    trained = train_original(collection, folder, how)
     if not quiet:
         introduce(collection, removal, trained)
-    result, workspace = forget_in_places(collection, removal, trained, folder, (seed, device, quiet))
+    result, workspace = forget_in_places(collection, removal, trained, folder, how)
     say("")
     show_change(result)
     summarise(result)
     show_examples(workspace, result)
     say(f"\nThe page with every query, before, after and at its place: {folder / 'report.html'}")
     say(f"The ranker is in {folder / 'ranker'}; SentenceTransformer loads it. Its record is unrank.json there.")
-    say(DESK)
+    say(ONLY_TINY if tiny else DESK)
     if status := exit_status([result.state]):
         say(f"'unrank forget' ends such a run with exit code {status}. The demo has run to its end: its own is 0.")
 
 
-def make_inputs(folder: Path) -> tuple[Collection, Removal]:
+def make_inputs(folder: Path, how: How) -> tuple[Collection, Removal]:
     """Write the collection of Python's documentation and the removal."""
     from unrank.collection.build import import_collection
     from unrank.collection.options import ImportOptions
-    from unrank.collection.sources.pydocs import demo_location
+    from unrank.collection.sources.pydocs import location_of
     from unrank.forgetting.demo import CANDIDATES, demo_removal
 
     options = ImportOptions(candidates=CANDIDATES)
-    collection = import_collection(f"pydocs:{demo_location()}", folder / "collection", options)
+    collection = import_collection(f"pydocs:{location_of(how.recipe.articles)}", folder / "collection", options)
     removal = demo_removal(collection)
     removal.save(folder / "removal.json")
     return collection, removal
 
 
-def train_original(collection: Collection, out: Path, seed: int, device: Device, quiet: bool) -> Trained:
+def train_original(collection: Collection, folder: Path, how: How) -> Trained:
     """Train the ranker that is to forget, and write it."""
-    from unrank.forgetting.demo import TRAIN_LAYERS, TRAINING
     from unrank.forgetting.progress import show_progress
     from unrank.forgetting.train import TrainOptions, train
+    from unrank.rankers.random_encoder import write_random_encoder
 
-    options = TrainOptions(TRAINING, seed, device, train_layers=TRAIN_LAYERS)
-    with show_progress(quiet) as listener:
-        trained = train(collection, "bi-encoder", options=options, progress=listener)
-    trained.save(out)
+    options = TrainOptions(how.recipe.training, how.seed, how.device, train_layers=how.recipe.train_layers)
+    base = str(write_random_encoder(folder / "encoder", collection)) if how.tiny else None
+    with show_progress(how.quiet) as listener:
+        trained = train(collection, "bi-encoder", base, options=options, progress=listener)
+    trained.save(folder / "original")
     return trained
 
 
@@ -100,10 +129,9 @@ def introduce(collection: Collection, removal: Removal, trained: Trained) -> Non
 
 
 def forget_in_places(
-    collection: Collection, removal: Removal, trained: Trained, folder: Path, how: tuple[int, Device, bool]
+    collection: Collection, removal: Removal, trained: Trained, folder: Path, how: How
 ) -> tuple[Forgotten, Workspace]:
     """Forget, and write the ranker, the lists of all queries and the page."""
-    from unrank.forgetting.demo import METHOD, TRAIN_LAYERS
     from unrank.forgetting.forget import forget_in
     from unrank.forgetting.options import ForgetOptions
     from unrank.forgetting.progress import show_progress
@@ -111,12 +139,12 @@ def forget_in_places(
     from unrank.forgetting.workspace import Workspace
     from unrank.report.write import write_report
 
-    seed, device, quiet = how
-    options = ForgetOptions(method=METHOD, train_layers=TRAIN_LAYERS, seed=seed, device=device)
-    with show_progress(quiet) as listener:
+    recipe = how.recipe
+    options = ForgetOptions(method=recipe.method, train_layers=recipe.train_layers, seed=how.seed, device=how.device)
+    with show_progress(how.quiet) as listener:
         original = trained.ranker
         workspace = Workspace.for_removal(
-            original, collection, removal, trained.record, device=device, progress=listener
+            original, collection, removal, trained.record, device=how.device, progress=listener
         )
         result = forget_in(workspace, original, options, record=trained.record)
         result.save(folder / "ranker")

@@ -1,7 +1,8 @@
 """The demo: train a ranker on a part of the documentation that every Python has, and make it forget some of that.
 
 The ranker is trained from all-MiniLM-L6-v2. Only its last layer moves, in training, in the proxy and in forgetting. The
-states of the other layers are computed once for each text, so that two slow cores do all of it in minutes.
+states of the other layers are computed once for each text, so that two slow cores do all of it in minutes. The tiny
+demo trains a random encoder of two layers instead, on fewer articles: seconds, and no package with a model.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from unrank.collection.collection import Collection
 from unrank.collection.partition import whole_partition
 from unrank.collection.removal import Removal
+from unrank.collection.sources.pydocs import DEMO_HEADINGS
 from unrank.collection.texts import hashed_order
 from unrank.forgetting.forget import Forgotten
 from unrank.forgetting.workspace import Workspace
@@ -23,10 +25,33 @@ from unrank.record import PairRank
 
 SHARE = 0.07
 CANDIDATES = 15
-TRAINING = Retrain(learning_rate=5e-4, epochs=6, batch=64, negatives=2, together=2)
-METHOD = Cocol(learning_rate=8e-4, place_epochs=10)
-TRAIN_LAYERS = 1
-"""One layer alone can take larger steps than the defaults."""
+
+
+@dataclass(frozen=True)
+class DemoRecipe:
+    """A demo: its articles, how its ranker is trained, and how it forgets."""
+
+    articles: tuple[str, ...]
+    training: Retrain
+    method: Cocol
+    train_layers: int | None
+    """`None` for all layers."""
+
+
+# One layer alone can take larger steps than the defaults.
+FULL = DemoRecipe(
+    DEMO_HEADINGS,
+    Retrain(learning_rate=5e-4, epochs=6, batch=64, negatives=2, together=2),
+    Cocol(learning_rate=8e-4, place_epochs=10),
+    train_layers=1,
+)
+TINY = DemoRecipe(
+    ("argparse", "calendar", "configparser", "logging", "optparse", "pdb", "shlex", "textwrap"),
+    Retrain(learning_rate=5e-3, epochs=4, batch=64, negatives=1),
+    Cocol(learning_rate=1e-2, place_epochs=5, min_steps=6, warm_up=4, disjoint_per_pair=1),
+    train_layers=None,
+)
+"""Few articles, but enough for queries to be reserved."""
 
 
 def demo_removal(collection: Collection) -> Removal:

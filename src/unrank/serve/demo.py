@@ -30,7 +30,7 @@ from unrank.desk.service import ServiceRanker, add_ranker
 from unrank.engine.runtime import Silence
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.train import TrainOptions, recipe_of, train
-from unrank.rankers.model_folder import quiet
+from unrank.rankers.random_encoder import write_random_encoder
 from unrank.report.wording import listing
 from unrank.serve.office import Place
 from unrank.serve.people import Role, make_token
@@ -67,7 +67,7 @@ def make_demo(folder: Path, say: Say) -> Demo:
     """Make a collection, a ranker, and a ledger with requests in several states."""
     say(f"making a desk to look at in {folder}, which takes about a minute")
     collection = build_collection(_town(), folder / "collection", ImportOptions(candidates=10))
-    _make_encoder(folder / "encoder", collection)
+    write_random_encoder(folder / "encoder", collection)
     recipe = recipe_of("bi-encoder", {"learning_rate": "1e-3", "epochs": "4", "batch": "48"})
     options = TrainOptions(recipe, device="cpu")
     train(collection, "bi-encoder", str(folder / "encoder"), options=options, progress=Silence()).save(
@@ -124,30 +124,3 @@ def _town() -> Raw:
     ]
     splits = {"train": lambda: chain(*found[:QUERIES]), "test": lambda: chain(*found[QUERIES:])}
     return Raw("town", lambda: queries, lambda: documents, splits)
-
-
-def _make_encoder(folder: Path, collection: Collection) -> None:
-    """Write an encoder of random weights that knows the words of a collection."""
-    import torch
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-    from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
-
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    texts = [texts.text(row) for texts in (collection.queries, collection.documents) for row in range(len(texts))]
-    words = sorted({word for text in texts for word in text.lower().split()})
-    rows = {word: row for row, word in enumerate([*special, *words])}
-    tokenizer = Tokenizer(models.WordPiece(rows, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    ends = [(name, rows[name]) for name in ("[CLS]", "[SEP]")]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
-    )
-    names = {f"{name[1:-1].lower()}_token": name for name in special}
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **names).save_pretrained(folder)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    with torch.random.fork_rng():
-        torch.manual_seed(7)
-        config = AutoConfig.for_model("bert", vocab_size=len(rows), max_position_embeddings=64, **sizes)
-        with quiet():
-            AutoModel.from_config(config).save_pretrained(folder)

@@ -17,7 +17,7 @@ from unrank.collection.collection import Collection
 from unrank.collection.partition import Partition, make_partition
 from unrank.collection.removal import Removal
 from unrank.collection.sources import pydocs, read_source
-from unrank.collection.sources.pydocs import DEMO_HEADINGS, demo_location, read_pydocs
+from unrank.collection.sources.pydocs import DEMO_HEADINGS, location_of, read_pydocs
 from unrank.collection.sources.source import Judgement, Raw, Text
 from unrank.collection.texts import hashed_order
 from unrank.errors import UnknownName, UnrankError
@@ -62,7 +62,7 @@ def everything() -> Read:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Collection:
-    return import_collection(f"pydocs:{demo_location()}", tmp_path_factory.mktemp("demo") / "collection")
+    return import_collection(f"pydocs:{location_of(DEMO_HEADINGS)}", tmp_path_factory.mktemp("demo") / "collection")
 
 
 @pytest.mark.slow
@@ -180,10 +180,9 @@ def test_a_package_lifts_what_it_imports(tmp_path: Path) -> None:
     }
 
 
-def test_the_demo_takes_what_this_python_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert set(demo_location().split(",")) == set(DEMO_HEADINGS)
-    monkeypatch.setattr("unrank.collection.sources.pydocs.DEMO_HEADINGS", ("optparse", "gone_by_now", "argparse"))
-    assert demo_location() == "optparse,argparse"
+def test_the_demo_takes_what_this_python_has() -> None:
+    assert set(location_of(DEMO_HEADINGS).split(",")) == set(DEMO_HEADINGS)
+    assert location_of(("optparse", "gone_by_now", "argparse")) == "optparse,argparse"
 
 
 def test_the_demo_is_small_and_its_paragraphs_short(demo: Collection) -> None:

@@ -61,10 +61,10 @@ def read_pydocs(location: str, test_split: str | None) -> Raw:
     )
 
 
-def demo_location() -> str:
-    """Return the location of the demo's articles: those of `DEMO_HEADINGS` that this Python has."""
+def location_of(headings: Iterable[str]) -> str:
+    """Return the location of those of these articles that this Python has."""
     articles = find_articles()
-    return ",".join(name for name in DEMO_HEADINGS if name in articles)
+    return ",".join(name for name in headings if name in articles)
 
 
 def _grades(texts: Iterable[tuple[Heading, str]]) -> Grades:
