@@ -90,6 +90,7 @@ def test_the_page_of_the_demo_shows_the_place_of_every_forget_query(demo: Demo) 
     assert all(len(row[3]) == 5 and row[3][2] >= 1 for row in rows)
 
 
+@pytest.mark.slow
 def test_the_tiny_demo_needs_no_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its encoder is made on the spot, and what it prints says that it is tiny."""
     monkeypatch.setattr("unrank.rankers.encoder.DEFAULT_PACKAGE", "not_installed")
