@@ -2,7 +2,8 @@
 
 A layer of width h with a feed-forward part of width i takes `2 · (4·h² + 2·h·i)` operations per token for its matrices,
 and `4 · n · h` per token for attention in a text of n tokens. A step with gradients costs three times a forward pass.
-Only tokens that the encoder must read are counted: no padding, and for a dual encoder each text once per batch.
+The head of a splade takes `2 · h · (h + words)` per token. Only tokens that the encoder must read are counted: no
+padding, and for a dual encoder each text once per batch.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from unrank.engine.tokens import TokenStore
 from unrank.rankers.base import DualEncoder, Ranker
 from unrank.rankers.parade import ParadeRanker
 from unrank.rankers.passages import passage_spans
+from unrank.rankers.splade import SpladeRanker
 from unrank.rankers.tokens import Ints
 
 PEAK = {"NVIDIA H200": 989e12}
@@ -30,7 +32,8 @@ def operations(ranker: Ranker, store: TokenStore, pairs: Pairs) -> float:
     lengths = texts_seen(ranker, store, pairs).astype(np.float64)
     matrices = 2 * (4 * width**2 + 2 * width * inner) * lengths.sum()
     attention = 4 * width * np.square(lengths).sum()
-    return float(config.num_hidden_layers * (matrices + attention))
+    head = 2 * width * (width + config.vocab_size) * lengths.sum() if isinstance(ranker, SpladeRanker) else 0.0
+    return float(config.num_hidden_layers * (matrices + attention) + head)
 
 
 def texts_seen(ranker: Ranker, store: TokenStore, pairs: Pairs) -> Ints:

@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, cycle
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
+import torch
 from arithmetic import PEAK, WITH_GRADIENTS, operations
+from library import BATCHES, LIBRARY, LibraryLoop
 from plain import BATCH, LEARNING_RATE, SCORING_BATCH, PlainLoop, TextPair
 from stopwatch import PeakMemory, Rate, seconds, until
 
@@ -91,13 +94,17 @@ class Contest:
         self.samples = samples or SAMPLES[self.runtime.device.type]
         teacher = PairTeacher(self.ranker, collection, self.store, self.runtime)
         self.task: Task = replace(self.workspace.task(self.ranker), teacher=teacher)
+        self.by_library = kind in LIBRARY
+        if self.by_library:
+            self._saved = TemporaryDirectory(prefix="unrank-contest-")
+            self.ranker.save(Path(self._saved.name))
 
     def figures(self, what: str, batches: Sequence[int]) -> Iterator[Figure]:
         if what == "score":
             yield self._scoring()
             return
         phases = self._training() if what == "train" else self._unlearning()
-        plain = self._plain(lambda: self._plain_steps(phases))
+        plain = self._best(lambda batch: self._plain_steps(phases, batch))
         for batch in batches:
             sized = [replace(phase, batch=batch) for phase in phases]
             yield Figure(self.kind, what, batch, plain, self._ours(sized), self._limit_of_steps(sized))
@@ -145,16 +152,26 @@ class Contest:
         peak = PeakMemory(self.runtime.device)
         return Rate.of(self._timed(run), peak)
 
+    def _best(self, steps: Callable[[int], Iterator[int]]) -> Rate:
+        """Return the rate of the plain loop; of the library, the best over several sizes of a batch that fit."""
+        rates = []
+        for batch in BATCHES if self.by_library else (BATCH,):
+            try:
+                rates.append(self._plain(lambda batch=batch: steps(batch)))  # type: ignore[misc]
+            except torch.OutOfMemoryError:
+                torch.cuda.empty_cache()
+        return max(rates, key=lambda rate: rate.a_second)
+
     def _timed(self, steps: Iterator[int]) -> Iterator[tuple[int, float]]:
         for _ in until(self.limit, cycle([None])):
             started = seconds(self.runtime.device)
             samples = next(steps)
             yield samples, seconds(self.runtime.device) - started
 
-    def _plain_steps(self, phases: list[Phase]) -> Iterator[int]:
+    def _plain_steps(self, phases: list[Phase], size: int) -> Iterator[int]:
         """Yield the mini-batches of all phases in one random order, again and again."""
         loop = self._plain_loop()
-        batches = [(phase.name, batch) for phase in phases for batch in self._plain_batches(phase)]
+        batches = [(phase.name, batch) for phase in phases for batch in self._plain_batches(phase, size)]
         order = np.random.default_rng(0).permutation(len(batches))
         for number, place in enumerate(chain(order[[0] * WARM_UP], cycle(order))):
             name, (samples, first, second) = batches[place]
@@ -169,11 +186,17 @@ class Contest:
 
     def _plain_loop(self) -> PlainLoop:
         with quiet():
+            if self.by_library:
+                return LibraryLoop(self.kind, Path(self._saved.name), self.runtime.device)
             return PlainLoop(self.kind, self.folder, self.runtime.device)
 
-    def _plain_batches(self, phase: Phase) -> list[tuple[Samples, list[TextPair], list[TextPair]]]:
+    def _plain_batches(self, phase: Phase, size: int) -> list[tuple[Samples, list[TextPair], list[TextPair]]]:
         drawn = phase.draw(np.random.default_rng(0), 1)
-        taken = [drawn.take(np.arange(start, min(start + BATCH, len(drawn)))) for start in range(0, len(drawn), BATCH)]
+        if self.by_library:  # sorted by length, so that there is little padding
+            documents = drawn.pairs[..., 1]
+            lengths = self.store.lengths(documents.ravel(), "document").reshape(documents.shape)
+            drawn = drawn.take(np.argsort(lengths.max(1), kind="stable"))
+        taken = [drawn.take(np.arange(start, min(start + size, len(drawn)))) for start in range(0, len(drawn), size)]
         return [(few, self._texts(few.pairs[:, 0]), self._texts(few.pairs[:, 1])) for few in taken]
 
     def _texts(self, pairs: Pairs) -> list[TextPair]:
@@ -190,7 +213,9 @@ class Contest:
         scores_of(self.ranker, self.store, self.collection.list_pairs(queries[:1]), self.runtime)
         peak = PeakMemory(self.runtime.device)
         ours = Rate.of(self._timed(self._scored(groups)), peak)
-        plain = self._plain(lambda: self._plain_scored(np.random.default_rng(0).permutation(pairs)))
+        shuffled = np.random.default_rng(0).permutation(pairs)
+        scored = self._library_scored if self.by_library else self._plain_scored
+        plain = self._best(lambda batch: scored(shuffled, batch))
         limit = self._limit(operations(self.ranker, self.store, pairs) / len(pairs))
         return Figure(self.kind, "score", 0, plain, ours, limit)
 
@@ -200,7 +225,16 @@ class Contest:
             scores_of(self.ranker, self.store, pairs, self.runtime)
             yield len(pairs)
 
-    def _plain_scored(self, pairs: Pairs) -> Iterator[int]:
+    def _library_scored(self, pairs: Pairs, batch: int) -> Iterator[int]:
+        """Score all lists at once, again and again; the first calls are small, and a warm-up."""
+        loop = self._plain_loop()
+        assert isinstance(loop, LibraryLoop)
+        model, texts = loop.scorer(), self._texts(pairs)
+        for some in chain([texts[:WARM_UP]] * WARM_UP, cycle([texts])):
+            model.score_lists(some, batch)
+            yield len(some)
+
+    def _plain_scored(self, pairs: Pairs, _: int) -> Iterator[int]:
         loop = self._plain_loop()
         starts = range(0, len(pairs), SCORING_BATCH)
         for number, start in enumerate(chain([0] * WARM_UP, cycle(starts))):

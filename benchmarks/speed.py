@@ -1,4 +1,5 @@
-"""Speed: the published procedure (`plain.py`) and unrank, on the same samples, in one process.
+"""Speed: the published procedure (`plain.py`) and unrank, on the same samples, in one process. For a splade, the
+baseline is sentence-transformers in bfloat16 at its best size of a batch (`library.py`).
 
     python benchmarks/speed.py COLLECTION [--rankers cross-encoder bi-encoder] [--what train cocol score]
         [--batch 256 1024] [--seconds 5] [--base FOLDER | distilbert | bert-base] [--out speed.json]
@@ -23,6 +24,7 @@ from typing import Any
 import torch
 from contest import Contest, Figure
 from encoders import RANDOM, encoder_folder
+from library import LIBRARY
 from plain import BATCH, DROPOUT, FAST_TOKENIZER, PAIRS_A_CALL, PLAIN, SCORING_BATCH, TENSOR_FLOAT
 
 from unrank import import_collection, open_collection
@@ -49,7 +51,7 @@ def main() -> int:
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("collection", type=Path, nargs="?", help="a collection folder; without one pydocs is imported")
-    parser.add_argument("--rankers", nargs="+", choices=PLAIN, default=list(PLAIN))
+    parser.add_argument("--rankers", nargs="+", choices=[*PLAIN, *LIBRARY], default=list(PLAIN))
     parser.add_argument("--what", nargs="+", choices=WHAT, default=WHAT)
     parser.add_argument("--batch", nargs="+", type=int, help="samples in a step; by default 64, on a GPU 256 and 1024")
     parser.add_argument("--seconds", type=float, default=5.0, help="seconds for each figure, at least")

@@ -26,11 +26,25 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 GOLDEN = [("q1", "d1"), ("q1", "d2"), ("q2", "d3"), ("q3", "d2"), ("q4", "d3"), ("q4", "d4"), ("q5", "d5")]
 
 
-FAMILIES = ("bert", "distilbert", "mpnet", "modernbert", "roberta")
-DISTILBERT_NAMES = {
-    "hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads",
-    "intermediate_size": "hidden_dim",
+FAMILIES = (
+    "bert", "distilbert", "mpnet", "modernbert", "roberta", "xlm-roberta", "electra", "deberta-v2", "t5",
+)  # fmt: skip
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+NAMES = {
+    "distilbert": ("dim", "n_layers", "n_heads", "hidden_dim"),
+    "t5": ("d_model", "num_layers", "num_heads", "d_ff"),
+}
+"""The names of these sizes in families that have others."""
+SETTINGS: dict[str, dict[str, object]] = {
+    "electra": {"embedding_size": 32},
+    "modernbert": {"local_attention": 16, "global_attn_every_n_layers": 2},
+    "deberta-v2": {
+        "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 16, "share_att_key": True,
+        "norm_rel_ebd": "layer_norm", "position_biased_input": False, "type_vocab_size": 0,
+    },
+    "t5": {"d_kv": 16, "eos_token_id": SPECIAL.index("[CLS]"), "decoder_start_token_id": 0},
 }  # fmt: skip
+"""What makes a family what it is: short windows, relative positions, one token that ends each text."""
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
@@ -56,16 +70,15 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
 
 def make_encoder(folder: Path, family: str = "bert") -> Path:
     """An encoder with random weights, as a folder that `--base` takes."""
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    sizes = dict(zip(NAMES.get(family, SIZES), SIZES.values(), strict=True))
     special = {f"{name}_token_id": SPECIAL.index(f"[{name.upper()}]") for name in ("pad", "cls", "sep", "mask")}
     places = 64 if family == "bert" else 72  # some families begin to count after the padding's id
-    if family == "distilbert":
-        sizes = {DISTILBERT_NAMES[name]: size for name, size in sizes.items()}
+    settings = {**sizes, **special, "max_position_embeddings": places, **SETTINGS.get(family, {})}
+    if family == "t5":
+        del settings["max_position_embeddings"]  # its positions are relative
     with torch.random.fork_rng():
         torch.manual_seed(7)
-        config = AutoConfig.for_model(
-            family, vocab_size=len(WORDS) + len(SPECIAL), max_position_embeddings=places, **sizes, **special
-        )
+        config = AutoConfig.for_model(family, vocab_size=len(WORDS) + len(SPECIAL), **settings)
         AutoModel.from_config(config).save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
     return folder

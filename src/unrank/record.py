@@ -412,6 +412,15 @@ class Cleared:
 
 
 @dataclass(frozen=True)
+class Entries:
+    """The mean number of entries of a document's vector that are not zero, on a sample of documents."""
+
+    after: float
+    before: float | None = None
+    """`None` in the record of a training."""
+
+
+@dataclass(frozen=True)
 class HeldOut:
     """The part of a collection that a proxy never saw: one of several folds of its queries and of its documents.
 
@@ -564,6 +573,8 @@ class Record(Mapping[str, Any]):
     """`None` if no removed document has a substitute."""
     whole_index: WholeIndex | None = None
     """`None` if no index was named."""
+    entries: Entries | None = None
+    """`None` if the vectors of documents are not sparse."""
     adapter: AdapterOf | None = None
     """`None` if the folder holds a whole ranker."""
     lineage: str | None = None

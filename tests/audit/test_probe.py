@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from tests.audit.conftest import THOROUGHNESS
+from tests.rankers.conftest import enliven
 from tests.table import TableRanker
 from unrank.audit.audit import OF_MEMORY
 from unrank.audit.comparison import PerRanker
 from unrank.audit.context import AuditContext, AuditedRanker, AuditOptions, open_context
-from unrank.audit.hidden_states import hidden_states
+from unrank.audit.hidden_states import NARROW, hidden_states
 from unrank.audit.probe import ProbedPairs, held_out_scores, logistic_regression, probe
 from unrank.audit.verdict import Verdict
 from unrank.collection.collection import Collection, Pairs
@@ -145,3 +146,16 @@ def test_a_cross_encoders_score_is_linear_in_its_state(dense: Collection, encode
     weight, bias = (value.detach().double().numpy() for value in ranker.model.model.classifier.parameters())
     scores = hidden_states(dense.pairs, one) @ weight[0] + bias
     np.testing.assert_allclose(scores, one.scores(dense.pairs), atol=1e-4)
+
+
+def test_a_wide_vector_is_projected_and_nearly_keeps_its_products(
+    dense: Collection, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranker = enliven(create_ranker("splade", str(encoder), 0))
+    one = AuditedRanker.open(ranker, dense, make_partition(dense, Removal(documents=["doc1"])), "cpu", None)
+    whole = hidden_states(dense.pairs, one)
+    monkeypatch.setattr("unrank.audit.hidden_states.WIDEST", 16)
+    narrow = hidden_states(dense.pairs, one)
+    assert narrow.shape == (len(dense.pairs), 3 * NARROW)
+    products = [np.einsum("ij,ij->i", *np.split(states, 3, axis=1)[:2]) for states in (whole, narrow)]
+    assert np.corrcoef(*products)[0, 1] > 0.8

@@ -278,6 +278,8 @@ def test_frozen_documents_keep_an_inverted_index_valid(folder: Path, tmp_path: P
         original, dense, Removal(documents=["doc1", "doc3"]), method=method, target=0.02, freeze="documents"
     )
     result.save(tmp_path / "frozen")
+    entries = result.record.entries
+    assert entries is not None and entries.before == entries.after > 1  # documents are frozen
     assert_scores_as_the_library(tmp_path / "frozen")
     models = [SparseEncoder(str(path), device="cpu") for path in (folder, tmp_path / "frozen")]
     documents = [model.encode_document(DOCUMENTS, convert_to_sparse_tensor=False) for model in models]
@@ -314,6 +316,9 @@ def test_rows_of_removed_words_are_cleared_in_the_head_too(tied: bool, encoder: 
         method=Cocol(epochs=1, learning_rate=1e-3), target=0.3, record=original.record,
     )  # fmt: skip
     assert result.record.cleared is not None and result.record.cleared.how == CLEARED
+    assert original.record.entries is not None and result.record.entries is not None
+    assert result.record.entries.before == original.record.entries.after
+    assert original.record.entries.before is None
     for table, trained, start in zip(result.ranker.vocabularies[0].tables, tables, started, strict=True):
         moved = trained[rows] != start[rows]
         assert not bool((table[rows] == trained[rows])[moved].any())

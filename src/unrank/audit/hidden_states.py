@@ -1,11 +1,15 @@
 """Hidden states: the numbers that a ranker computes for a pair just before its score.
 
 A dual encoder has one vector for the query and one for the document; a late interaction has one for each token, and
-their mean is taken. Of any other ranker, what its last linear layers read is taken: those with a single output. A
-ranker without such a layer has only its score.
+their mean is taken. A sparse vector has a number for each word; a fixed random projection makes it narrow. Of any other
+ranker, what its last linear layers read is taken: those with a single output. A ranker without such a layer has only
+its score.
 """
 
 from __future__ import annotations
+
+import math
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -17,6 +21,9 @@ from unrank.collection.texts import Rows
 from unrank.engine.scoring import chunks_by_length
 from unrank.evaluation.measure import Floats
 from unrank.rankers.base import DualEncoder, Role
+
+WIDEST, NARROW = 4096, 512
+"""The widest vector that is taken as it is, and the width to which a wider one is projected."""
 
 
 @torch.inference_mode()
@@ -43,8 +50,15 @@ def _encoded(one: AuditedRanker, rows: Rows, role: Role, tokens_at_once: int) ->
         encoded = one.ranker.encode(store.get(unique[chunk], role), role)
         if encoded.dim() == 3:  # one vector for each token, and zeros after the last
             encoded = encoded.sum(1) / (encoded != 0).any(2).sum(1, keepdim=True).clamp_min(1)
-        made.append(encoded)
+        made.append(encoded if encoded.shape[1] <= WIDEST else encoded @ _projection(encoded.shape[1], encoded.device))
     return _in_order(made, chunks)[torch.from_numpy(place)]
+
+
+@lru_cache(maxsize=1)
+def _projection(width: int, device: torch.device) -> Tensor:
+    """Return a fixed random projection, which nearly keeps the products of vectors. [width, NARROW]"""
+    signs = torch.randint(0, 2, (width, NARROW), generator=torch.Generator().manual_seed(0), dtype=torch.int8)
+    return (2.0 * signs.to(device) - 1.0) / math.sqrt(NARROW)
 
 
 def _read_by_heads(one: AuditedRanker, pairs: Pairs, tokens_at_once: int) -> Tensor:

@@ -35,6 +35,7 @@ from unrank.cli.show import (
     show_change,
     show_cleared,
     show_earlier,
+    show_entries,
     show_partition,
     show_recovery,
     show_sampled,
@@ -258,6 +259,7 @@ def _tell(result: Forgotten, workspace: Workspace, job: JobOptions) -> None:
     show_agreement(result.record)
     show_recovery(result.record)
     show_cleared(result.record)
+    show_entries(result.record)
     show_earlier(result.record)
     show_worst_pair(result, workspace.collection, workspace.partition.forget)
     say(closing(result, job.out))

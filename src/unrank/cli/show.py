@@ -215,6 +215,13 @@ def show_cleared(record: Record) -> None:
         say(f"{rows} of the vocabulary that only removed texts touch are now as if training had not read these texts")
 
 
+def show_entries(record: Record) -> None:
+    """Print how many entries of a document's vector are not zero, before and after, if vectors are sparse."""
+    found = record.entries
+    if found is not None and found.before is not None:
+        say(f"entries of a document's vector that are not zero, on average: {found.before:.1f}, now {found.after:.1f}")
+
+
 def show_earlier(record: Record) -> None:
     """Print the MRR of previous requests before and after."""
     if record.earlier is not None:

@@ -44,6 +44,7 @@ from unrank.rankers.layers import release
 from unrank.rankers.lora import Adapter
 from unrank.record import (
     RETRAIN,
+    Entries,
     PlacesFound,
     PreviousMrr,
     Record,
@@ -330,6 +331,12 @@ def _places_found(unlearned: Unlearned, assessed: Assessment) -> PlacesFound | N
     return unlearned.places.measured(then, now) if unlearned.places else None
 
 
+def _entries(workspace: Workspace, original: Ranker, student: Ranker) -> Entries | None:
+    """Return how sparse documents were and are; `None` if the ranker has no sparse vectors."""
+    after = workspace.entries(student)
+    return None if after is None else Entries(after, workspace.entries(original))
+
+
 def make_record(request: Request, unlearned: Unlearned, assessed: Assessment, judged: Judgement) -> Record:
     """Return the record of a run. If nothing was done, it keeps the method and the settings of the earlier one."""
     workspace, ranker, options, method = request.workspace, request.ranker, request.options, request.method
@@ -345,6 +352,7 @@ def make_record(request: Request, unlearned: Unlearned, assessed: Assessment, ju
         base=request.base.name,
         base_digest=request.base.digest,
         cleared=unlearned.clearing.record,
+        entries=_entries(workspace, ranker, unlearned.student),
         reserved=reserved_in(request.record, workspace.collection.fingerprint),
         method=earlier.method if earlier else method.name,
         settings=earlier.settings if earlier else settings,

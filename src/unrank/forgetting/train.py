@@ -34,7 +34,7 @@ from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker, public_name, ranker_kind
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import Layers, drop_frozen_states, keep_frozen_states, read_layers, train_layers_of
-from unrank.record import RETRAIN, Check, LearningEpoch, Record, Recovery
+from unrank.record import RETRAIN, Check, Entries, LearningEpoch, Record, Recovery
 
 TIMED_STEPS = 3
 TIMED_TRIPLES = {"cpu": 8, "cuda": 256}
@@ -145,6 +145,7 @@ def _train_in(
         after=after.summary,
         set_queries=workspace.evaluator.set_queries,
         removed=hashed(workspace.removal) if workspace.removal is not None else None,
+        entries=None if (entries := workspace.entries(ranker)) is None else Entries(entries),
         history=tuple(history),
     )
     return Trained(ranker, after, record)

@@ -24,9 +24,11 @@ from unrank.evaluation.scorecard import MOST_QUERIES, Evaluator, Scorecard, Scor
 from unrank.forgetting.previous_requests import PreviousRemoval, not_recognised, previous_removals, union
 from unrank.methods.task import Negatives, Task, Untrained, no_base
 from unrank.rankers import create_ranker
-from unrank.rankers.base import Ranker
+from unrank.rankers.base import DualEncoder, Ranker
 from unrank.record import Record, reserved_in
 
+COUNTED = 64
+"""Documents in whose vectors the entries are counted, if they are sparse."""
 RANDOM_WIDTH = 0.02
 """The standard deviation of random weights, as encoders are initialised."""
 
@@ -180,6 +182,13 @@ class Workspace:
     def teacher(self, ranker: Ranker, cache: Cache | None = None) -> Teacher:
         """Return a teacher that has scored nothing yet."""
         return Teacher(ranker.to(self.runtime.device), self.collection, self.store, self.runtime, cache)
+
+    def entries(self, ranker: Ranker) -> float | None:
+        """Return the mean number of entries of a document's vector, on a fixed sample; `None` if it is not sparse."""
+        if not isinstance(ranker, DualEncoder):
+            return None
+        rows = np.random.default_rng(0).permutation(len(self.collection.documents))[:COUNTED]
+        return ranker.entries(self.store.get(np.sort(rows), "document"))
 
     def fixed_pairs(self) -> Pairs:
         """Return the kept pairs of a fixed sample of the training queries."""

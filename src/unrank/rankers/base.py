@@ -200,6 +200,10 @@ class DualEncoder(Ranker):
         """
         return encoded
 
+    def entries(self, documents: Tokens) -> float | None:
+        """Return the mean number of entries of a document's vector that are not zero; `None` if vectors are dense."""
+        return None
+
     def regulariser(self, queries: Tensor, documents: Tensor) -> Tensor | None:
         """Return a term that each training step adds to its loss; `None` if there is none.
 

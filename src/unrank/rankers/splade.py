@@ -34,6 +34,8 @@ from unrank.rankers.vocabulary import Vocabulary
 
 QUERY_FLOPS, DOCUMENT_FLOPS = 5e-5, 3e-5
 """The weights of the regulariser, by which vectors become sparse."""
+COUNTED = 32
+"""Documents whose entries are counted at once."""
 PROBE = "A text of common words, about as long as a short passage, shows how many entries the vector of a text has."
 
 
@@ -133,6 +135,12 @@ class SpladeRanker(LibraryDualEncoder):
         found = encoded.new_zeros(len(encoded), most, 2)
         found[text, place, 0], found[text, place, 1] = word.float(), encoded[text, word]
         return found
+
+    @torch.inference_mode()
+    def entries(self, documents: Tokens) -> float | None:
+        places = np.arange(len(documents))
+        pieces = [documents.take(places[start : start + COUNTED]) for start in range(0, len(places), COUNTED)]
+        return sum(int(self._weights_of(piece, "document").count_nonzero()) for piece in pieces) / max(1, len(places))
 
     def encoded_sizes(self, lengths: Ints) -> Ints:
         """Return all words for encodings with a gradient, else twice the entries that those of a short text suggest."""
