@@ -149,6 +149,7 @@ def test_memory_is_planned_for_what_is_not_zero(made: SpladeRanker) -> None:
 def test_a_new_head_gives_a_text_its_own_words(encoder: Path) -> None:
     ranker = create_ranker("splade", str(encoder), 0)
     assert isinstance(ranker, SpladeRanker)
+    assert all(head.is_split for head in ranker._heads.values())
     text = "ba cel dir fos gu han kel lir mos"
     tokens = ranker.tokenize([text], "document")
     with torch.inference_mode():
