@@ -9,6 +9,7 @@ from datetime import date
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,8 @@ def test_whatever_else_was_found_an_adapter_apart_is_never_forgotten() -> None:
     flags = ("weights_changed", "for_others", "retrained", "forgotten_before", "has_reference", "default_known")
     for values in product((False, True), repeat=len(flags)):
         for left, (then, now) in product((0, 3), (([1] * 12, [30] * 12), ([30] * 12, [30] * 12), ([1], [30]))):
-            found = replace(APART, **dict(zip(flags, values, strict=True)), rows_left=left)
+            changed: dict[str, Any] = dict(zip(flags, values, strict=True))
+            found = replace(APART, **changed, rows_left=left)
             state = judge(ranks(then, now), found).state
             assert state not in (ForgetState.FORGOTTEN, ForgetState.NOT_VERIFIABLE), (values, left, then)
 

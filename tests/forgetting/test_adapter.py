@@ -16,6 +16,7 @@ from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTran
 from tests.forgetting.conftest import FAST
 from tests.forgetting.test_resume import assert_same, stopped_and_resumed, strides_of
 from tests.rankers.conftest import enliven
+from tests.tiny import make_decoder
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.disk import read_json
@@ -113,11 +114,12 @@ def test_the_library_loads_it_too_and_switched_off_scores_are_the_originals_to_t
     np.testing.assert_allclose(wrapped.encode(TEXTS[0]), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["cross-encoder", "colbert"])
+@pytest.mark.parametrize("kind", ["cross-encoder", "colbert", "decoder"])
 def test_other_rankers_have_adapters_too(
     kind: str, encoder: Path, dense: Collection, removal: Removal, tmp_path: Path
 ) -> None:
-    enliven(create_ranker(kind, str(encoder), 0)).save(tmp_path / "original")
+    base = make_decoder(tmp_path / "base") if kind == "decoder" else encoder
+    enliven(create_ranker(kind, str(base), 0)).save(tmp_path / "original")
     brief = {**ADAPTED, "method": replace(FAST, epochs=1), "target": 0.01}
     ranker = load_ranker(tmp_path / "original")
     result = forget(ranker, dense, removal, saved_as="adapter", **brief)
@@ -125,8 +127,8 @@ def test_other_rankers_have_adapters_too(
     loaded = load_ranker(tmp_path / "adapter")
     np.testing.assert_allclose(loaded.score_texts(*TEXTS), result.ranker.score_texts(*TEXTS), rtol=1e-4)
     assert not np.allclose(loaded.score_texts(*TEXTS), ranker.score_texts(*TEXTS), rtol=1e-6)
-    classes: dict[str, Any] = {"cross-encoder": CrossEncoder, "colbert": MultiVectorEncoder}
-    model = classes[kind](str(tmp_path / "original"), device="cpu")
+    classes: dict[str, Any] = {"colbert": MultiVectorEncoder}
+    model = classes.get(kind, CrossEncoder)(str(tmp_path / "original"), device="cpu")
     model.load_adapter(str(tmp_path / "adapter"))
     theirs = type(loaded)(model).eval()
     np.testing.assert_allclose(theirs.score_texts(*TEXTS), result.ranker.score_texts(*TEXTS), rtol=1e-3, atol=1e-4)

@@ -16,7 +16,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from torch import nn
 
 from tests.rankers.conftest import enliven
-from tests.tiny import make_encoder
+from tests.tiny import make_decoder, make_encoder
 from unrank.errors import BadFile, UnrankError
 from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.base import Ranker
@@ -85,6 +85,19 @@ def test_a_model_without_the_weights_of_its_encoder(without_weights: tuple[Path,
     loaded.save(tmp_path / "merged")
     assert not [*(tmp_path / "merged").glob("adapter*")]
     np.testing.assert_allclose(given(load_ranker(tmp_path / "merged")), expected, rtol=1e-4)
+
+
+def test_a_decoder_that_was_saved_with_an_adapter_on_it(tmp_path: Path) -> None:
+    ranker: Any = create_ranker("decoder", str(make_decoder(tmp_path / "base")), 0)
+    ranker.model.add_adapter(LoraConfig(r=4, target_modules=["q_proj", "down_proj"]))
+    stir(ranker.model)
+    ranker.fast = False
+    expected = ranker.library_scores(*TEXTS)
+    ranker.model.save_pretrained(str(tmp_path / "model"), create_model_card=False)
+    assert not (tmp_path / "model" / "config.json").exists()
+    loaded = load_ranker(tmp_path / "model")
+    assert loaded.kind == "decoder"
+    np.testing.assert_allclose(given(loaded), expected, rtol=1e-3, atol=1e-4)
 
 
 def test_an_adapter_alone_for_a_ranker_elsewhere(alone: tuple[Path, list[float]]) -> None:

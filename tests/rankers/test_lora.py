@@ -19,7 +19,7 @@ from unrank.rankers.base import Ranker
 from unrank.rankers.layers import train_layers_of
 from unrank.rankers.lora import add_adapter, linear_layers, share_weights, take_adapter
 
-KINDS = [kind for kind in ENCODER_KINDS if kind != "colbert-dot"]
+KINDS = [*(kind for kind in ENCODER_KINDS if kind != "colbert-dot"), "decoder"]
 
 
 def adapted(ranker: Ranker, rank: int = 4) -> Ranker:

@@ -234,11 +234,12 @@ def read_card(folder: Path) -> str:
 
 def detect_kind(folder: Path) -> str:
     """Return the kind of ranker in a folder, by its files. The class of a colbert then tells a colbert-dot apart."""
-    from unrank.rankers.adapter_folder import base_of, is_alone
+    from unrank.rankers.adapter_folder import has_adapter, whole_model
     from unrank.rankers.model_folder import is_own_folder, read_description
 
-    if is_alone(folder) and (base := base_of(folder)) is not None:
-        return detect_kind(base)
+    if has_adapter(folder):
+        with whole_model(folder) as whole:
+            return detect_kind(whole)
     if is_own_folder(folder):
         return ranker_kind(read_description(folder)[0])
     described = folder / "config_sentence_transformers.json"

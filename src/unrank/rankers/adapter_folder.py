@@ -33,7 +33,6 @@ from unrank.record import Record
 INSTALL = "adapters need the package peft: pip install 'unrank[peft]'"
 PREFIX = "base_model.model."
 """The beginning of every name in the file of an adapter."""
-HEADED = "ForSequenceClassification"
 
 
 def has_adapter(folder: Path) -> bool:
@@ -97,7 +96,8 @@ def _check_head(folder: Path, base: Path) -> None:
     described = folder / "config_sentence_transformers.json"
     kind = read_config(described).get("model_type") if described.is_file() else None
     built = read_config(base / "config.json").get("architectures") or [""]
-    if kind == "CrossEncoder" and str(built[0]).endswith("Model"):
+    alone = len(read_config(folder / "modules.json")) == 1  # others may give the score
+    if kind == "CrossEncoder" and alone and str(built[0]).endswith("Model"):
         raise BadFile(folder, f"an adapter for {base.name}, which has no layer that gives a score: {built[0]}")
 
 
