@@ -83,10 +83,10 @@ def test_the_plain_loop_moves_its_student_and_not_its_teacher(kind: str, encoder
 def test_speed_runs_and_writes_its_figures(encoder: Path, dense: Collection, tmp_path: Path) -> None:
     out = tmp_path / "speed.json"
     options = ["--base", encoder, "--device", "cpu", "--seconds", 0.01, "--samples", 12, "--batch", 4, "--out", out]
-    run("speed.py", dense.folder, "--rankers", "cross-encoder", "bi-encoder", *options)
+    run("speed.py", dense.folder, "--rankers", "cross-encoder", "bi-encoder", "splade", *options)
     figures = json.loads(out.read_text())["figures"]
     assert [(figure["ranker"], figure["what"]) for figure in figures] == [
-        (ranker, what) for ranker in ("cross-encoder", "bi-encoder") for what in ("train", "cocol", "score")
+        (ranker, what) for ranker in ("cross-encoder", "bi-encoder", "splade") for what in ("train", "cocol", "score")
     ]
     for figure in figures:
         assert figure["plain"]["a_second"] > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from sentence_transformers.sparse_encoder.modules import SparseAutoEncoder, Spar
 from torch import Tensor
 
 from tests.rankers.conftest import enliven
+from tests.rankers.fast.test_encoder import as_on_a_gpu
 from tests.tiny import SECRET, SPECIAL, WORDS, make_secret_collection
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
@@ -249,6 +251,11 @@ def test_queries_with_static_weights(folder: Path, tmp_path: Path, dense: Collec
     ranker = assert_scores_as_the_library(tmp_path / "given")
     (vocabulary,) = ranker.vocabularies
     assert [len(table) for table in vocabulary.tables] == [len(SPECIAL) + len(WORDS)] * 3
+    elsewhere = Path(shutil.copytree(tmp_path / "given", tmp_path / "elsewhere"))
+    (settings,) = elsewhere.rglob("*SparseStaticEmbedding/config.json")
+    settings.write_text('{"frozen": false, "path": "idf.json"}')
+    with pytest.raises(UnrankError, match="SparseStaticEmbedding with 'path'; unrank knows frozen"):
+        load_ranker(elsewhere)
     method = Cocol(epochs=1, learning_rate=1e-3)
     result = forget(ranker, dense, Removal(documents=["doc1"]), method=method, target=0.02)
     result.save(tmp_path / "forgotten")
@@ -348,3 +355,21 @@ def test_scores_of_many_pairs_need_no_whole_vectors(
 
 def test_its_recipe_is_known() -> None:
     assert isinstance(recipe_of("splade"), Retrain)
+
+
+def test_packed_as_on_a_gpu_it_gives_the_same_scores_and_gradients(
+    made: SpladeRanker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for packed in (False, True):
+        ranker = copy.deepcopy(made)
+        if packed:
+            as_on_a_gpu(monkeypatch, torch.float32)
+        scores = ranker(ranker.tokenize(QUERIES, "query"), ranker.tokenize(DOCUMENTS, "document"))
+        scores.sum().backward()
+        gradients = {name: weight.grad for name, weight in ranker.named_parameters() if weight.grad is not None}
+        found.append((scores.detach(), gradients))
+    torch.testing.assert_close(found[1][0], found[0][0], rtol=1e-5, atol=1e-4)
+    largest = max(float(gradient.abs().max()) for gradient in found[0][1].values())
+    for name, gradient in found[0][1].items():
+        torch.testing.assert_close(found[1][1][name], gradient, rtol=1e-3, atol=1e-5 * largest)
