@@ -118,11 +118,11 @@ def test_half_written_folders_of_others_at_work_stay(tmp_path: Path) -> None:
 
 
 def test_shards_are_the_grid(cells: list[Cell]) -> None:
-    shards = [shard_cells(cells, f"{number}/3") for number in (1, 2, 3)]
+    shards = [shard_cells(cells, number, 3) for number in (1, 2, 3)]
     assert {cell.name for shard in shards for cell in shard} == {cell.name for cell in cells}
     own = [[cell.name for cell in shard if not cell.is_retrained] for shard in shards]
     assert sum(map(len, own)) == len(set().union(*own)) == 32
     for shard in shards:
         assert [cell for cell in cells if cell in shard] == shard, "in the order of the grid"
         assert {cell.retrained.name for cell in shard} <= {cell.name for cell in shard}
-    assert shard_cells(cells, "1/1") == cells
+    assert shard_cells(cells, 1, 1) == cells

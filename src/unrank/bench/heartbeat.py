@@ -60,17 +60,16 @@ class Heartbeats:
     def beat(self) -> None:
         """Write the next heartbeat. It need not survive a power cut, so no disk is waited for."""
         self.worker = replace(self.worker, beat=self.worker.beat + 1)
-        partial = self.folder / f".{self.name}{WORKER}"
-        write_json(partial, asdict(self.worker))
-        partial.replace(self._path(self.name))
+        write_json(self._partial(self.name), asdict(self.worker))
+        self._partial(self.name).replace(self._path(self.name))
 
     def stop(self) -> None:
         """Delete the heartbeat."""
         self._path(self.name).unlink(missing_ok=True)
 
     def runners(self) -> int:
-        """Return the number of jobs that all workers together run side by side."""
-        return sum(worker.jobs for _, worker in _workers(self.folder))
+        """Return the number of jobs that this worker and the others run side by side."""
+        return self.worker.jobs + sum(worker.jobs for worker in self.others())
 
     def others(self) -> list[Worker]:
         """Return the other workers that are not known to be dead."""
@@ -87,7 +86,8 @@ class Heartbeats:
         else:
             alive = not self.is_over(name, text, worker.lease if worker else self.worker.lease)
         if not alive:
-            self._path(name).unlink(missing_ok=True)
+            for path in (self._path(name), self._partial(name)):
+                path.unlink(missing_ok=True)
         return alive
 
     def is_over(self, name: str, text: bytes, lease: float) -> bool:
@@ -100,6 +100,9 @@ class Heartbeats:
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}{WORKER}"
+
+    def _partial(self, name: str) -> Path:
+        return self.folder / f".{name}{WORKER}"
 
 
 def runners_here(folder: Path) -> int:

@@ -67,12 +67,9 @@ def plan_cells(sections: Mapping[str, Section]) -> list[Cell]:
     return planned
 
 
-def shard_cells(cells: Sequence[Cell], shard: str) -> list[Cell]:
-    """Return the cells of one shard, such as `2/8`, by a hash of what they are, and their retrained rankers' cells."""
-    number, _, of = shard.partition("/")
-    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
-        raise UnrankError(f"--shard {shard}: expected I/N with I from 1 to N, such as 1/4 to 4/4 for four shards")
-    chosen = [cell for cell in cells if int(cell.name, 16) % int(of) == int(number) - 1]
+def shard_cells(cells: Sequence[Cell], number: int, of: int) -> list[Cell]:
+    """Return the cells of one shard, the first being 1, by a hash of what they are, and their retrained rankers'."""
+    chosen = [cell for cell in cells if int(cell.name, 16) % of == number - 1]
     names = {name for cell in chosen for name in (cell.name, cell.retrained.name)}
     return [cell for cell in cells if cell.name in names]
 

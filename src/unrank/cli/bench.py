@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unrank.cli.option import NOT_REACHED, Quiet, RunFlags, with_flags
+from unrank.cli.option import NOT_REACHED, Quiet, RunFlags, Shard, read_shard, with_flags
 from unrank.cli.show import duration, say
 from unrank.disk import JOURNAL, several_processes
 from unrank.errors import UnrankError, count
@@ -30,7 +30,6 @@ INSTEAD = "A value to use instead of the grid's, such as collections=car. Repeat
 PRIMARY = "Of a bench: the method to compare with all others, as tables name it; a grid says it beforehand."
 MARGIN_HELP = "Of a bench: the share of the original's MRR that a method may lose; a grid says it beforehand."
 JOBS = "Cells to run side by side; with several GPUs, each on one of them."
-SHARD = "Run a part of the cells, such as 2/8: those of the second of eight shards."
 ON = "Start as many workers as --jobs says: as jobs of Slurm, on this machine as Slurm would (local), or in Ray."
 RESOURCE = "What a worker of --on gets, as submitit or Ray names it, such as slurm_partition=gpu. Repeatable."
 LEASE = "Seconds without a sign of life after which the cell of a worker on another machine is taken over."
@@ -46,7 +45,7 @@ class Where(StrEnum):
 class ShareFlags:
     """The options of a bench that is divided between machines."""
 
-    shard: Annotated[str | None, typer.Option(metavar="I/N", help=SHARD)] = None
+    shard: Shard = "1/1"
     on: Annotated[Where | None, typer.Option(help=ON)] = None
     resource: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help=RESOURCE)] = None
     lease: Annotated[float, typer.Option(help=LEASE, min=1)] = 120.0
@@ -78,9 +77,7 @@ def bench(
     from unrank.methods import read_settings
 
     cells = plan_cells(read_grid(grid, read_settings(instead or ())))
-    if share.shard is not None:
-        cells = shard_cells(cells, share.shard)
-    status = GridStatus.of(cells, out)
+    status = GridStatus.of(shard_cells(cells, *read_shard(share.shard)), out)
     if keep_rankers and not quiet and (bare := status.without_rankers):
         say(f"{count(len(bare), 'finished cell')} without a ranker: --keep-rankers keeps those of later cells")
     if dry_run:

@@ -21,6 +21,7 @@ from unrank.cli import (
     collection,
     demo,
     desk,
+    encode,
     evaluate,
     forget,
     index,
@@ -132,6 +133,7 @@ app.command("train")(ranker.train)
 app.command("proxies")(proxies.proxies)
 app.command("forget", cls=WithPairs)(forget.forget)
 app.command("evaluate")(evaluate.evaluate)
+app.command("encode")(encode.encode)
 app.add_typer(index.app, name="index")
 app.command("preview")(preview.preview)
 app.command("bench")(bench.bench)

@@ -104,6 +104,21 @@ BY = "The name of the person who does this, for the history."
 RequestNumber = Annotated[int, typer.Argument(metavar="REQUEST", help="The number of a request.")]
 
 
+Shard = Annotated[str, typer.Option("--shard", metavar="I/N", help="Do one of N parts of the work, such as 2/8.")]
+
+
+def read_shard(shard: str) -> tuple[int, int]:
+    """Return the number of a shard, and of how many.
+
+    >>> read_shard("2/8")
+    (2, 8)
+    """
+    number, _, of = shard.partition("/")
+    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        raise UnrankError(f"--shard {shard}: expected I/N with I from 1 to N, such as 1/4 to 4/4 for four shards")
+    return int(number), int(of)
+
+
 BETWEEN = "\0"
 """The character between the two ids of a pair. No word of a command line holds it."""
 
