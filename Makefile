@@ -6,7 +6,7 @@ SOURCES := src tests benchmarks runs examples
 
 unexport PYTHONDONTWRITEBYTECODE  # pytest rewrites every test file; kept, that is done once and not in each run
 
-.PHONY: help demo test check slow browser gpu fuzz torture attacks faults bench results gallery clean
+.PHONY: help demo test check slow browser gpu fuzz torture attacks faults bench results gallery docs dist clean
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
@@ -72,6 +72,18 @@ results: $(VENV)/ready ## write the page, figures and tables of the cells in res
 
 gallery: $(VENV)/ready ## draw the paper's six experiments from results/ into docs/gallery
 	$(BIN)/python runs/gallery.py
+
+$(VENV)/docs $(VENV)/release: $(VENV)/%: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[$*]'
+	@touch $@
+
+docs: $(VENV)/docs ## build the docs site in build/docs/html, offline; a warning or a broken link is an error
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs/site -d build/docs/made docs build/docs/html
+	@echo "build/docs/html/index.html"
+
+dist: $(VENV)/release ## build wheel and source archive in dist/ from the last commit, and check what is in them
+	rm -rf dist
+	$(BIN)/python -m tests.release dist
 
 clean: ## remove everything that the other targets made
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info
