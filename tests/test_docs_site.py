@@ -22,8 +22,8 @@ def test_the_reference_names_everything_that_is_public() -> None:
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("sphinx", reason="make docs installs it")
     pytest.importorskip("furo")
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", ROOT / "docs" / "site"]
-    made = subprocess.run([*command, ROOT / "docs", tmp_path], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", str(ROOT / "docs" / "site")]
+    made = subprocess.run([*command, str(ROOT / "docs"), str(tmp_path)], capture_output=True, text=True, check=False)
     assert (made.returncode, made.stderr) == (0, "")
     assert "unrank.forget" in read(tmp_path / "site" / "api.html")
     page = read(tmp_path / "index.html")
