@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,28 +54,29 @@ WRONG = {
 """What `check` may find, in words."""
 
 
+@dataclass(frozen=True)
+class IndexFlags:
+    """The flags of `index build` and `index update`."""
+
+    removal: RemovalFile = None
+    keep_removed: KeepRemoved = False
+    json: AsJson = False
+
+
+FLAGS = IndexFlags()
+
+
 @app.command("build")
 @with_flags
 def build(
     index: IndexName,
     ranker: RankerName,
     collection: CollectionFolder,
-    removal: RemovalFile = None,
-    keep_removed: KeepRemoved = False,
-    as_json: AsJson = False,
+    flags: IndexFlags = FLAGS,
     on: DeviceFlags = DEVICE,
 ) -> None:
     """Encode a collection into a new index, without documents that the ranker was asked to forget."""
-    from unrank.index.update import build_index
-
-    store, opened, listener = _open(index, collection, on, as_json)
-    if store.folder is not None:
-        check_outside(store.folder, ranker, collection, option="INDEX")
-    with listener as progress:
-        side, record = _side(ranker, on, progress)
-        removed = _removed(opened, None if keep_removed else record, removal, progress)
-        done = build_index(store, side, opened, removed, progress)
-    _show_updated(store, done, as_json)
+    _encode(index, None, ranker, collection, flags, on)
 
 
 @app.command("update")
@@ -84,21 +86,29 @@ def update(
     old: Annotated[str, typer.Argument(metavar="OLD", help="The ranker that made the index.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="The ranker that searches it from now on; may be OLD.")],
     collection: CollectionFolder,
-    removal: RemovalFile = None,
-    keep_removed: KeepRemoved = False,
-    as_json: AsJson = False,
+    flags: IndexFlags = FLAGS,
     on: DeviceFlags = DEVICE,
 ) -> None:
     """Delete what was removed, then encode what is new, edited, or of another model. A stopped update continues."""
-    from unrank.index.update import update_index
+    _encode(index, old, new, collection, flags, on)
 
-    store, opened, listener = _open(index, collection, on, as_json)
+
+def _encode(index: str, old: str | None, new: str, collection: Path, flags: IndexFlags, on: DeviceFlags) -> None:
+    """Build an index, or bring the one that the ranker `old` made up to date."""
+    from unrank.index.update import build_index, update_index
+
+    store, opened, listener = _open(index, collection, on, flags.json)
+    if old is None and store.folder is not None:
+        check_outside(store.folder, new, collection, option="INDEX")
     with listener as progress:
         side, record = _side(new, on, progress)
-        before = side.digest if old == new else _side(old, on, progress)[0].digest
-        removed = _removed(opened, None if keep_removed else record, removal, progress)
-        done = update_index(store, before, side, opened, removed, progress)
-    _show_updated(store, done, as_json)
+        removed = _removed(opened, None if flags.keep_removed else record, flags.removal, progress)
+        if old is None:
+            done = build_index(store, side, opened, removed, progress)
+        else:
+            before = side.digest if old == new else _side(old, on, progress)[0].digest
+            done = update_index(store, before, side, opened, removed, progress)
+    _show_updated(store, done, flags.json)
 
 
 @app.command("check")
