@@ -2,13 +2,14 @@
 
 `python benchmarks/index.py` makes a collection of 100,000 documents and builds an index of it. Then 1 % of the texts
 are edited: an update must encode these alone and take less than 5 % of the time of the build. Another update of the
-same index is killed ten times at random moments (SIGKILL): it must end in the same points and the same bits. Last, a
-stale point, a removed document and a point of another model are planted, and `check` must find each.
+same index is killed ten times at random moments (SIGKILL): it must end in the same points and the same bits. One that
+ends before it is killed begins again from the index as it was built. Last, a stale point, a removed document and a
+point of another model are planted, and `check` must find each.
 
-`--store pgvector` makes the tables `unrank_bench` and `unrank_bench_2` in the database that libpq's variables name; for
-a scratch server, see `tests/index/server.py`. By default the encoder is all-MiniLM-L6-v2; a smaller one makes the bar
-harder, because encoding is then a smaller part of a build. It prints a line of JSON, and exits with 1 if a bar is
-missed.
+`--store pgvector` makes three tables, `unrank_bench_…`, in the database that libpq's variables name; drop them first if
+they exist. For a scratch server, see `tests/index/server.py`. By default the encoder is all-MiniLM-L6-v2; a smaller one
+makes the bar harder, because encoding is then a smaller part of a build. It prints a line of JSON, and exits with 1 if
+a bar is missed.
 """
 
 from __future__ import annotations
@@ -16,13 +17,12 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
 import random
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, process_time, sleep
@@ -37,6 +37,7 @@ from synthetic import Size, describe, make_collection
 from unrank.collection.arrow import TEXTS_A_BATCH, write_texts
 from unrank.collection.collection import Collection, open_collection
 from unrank.engine.runtime import Runtime, Silence
+from unrank.errors import UnrankError
 from unrank.index.check import check_index
 from unrank.index.document_side import DocumentSide
 from unrank.index.store import Points, Store, open_store
@@ -45,6 +46,8 @@ from unrank.rankers import create_ranker
 from unrank.rankers.encoder import find_encoder
 
 Made = TypeVar("Made")
+Names = tuple[str, str, str]
+"""An index that is updated, one that stays as it was built, and one whose updates are killed."""
 EDITED = 100
 """Every hundredth document is edited."""
 MOST_TIME = 0.05
@@ -62,19 +65,28 @@ class Job:
         """Bring an index up to date; return how many texts were encoded."""
         return update_index(open_store(name), self.side.digest, self.side, self.edited, REMOVED, Silence()).encoded
 
-    def killed(self, name: str, times: int, seconds: float) -> int:
-        """Update an index in processes that are killed; return how many were killed before their end."""
+    def killed(self, name: str, untouched: str, times: int, seconds: float) -> int:
+        """Update an index in processes until `times` of them were killed; return how many came to their end.
+
+        After one of these the index holds the untouched points again.
+        """
         generator, processes = random.Random(0), multiprocessing.get_context("fork")
-        early = 0
-        for _ in range(times):
+        killed = ended = 0
+        while killed < times:
             process = processes.Process(target=self.update, args=(name,))
             process.start()
-            sleep(generator.uniform(0.0, 0.3) * seconds)
-            if process.is_alive() and process.pid is not None:
-                os.kill(process.pid, signal.SIGKILL)
-                early += 1
-            process.join()
-        return early
+            process.join(generator.random() * seconds)
+            if process.is_alive():
+                process.kill()
+                process.join()
+                wait_until_free(name)
+                killed += 1
+            elif process.exitcode == 0:
+                copy(untouched, name)
+                ended += 1
+            else:
+                raise SystemExit(f"an update of {name} failed with {process.exitcode}")
+        return ended
 
 
 def edit(source: Path, out: Path) -> Collection:
@@ -99,13 +111,27 @@ def content(store: Store) -> tuple[Points, list[bytes]]:
     return store.points(), [np.asarray(rows).tobytes() for _, rows in store.blocks()]
 
 
-def copied(name: str, new: str, job: Job, collection: Collection) -> str:
-    """Return the name of a second index of the collection: a copy of a folder, or a table that is built again."""
-    if name.startswith("pgvector:"):
-        build_index(open_store(new), job.side, collection, (), Silence())
-    else:
-        shutil.copytree(name, new)
-    return new
+def copy(name: str, new: str) -> None:
+    """Make all points of an index those of another one, whatever it holds."""
+    source, store = open_store(name), open_store(new)
+    header, points, start = source.header(), source.points(), 0
+    assert header is not None
+    with store.writing():
+        store.drop(store.put_aside().ids)
+        for ids, vectors in source.blocks():
+            some = slice(start, start + len(ids))
+            store.put(Points(ids, points.texts[some], points.models[some]), vectors)
+            start += len(ids)
+        store.switch(header, keep=False)
+
+
+def wait_until_free(name: str) -> None:
+    """Wait until a database has seen that the process which wrote to an index is gone."""
+    for _ in range(100):
+        with suppress(UnrankError), open_store(name).writing():
+            return
+        sleep(0.1)
+    raise SystemExit(f"{name} is still locked by a process that was killed")
 
 
 def planted(name: str, job: Job) -> dict[str, bool]:
@@ -134,29 +160,32 @@ def timed(work: Callable[[], Made]) -> tuple[float, float, Made]:
     return perf_counter() - start, process_time() - cpu, made
 
 
-def measure(base: str | None, documents: int, kills: int, folder: Path, names: tuple[str, str]) -> dict[str, object]:
+def measure(base: str | None, documents: int, kills: int, folder: Path, names: Names) -> dict[str, object]:
     """Build, update, kill and check; return the figures."""
     encoder = find_encoder(base)
     side = DocumentSide.of(create_ranker("bi-encoder", str(encoder), 0), Runtime.on("cpu"))
     make_collection(folder / "collection", Size(documents, 200), words_of(encoder))
     collection = open_collection(folder / "collection")
     job = Job(side, edit(collection.folder, folder / "edited"))
-    build_seconds, build_cpu, _ = timed(lambda: build_index(open_store(names[0]), side, collection, (), Silence()))
-    other = copied(*names, job, collection)
-    update_seconds, update_cpu, encoded = timed(lambda: job.update(names[0]))
-    early = job.killed(other, kills, update_seconds)
+    updated, untouched, other = names
+    build_seconds, build_cpu, _ = timed(lambda: build_index(open_store(updated), side, collection, (), Silence()))
+    copy(updated, untouched)
+    copy(updated, other)
+    update_seconds, update_cpu, encoded = timed(lambda: job.update(updated))
+    ended = job.killed(other, untouched, kills, update_seconds)
     job.update(other)
     return {
         "documents": documents,
-        "store": names[0].partition(":")[0] if ":" in names[0] else "faiss",
+        "store": updated.partition(":")[0] if ":" in updated else "faiss",
         "build_seconds": round(build_seconds, 2),
         "update_seconds": round(update_seconds, 2),
         "share": round(update_seconds / build_seconds, 4),
         "share_of_processor_time": round(update_cpu / build_cpu, 4),
         "encoded": encoded,
-        "killed": early,
-        "equal_after_kills": content(open_store(names[0])) == content(open_store(other)),
-        **planted(names[0], job),
+        "killed": kills,
+        "ended_before": ended,
+        "equal_after_kills": content(open_store(updated)) == content(open_store(other)),
+        **planted(updated, job),
     }
 
 
@@ -170,9 +199,8 @@ def main() -> None:
     torch.set_num_threads(1)  # a forked process cannot use the threads of its parent
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        names = str(folder / "index"), str(folder / "other")
-        if options.store == "pgvector":
-            names = "pgvector:unrank_bench", "pgvector:unrank_bench_2"
+        places = "pgvector:unrank_bench_" if options.store == "pgvector" else f"{folder}/index_"
+        names = f"{places}updated", f"{places}untouched", f"{places}other"
         figures = measure(options.base, options.documents, options.kills, folder, names)
     bars = {
         "only edited texts are encoded": figures["encoded"] == -(-options.documents // EDITED),

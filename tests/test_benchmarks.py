@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from plain import PLAIN, PlainColbert, PlainLoop
 from step import main as time_steps
 from synthetic import Size, make_collection
 
+from tests.index.server import programs, running
 from tests.tiny import WORDS
 from unrank.collection.collection import Collection, open_collection
 from unrank.engine.runtime import Runtime
@@ -125,11 +127,20 @@ def test_growth_and_a_small_request_run(encoder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_update_of_an_index_is_killed_and_checked(encoder: Path) -> None:
+@pytest.mark.parametrize("kind", ["faiss", "pgvector"])
+def test_an_update_of_an_index_is_killed_and_checked(kind: str, encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With few documents the time of an update is mostly not that of encoding, so it may be above its bar."""
-    pytest.importorskip("faiss", reason="FAISS is not installed: pip install 'unrank[faiss]'")
-    printed = run("index.py", "--base", encoder, "--documents", 2_000, "--kills", 3, may_fail=True)
+    pytest.importorskip("faiss" if kind == "faiss" else "psycopg", reason=f"pip install 'unrank[{kind}]'")
+    if kind == "pgvector" and programs() is None:
+        pytest.skip("no PostgreSQL with pgvector here: install postgresql-NN-pgvector, or the package pgserver")
+    server: AbstractContextManager[dict[str, str]] = running() if kind == "pgvector" else nullcontext({})
+    with server as variables:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        words = ["--base", encoder, "--documents", 2_000, "--kills", 3, "--store", kind]
+        printed = run("index.py", *words, may_fail=True)
     figures = json.loads(printed.splitlines()[-1])
+    assert figures["store"] == kind and figures["killed"] == 3
     assert figures["encoded"] == 20 and figures["equal_after_kills"]
     assert figures["found_stale"] and figures["found_removed"] and figures["found_other_model"]
 
