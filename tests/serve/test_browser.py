@@ -7,16 +7,20 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.report.test_watch import CHECKS, write_run
+from unrank.collection.collection import Collection
+from unrank.disk import beside
 from unrank.serve.people import read_people
 
 selenium = pytest.importorskip("selenium.webdriver")
@@ -288,6 +292,45 @@ def barriers(browser: Any) -> list[str]:
     )
     found: list[str] = browser.execute_async_script(run, RULES)
     return found
+
+
+def free_port() -> int:
+    with socket.socket() as some:
+        some.bind(("127.0.0.1", 0))
+        return int(some.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as some:
+        return some.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_run_is_watched_as_it_moves(browser: Any, dense: Collection, tmp_path: Path) -> None:
+    journal, port = write_run(beside(tmp_path / "out"), dense), free_port()
+    words = [sys.executable, "-m", "unrank", "watch", str(tmp_path / "out"), "--serve", str(port)]
+    server = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+
+    def shown() -> str:
+        return str(browser.find_element("id", "watch").text)
+
+    try:
+        wait(lambda: answers(port), "the server")
+        browser.get(f"http://127.0.0.1:{port}/")
+        assert "It is running." in shown() and "epoch 3: forget, 7 of 20" in shown() and "0.700" in shown()
+        browser.execute_script("window.still = true")
+        journal.write("check", check=replace(CHECKS[-1], epoch=3, forget=0.613).to_json())
+        wait(lambda: "0.613" in shown(), "the next check")
+        assert barriers(browser) == []
+        size = {"width": 390, "height": 900, "deviceScaleFactor": 1, "mobile": True}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+        journal.write("end", how="stopped", why="by its user")
+        wait(lambda: "It is running." not in shown(), "the end of the run")
+        assert browser.execute_script("return window.still"), "the page was not loaded again"
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        server.kill()
+        server.wait()
 
 
 def test_axe_is_there() -> None:
