@@ -324,3 +324,22 @@ def test_it_forgets_and_the_library_scores_alike(llama: Path, tmp_path: Path) ->
     after = predicted(out)
     assert np.abs(after - before).max() > 1e-3
     assert_equal_to_predict(out)
+
+
+def test_gradients_are_the_same_if_states_are_computed_again(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranker = create_ranker("decoder", str(llama), seed=0)
+    tokens = ranker.tokenize([query for query, _ in PAIRS], "query"), ranker.tokenize([text for _, text in PAIRS], "document")
+
+    def gradients() -> tuple[torch.Tensor, list[torch.Tensor]]:
+        scores = ranker(*tokens)
+        weights = list(ranker.parameters())
+        return scores.detach(), list(torch.autograd.grad((scores * torch.arange(1.0, 9.0)).sum(), weights))
+
+    scores, whole = gradients()
+    assert isinstance(ranker, DecoderRanker)
+    monkeypatch.setattr("unrank.rankers.decoder.device_memory", lambda device: 2_000_000)
+    assert len(ranker._pieces(ranker.lengths(*(side.lengths for side in tokens)))) > 2
+    again, in_pieces = gradients()
+    np.testing.assert_allclose(again, scores, rtol=1e-5, atol=1e-5)
+    for one, other in zip(in_pieces, whole, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5 * float(other.abs().max()) + 1e-6)

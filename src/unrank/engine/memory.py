@@ -16,8 +16,13 @@ from torch import Tensor
 
 from unrank.collection.collection import Pairs
 from unrank.errors import UnrankError
+from unrank.rankers.base import Ranker
+from unrank.rankers.size_check import device_memory
 
 Made = TypeVar("Made")
+GIB = 2**30
+FLOAT, BFLOAT = 4, 2
+"""Bytes of a weight, and of its copy for a pass on a GPU."""
 
 
 class Memory:
@@ -75,6 +80,26 @@ class Memory:
         if not self._said:
             self._say("the device ran out of memory: going on with half as much at once, to the same result")
             self._said = True
+
+
+def check_room(ranker: Ranker, device: torch.device, copies: int, few: bool = False) -> None:
+    """Refuse a training for which a device has too little memory, before it starts.
+
+    `copies` of all weights are held, and for those that are trained a gradient and two moments. With `few`, only a
+    small share is trained, such as an adapter or some layers.
+    """
+    weights = sum(weight.numel() for weight in ranker.parameters())
+    lower = BFLOAT if device.type == "cuda" else 0
+    held = (FLOAT + lower) * copies * weights
+    trained = 0 if few else (3 * FLOAT + lower) * weights
+    room = device_memory(device)
+    if held + trained <= room:
+        return
+    instead = f"; --adapt lora or --train-layers takes about {held / GIB:.3g} GiB" if trained and held <= room else ""
+    raise UnrankError(
+        f"{weights:,} weights take about {(held + trained) / GIB:.3g} GiB here, with their gradients and moments, and "
+        f"the device has {room / GIB:.3g} GiB: use a larger device{instead}"
+    )
 
 
 def backward_in_pieces(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.removal import Removal
 from unrank.engine.checkpoint import Cache, digest
+from unrank.engine.memory import check_room
 from unrank.engine.resume import ResumableRun
 from unrank.engine.runtime import Progress, deterministic
 from unrank.engine.teacher import Teacher
@@ -191,6 +192,8 @@ def forget_in(
     """
     find_queries(workspace.collection, options.follow)
     request = validate(workspace, ranker, options, Reference.of(reference), record, run)
+    few = options.adapt is not None or options.train_layers is not None
+    check_room(ranker, workspace.runtime.device, copies=1 if options.adapt else 2, few=few)
     about = {"method": request.method.name, "ranker": ranker.kind, **journal_names(workspace.collection)}
     with recording(workspace.runtime.progress, run, "forget", **about) as listener, request.shared:
         watched = replace(workspace, runtime=replace(workspace.runtime, progress=listener))

@@ -15,6 +15,7 @@ from unrank.collection.partition import make_partition, reserved_queries, whole_
 from unrank.collection.removal import Removal
 from unrank.engine.checkpoint import Cache, Checkpoint
 from unrank.engine.loop import batches_of, fit, make_optimizer, step
+from unrank.engine.memory import check_room
 from unrank.engine.resume import ResumableRun
 from unrank.engine.runtime import Device, Progress
 from unrank.errors import UnrankError
@@ -121,6 +122,7 @@ def _train_in(
     workspace: Workspace, ranker: Ranker, base: Base, recipe: Recipe, options: TrainOptions, run: ResumableRun
 ) -> Trained:
     runtime, collection, clock = workspace.runtime, workspace.collection, Clock(workspace.runtime)
+    check_room(ranker, runtime.device, copies=1, few=recipe.layers is not None)
     with clock.on("frozen layers"):
         recipe.freeze(ranker, workspace)
     history = run_training(ranker, workspace, recipe.method, options.seed, clock, run, options.follow)

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 from sentence_transformers import CrossEncoder
 from sentence_transformers.base.modules import Dense, Transformer
@@ -24,6 +25,7 @@ from sentence_transformers.cross_encoder.modules import LogitScore
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
 from torch.nn.functional import linear
+from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoTokenizer
 
 from unrank.errors import BadFile, UnrankError
@@ -32,6 +34,7 @@ from unrank.rankers.chat_template import ChatTemplate, library_tokens, template_
 from unrank.rankers.encoder import LOCAL, MAX_TOKENS, SAFE, checked_encoder, encoder_files, longest_input
 from unrank.rankers.fast.encoder import FastEncoder
 from unrank.rankers.model_folder import drop_names, loading, quiet
+from unrank.rankers.size_check import device_memory
 from unrank.rankers.tokenisation import EncoderInputs, IdTokenizer, PairTemplate
 from unrank.rankers.tokens import Ints, Tokens
 from unrank.rankers.vocabulary import BOTH, Vocabulary, encoder_vocabulary
@@ -45,6 +48,11 @@ TEMPLATE = (
 """The template of a new ranker: a prompt, if there is one, the two texts, and a question."""
 ANSWERS = (("yes", "no"), ("Yes", "No"), ("Ġyes", "Ġno"), ("▁yes", "▁no"), ("true", "false"))
 """Tokens that a new ranker may score by: the first two that its vocabulary has."""
+STATE_BYTES, INNER_BYTES = 40, 8
+"""About the bytes that a layer keeps for its gradients, for each number of a token's state and of its inner state."""
+STATES_SHARE = 0.5
+"""The share of a device's memory that may hold what is kept for gradients."""
+RECOMPUTED: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
 SHAPES = "Transformer + LogitScore, Transformer + Pooling + Dense, or one sequence classifier"
 
 
@@ -110,8 +118,10 @@ class DecoderRanker(Ranker):
             _give_padding(model)
         _check_model(model, folder)
         with loading(folder, "a language model"):
-            around = int(cls(model)._reader.lengths(*torch.zeros(2, 1, dtype=torch.int64).numpy())[0])
-            model.max_seq_length = min(MAX_TOKENS + around, longest_input(model.tokenizer, model.config))
+            longest = longest_input(model.tokenizer, model.config)
+            model.max_seq_length = min(2 * MAX_TOKENS, longest)
+            around = _reader(model, "message", "").lengths(np.zeros(1, np.int64), np.zeros(1, np.int64))
+            model.max_seq_length = min(MAX_TOKENS + int(around[0]), longest)
             return cls(model)
 
     @classmethod
@@ -138,10 +148,32 @@ class DecoderRanker(Ranker):
         return self._reader.lengths(queries, documents)
 
     def forward(self, queries: Tokens, documents: Tokens) -> Tensor:
+        pieces = self._pieces(self.lengths(queries.lengths, documents.lengths))
+        if len(pieces) == 1:
+            return self._read(queries, documents)
+        scores = [
+            checkpoint(self._read, queries.take(piece), documents.take(piece), True, **RECOMPUTED) for piece in pieces
+        ]
+        return torch.cat(scores)
+
+    def _pieces(self, lengths: Ints) -> list[Ints]:
+        """Return the places of pairs that are read at once: all, unless their states would fill the memory.
+
+        The states of a piece are computed again for its gradients (gradient checkpointing).
+        """
+        if not torch.is_grad_enabled():
+            return [np.arange(len(lengths))]
+        config = self._transformer.model.config.get_text_config()
+        inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+        bytes_a_token = config.num_hidden_layers * (STATE_BYTES * config.hidden_size + INNER_BYTES * inner)
+        most = max(1, int(STATES_SHARE * device_memory(self.device)) // bytes_a_token)
+        return np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(np.cumsum(lengths) // most)) + 1)
+
+    def _read(self, queries: Tokens, documents: Tokens, recomputed: bool = False) -> Tensor:
         inputs = self._reader.join(queries, documents, partial(library_tokens, self.model, self._prompt))
         if not self._fast.enabled:
             return self._scores(self.model(self._features(inputs.padded(self.device, left=True))))
-        with self._fast.reading(inputs) as features, self._answers_only():
+        with self._fast.reading(inputs, recomputed=recomputed) as features, self._answers_only():
             given = self._transformer(self._features(features))
         if self._answers:
             logits = given["causal_logits"][:, -1].float()

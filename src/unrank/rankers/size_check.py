@@ -7,6 +7,7 @@ and the number of its weights is compared with the number that the folder holds.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -65,6 +66,13 @@ def _weights(folder: Path, path: Path, config: Mapping[str, object]) -> int:
         with torch.device("meta"):
             model = AutoModel.from_config(read, trust_remote_code=False)
     return sum(weight.numel() for weight in [*model.parameters(), *model.buffers()])
+
+
+def device_memory(device: torch.device) -> int:
+    """Return the bytes of memory that a device has."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _product(config: Mapping[str, object], *names: str) -> int:
