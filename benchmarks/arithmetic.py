@@ -2,8 +2,9 @@
 
 A layer of width h with a feed-forward part of width i takes `2 · (4·h² + 2·h·i)` operations per token for its matrices,
 and `4 · n · h` per token for attention in a text of n tokens. A step with gradients costs three times a forward pass.
-The head of a splade takes `2 · h · (h + words)` per token. Only tokens that the encoder must read are counted: no
-padding, and for a dual encoder each text once per batch.
+The head of a splade takes `2 · h · (h + words)` per token. In a decoder several heads share their keys and values, the
+feed-forward part has three matrices, and a token sees half of its text. Only tokens that the encoder must read are
+counted: no padding, and for a dual encoder each text once per batch.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from unrank.collection.collection import Pairs
 from unrank.engine.tokens import TokenStore
 from unrank.rankers.base import DualEncoder, Ranker
+from unrank.rankers.decoder import DecoderRanker
 from unrank.rankers.parade import ParadeRanker
 from unrank.rankers.passages import passage_spans
 from unrank.rankers.splade import SpladeRanker
@@ -30,8 +32,10 @@ def operations(ranker: Ranker, store: TokenStore, pairs: Pairs) -> float:
     config: Any = next(module.config for module in ranker.modules() if hasattr(module, "config"))
     width, inner = config.hidden_size, getattr(config, "intermediate_size", None) or config.hidden_dim
     lengths = texts_seen(ranker, store, pairs).astype(np.float64)
-    matrices = 2 * (4 * width**2 + 2 * width * inner) * lengths.sum()
-    attention = 4 * width * np.square(lengths).sum()
+    decoder = isinstance(ranker, DecoderRanker)
+    shared = config.num_key_value_heads / config.num_attention_heads if decoder else 1
+    matrices = 2 * ((2 + 2 * shared) * width**2 + (3 if decoder else 2) * width * inner) * lengths.sum()
+    attention = (2 if decoder else 4) * width * np.square(lengths).sum()
     head = 2 * width * (width + config.vocab_size) * lengths.sum() if isinstance(ranker, SpladeRanker) else 0.0
     return float(config.num_hidden_layers * (matrices + attention) + head)
 

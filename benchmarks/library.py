@@ -8,13 +8,14 @@ bfloat16. A dual encoder encodes each text of the lists once. Several sizes of a
 from __future__ import annotations
 
 import copy
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from plain import DROPOUT, LEARNING_RATE, Features, Plain, PlainLoop, TextPair
-from sentence_transformers import SparseEncoder
+from sentence_transformers import CrossEncoder, SparseEncoder
 from torch import Tensor, nn
 
 from unrank.rankers.splade import DOCUMENT_FLOPS, QUERY_FLOPS
@@ -23,7 +24,52 @@ BATCHES = (32, 64, 128, 256, 512)
 """The sizes of a batch that are tried."""
 
 
-class LibrarySplade(Plain):
+class LibraryModel(Plain):
+    """A model of sentence-transformers."""
+
+    @abstractmethod
+    def learn(self, positive: Sequence[TextPair], negative: Sequence[TextPair]) -> Tensor:
+        """Return the loss of triples, with a margin of 1."""
+
+    @abstractmethod
+    def score_lists(self, pairs: Sequence[TextPair], batch: int) -> Tensor:
+        """Return the scores of pairs, on the CPU."""
+
+
+class LibraryDecoder(LibraryModel):
+    """A `CrossEncoder` over a language model."""
+
+    kind = "decoder"
+
+    def __init__(self, folder: Path) -> None:
+        nn.Module.__init__(self)
+        self.model = CrossEncoder(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
+
+    def read(self, pairs: Sequence[TextPair]) -> list[Features]:
+        device = next(self.parameters()).device
+        features = self.model.preprocess(list(pairs))
+        return [{name: value.to(device) if isinstance(value, Tensor) else value for name, value in features.items()}]
+
+    def tokenize(self, pairs: Sequence[TextPair]) -> list[Features]:
+        return self.read(pairs)
+
+    def forward(self, both: Features) -> Tensor:
+        with torch.autocast(next(self.parameters()).device.type, torch.bfloat16):
+            scores: Tensor = self.model(dict(both))["scores"]
+        return scores.float().squeeze(-1)
+
+    def learn(self, positive: Sequence[TextPair], negative: Sequence[TextPair]) -> Tensor:
+        better, worse = self(*self.read([*positive, *negative])).chunk(2)
+        return torch.relu(1 - better + worse).mean()
+
+    @torch.inference_mode()
+    def score_lists(self, pairs: Sequence[TextPair], batch: int) -> Tensor:
+        given: dict[str, Any] = {"batch_size": batch, "activation_fn": nn.Identity(), "convert_to_tensor": True}
+        scores: Tensor = self.model.predict(list(pairs), **given)
+        return scores.float().cpu()
+
+
+class LibrarySplade(LibraryModel):
     """A `SparseEncoder`, whose score is the dot product."""
 
     kind = "splade"
@@ -77,14 +123,14 @@ class LibrarySplade(Plain):
         return torch.cat(scores).float().cpu()
 
 
-LIBRARY: dict[str, type[LibrarySplade]] = {"splade": LibrarySplade}
+LIBRARY: dict[str, type[LibraryModel]] = {model.kind: model for model in (LibraryDecoder, LibrarySplade)}
 """The rankers whose baseline is the library."""
 
 
 class LibraryLoop(PlainLoop):
     """A student of the library, its optimiser and its teacher."""
 
-    student: LibrarySplade
+    student: LibraryModel
 
     def __init__(self, kind: str, folder: Path, device: torch.device) -> None:
         self.student = LIBRARY[kind](folder).to(device)
@@ -95,6 +141,6 @@ class LibraryLoop(PlainLoop):
         self.student.train(DROPOUT)
         self._step(self.student.learn(positive, negative))
 
-    def scorer(self) -> LibrarySplade:
+    def scorer(self) -> LibraryModel:
         """Return a copy of the student whose weights are bfloat16."""
         return copy.deepcopy(self.student).eval().to(torch.bfloat16)

@@ -1,5 +1,6 @@
-"""Speed: the published procedure (`plain.py`) and unrank, on the same samples, in one process. For a splade, the
-baseline is sentence-transformers in bfloat16 at its best size of a batch (`library.py`).
+"""Speed: the published procedure (`plain.py`) and unrank, on the same samples, in one process. For a splade,
+and for a decoder, whose --base is a language model, the baseline is sentence-transformers in bfloat16 at its best size
+of a batch (`library.py`).
 
     python benchmarks/speed.py COLLECTION [--rankers cross-encoder bi-encoder] [--what train cocol score]
         [--batch 256 1024] [--seconds 5] [--base FOLDER | distilbert | bert-base] [--out speed.json]

@@ -17,13 +17,25 @@ from typing import Any
 import numpy as np
 import torch
 from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer, SparseEncoder
-from sentence_transformers.base.modules import Router, Transformer
+from sentence_transformers.base.modules import Dense, Router, Transformer
+from sentence_transformers.cross_encoder.modules import LogitScore
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
+from transformers import AutoModelForSequenceClassification
 
 from tests.pages import ROOT
 from tests.rankers.conftest import enliven
-from tests.tiny import FAMILIES, SPECIAL, WORDS, make_dense_collection, make_encoder, make_tokenizer
+from tests.tiny import (
+    DECODERS,
+    FAMILIES,
+    SPECIAL,
+    WORDS,
+    decoder_tokenizer,
+    make_decoder,
+    make_dense_collection,
+    make_encoder,
+    make_tokenizer,
+)
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.engine.runtime import Silence
@@ -32,6 +44,7 @@ from unrank.forgetting.forget import forget
 from unrank.methods.cocol import Cocol
 from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.base import Ranker
+from unrank.rankers.decoder import TEMPLATE
 from unrank.rankers.fast.packing import Family, packing_family
 
 QUERIES = ["ba be", "", "xyzzy", "cel dan fos", "ba cel dir fos gu " * 40]
@@ -46,7 +59,7 @@ NAMED = {
 PROMPTS = {"query": "hir ", "document": "kos lan "}
 CLASSES: dict[str, Any] = {
     "bi-encoder": SentenceTransformer, "cross-encoder": CrossEncoder, "colbert": MultiVectorEncoder,
-    "splade": SparseEncoder,
+    "splade": SparseEncoder, "decoder": CrossEncoder,
 }  # fmt: skip
 LARGEST = 1e-4
 """The largest difference of two scores, as a share of the range of the list."""
@@ -56,7 +69,7 @@ PAGE = ROOT / "docs" / "reference" / "families.md"
 def library_scores(kind: str, folder: Path) -> Any:
     """Return the scores of the pairs as the class that the folder belongs to gives them."""
     model = CLASSES[kind](str(folder), device="cpu")
-    if kind == "cross-encoder":
+    if kind in ("cross-encoder", "decoder"):
         pairs = list(zip(QUERIES, DOCUMENTS, strict=True))
         return model.predict(pairs, activation_fn=torch.nn.Identity())
     dense = {"convert_to_sparse_tensor": False} if kind == "splade" else {}
@@ -137,6 +150,60 @@ def static_queries(base: Path, out: Path) -> Path:
     return out / "routed"
 
 
+def decoder(base: Path, out: Path, template: str | None, prompt: str, pooled: bool = False) -> Path:
+    """A `CrossEncoder` over a language model that answers yes or no, or with a dense layer over its last token."""
+    given = {} if template is None else {"processor_kwargs": {"chat_template": template}}
+    transformer = Transformer(
+        str(base), transformer_task="feature-extraction" if pooled else "text-generation", max_seq_length=96, **given
+    )
+    words = transformer.tokenizer.get_vocab()
+    head: list[Any] = [LogitScore(words["yes"], words["no"])]
+    if pooled:
+        head = [Pooling(32, "lasttoken"), Dense(32, 1, activation_function=None, module_output_name="scores")]
+    prompts: dict[str, Any] = {"prompts": {"task": prompt}, "default_prompt_name": "task"} if prompt else {}
+    model = CrossEncoder(modules=[transformer, *head], device="cpu", **prompts)
+    model.save_pretrained(str(out), create_model_card=False)
+    return out
+
+
+def classifier(base: Path, out: Path, template: str | None) -> Path:
+    """A sequence classifier of a decoder family."""
+    model = AutoModelForSequenceClassification.from_pretrained(str(base), num_labels=1)
+    with torch.no_grad():
+        model.score.weight.copy_(torch.linspace(-1, 1, 32))
+    model.save_pretrained(out)
+    decoder_tokenizer().save_pretrained(out)
+    if template is not None:
+        (out / "chat_template.jinja").write_text(template)
+    return out
+
+
+def decoder_rows(within: Path, collection: Collection) -> list[list[str]]:
+    """Measure every family of decoders: each cell is the larger of as given and after forgetting."""
+    rows = []
+    for family in DECODERS:
+        base = make_decoder(within / family, family)
+        made = [
+            decoder(base, within / f"{family} plain", None, "judge "),
+            decoder(base, within / f"{family} template", TEMPLATE, ""),
+            decoder(base, within / f"{family} prompt", TEMPLATE, "judge"),
+            decoder(base, within / f"{family} pooled", TEMPLATE, "", pooled=True),
+            classifier(base, within / f"{family} classifier", None),
+            classifier(base, within / f"{family} classified template", TEMPLATE),
+        ]
+        cells = [LANGUAGE_MODELS[family]]
+        for folder in made:
+            after = forget_briefly(folder, collection, within / f"{folder.name} forgotten")
+            worst = max(map(difference, (folder, after)))
+            assert worst <= LARGEST, f"{folder.name}: {worst}"
+            cells.append(written(worst))
+        rows.append([*cells, packing(load_ranker(made[0]))])
+        print(*rows[-1], sep=" | ", file=sys.stderr)
+    return rows
+
+
+LANGUAGE_MODELS = {"llama": "Llama", "qwen3": "Qwen3", "gemma2": "Gemma 2", "gemma3_text": "Gemma 3"}
+FORMS = ("plain, prompt", "template", "template, prompt", "pooled", "classifier", "classifier, template")
 MODELS: Mapping[str, Callable[[Path, Path], Path]] = {
     "static embeddings (`StaticEmbedding`), with prompts": static_embedding,
     "vectors cut short (Matryoshka, `truncate_dim`)": truncated,
@@ -199,6 +266,7 @@ def written(share: float) -> str:
 Rows = Callable[[Path, Collection], list[list[str]]]
 TABLES: Mapping[str, tuple[Sequence[str], Rows]] = {
     "encoders": (("family", *KINDS, "on a GPU"), encoder_rows),
+    "decoders": (("family", *FORMS, "on a GPU"), decoder_rows),
     "models": (("model", "ranker", "as given", "after forgetting"), model_rows),
 }
 """The head of each table of the page, and the function that measures its rows."""

@@ -84,7 +84,7 @@ def make_encoder(folder: Path, family: str = "bert") -> Path:
     return folder
 
 
-DECODERS = ("llama", "qwen3", "gemma2")
+DECODERS = ("llama", "qwen3", "gemma2", "gemma3_text")
 CHAT = "<|im_start|>", "<|im_end|>"
 
 

@@ -328,7 +328,10 @@ def test_it_forgets_and_the_library_scores_alike(llama: Path, tmp_path: Path) ->
 
 def test_gradients_are_the_same_if_states_are_computed_again(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ranker = create_ranker("decoder", str(llama), seed=0)
-    tokens = ranker.tokenize([query for query, _ in PAIRS], "query"), ranker.tokenize([text for _, text in PAIRS], "document")
+    tokens = (
+        ranker.tokenize([query for query, _ in PAIRS], "query"),
+        ranker.tokenize([text for _, text in PAIRS], "document"),
+    )
 
     def gradients() -> tuple[torch.Tensor, list[torch.Tensor]]:
         scores = ranker(*tokens)
