@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tests.table import TableRanker, collection_of, random_lists, random_table
 from unrank.collection.collection import Collection
+from unrank.engine import memory
 from unrank.engine.loop import make_optimizer, squared_gradients, step
 from unrank.engine.runtime import Runtime, Silence
 from unrank.engine.samples import Phase, Samples, Scored, all_present
@@ -141,3 +142,18 @@ def test_importance_does_not_depend_on_the_pieces() -> None:
     got = squared_gradients(small, phase, 0, store, Runtime.on("cpu"))
     assert torch.allclose(expected["table"], got["table"], rtol=1e-4)
     assert small.table.grad is None
+
+
+def test_a_training_without_room_is_refused_with_what_would_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranker, device = torch.nn.Linear(999, 1000), torch.device("cpu")  # 4 MB, and 16 with gradients and moments
+    monkeypatch.setattr(memory, "device_memory", lambda _: 9_000_000)
+    with pytest.raises(
+        UnrankError, match=r"^1,000,000 weights take about .* GiB.*--adapt lora or --train-layers takes"
+    ):
+        memory.check_room(ranker, device, copies=2)  # type: ignore[arg-type]
+    memory.check_room(ranker, device, copies=2, few=True)  # type: ignore[arg-type]
+    monkeypatch.setattr(memory, "device_memory", lambda _: 3_000_000)
+    with pytest.raises(UnrankError, match="use a larger device$"):
+        memory.check_room(ranker, device, copies=1)  # type: ignore[arg-type]
+    monkeypatch.setattr(memory, "device_memory", lambda _: 21_000_000)
+    memory.check_room(ranker, device, copies=1)  # type: ignore[arg-type]

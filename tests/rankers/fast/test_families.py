@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModel
 from tests.rankers.fast.test_encoder import as_on_a_gpu, scores
 from unrank.rankers.base import DualEncoder, Ranker
 from unrank.rankers.fast import encoder as fast_encoder
-from unrank.rankers.fast import packing
+from unrank.rankers.fast import norms, packing
 from unrank.rankers.fast.packing import FAMILIES, Family, can_pack, packing_family, run_packed
 from unrank.rankers.tokenisation import EncoderInputs
 
@@ -160,3 +160,26 @@ def test_off_means_that_the_library_is_left_alone(kind: str, rankers: dict[str, 
     copied.fast = True
     assert copied.fast and any("forward" in vars(module) for module in copied.modules())
     np.testing.assert_allclose(scores(copied).detach(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+def test_a_norm_of_a_decoder_is_torchs_where_that_is_the_same(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_model(family)
+    found = norms.faster_norms(model)
+    assert bool(found) == (family == "llama")  # gemma adds one to the scale
+    for norm, forward in found.items():
+        norm.weight.data.uniform_(0.5, 2)
+        states = torch.randn(3, 5, 32)
+        np.testing.assert_allclose(forward(states).detach(), norm(states).detach(), rtol=1e-5, atol=1e-6)
+        shown = torch.nn.functional.rms_norm(states, norm.weight.shape, norm.weight, norm.variance_epsilon)
+        np.testing.assert_allclose(shown.detach(), norm(states).detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_the_last_token_of_each_packed_text_is_its_own() -> None:
+    model, texts = make_model("qwen3"), some_texts()
+    with torch.no_grad():
+        whole = model(**texts.padded(CPU)).last_hidden_state
+        given = run_packed(model, texts, Family(), packing._Probe(), last_only=True).last_hidden_state
+    expected = whole[torch.arange(len(LENGTHS)), torch.from_numpy(LENGTHS) - 1]
+    np.testing.assert_allclose(given[:, 0], expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(fast_encoder.last_states(whole, LENGTHS), expected, rtol=0, atol=0)

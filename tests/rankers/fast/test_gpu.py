@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ from transformers import AutoConfig
 from transformers.models.bert.modeling_bert import BertLayer
 
 from tests.rankers.fast.test_families import TRIED, make_model
+from tests.tiny import make_decoder
+from unrank.rankers import create_ranker
+from unrank.rankers.decoder import DecoderRanker
 from unrank.rankers.fast import bf16_weights
 from unrank.rankers.fast.encoder import FastEncoder
 from unrank.rankers.fast.packed_layers import BERT, Sequences, packed_layer
@@ -346,3 +350,23 @@ def test_switched_off_the_library_computes_alone() -> None:
         with fast.reading(inputs) as features:
             given = model(**features).last_hidden_state
     assert torch.equal(given, expected)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3_text"])
+def test_a_decoder_scores_as_the_library(family: str, tmp_path: Path) -> None:
+    """Packed in bfloat16, no further from float32 than 1.5 times the library's own bfloat16; gradients are finite."""
+    made = create_ranker("decoder", str(make_decoder(tmp_path / "base", family)), seed=0)
+    assert isinstance(made, DecoderRanker)
+    queries, documents = ["ba be", "cel dan fos gu", "hir", ""] * 4, ["ba ce di fo gu", "lir mos " * 40, "", "ba"] * 4
+    exact = torch.tensor(made.library_scores(queries, documents))
+    library = copy.deepcopy(made)
+    library.fast = False
+    library.cuda()
+    library.model.to(torch.bfloat16)
+    apart = (torch.tensor(library.library_scores(queries, documents)) - exact).abs().max()
+    made.cuda()
+    assert isinstance(made.fast_encoders[0].packing(), Family)
+    scores = made(made.tokenize(queries, "query"), made.tokenize(documents, "document"))
+    assert float((scores.detach().cpu() - exact).abs().max()) <= max(BFLOAT16 * float(apart), FLOAT32)
+    torch.autograd.backward(scores.sum())
+    assert all(weight.grad is not None and bool(weight.grad.isfinite().all()) for weight in made.parameters())
