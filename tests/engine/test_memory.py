@@ -153,7 +153,7 @@ def test_a_training_without_room_is_refused_with_what_would_fit(monkeypatch: pyt
         memory.check_room(ranker, device, copies=2)  # type: ignore[arg-type]
     memory.check_room(ranker, device, copies=2, few=True)  # type: ignore[arg-type]
     monkeypatch.setattr(memory, "device_memory", lambda _: 3_000_000)
-    with pytest.raises(UnrankError, match="use a larger device$"):
+    with pytest.raises(UnrankError, match=r"use a larger device$"):
         memory.check_room(ranker, device, copies=1)  # type: ignore[arg-type]
     monkeypatch.setattr(memory, "device_memory", lambda _: 21_000_000)
     memory.check_room(ranker, device, copies=1)  # type: ignore[arg-type]

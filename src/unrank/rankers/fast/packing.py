@@ -217,6 +217,7 @@ def attend_packed(
     scaling: float | None = None,
     sliding_window: int | None = None,
     is_causal: bool | None = None,
+    softcap: float | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Let each token attend to its own text, as transformers calls an attention function; in a decoder, to the tokens
@@ -224,6 +225,8 @@ def attend_packed(
 
     query, key, value [1, heads, tokens, size] -> [1, tokens, heads, size]
     """
+    if softcap is not None:
+        raise ValueError("its attention has a cap, which no kernel here knows")
     causal = bool(getattr(module, "is_causal", False) if is_causal is None else is_causal)
     queries, keys, values = (side[0].transpose(0, 1) for side in (query, key, value))
     window = None if sliding_window is None else sliding_window - 1  # transformers counts the token itself
