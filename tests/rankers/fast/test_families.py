@@ -26,6 +26,7 @@ MORE: dict[str, dict[str, Any]] = {
     "modernbert": {"local_attention": 8, "global_attn_every_n_layers": 3},
     "llama": GROUPED,
     "qwen3": GROUPED,
+    "gemma2": GROUPED,
     "mistral": {**GROUPED, "sliding_window": 8},
     "gemma3_text": {**GROUPED, "sliding_window": 8, "sliding_window_pattern": 3},
 }
