@@ -53,11 +53,11 @@ def new_environment(folder: Path, python: str, *asked: str) -> Path:
     found = folder / "bin" / "python"
     if uv := shutil.which("uv"):
         subprocess.run([uv, "venv", "--quiet", "--python", python, folder], check=True)
-        install = [uv, "pip", "install", "--quiet", "--python", found]
+        install = [uv, "pip", "install", "--quiet", "--python", str(found)]
     else:
         subprocess.run([python, "-m", "venv", folder], check=True)
-        install = [found, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*install, "-c", ROOT / "constraints.txt", *asked], check=True)
+        install = [str(found), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*install, "-c", str(ROOT / "constraints.txt"), *asked], check=True)
     return found
 
 
@@ -112,7 +112,7 @@ def test_the_wheel_runs_the_tiny_demo_without_a_network(wheel: Path, python: str
     if shutil.which(python) is None or subprocess.run([python, "--version"], check=False).returncode:
         pytest.skip(f"{python} is not installed")
     found = new_environment(tmp_path / "venv", python, str(wheel))
-    command = [found.with_name("unrank"), "demo", "--tiny", "--out", tmp_path / "out", "--device", "cpu"]
+    command = [str(found.with_name("unrank")), "demo", "--tiny", "--out", str(tmp_path / "out"), "--device", "cpu"]
     variables = clean_variables(tmp_path)
     done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2_000:]
