@@ -148,7 +148,7 @@ def list_ranks(scores: Scores, owner: NDArray[np.int64]) -> Rows:
 def overlaps(one: Rows, other: Rows, owner: NDArray[np.int64], persistence: float = PERSISTENCE) -> Floats:
     """Return the rank-biased overlap of each list's two rankings, all lists at once; ranks count from 1.
 
-    >>> overlaps(np.array([1, 2, 3]), np.array([1, 3, 2]), np.zeros(3, np.int64), 0.5).tolist()
+    >>> overlaps(np.array([1, 2, 3]), np.array([1, 3, 2]), np.zeros(3, np.int64), 0.5).round(6).tolist()
     [0.875]
     """
     _, member, sizes = np.unique(owner, return_inverse=True, return_counts=True)
