@@ -24,6 +24,7 @@ from unrank.engine.checkpoint import digest
 from unrank.errors import BadFile, UnrankError
 from unrank.forgetting.evaluate import evaluate
 from unrank.forgetting.forget import Forgotten, forget
+from unrank.forgetting.options import ADAPTER_RATE, ForgetOptions
 from unrank.forgetting.outcome import ForgetState
 from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.base import Ranker
@@ -203,3 +204,10 @@ def test_with_documents_frozen_the_query_side_alone_is_adapted(
     assert result.record.index_valid
     same = [library(ranker).encode_document(TEXTS[1]) for ranker in (original, result.ranker)]
     np.testing.assert_array_equal(*same)
+
+
+def test_an_adapter_has_a_higher_rate_unless_one_is_given() -> None:
+    own = ForgetOptions().method_for("bi-encoder").learning_rate
+    assert ForgetOptions(adapt="lora").method_for("bi-encoder").learning_rate == pytest.approx(ADAPTER_RATE * own)
+    given = ForgetOptions(adapt="lora", settings={"learning_rate": "0.001"})
+    assert given.method_for("bi-encoder").learning_rate == 0.001

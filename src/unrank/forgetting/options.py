@@ -38,6 +38,8 @@ PROXY_EPOCHS = (
 LAYERS = "The layers that are trained: a number of last layers, 'head', or 'all-but-embeddings'."
 FREEZE = "Train the query side alone: stored document vectors stay valid."
 RANK, MOST_RANK = 8, 256
+ADAPTER_RATE = 10
+"""The learning rate of an adapter if none is given, in units of the method's own (docs/log.md)."""
 ADAPT = "Train a new LoRA adapter alone, of this rank (by default 8), and leave all other weights."
 SAVED_AS = (
     "What is written: a whole ranker (merged), or the adapter of --adapt alone, which forgets only while it is on."
@@ -158,7 +160,10 @@ class ForgetOptions:
         return change(self, {RENAMED.get(name, name): value for name, value in given.items()}, "forget")
 
     def method_for(self, ranker: str | None) -> Method:
-        """Return the method with its settings; those that are not given suit the kind of ranker."""
+        """Return the method with its settings; those that are not given suit the kind of ranker, and an adapter."""
         if not isinstance(self.method, str):
             return self.method
-        return make_method(self.method, self.settings, ranker, self.preset)
+        method = make_method(self.method, self.settings, ranker, self.preset)
+        if self.rank is None or "learning_rate" in self.settings:
+            return method
+        return replace(method, learning_rate=ADAPTER_RATE * method.learning_rate)

@@ -37,9 +37,6 @@ from unrank.record import Check, Landing
 WATCHED = 100
 """Queries of each kept set that are measured at every check on a GPU."""
 
-ADAPTER_RATE = 10
-"""The learning rate of an adapter, in units of the method's own for all weights (docs/log.md)."""
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -102,8 +99,7 @@ def run_steered(run: MethodRun) -> Outcome:
     assert estimator is not None
     rule = make_rule(run, estimator)
     schedule = run.method.schedule(options.seed, options.check_every)
-    rate = schedule.learning_rate * (1 if options.rank is None else ADAPTER_RATE)
-    schedule = replace(schedule, learning_rate=rate, over=rule.out_of_time if options.minutes is not None else None)
+    schedule = replace(schedule, over=rule.out_of_time if options.minutes is not None else None)
     store, runtime = workspace.store, workspace.runtime
     with clock.on("teacher"):  # a plan may make a teacher of its own, and masks may need gradients
         plan = planned(run.method, run.task)
