@@ -37,6 +37,7 @@ from unrank.disk import check_outside, check_result
 if TYPE_CHECKING:
     from unrank.collection.collection import Collection
     from unrank.collection.removal import Removal
+    from unrank.forgetting.train import Trained
 
 BASE = (
     "The model to start from: an encoder's folder or hub id, by default all-MiniLM-L6-v2; for duet and match-pyramid a "
@@ -93,7 +94,26 @@ def train(
     check_outside(out, collection)
     check_result(out)
     opened, removed = open_both(collection, training.removal, training.copies)
+    trained = _train(opened, kind, removed, out, training, flags, quiet)
+    show_scorecard(trained.after)
+    say(f"{epochs_of(trained.record.epochs)} in {duration(trained.record.seconds)}; written to {out}")
+    if training.proxies is not None:
+        from unrank.engine.runtime import deterministic
 
+        with deterministic(flags.deterministic):
+            prepare_beside(out, collection, training, DeviceFlags(flags.device, flags.fast, quiet))
+
+
+def _train(
+    collection: Collection,
+    kind: str,
+    removed: Removal | None,
+    out: Path,
+    training: TrainingFlags,
+    flags: RunFlags,
+    quiet: bool,
+) -> Trained:
+    """Train a ranker and write it, with checkpoints, a progress bar and trackers."""
     from unrank.engine.resume import resumable
     from unrank.engine.runtime import deterministic
     from unrank.forgetting.progress import show_progress
@@ -105,7 +125,7 @@ def train(
     method = recipe_of(kind, read_settings(training.settings or ()))
     cached = open_cache(training.cache, out)
     checkpoints = resumable(out, every=flags.checkpoint_every, resume=flags.resume)
-    about = {"job": "train", "ranker": kind, "collection": opened.name, "seed": training.seed, **asdict(method)}
+    about = {"job": "train", "ranker": kind, "collection": collection.name, "seed": training.seed, **asdict(method)}
     trackers = flags.report_to or ()
     check_trackers(trackers)
     with (
@@ -115,7 +135,7 @@ def train(
         reporting(shown, trackers, out, flags.device, about) as listener,
     ):
         trained = train_ranker(
-            opened,
+            collection,
             kind,
             training.base,
             removed,
@@ -131,11 +151,7 @@ def train(
             follow=tuple(training.follow or ()),
         )
         trained.save(out)
-    show_scorecard(trained.after)
-    say(f"{epochs_of(trained.record.epochs)} in {duration(trained.record.seconds)}; written to {out}")
-    if training.proxies is not None:
-        with deterministic(flags.deterministic):
-            prepare_beside(out, collection, training, DeviceFlags(flags.device, flags.fast, quiet))
+    return trained
 
 
 def prepare_beside(out: Path, collection: Path, training: TrainingFlags, on: DeviceFlags) -> None:

@@ -26,7 +26,7 @@ from unrank.rankers.encoder import (
     longest_input,
 )
 from unrank.rankers.fast.encoder import FastEncoder
-from unrank.rankers.model_folder import drop_names, loading, quiet
+from unrank.rankers.model_folder import loading, save_library_model
 from unrank.rankers.tokenisation import IdTokenizer, PairTemplate
 from unrank.rankers.tokens import Ints, Tokens
 from unrank.rankers.vocabulary import BOTH, Vocabulary, encoder_vocabulary
@@ -79,9 +79,7 @@ class CrossEncoderRanker(Ranker):
         return cls(model)
 
     def save(self, folder: Path) -> None:
-        with quiet():
-            self.model.save_pretrained(str(folder), create_model_card=False)
-        drop_names(folder)
+        save_library_model(self.model, folder)
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
         prompt = self._prompt if role == "query" else ""

@@ -33,7 +33,7 @@ from unrank.rankers.base import Ranker, Role
 from unrank.rankers.chat_template import ChatTemplate, library_tokens, template_options
 from unrank.rankers.encoder import LOCAL, MAX_TOKENS, SAFE, checked_encoder, encoder_files, longest_input
 from unrank.rankers.fast.encoder import FastEncoder
-from unrank.rankers.model_folder import drop_names, loading, quiet
+from unrank.rankers.model_folder import loading, save_library_model
 from unrank.rankers.size_check import device_memory
 from unrank.rankers.tokenisation import EncoderInputs, IdTokenizer, PairTemplate
 from unrank.rankers.tokens import Ints, Tokens
@@ -134,9 +134,7 @@ class DecoderRanker(Ranker):
             return cls(model)
 
     def save(self, folder: Path) -> None:
-        with quiet():
-            self.model.save_pretrained(str(folder), create_model_card=False)
-        drop_names(folder)
+        save_library_model(self.model, folder)
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
         return self._reader.tokenize(texts, role)

@@ -25,7 +25,7 @@ from unrank.errors import BadFile, UnrankError
 from unrank.rankers.base import DualEncoder, Role
 from unrank.rankers.encoder import DEFAULT_ENCODER, MAX_TOKENS, SAFE, encoder_files, longest_input
 from unrank.rankers.fast.encoder import FastEncoder
-from unrank.rankers.model_folder import drop_names, quiet
+from unrank.rankers.model_folder import save_library_model
 from unrank.rankers.static_tower import StaticTower, is_static
 from unrank.rankers.tokenisation import EncoderInputs, SideTokenizer, faster_tokenizer
 from unrank.rankers.tokens import Tokens
@@ -84,9 +84,7 @@ class LibraryDualEncoder(DualEncoder):
         return weights, [_settings(module) for module in modules]
 
     def save(self, folder: Path) -> None:
-        with quiet():
-            self.model.save_pretrained(str(folder), create_model_card=False)
-        drop_names(folder)
+        save_library_model(self.model, folder)
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
         return self._towers.tokenizer(role)(texts)

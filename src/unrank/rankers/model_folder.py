@@ -73,6 +73,13 @@ def loading(path: Path, what: str) -> Iterator[None]:
         raise BadFile(path, f"cannot be loaded as {what}: {reason}") from error
 
 
+def save_library_model(model: Any, folder: Path) -> None:
+    """Write a model of sentence-transformers in its own layout, without a card and without names of other files."""
+    with quiet():
+        model.save_pretrained(str(folder), create_model_card=False)
+    drop_names(folder)
+
+
 def drop_names(folder: Path) -> None:
     """Take out of a folder that a library wrote the names of code and of other files that its model came with."""
     for path in [path for name in DESCRIBED for path in sorted(folder.rglob(name))]:
