@@ -22,6 +22,7 @@ from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.engine.samples import Phase
+from unrank.engine.training_state import Interval
 from unrank.errors import UnrankError
 from unrank.evaluation.measure import ranks_among
 from unrank.evaluation.scorecard import SetMetrics
@@ -51,6 +52,7 @@ from unrank.forgetting.validation import Base, run_fingerprint
 from unrank.forgetting.workspace import Workspace
 from unrank.methods.cocol import Cocol
 from unrank.methods.retrain import Retrain
+from unrank.methods.task import EarlierPlaces
 from unrank.rankers import create_ranker
 from unrank.record import PlacesFound, Record
 from unrank.report.run_page import verdict
@@ -209,8 +211,8 @@ def test_a_check_of_few_pairs_is_one_measurement(
 
 @pytest.mark.parametrize(
     ("missed", "distances", "epochs"),
-    [([0], [0.4], 2), ([3, 0], [0.4, 0.2], 4), ([3, 2], [0.4, 0.38], 4), ([3, 2, 1], [0.4, 0.3, 0.2], 6)],
-    ids=["there", "there after two", "no nearer", "all rounds"],
+    [([0], [0.4], 2), ([3, 0], [0.4, 0.2], 4), ([3, 2], [0.4, 0.38], 4), ([3, 2], [0.4, 0.3], 4)],
+    ids=["there", "there after two", "no nearer", "two rounds at most"],
 )
 def test_there_is_another_round_if_pairs_are_not_at_their_places(
     missed: list[int], distances: list[float], epochs: int, monkeypatch: pytest.MonkeyPatch
@@ -234,12 +236,51 @@ def test_of_a_small_request_the_check_nearest_to_all_places_counts(monkeypatch: 
         *(SimpleNamespace(), None, SimpleNamespace(), 0.5, 0.0, None, 0, None, (1.0, {}), 1.0),  # type: ignore[arg-type]
         goals=SimpleNamespace(pulls_up=True, few=True),  # type: ignore[arg-type]
     )
-    monkeypatch.setattr(rule, "_earlier_distance", lambda: next(earlier))
+    monkeypatch.setattr(rule, "_earlier_distance", lambda interval: next(earlier))
     ranks = []
     for _ in range(4):
         rule.distance = next(apart)
-        ranks.append(rule._rank())
+        ranks.append(rule._rank(SimpleNamespace(epochs=1)))  # type: ignore[arg-type]
     assert ranks == [0.4, 0.1, 0.5, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("best", "alone", "epochs"),
+    [([0.0] * 9, False, 2), ([0.5, 0.5, 0.0, 0.0], False, 3), ([0.5] * 9, False, 8), ([0.5] * 9, True, 4)],
+    ids=["there", "there in a later round", "all rounds", "no earlier request"],
+)
+def test_in_a_row_rounds_go_on_until_all_requests_are_at_their_places(
+    best: list[float], alone: bool, epochs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first round is run to its end; a later one ends with the epoch in which all pairs arrive."""
+    goals = SimpleNamespace(pulls_up=True, few=True, distance=lambda ranks: 0.3)
+    estimator = SimpleNamespace(measure=lambda: 0.5, pair_ranks=lambda: np.ones(1))
+    clock = SimpleNamespace(on=lambda purpose: nullcontext())
+    rule = PairStoppingRule(None, None, estimator, 0.5, 0.0, clock, 0, None, (1.0, {}), 1.0, goals=goals, round=2)  # type: ignore[arg-type]
+    if not alone:
+        rule.earlier = np.zeros((1, 2), np.int64), SimpleNamespace()  # type: ignore[assignment]
+    done, found = list[float](), iter(best)
+
+    def check(interval: Interval) -> None:
+        done.append(interval.epochs)
+        rule.best = next(found), {}
+
+    monkeypatch.setattr(rule, "_check", check)
+    monkeypatch.setattr(rule, "_return", lambda: None)
+    monkeypatch.setattr(rule, "out_of_time", lambda: False)
+    rule.follow(SimpleNamespace(epochs=number) for number in range(1, 9))  # type: ignore[misc]
+    assert done[-1] == epochs
+
+
+def test_requests_that_are_away_from_their_places_count_and_their_pairs_are_marked() -> None:
+    """The third pair has no place. The two of the first request are away, the one of the second is near."""
+    there = np.array([True, True, False, True])
+    places = EarlierPlaces.of(there, np.ones(3, np.float32), np.array([2, 4, 50]), np.array([7, 7, 9]))
+    ranks = np.array([1, 2, 60])
+    places.mark(ranks)
+    assert places.away.tolist() == [True, True, False, False]
+    assert places.distance(ranks) == pytest.approx((0.5 + 0.25) / 2)
+    assert places.distance(np.array([2, 4, 50])) == 0.0
 
 
 def test_a_run_that_is_not_at_its_places_runs_twice_as_long(

@@ -345,7 +345,8 @@ def test_what_was_forgotten_before_is_held_where_it_is(shared: Collection) -> No
 
 def earlier_at(scores: NDArray[np.float32], away: int | None = None) -> EarlierPlaces:
     """Return earlier places with these scores; one of the pairs may be away from its place."""
-    return EarlierPlaces(scores, np.isfinite(scores).astype(np.int64), np.arange(len(scores)) == away)
+    ranks, requests = np.isfinite(scores).astype(np.int64), np.zeros(len(scores), np.int64)
+    return EarlierPlaces(scores, ranks, np.arange(len(scores)) == away, requests)
 
 
 def test_a_pair_that_is_away_from_its_place_is_drawn_more_often(shared: Collection) -> None:

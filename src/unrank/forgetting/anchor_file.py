@@ -63,6 +63,8 @@ class AnchorFile:
     """By the hashes of queries."""
     places: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """For each request, by its name in the record, the margin of the place of each pair, by the hashes of pairs."""
+    ranks: Mapping[str, int] = field(default_factory=dict)
+    """The rank of the place of each pair. Files of version 0.3 and before have none."""
 
     @classmethod
     def read(cls, lineage: str, key: OwnerKey | None) -> AnchorFile | None:
@@ -97,14 +99,19 @@ class AnchorFile:
         }
         return replace(self, lists={query: of for query, of in left.items() if of.kept})
 
-    def with_places(self, request: str, places: Mapping[str, float]) -> AnchorFile:
+    def with_places(
+        self, request: str, places: Mapping[str, float], ranks: Mapping[str, int] | None = None
+    ) -> AnchorFile:
         """Return the file with the places of a request. A pair that was asked for before has its last place alone."""
         others = {
             name: {pair: margin for pair, margin in those.items() if pair not in places}
             for name, those in self.places.items()
             if name != request
         }
-        return replace(self, places=others | ({request: dict(places)} if places else {}))
+        margins = others | ({request: dict(places)} if places else {})
+        known = {**self.ranks, **(ranks or {})}
+        left = {pair: known[pair] for those in margins.values() for pair in those if pair in known}
+        return replace(self, places=margins, ranks=left)
 
 
 @dataclass(frozen=True)
@@ -118,6 +125,7 @@ class AnchorUpdate:
     """The lists of a first request; a later one has none."""
     places: Mapping[str, float]
     say: Callable[[str], None]
+    ranks: Mapping[str, int] = field(default_factory=dict)
 
     def write(self) -> None:
         """Erase what the request removed, and add its places. A file that is there already keeps its lists."""
@@ -126,7 +134,8 @@ class AnchorUpdate:
         if key is None or not (found or self.lists):
             return
         file = found or AnchorFile(key.name, self.lists)
-        if file.without(self.removal, IdHashes(key)).with_places(self.request, self.places).write(self.lineage):
+        left = file.without(self.removal, IdHashes(key))
+        if left.with_places(self.request, self.places, self.ranks).write(self.lineage):
             return
         if found is None:
             self.say("no anchor file could be written: later requests will hold to what the run before left")

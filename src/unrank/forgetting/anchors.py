@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import NO_PAIRS, Partition
-from unrank.collection.texts import hashed_order
+from unrank.collection.texts import Rows, hashed_order
 from unrank.engine.teacher import Scores, Teacher
 from unrank.evaluation.measure import Floats
 from unrank.forgetting.anchor_file import AnchorFile, AnchorList, IdHashes
 from unrank.forgetting.outcome import pair_ranks
-from unrank.forgetting.places import Places, margins_of, rank_at, score_at
+from unrank.forgetting.places import Places, margins_of, rank_at, score_at, with_room
 from unrank.forgetting.previous_requests import PreviousRanks
 from unrank.forgetting.workspace import Workspace
-from unrank.methods.task import EarlierPlaces, Task
+from unrank.methods.task import EarlierPlaces, Task, are_in
 from unrank.owner import owner_key
 from unrank.record import Record, requests_of
 
@@ -26,8 +26,6 @@ MOST_ANCHORS = 2_048
 """The most kept pairs in an anchor file."""
 NEGATIVES = 8
 """The number of highest negatives that are kept of each query."""
-AWAY = 0.02
-"""The distance of a reciprocal rank from that of its place from which on a pair is away from it."""
 NOT_HELD = "what is kept is held where the run before left it, not where the first original had it"
 
 
@@ -42,11 +40,15 @@ class Anchors:
     placed: Pairs
     margins: Floats
     """The margin of the place of each placed pair."""
+    ranks: Rows
+    """Its rank; 0 if the file does not say."""
+    requests: Rows
+    """The number of the request that it is of."""
 
     @property
     def digest(self) -> str:
         """A hash of all of it, because the weights of a run follow from it."""
-        arrays = (self.pairs, self.negatives, self.scores, self.placed, self.margins)
+        arrays = (self.pairs, self.negatives, self.scores, self.placed, self.margins, self.ranks, self.requests)
         return hashlib.sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in arrays)).hexdigest()
 
     def hold(self, task: Task, previous: PreviousRanks, collection: Collection) -> Task:
@@ -54,19 +56,16 @@ class Anchors:
         partition = previous.with_risen(task.partition, collection, self.placed)
         teacher = task.teacher.holding(np.concatenate([self.pairs, self.negatives]), self.scores)
         held = replace(task, partition=partition, teacher=teacher, anchors=self.pairs, anchor_negatives=self.negatives)
-        keys = collection.pair_keys
-        known = dict(zip(keys(self.placed).tolist(), self.margins, strict=True))
-        wanted = np.array([known.get(key, np.nan) for key in keys(partition.previous).tolist()])
-        there = np.isfinite(wanted)
+        there = are_in(partition.previous, self.placed)
         if not there.any():
             return held
         pairs, score = partition.previous[there], teacher.answers
-        places = EarlierPlaces(
-            np.full(len(wanted), np.nan, np.float32), np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
-        )
-        places.scores[there] = score_at(collection, pairs, score, wanted[there])
-        places.ranks[there] = rank_at(collection, pairs, score, wanted[there])
-        places.away[there] = abs(1 / pair_ranks(collection, pairs, teacher.scores) - 1 / places.ranks[there]) > AWAY
+        found = collection.find_pairs(pairs, self.placed)
+        margins, ranks = self.margins[found], self.ranks[found]
+        ranks = np.where(ranks > 0, ranks, rank_at(collection, pairs, score, margins))
+        wanted = with_room(collection, pairs, ranks, score_at(collection, pairs, score, margins), score)
+        places = EarlierPlaces.of(there, wanted, ranks, self.requests[found])
+        places.mark(pair_ranks(collection, pairs, teacher.scores))
         return replace(held, earlier_places=places)
 
 
@@ -90,8 +89,8 @@ def find_anchors(workspace: Workspace, record: Record | None) -> Anchors | None:
     found = _lists_found(file.lists, workspace, hashes)
     if not len(found[0]):
         say(f"the anchor file of this ranker has no kept pair of this collection: {NOT_HELD}")
-    places = {pair: margin for name in names for pair, margin in file.places.get(name, {}).items()}
-    return Anchors(*found, *_places_found(places, workspace, hashes))
+    placed, margins, ranks, requests = _places_found(file, names, workspace, hashes)
+    return Anchors(*found, placed, margins, ranks, requests)
 
 
 def _lists_found(
@@ -123,12 +122,20 @@ def _scored(pairs: Pairs, scores: list[float | None]) -> tuple[Pairs, Scores]:
     return pairs[known], np.array([score for score in scores if score is not None], np.float32)
 
 
-def _places_found(places: Mapping[str, float], workspace: Workspace, hashes: IdHashes) -> tuple[Pairs, Floats]:
-    """Return the pairs of earlier requests that have places, and the margins of these."""
-    previous = workspace.partition.previous
-    found = [places.get(hashes.pair(*ids)) for ids in workspace.collection.pair_ids(previous)] if places else []
-    pairs, margins = _scored(previous if found else NO_PAIRS, found)
-    return pairs, margins.astype(np.float64)
+def _places_found(
+    file: AnchorFile, requests: Sequence[str], workspace: Workspace, hashes: IdHashes
+) -> tuple[Pairs, Floats, Rows, Rows]:
+    """Return the pairs of earlier requests that have places, the margins and ranks of these, and their requests."""
+    known = {
+        pair: (margin, file.ranks.get(pair, 0), number)
+        for number, name in enumerate(requests)
+        for pair, margin in file.places.get(name, {}).items()
+    }
+    previous = workspace.partition.previous if known else NO_PAIRS
+    names = [hashes.pair(*ids) for ids in workspace.collection.pair_ids(previous)]
+    pairs = previous[np.array([name in known for name in names], bool)]
+    margins, ranks, numbers = np.array([known[name] for name in names if name in known]).reshape(-1, 3).T
+    return pairs, margins, ranks.astype(np.int64), numbers.astype(np.int64)
 
 
 def make_lists(collection: Collection, parts: Partition, teacher: Teacher) -> dict[str, AnchorList]:
@@ -160,13 +167,14 @@ def _highest(pairs: Pairs, scores: Scores) -> Pairs:
     return ordered[place < NEGATIVES]
 
 
-def make_places(collection: Collection, places: Places, teacher: Teacher) -> dict[str, float]:
-    """Return the margins of the places of the forget pairs, by hashes of pairs; empty if there is no owner's key."""
+def make_places(collection: Collection, places: Places, teacher: Teacher) -> tuple[dict[str, float], dict[str, int]]:
+    """Return the margins and the ranks of the places of the forget pairs, by hashes of pairs.
+
+    Both are empty if there is no owner's key.
+    """
     key = owner_key()
     if key is None:
-        return {}
+        return {}, {}
     hashes, margins = IdHashes(key), margins_of(collection, places.pairs, places.wanted, teacher.scores)
-    return {
-        hashes.pair(*ids): margin
-        for ids, margin in zip(collection.pair_ids(places.pairs), margins.tolist(), strict=True)
-    }
+    names = [hashes.pair(*ids) for ids in collection.pair_ids(places.pairs)]
+    return dict(zip(names, margins.tolist(), strict=True)), dict(zip(names, places.ranks.tolist(), strict=True))

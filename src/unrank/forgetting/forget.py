@@ -230,9 +230,9 @@ def update_anchors(request: Request, unlearned: Unlearned, record: Record) -> An
     first = is_first(request.record) and record.lineage is not None
     lists = make_lists(collection, partition, unlearned.teacher) if first else {}
     placed = unlearned.places if record.changed and record.lineage else None
-    places = make_places(collection, placed, unlearned.teacher) if placed else {}
+    places, ranks = make_places(collection, placed, unlearned.teacher) if placed else ({}, {})
     say = workspace.runtime.progress.say
-    return AnchorUpdate(lineage, record.removed.salt, workspace.removal, lists, places, say)
+    return AnchorUpdate(lineage, record.removed.salt, workspace.removal, lists, places, say, ranks)
 
 
 def _lineage(request: Request) -> str | None:

@@ -11,24 +11,25 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
+import torch
 
 from unrank.collection.collection import Pairs
-from unrank.collection.texts import Rows
 from unrank.engine.checkpoint import Checkpoint
 from unrank.engine.training_state import Interval
 from unrank.forgetting.goals import PairGoals
 from unrank.forgetting.landing import Weights, put_weights, weights_of
 from unrank.forgetting.outcome import pair_ranks
 from unrank.forgetting.stopping import CLEARLY, StoppingRule
+from unrank.methods.task import EarlierPlaces
 from unrank.record import Landing, shares_kept
 
 LIMIT_QUERIES = 100
 """The least number of queries of each kept set that are measured at every check if there is a limit."""
-MOST_EARLIER = 64
-"""The most pairs of earlier requests whose ranks are measured at every check of a small request."""
 ARRIVED = 0.01
-"""The largest distance of a small request and of earlier ones to their places, at which no further round is needed."""
+"""The largest distance of a small request to its places at which no further round is needed. Earlier requests must be
+near theirs too."""
+ROUNDS_ALONE = 2
+"""The most rounds of a request if none came before it."""
 NEARER = 0.9
 """The most that may be left of the distance to the places after a round, for another one to be worth its time."""
 
@@ -47,8 +48,8 @@ class PairStoppingRule(StoppingRule):
     """Why the run ended before its goals, if what is kept would have fallen below the limit."""
     distance: float = 0.0
     """The distance to the goals at the last check."""
-    earlier: tuple[Pairs, Rows] | None = None
-    """Pairs that were forgotten before, and the ranks of their places; `None` if there are none, or many pairs now."""
+    earlier: tuple[Pairs, EarlierPlaces] | None = None
+    """Pairs that were forgotten before, and their places; `None` if there are none, or many pairs now."""
     round: int | None = None
     """The epochs after which the rate has fallen; `None` if it does not fall."""
     round_distance: float = math.inf
@@ -70,24 +71,35 @@ class PairStoppingRule(StoppingRule):
         return None
 
     def _ends_round(self, interval: Interval) -> bool:
-        """Return whether a round is over, and no other one is needed or worth its time."""
-        if self.round is None or interval.epochs % self.round:
+        """Return whether a round is over, and no other one is needed or worth its time.
+
+        If earlier requests have places too, a later round ends with the epoch in which all pairs arrive.
+        """
+        if self.round is None or interval.epochs < self.round:
             return False
+        arrived = self.goals.few and self.best is not None and self.best[0] <= ARRIVED
+        if interval.epochs % self.round:
+            return arrived and self.earlier is not None and interval.epochs == int(interval.epochs)
         with self.clock.on("checks"):
             self.forget = self.estimator.measure()
             ranks = self.estimator.pair_ranks()
         before, self.round_distance = self.round_distance, self.goals.distance(ranks)
-        if self.goals.few:
-            return self.best is not None and self.best[0] <= ARRIVED
-        return not self.goals.left(ranks) or self.round_distance > NEARER * before
+        if arrived or (self.earlier is None and interval.epochs >= ROUNDS_ALONE * self.round):
+            return True
+        return not self.goals.few and (not self.goals.left(ranks) or self.round_distance > NEARER * before)
 
     def state(self) -> Checkpoint:
         found = super().state()
-        return Checkpoint({**found.facts, "missed": self.missed, "round": self.round_distance}, found.tensors)
+        tensors = dict(found.tensors)
+        if self.earlier is not None:
+            tensors["away"] = torch.tensor(self.earlier[1].away)
+        return Checkpoint({**found.facts, "missed": self.missed, "round": self.round_distance}, tensors)
 
     def restore(self, state: Checkpoint) -> None:
         super().restore(state)
         self.missed, self.round_distance = state.facts["missed"], state.facts["round"]
+        if self.earlier is not None:
+            self.earlier[1].away[:] = state.tensors["away"].numpy()
 
     def _check(self, interval: Interval) -> None:
         """Record a check. Far from the goals an estimate of the MRR is enough to know that some pair misses its own."""
@@ -96,26 +108,31 @@ class PairStoppingRule(StoppingRule):
             measured = self._measure()
         seen = self._watch()
         self.limited = self._lost(seen)
-        rank = self._rank()
+        rank = self._rank(interval)
         if not self.limited and (self.best is None or rank <= self.best[0]):
             self.best = rank, weights_of(self.student)
         self._add_to_history(interval, measured, seen)
         self._report(interval, measured)
 
-    def _rank(self) -> float:
+    def _rank(self, interval: Interval) -> float:
         """Return how far the weights are from the best; 0 if later ones are better, because the rate falls."""
         if not self.goals.pulls_up:
             return self.missed + self.forget  # fewest pairs first, then the lowest MRR
-        return round(self.missed + self.distance + self._earlier_distance(), 3) if self.goals.few else 0.0
+        return round(self.missed + self.distance + self._earlier_distance(interval), 3) if self.goals.few else 0.0
 
-    def _earlier_distance(self) -> float:
-        """Return how far earlier requests are from their places; 0 if there are none."""
+    def _earlier_distance(self, interval: Interval) -> float:
+        """Return how far earlier requests are from their places; 0 if all are near them.
+
+        At the end of an epoch, mark the pairs that are not: the next one draws them more often.
+        """
         if self.earlier is None:
             return 0.0
         pairs, places = self.earlier
         with self.clock.on("checks"):
             ranks = pair_ranks(self.workspace.collection, pairs, self.workspace.scorer(self.student))
-        return float(np.abs(1 / ranks - 1 / places).mean())
+        if interval.epochs == int(interval.epochs):
+            places.mark(ranks)
+        return places.distance(ranks)
 
     def _measure(self) -> bool:
         """Measure or estimate the forget MRR and the distance to the goals. Return whether they were measured."""

@@ -208,21 +208,24 @@ def places_at(collection: Collection, forget: Pairs, original: Scorer, wanted: F
         above = 0.5 * float(np.mean(least > 1))
     found = replace(found, mrr=mrr(forget, ranks), above=above)
     places = Places(forget, least, height, ranks=ranks, found=found)
-    return replace(places, wanted=with_room(collection, places, original)) if places.few else places
+    return replace(places, wanted=with_room(collection, forget, ranks, height, original)) if places.few else places
 
 
-def with_room(collection: Collection, places: Places, original: Scorer) -> NDArray[np.float32]:
-    """Return the wanted scores moved away from the negatives above and below, as far as they keep their ranks."""
-    negatives = collection.negatives.pairs(np.unique(places.pairs[:, 0]))
+def with_room(
+    collection: Collection, pairs: Pairs, ranks: Rows, wanted: NDArray[np.float32], original: Scorer
+) -> NDArray[np.float32]:
+    """Return the wanted scores moved so that pairs have these ranks, away from the negatives above and below."""
+    negatives = collection.negatives.pairs(np.unique(pairs[:, 0]))
     scores = original(negatives)
     order = np.lexsort((-scores, negatives[:, 0]))
-    starts, ends = (np.searchsorted(negatives[order, 0], places.pairs[:, 0], side) for side in ("left", "right"))
+    starts, ends = (np.searchsorted(negatives[order, 0], pairs[:, 0], side) for side in ("left", "right"))
     ordered = np.append(scores[order], 0.0)  # a list may be empty
-    next_one = np.minimum(starts + places.ranks - 1, len(ordered) - 1)
-    above = np.where(places.ranks > 1, ordered[next_one - 1], np.inf)
-    below = np.where(places.ranks <= ends - starts, ordered[next_one], -np.inf)
-    room = np.minimum(ROOM * list_tops(places.pairs, negatives, scores)[1], (above - below) / 2)
-    return np.clip(places.wanted, below + room, above - room).astype(np.float32)
+    ranks = np.minimum(ranks, ends - starts + 1)
+    next_one = np.minimum(starts + ranks - 1, len(ordered) - 1)
+    above = np.where(ranks > 1, ordered[next_one - 1], np.inf)
+    below = np.where(ranks <= ends - starts, ordered[next_one], -np.inf)
+    room = np.minimum(ROOM * list_tops(pairs, negatives, scores)[1], (above - below) / 2)
+    return np.clip(wanted, below + room, above - room).astype(np.float32)
 
 
 def near(places: Rows) -> Rows:

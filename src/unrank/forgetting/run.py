@@ -21,7 +21,7 @@ from unrank.forgetting.goals import PairGoals
 from unrank.forgetting.landing import weights_of
 from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.options import ForgetOptions
-from unrank.forgetting.pair_stopping import LIMIT_QUERIES, MOST_EARLIER, PairStoppingRule
+from unrank.forgetting.pair_stopping import LIMIT_QUERIES, PairStoppingRule
 from unrank.forgetting.places import Places
 from unrank.forgetting.progress import followers
 from unrank.forgetting.stopping import StoppingRule
@@ -30,7 +30,7 @@ from unrank.forgetting.train import run_training
 from unrank.forgetting.workspace import Clock, Workspace
 from unrank.methods.base import Method, OneShot, RunKind
 from unrank.methods.ranking import planned
-from unrank.methods.task import Task
+from unrank.methods.task import EarlierPlaces, Task
 from unrank.rankers.base import Ranker
 from unrank.record import Check, Landing
 
@@ -151,17 +151,10 @@ def make_rule(run: MethodRun, estimator: MrrEstimator) -> StoppingRule:
     )
 
 
-def earlier_places(task: Task) -> tuple[Pairs, Rows] | None:
-    """Return pairs that were forgotten before and have places, at most 64, and the ranks of these.
-
-    Those that are away from their places come first.
-    """
+def earlier_places(task: Task) -> tuple[Pairs, EarlierPlaces] | None:
+    """Return the pairs that were forgotten before and have places, and the places; `None` if there are none."""
     places = task.earlier_places
-    if places is None:
-        return None
-    there = np.flatnonzero(places.ranks)
-    chosen = there[np.argsort(~places.away[there], kind="stable")][:MOST_EARLIER]
-    return task.partition.previous[chosen], places.ranks[chosen]
+    return None if places is None else (task.partition.previous[places.ranks > 0], places)
 
 
 def usual_watch(device: str, queries: int) -> int:

@@ -126,6 +126,10 @@ def no_base(which: Untrained) -> Teacher:
     raise UnrankError("the model that training began with is not known: name it with --base")
 
 
+AWAY = 0.02
+"""The distance of a reciprocal rank from that of its place from which on a pair is away from it."""
+
+
 @dataclass(frozen=True)
 class EarlierPlaces:
     """The places of pairs that were forgotten before, in the order of `partition.previous`."""
@@ -135,7 +139,31 @@ class EarlierPlaces:
     ranks: Rows
     """The rank of each place; 0 if a pair has none."""
     away: NDArray[np.bool_]
-    """The pairs that are not near their places now."""
+    """The pairs that are away from their places. It changes after each epoch."""
+    requests: Rows
+    """The number of the request that each pair is of."""
+
+    @classmethod
+    def of(cls, there: NDArray[np.bool_], scores: NDArray[np.float32], ranks: Rows, requests: Rows) -> EarlierPlaces:
+        """Return the places of the pairs that have one."""
+        size = len(there)
+        made = cls(np.full(size, np.nan, np.float32), *(np.zeros(size, kind) for kind in (np.int64, bool, np.int64)))
+        made.scores[there], made.ranks[there], made.requests[there] = scores, ranks, requests
+        return made
+
+    def mark(self, ranks: Rows) -> None:
+        """Mark the pairs that are away from their places, by the ranks of those that have one."""
+        self.away[self.ranks > 0] = self._distances(ranks) > AWAY
+
+    def distance(self, ranks: Rows) -> float:
+        """Return how far requests are from their places, with these ranks: the sum over those that are away."""
+        _, number = np.unique(self.requests[self.ranks > 0], return_inverse=True)
+        means = np.bincount(number, self._distances(ranks)) / np.bincount(number)
+        return float(means[means > AWAY].sum())
+
+    def _distances(self, ranks: Rows) -> NDArray[np.float64]:
+        found: NDArray[np.float64] = np.abs(1 / ranks - 1 / self.ranks[self.ranks > 0])
+        return found
 
 
 @dataclass(frozen=True)
