@@ -116,6 +116,7 @@ class Lessons:
                 warmup_steps=0.1,
                 seed=seed,
                 use_cpu=self.device == "cpu",
+                bf16=self.device != "cpu" and torch.cuda.is_available(),
                 save_strategy="no",
                 report_to="none",
                 disable_tqdm=True,
@@ -140,7 +141,9 @@ class Lessons:
                 inputs: list[Any] = [[values[row] for row in batch] for values in texts.values()]
                 if isinstance(model, SentenceTransformer):
                     inputs = [batch_to_device(model.preprocess(each), model.device) for each in inputs]
-                loss(inputs, labels[batch] if labels is not None else None).backward()
+                with torch.autocast("cuda", torch.bfloat16, enabled=model.device.type == "cuda"):
+                    found = loss(inputs, labels[batch] if labels is not None else None)
+                found.backward()
                 nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
                 optimizer.zero_grad()

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from tests.forgetting.conftest import FAST
+from tests.forgetting.test_resume import assert_same, stopped_and_resumed, strides_of
 from tests.table import as_set
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
@@ -164,6 +166,20 @@ def test_earlier_requests_are_pulled_to_their_places_from_below_too(
         rises[by] = float((margins(dense, pairs, workspace.scorer(done.ranker)) - before).mean())
     assert rises[0.5] > rises[None] + 0.05
     assert rises[-0.5] < rises[None] - 0.05
+
+
+def test_a_later_request_that_was_stopped_goes_on(
+    first: Forgotten, dense: Collection, content: str, tmp_path: Path
+) -> None:
+    """The earlier pairs that are away from their places are part of the checkpoint: they are drawn more often."""
+    moved = drifted(first.ranker)
+
+    def job(**options: Any) -> Forgotten:
+        return forget(moved, dense, LATER, method=replace(PLACED, place_epochs=3), record=first.record, **options)
+
+    whole, strides = strides_of(job)
+    assert whole.record.epochs >= 3
+    assert_same(stopped_and_resumed(job, tmp_path / "out", strides), whole)
 
 
 def test_what_a_later_request_removes_is_erased_when_it_is_saved(
