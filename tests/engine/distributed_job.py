@@ -15,10 +15,17 @@ from numpy.typing import NDArray
 
 import unrank
 from unrank.disk import follows
+from unrank.engine.distributed import as_held
+from unrank.engine.runtime import Runtime
+from unrank.engine.scoring import score_pairs, scores_of
+from unrank.engine.sharding import as_whole, sharded_copy, sharded_runtime
 from unrank.forgetting.workspace import Workspace
 from unrank.methods.cocol import Cocol
 from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker
+from unrank.rankers.layers import layer_stack
+
+RANKERS = ("cross_encoder", "colbert", "decoder")
 
 
 def results(kind: str, collection: unrank.Collection, encoder: str) -> dict[str, NDArray[np.float64]]:
@@ -40,6 +47,34 @@ def results(kind: str, collection: unrank.Collection, encoder: str) -> dict[str,
     return {f"{kind} {name}": np.asarray(value, np.float64) for name, value in found.items()}
 
 
+def sharded_results(kind: str, collection: unrank.Collection, base: str) -> dict[str, NDArray[np.float64]]:
+    """Train a decoder, one step an epoch, sharded if there are several processes; then take one pair's gradients."""
+    runtime, pairs = Runtime.on("cpu"), collection.list_pairs(collection.training_queries)
+    several = runtime.processes.size > 1
+    training = Retrain(learning_rate=1e-3, epochs=3, batch=1_000, negatives=2, enough=1)
+    trained = unrank.train(collection, kind, base, method=training, device="cpu", shard_weights=several)
+    ranker = sharded_copy(trained.ranker, runtime) if several else trained.ranker
+    workspace = Workspace.open(ranker, collection, None, "cpu")
+    runtime = sharded_runtime(workspace.runtime, ranker) if several else runtime
+    scores = scores_of(ranker, workspace.store, pairs, runtime)
+    one = score_pairs(ranker, workspace.store, pairs[:1], runtime.tokens_at_once, processes=runtime.processes)
+    one.sum().backward()  # type: ignore[no-untyped-call]
+    runtime.processes.sum_gradients(ranker.parameters())
+    norms = [float(as_whole(weight.grad).norm()) for weight in ranker.parameters() if weight.grad is not None]
+    found = {
+        "processes": runtime.processes.size,
+        "losses": [check.losses["learn"] for check in trained.record.history if check.losses],
+        "scores": scores,
+        "trained": Workspace.open(trained.ranker, collection, None, "cpu").scorer(trained.ranker)(pairs),
+        "norms": norms,
+        "held": sum(as_held(weight).numel() for weight in layer_stack(ranker, kind).parameters()),
+    }
+    return {f"{kind} {name}": np.asarray(value, np.float64) for name, value in found.items()}
+
+
+JOBS = {"decoder": sharded_results}
+
+
 def free_port() -> int:
     with socket() as free:
         free.bind(("localhost", 0))
@@ -52,14 +87,14 @@ def run_process(rank: int, count: int, port: int, job: tuple[str, str, Path], ki
     os.environ |= {name: str(value) for name, value in places.items()}
     folder, encoder, out = job
     collection = unrank.open_collection(folder)
-    found = [results(kind, collection, encoder) for kind in kinds]
+    found = [JOBS.get(kind, results)(kind, collection, encoder) for kind in kinds]
     if not follows():
         np.savez(out, **{name: value for each in found for name, value in each.items()})  # type: ignore[arg-type]
 
 
 def main(folder: str, encoder: str, out: str, *kinds: str) -> None:
     """Run the job in one process, then in two. All are forks of this one, which imports and computes nothing."""
-    for module in ("accelerate", "sentence_transformers", "unrank.rankers.cross_encoder", "unrank.rankers.colbert"):
+    for module in ("accelerate", "sentence_transformers", *(f"unrank.rankers.{name}" for name in RANKERS)):
         importlib.import_module(module)
     forks = multiprocessing.get_context("fork")
     for count in (1, 2):

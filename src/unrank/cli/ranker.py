@@ -33,6 +33,7 @@ from unrank.cli.show import (
     show_scorecard,
 )
 from unrank.disk import check_outside, check_result
+from unrank.errors import UnrankError
 
 if TYPE_CHECKING:
     from unrank.collection.collection import Collection
@@ -44,6 +45,10 @@ BASE = (
     "file of word vectors in GloVe's format or 'random', by default GloVe 6B."
 )
 RESERVE = "Leave some training queries and documents out, so that they are unseen; or train on all."
+SHARD_WEIGHTS = (
+    "Let each of several processes hold a part of a decoder's layers, if the whole is too large for a GPU. No "
+    "checkpoints are written."
+)
 PROXIES = "Also prepare this many proxies, as 'unrank proxies' does, in a folder beside --out."
 
 
@@ -60,6 +65,7 @@ class TrainingFlags:
     cache: CacheFolder = None
     proxies: Annotated[int | None, typer.Option("--proxies", help=PROXIES, metavar="COUNT", min=2)] = None
     reserve: Annotated[bool, typer.Option("--reserve/--no-reserve", help=RESERVE)] = True
+    shard_weights: Annotated[bool, typer.Option("--shard-weights", help=SHARD_WEIGHTS)] = False
     seed: Seed = 0
 
 
@@ -91,6 +97,8 @@ def train(
     from unrank.rankers import ranker_kind
 
     kind = ranker_kind(ranker)
+    if training.shard_weights and training.proxies is not None:
+        raise UnrankError("--shard-weights prepares no --proxies, which are trained whole: leave one of them out")
     check_outside(out, collection)
     check_result(out)
     opened, removed = open_both(collection, training.removal, training.copies)
@@ -149,6 +157,7 @@ def _train(
             reserve=training.reserve,
             train_layers=training.train_layers,
             follow=tuple(training.follow or ()),
+            shard_weights=training.shard_weights,
         )
         trained.save(out)
     return trained

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.tensor import DTensor
 
 Chunk = TypeVar("Chunk")
 
@@ -23,26 +24,30 @@ class ProcessGroup:
 
     size: int = 1
     number: int = 0
+    together: bool = False
+    """Whether each process must compute as many chunks as the others, because each pass needs all (sharded weights)."""
 
     def map(self, work: Callable[[Chunk], Tensor], chunks: Sequence[Chunk], device: torch.device) -> list[Tensor]:
         """Apply `work` to each chunk. Results of other processes carry no gradient."""
         if self.size == 1:
             return [work(chunk) for chunk in chunks]
         mine = {place: work(chunks[place]) for place in range(self.number, len(chunks), self.size)}
+        idle = self.together and len(mine) * self.size < len(chunks)
+        unused = [work(chunks[-1])] if idle else []
         shapes = self._shapes(mine, len(chunks), device)
         parts = [mine.get(place, torch.zeros(shape, device=device)) for place, shape in enumerate(shapes)]
-        known = torch.cat([part.flatten() for part in parts])
+        sizes = [part.numel() for part in parts]
+        known = torch.cat([part.flatten() for part in (*parts, *unused)])[: sum(sizes)]
         others = known.detach().clone()
         distributed.all_reduce(others)
         whole = known + (others - known.detach())
-        sizes = [part.numel() for part in parts]
         return [part.view(shape) for part, shape in zip(torch.split(whole, sizes), shapes, strict=True)]
 
     def sum_gradients(self, weights: Iterable[nn.Parameter]) -> None:
-        """Replace the gradients of every process by their sum."""
+        """Replace the gradients of every process by their sum. Those of sharded weights are summed already."""
         if self.size == 1:
             return
-        moving = [weight for weight in weights if weight.requires_grad]
+        moving = [weight for weight in weights if weight.requires_grad and not isinstance(weight, DTensor)]
         gradients = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in moving]
         whole = torch.cat([gradient.flatten() for gradient in gradients])
         distributed.all_reduce(whole)
@@ -74,6 +79,11 @@ class ProcessGroup:
         table = table.to(device)
         distributed.all_reduce(table)
         return [tuple(size for size in row if size) for row in table.tolist()]
+
+
+def as_held(weight: Tensor) -> Tensor:
+    """Return what this process holds of a weight: its part if it is sharded, else all."""
+    return weight.to_local() if isinstance(weight, DTensor) else weight
 
 
 def _exchange_device() -> str:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from unrank.collection.collection import Pairs
+from unrank.engine.distributed import as_held
 from unrank.errors import UnrankError
 from unrank.rankers.base import Ranker
 from unrank.rankers.size_check import device_memory
@@ -33,6 +34,8 @@ class Memory:
         self._alone = alone
         self.pieces = 1
         """The number of pieces of a step's batch."""
+        self.pairs_at_once: int | None = None
+        """The most pairs of a piece; `None` if a batch is cut only when memory runs out."""
         self._say = say
         self._said = False
 
@@ -60,12 +63,14 @@ class Memory:
     def _try_backward(
         self, score: Callable[[Pairs], Tensor], pairs: Pairs, loss_of: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        if self.pieces == 1:
+        least = 1 if self.pairs_at_once is None else -(-len(pairs) // self.pairs_at_once)
+        pieces = max(self.pieces, least)
+        if pieces == 1:
             loss = loss_of(score(pairs))
             if loss.requires_grad:  # one of several processes may have no pair to score
                 torch.autograd.backward(loss)
             return loss.detach()
-        return backward_in_pieces(score, np.array_split(pairs, min(self.pieces, len(pairs))), loss_of)
+        return backward_in_pieces(score, np.array_split(pairs, min(pieces, len(pairs))), loss_of)
 
     def _halve(self, possible: bool) -> None:
         if not self._alone:
@@ -88,7 +93,7 @@ def check_room(ranker: Ranker, device: torch.device, copies: int, few: bool = Fa
     `copies` of all weights are held, and for those that are trained a gradient and two moments. With `few`, only a
     small share is trained, such as an adapter or some layers.
     """
-    weights = sum(weight.numel() for weight in ranker.parameters())
+    weights = sum(as_held(weight).numel() for weight in ranker.parameters())
     lower = BFLOAT if device.type == "cuda" else 0
     held = (FLOAT + lower) * copies * weights
     trained = 0 if few else (3 * FLOAT + lower) * weights

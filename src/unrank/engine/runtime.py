@@ -106,6 +106,8 @@ class Runtime:
     @property
     def deterministic(self) -> bool:
         """Whether a computation gives the same bits when it is repeated."""
+        if self.processes.together:  # nothing is promised of sharded weights
+            return False
         return self.device.type == "cpu" or torch.are_deterministic_algorithms_enabled()
 
     def wait(self) -> None:

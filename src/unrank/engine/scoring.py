@@ -79,6 +79,8 @@ class _Scoring:
 def _score_together(ranker: Ranker, store: TokenStore, pairs: Pairs, job: _Scoring) -> Tensor:
     lengths = ranker.lengths(store.lengths(pairs[:, 0], "query"), store.lengths(pairs[:, 1], "document"))
     chunks = list(chunks_by_length(lengths, job.tokens_at_once))
+    if job.processes.together:
+        chunks = even_chunks(chunks, job.processes.size)
 
     def score(chunk: Rows) -> Tensor:
         scores: Tensor = ranker(store.get(pairs[chunk, 0], "query"), store.get(pairs[chunk, 1], "document"))
@@ -89,7 +91,7 @@ def _score_together(ranker: Ranker, store: TokenStore, pairs: Pairs, job: _Scori
 
 def scores_of(ranker: Ranker, store: TokenStore, pairs: Pairs, runtime: Runtime) -> NDArray[np.float32]:
     """Return the score of each pair without gradients. A score that is not finite is an error."""
-    with torch.inference_mode():
+    with torch.no_grad() if runtime.processes.together else torch.inference_mode():  # a gathered layer may be trained
         scores = runtime.memory.score(
             lambda tokens: score_pairs(ranker, store, pairs, tokens, runtime.progress, runtime.processes)
         )
@@ -113,6 +115,17 @@ def chunks_by_length(lengths: NDArray[np.int64], tokens_at_once: int) -> Iterato
         size = min(MAX_SEQUENCES, max(1, tokens_at_once // max(1, int(lengths[order[start]]))))
         yield order[start : start + size]
         start += size
+
+
+def even_chunks(chunks: list[Rows], processes: int) -> list[Rows]:
+    """Divide the places of chunks again, in the same order, into as many chunks for each process.
+
+    >>> [chunk.tolist() for chunk in even_chunks([np.array([2, 0, 3]), np.array([1])], 4)]
+    [[2], [0], [3], [1]]
+    """
+    places = np.concatenate(chunks)
+    parts = processes * -(-len(chunks) // processes)
+    return np.array_split(places, min(parts, len(places)))
 
 
 def _score_apart(ranker: DualEncoder, store: TokenStore, pairs: Pairs, job: _Scoring) -> Tensor:

@@ -17,7 +17,8 @@ from unrank.engine.checkpoint import Cache, Checkpoint
 from unrank.engine.loop import batches_of, fit, make_optimizer, step
 from unrank.engine.memory import check_room
 from unrank.engine.resume import ResumableRun
-from unrank.engine.runtime import Device, Progress
+from unrank.engine.runtime import Device, Progress, Runtime
+from unrank.engine.sharding import FLAG, check_shardable, gather, sharded_copy, sharded_runtime
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.followed_lists import find_queries, follow_lists
@@ -75,6 +76,8 @@ class TrainOptions:
     """The layers that are trained, as `ForgetOptions` has them; `None` for all."""
     follow: Sequence[str] = ()
     """The ids of queries whose lists `unrank watch` shows; by default those of a few."""
+    shard_weights: bool = False
+    """Let each of several processes hold a part of a decoder's layers (`engine/sharding.py`)."""
 
 
 def train(
@@ -91,11 +94,12 @@ def train(
 ) -> Trained:
     """Train a ranker on a collection; with a removal, on the kept pairs alone.
 
-    `changes` are fields of `TrainOptions`: `method`, `seed`, `device`, `fast`, `reserve` and `train_layers`.
+    `changes` are fields of `TrainOptions`, such as `method`, `seed`, `device`, `reserve` and `train_layers`.
     `progress` shows how far the training is; by default it is a bar, if standard error is a terminal. `run` writes
     checkpoints. `cache` holds the tokens of earlier jobs, and keeps those of this one.
     """
     options = change(options or TrainOptions(), changes, "train")
+    check_sharded(options, ranker_kind(kind))
     layers = read_layers(str(options.train_layers)) if options.train_layers is not None else None
     recipe = Recipe(options.method or recipe_of(ranker_kind(kind)), layers)
     partition = whole_partition(collection, options.reserve)
@@ -107,15 +111,30 @@ def train(
     run = run or ResumableRun()
     reserved = len(reserved_queries(collection)) if options.reserve else 0
     more = {"reserved": reserved, **({} if layers is None else {"train_layers": layers})}
+    more |= {"shard_weights": True} if options.shard_weights else {}
     run.claim(lambda: fingerprint("train", ranker, collection, removal, recipe.method, options.seed, more))
     find_queries(collection, options.follow)
     about = {"method": recipe.method.name, "ranker": ranker.kind, **journal_names(collection)}
     with listening(progress) as shown, recording(shown, run, "train", **about) as listener:
-        workspace = Workspace.open(ranker, collection, partition, options.device, listener, cache=cache)
+        student = sharded_copy(ranker, Runtime.on(options.device)) if options.shard_weights else ranker
+        workspace = Workspace.open(student, collection, partition, options.device, listener, cache=cache)
         workspace = replace(workspace, removal=removal)
+        if options.shard_weights:
+            workspace = replace(workspace, runtime=sharded_runtime(workspace.runtime, ranker))
         named = Base(public_name(kind, base), remember_base(ranker.kind, base))
-        trained = _train_in(workspace, ranker, named, recipe, options, run)
-    return replace(trained, record=replace(trained.record, reserved=reserved))
+        trained = _train_in(workspace, student, named, recipe, options, run)
+    if options.shard_weights:
+        gather(student, ranker)
+    return replace(trained, ranker=ranker, record=replace(trained.record, reserved=reserved))
+
+
+def check_sharded(options: TrainOptions, kind: str) -> None:
+    """Refuse to shard the weights of a ranker or with options for which that is not possible."""
+    if not options.shard_weights:
+        return
+    if options.train_layers is not None:
+        raise UnrankError(f"{FLAG} trains all layers: leave out {FLAG}, or --train-layers")
+    check_shardable(kind, options.device)
 
 
 def _train_in(
@@ -125,7 +144,8 @@ def _train_in(
     check_room(ranker, runtime.device, copies=1, few=recipe.layers is not None)
     with clock.on("frozen layers"):
         recipe.freeze(ranker, workspace)
-    history = run_training(ranker, workspace, recipe.method, options.seed, clock, run, options.follow)
+    checkpoints = ResumableRun() if options.shard_weights else run  # none are written of sharded weights
+    history = run_training(ranker, workspace, recipe.method, options.seed, clock, checkpoints, options.follow)
     after = workspace.scorecard(ranker)
     if recipe.layers is not None:
         drop_frozen_states(ranker.requires_grad_(True))

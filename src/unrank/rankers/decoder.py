@@ -60,6 +60,8 @@ class DecoderRanker(Ranker):
     """A `CrossEncoder` of sentence-transformers over a causal language model."""
 
     kind = "decoder"
+    reads_in_pieces = True
+    """Whether pairs whose states would fill the memory are read in several passes."""
 
     def __init__(self, model: CrossEncoder) -> None:
         super().__init__()
@@ -159,7 +161,7 @@ class DecoderRanker(Ranker):
 
         The states of a piece are computed again for its gradients (gradient checkpointing).
         """
-        if not torch.is_grad_enabled():
+        if not self.reads_in_pieces or not torch.is_grad_enabled():
             return [np.arange(len(lengths))]
         config = self._transformer.model.config.get_text_config()
         inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size

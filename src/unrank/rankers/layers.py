@@ -49,12 +49,17 @@ def release(student: Ranker, original: Ranker) -> None:
         student.requires_grad_(True)
 
 
-def _first_weights(encoder: nn.Module, kind: str, which: Layers) -> Iterator[nn.Parameter]:
-    """Yield the weights of all layers but the last ones."""
+def layer_stack(encoder: nn.Module, kind: str) -> nn.ModuleList:
+    """Return the layers of an encoder: the list of modules that has most of its weights."""
     stacks = [module for module in encoder.modules() if isinstance(module, nn.ModuleList)]
     if not stacks:
         raise UnrankError(f"a {kind} has no layers to choose from")
-    stack = max(stacks, key=lambda layers: sum(weight.numel() for weight in layers.parameters()))
+    return max(stacks, key=lambda layers: sum(weight.numel() for weight in layers.parameters()))
+
+
+def _first_weights(encoder: nn.Module, kind: str, which: Layers) -> Iterator[nn.Parameter]:
+    """Yield the weights of all layers but the last ones."""
+    stack = layer_stack(encoder, kind)
     last = {"head": 0, "all-but-embeddings": len(stack)}.get(str(which), which)
     assert isinstance(last, int)
     if last > len(stack):
