@@ -8,11 +8,11 @@ from tests.tiny import make_learnable_beir
 from unrank.collection.build import import_collection
 from unrank.disk import sha256
 from unrank.rankers.encoder import checked_encoder
-from unrank.rankers.random_encoder import write_random_encoder
+from unrank.rankers.random_encoder import SIZES, write_random_encoder
 
 
 def test_it_knows_every_word_and_is_the_same_each_time(tmp_path: Path) -> None:
-    from transformers import AutoTokenizer
+    from transformers import AutoConfig, AutoTokenizer
 
     make_learnable_beir(tmp_path / "data", articles=4)
     collection = import_collection(f"beir:{tmp_path / 'data'}", tmp_path / "collection")
@@ -21,3 +21,5 @@ def test_it_knows_every_word_and_is_the_same_each_time(tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(checked_encoder(str(first)))
     tokens = tokenizer([collection.documents.text(0), collection.queries.text(0)])["input_ids"]
     assert all(len(row) > 2 and tokenizer.unk_token_id not in row for row in tokens)
+    wide = write_random_encoder(tmp_path / "wide", collection, {**SIZES, "hidden_size": 64})
+    assert AutoConfig.from_pretrained(wide).hidden_size == 64

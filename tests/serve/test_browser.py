@@ -140,7 +140,7 @@ def test_from_the_mail_to_a_verified_certificate(browser: Any, served: Served) -
     # the clerk takes the mail in
     sign_in(browser, served, "clerk")
     click(browser, "New request")
-    mail = "Dear all, I am Hermia. Please take the article on mine out of your search. Hermia of Castle Lane"
+    mail = "Dear all, I am Hermia. Please take the article on mine out of your search. Hermia of Harbour Road"
     browser.find_element("name", "words").send_keys(mail)
     click(browser, "Find texts")
     boxes = browser.find_elements("css selector", "input[value='document:hermia-2']")
@@ -167,7 +167,8 @@ def test_from_the_mail_to_a_verified_certificate(browser: Any, served: Served) -
     wait(lambda: "does not answer" in browser.find_element("id", "watch").text, "the end of the stream")
     served.start()
     wait(lambda: heading(browser) == "The run has ended", "the end of the run")
-    assert "Request 4" in browser.page_source and "forgotten" in browser.page_source
+    assert "Request 4" in browser.page_source and "forgotten, not verifiable" in browser.page_source
+    assert "not forgotten" not in browser.page_source
     browser.find_element("link text", "Request 4").click()
     wait(lambda: heading(browser).startswith("Request 4: forgotten"), "the request")
     click(browser, "Write a certificate")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from unrank.collection.collection import Collection
@@ -14,8 +15,8 @@ LONGEST = 64
 SEED = 7
 
 
-def write_random_encoder(folder: Path, collection: Collection) -> Path:
-    """Write an encoder of two layers with random weights, and a tokenizer whose vocabulary is that of a collection."""
+def write_random_encoder(folder: Path, collection: Collection, sizes: Mapping[str, int] = SIZES) -> Path:
+    """Write an encoder of these sizes with random weights, and a tokenizer whose vocabulary is that of a collection."""
     import torch
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
@@ -36,6 +37,6 @@ def write_random_encoder(folder: Path, collection: Collection) -> Path:
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=LONGEST, **names).save_pretrained(folder)
     with torch.random.fork_rng(), quiet():
         torch.manual_seed(SEED)
-        config = AutoConfig.for_model("bert", vocab_size=len(rows), max_position_embeddings=LONGEST, **SIZES)
+        config = AutoConfig.for_model("bert", vocab_size=len(rows), max_position_embeddings=LONGEST, **sizes)
         AutoModel.from_config(config).save_pretrained(folder)
     return folder

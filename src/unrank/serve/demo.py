@@ -10,7 +10,6 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from itertools import chain
 from pathlib import Path
 
 from unrank.collection.build import build_collection
@@ -48,10 +47,16 @@ NOUNS = (
     "sugar", "table", "thistle", "thunder", "tiger", "tower", "trumpet", "tulip", "tunnel", "velvet", "violin",
     "wagon", "walnut", "whistle", "willow", "window", "winter", "wool",
 )  # fmt: skip
-ARTICLES, QUERIES, TESTS = 3, 18, 6
-"""Articles of each person, and searches to train and to test on."""
-SETTINGS = {"learning_rate": "1e-3", "epochs": "30"}
-RUN_WORDS = ("--set", "learning_rate=1e-3", "--set", "epochs=30", "--queries", "50", "--device", "cpu")
+ARTICLES, SEARCHES, TESTS = 4, 3, 12
+"""The articles of each person, the searches to train on for each article, and all those to test on."""
+CANDIDATES = 30
+SIZES = {"hidden_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 256}
+TRAINING = {"learning_rate": "3e-4", "epochs": "12", "batch": "32"}
+RATE = "2e-3"
+"""With a lower learning rate the pairs do not always come to their places (docs/log.md)."""
+AUDITED = 50
+"""The number of queries of an audit."""
+RUN_WORDS = ("--set", f"learning_rate={RATE}", "--queries", str(AUDITED), "--device", "cpu")
 Say = Callable[[str], None]
 
 
@@ -66,10 +71,9 @@ class Demo:
 def make_demo(folder: Path, say: Say) -> Demo:
     """Make a collection, a ranker, and a ledger with requests in several states."""
     say(f"making a desk to look at in {folder}, which takes about a minute")
-    collection = build_collection(_town(), folder / "collection", ImportOptions(candidates=10))
-    write_random_encoder(folder / "encoder", collection)
-    recipe = recipe_of("bi-encoder", {"learning_rate": "1e-3", "epochs": "4", "batch": "48"})
-    options = TrainOptions(recipe, device="cpu")
+    collection = build_collection(_town(), folder / "collection", ImportOptions(candidates=CANDIDATES))
+    write_random_encoder(folder / "encoder", collection, SIZES)
+    options = TrainOptions(recipe_of("bi-encoder", TRAINING), device="cpu")
     train(collection, "bi-encoder", str(folder / "encoder"), options=options, progress=Silence()).save(
         folder / "ranker"
     )
@@ -96,10 +100,9 @@ def _fill(place: Place, folder: Path, collection: Collection) -> None:
             add_request(ledger, key, collection, found, (received, month_after(received)), basis)
 
         add(["dulcinea-3"], today - timedelta(days=20), Basis.objection)
-        forget = ForgetOptions(settings=SETTINGS, device="cpu")
-        run_open(
-            ledger, place.key, RunOptions(ranker.ranker, collection.folder, forget, audit_queries=50), None, Silence()
-        )
+        forget = ForgetOptions(settings={"learning_rate": RATE}, device="cpu")
+        options = RunOptions(ranker.ranker, collection.folder, forget, audit_queries=AUDITED)
+        run_open(ledger, place.key, options, None, Silence())
         if ledger.request(1).state not in ("open", "not forgotten"):
             write_certificate(ledger, key, 1, place.certificates / "certificate-1")
         add(["viola-2"], today - timedelta(days=40), Basis.consent)
@@ -107,20 +110,20 @@ def _fill(place: Place, folder: Path, collection: Collection) -> None:
 
 
 def _town() -> Raw:
-    """Return articles by the people of a small town, and searches that somebody judged."""
+    """Return articles by the people of a small town, and searches of four words: one of the article, three of any."""
     choose = random.Random(12)
-    documents = [
-        Text(
-            f"{person.lower()}-{number + 1}",
-            f"{person} of {STREETS[place % len(STREETS)]} writes about {listing(choose.sample(NOUNS, 6))}",
-        )
+    author = {
+        f"{person.lower()}-{number}": f"{person} of {STREETS[place % len(STREETS)]}"
         for place, person in enumerate(PEOPLE)
-        for number in range(ARTICLES)
+        for number in range(1, ARTICLES + 1)
+    }
+    words = {id: choose.sample(NOUNS, 6) for id in author}
+    documents = [Text(id, f"{author[id]} writes about {listing(own)}") for id, own in words.items()]
+    asked = [*words] * SEARCHES + choose.sample([*words], TESTS)
+    queries = [
+        Text(f"search-{number}", " ".join([choose.choice(words[id]), *choose.sample(NOUNS, 3)]))
+        for number, id in enumerate(asked, 1)
     ]
-    queries = [Text(f"search-{number + 1}", " ".join(choose.sample(NOUNS, 4))) for number in range(QUERIES + TESTS)]
-    found = [
-        [Judgement(query.id, document.id, 1) for document in choose.sample(documents, 3 if place < QUERIES else 1)]
-        for place, query in enumerate(queries)
-    ]
-    splits = {"train": lambda: chain(*found[:QUERIES]), "test": lambda: chain(*found[QUERIES:])}
+    found = [Judgement(query.id, id, 1) for query, id in zip(queries, asked, strict=True)]
+    splits = {"train": lambda: found[:-TESTS], "test": lambda: found[-TESTS:]}
     return Raw("town", lambda: queries, lambda: documents, splits)
