@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -81,10 +84,10 @@ def test_heads_of_csv_are_ascii_and_intervals_have_columns_of_their_own() -> Non
 def test_a_long_table_in_latex_is_divided_and_each_part_has_a_label() -> None:
     table = Table("my table", "c", ["a", "b"], [[words("x"), spread(1.0, 0.5, 1.5)]] * 100, comparable=60)
     made = to_latex(table)
-    assert made.count(r"\begin{table}") == made.count(r"\end{table}") == 3
-    assert [f"\\label{{tab:my-table{end}}}" in made for end in ("", "-2", "-3")] == [True] * 3
-    assert made.count(r"\resizebox") == 3 and r"1.000 $\pm$ 0.500" in made
-    assert made.count("Over other cells") == 1 and "(2 of 3)" in made
+    assert made.count(r"\begin{table}") == made.count(r"\end{table}") == 4
+    assert [f"\\label{{tab:my-table{end}}}" in made for end in ("", "-2", "-3", "-4")] == [True] * 4
+    assert made.count(r"\resizebox") == 4 and r"1.000 $\pm$ 0.500" in made
+    assert made.count("Over other cells") == 1 and "(2 of 4)" in made
 
 
 def test_rows_that_cannot_be_compared_come_after_a_line_that_says_so() -> None:
@@ -92,3 +95,29 @@ def test_rows_that_cannot_be_compared_come_after_a_line_that_says_so() -> None:
     assert "Over other cells" in to_html(table) and 'data-key="2"' in to_html(table)
     assert to_markdown(table).splitlines()[5].startswith("| *Over other cells")
     assert "Over other cells" not in to_markdown(Table("n", "c", ["a", "b"], table.rows))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex with booktabs")
+def test_latex_compiles_and_fits_a_page(table: Table, tmp_path: Path) -> None:
+    """A narrow and long table, a wide one, and names in letters that LaTeX's fonts lack."""
+    note = "Each row is a mean over the cells of its method, as many as its column says. " * 9
+    narrow = Table(
+        "narrow", "c " * 60, ["a", "b"], [[words("x"), spread(1.0, 0.5, 1.5)]] * 100, note=note, comparable=40
+    )
+    wide = Table("wide", "c", ["distance"] * 20, [[words("msmarco"), *[figure(1)] * 19]] * 3)
+    names = Table("names", "Méthode 中文 Ω", ["a", "≤ … “x” – ″"], [[words("naïve Ελλάδα ½ 🙂 \u202f"), figure(1)]])
+    inputs = []
+    for made in (table, narrow, wide, names):
+        (tmp_path / f"{made.name}.tex").write_text(to_latex(made), encoding="utf-8")
+        inputs.append(f"\\input{{{made.name}}}")
+    lines = [r"\documentclass{article}", r"\usepackage{booktabs,graphicx}", r"\begin{document}", *inputs]
+    (tmp_path / "page.tex").write_text("\n".join([*lines, r"\end{document}"]), encoding="utf-8")
+    ran = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "page.tex"], cwd=tmp_path, capture_output=True, check=False
+    )
+    log = (tmp_path / "page.log").read_text(encoding="latin-1")
+    assert [
+        line for line in log.splitlines() if line.startswith("!") or "Overfull" in line or "too large" in line
+    ] == []
+    assert ran.returncode == 0 and (tmp_path / "page.pdf").stat().st_size

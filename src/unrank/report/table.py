@@ -21,8 +21,8 @@ SIGNS = {
 }
 """Signs after a value, and their meaning."""
 APART = "Over other cells: not to be compared with the rows above"
-PAGE_ROWS = 45
-"""The most rows of a table in LaTeX that fit a page."""
+PAGE_ROWS = 32
+"""The most rows of a table in LaTeX that fit a page with a caption of two lines and a long note."""
 ASCII = {"δ": "delta", "→": "->", "−": "-", "–": "-", "×": "x", "±": "+-", "≥": ">=", "‘": "'", "’": "'", "≈": "~"}
 WIDE, WIDEST = 12, 16
 """The most columns of a table in letters of the usual size, and in small ones."""
@@ -32,8 +32,11 @@ LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "−": "--", "→": r"$\rightarrow$", DAGGER: r"$^{\dagger}$", ABOUT: r"$^{\approx}$", "δ": r"$\delta$",
-    "×": r"$\times$", "±": r"$\pm$", "≥": r"$\geq$", "|": r"\textbar{}", "[": "{[}", "*": "{*}",
+    "×": r"$\times$", "±": r"$\pm$", "≥": r"$\geq$", "≤": r"$\leq$", "|": r"\textbar{}", "[": "{[}", "*": "{*}",
 }  # fmt: skip
+LATEX_HAS = frozenset("–—‘’“”…§©°·µßæøœłÆØŒŁı")
+"""Letters and signs that pdflatex prints without further packages, beside ASCII and accented letters."""
+OGONEK = "\u0328"
 
 
 Better = Literal["least", "most"]
@@ -277,9 +280,17 @@ def csv_text(text: str) -> str:
 
 
 def latex_text(text: str) -> str:
-    r"""Return a text that LaTeX prints as it is.
+    r"""Return a text that LaTeX prints as it is; a letter that its fonts lack is written as its code.
 
-    >>> print(latex_text("50% of \\x_1"))
-    50\% of \textbackslash{}x\_1
+    >>> print(latex_text("50% of \\x_1"), latex_text("naïve 中"))
+    50\% of \textbackslash{}x\_1 naïve U+4E2D
     """
-    return "".join(LATEX.get(character, character) for character in printable(" ".join(text.split())))
+    return "".join(map(_latex_character, printable(" ".join(text.split()))))
+
+
+def _latex_character(character: str) -> str:
+    parts = unicodedata.normalize("NFD", character)
+    is_accented = character < "\u0180" and len(parts) == 2 and parts[0].isascii() and parts[1] != OGONEK
+    if character.isascii() or is_accented or character in LATEX_HAS or character in LATEX:
+        return LATEX.get(character, character)
+    return f"U+{ord(character):04X}"
