@@ -59,6 +59,8 @@ def test_a_page_of_two_submissions(
     page = out.read_text()
     for text in ("ours.jsonl.gz", "theirs.jsonl.gz", "cocol → destination-2", "(doing nothing)", "dddddddd"):
         assert text in page
+    assert page.count("<section id=") == 1, "one section a collection, so that its links fit a narrow page"
+    assert page.index("distance to retrain") < page.index("submission</th>"), "figures come first on a narrow page"
     assert page.index("retrain</") < page.index("(doing nothing)"), "retrain is the first row of its table"
     assert run(given) == 2, "the page is there already"
 

@@ -19,11 +19,11 @@ from unrank.record import CELL_FORMAT, KEPT, SetSummary
 from unrank.report.bench_folder import bench_of, read_cell
 from unrank.report.cell import Cell, Ranks, Setting
 from unrank.report.compare import mean
-from unrank.report.page import Card, Page, Section, page_html, paragraph
+from unrank.report.page import Card, Markup, Page, Section, page_html, paragraph
 from unrank.report.table import Table, Value, figure, to_html, words
 
 ROUNDING = 1e-6
-HEAD = ("method", "submission", "cells", "distance to retrain", "F", "E kept", "D kept", "T kept", "came back", "code")
+HEAD = ("method", "distance to retrain", "F", "E kept", "D kept", "T kept", "came back", "cells", "submission", "code")
 NOTHING = "(doing nothing)"
 NOTE = (
     "Distance to retrain: the mean difference of reciprocal ranks of forget queries, query by query, over the cells of "
@@ -102,12 +102,14 @@ def _check_draw(stored: StoredCell, splits: Mapping[Draw, Split]) -> None:
 
 
 def leaderboard_page(submissions: Sequence[Submission]) -> Page:
-    """Make a page with one table for each setting."""
+    """Make a page with a section for each collection, and in it a table for each setting."""
     settings = sorted({cell.setting for each in submissions for cell in each.cells}, key=lambda setting: setting.order)
-    tables = [setting_table(setting, submissions) for setting in settings]
+    tables: dict[str, list[Markup]] = {}
+    for setting in settings:
+        tables.setdefault(setting.collection, []).append(to_html(setting_table(setting, submissions)))
     sections = [
-        Section(f"setting-{number}", str(table.caption), str(table.caption), [to_html(table), paragraph(NOTE)])
-        for number, table in enumerate(tables, 1)
+        Section(f"collection-{number}", name, name, [*made, paragraph(NOTE)])
+        for number, (name, made) in enumerate(tables.items(), 1)
     ]
     cells = sum(len(each.cells) for each in submissions)
     verdict = f"{count(cells, 'cell')} of {count(len(submissions), 'submission')}, all checked."
@@ -127,7 +129,7 @@ def setting_table(setting: Setting, submissions: Sequence[Submission]) -> Table:
         rows += [_row(name, each.name, group) for name, group in groups.items()]
         rows.append(_nothing(each.name, cells))
     ordered = [row for _, row in sorted(rows, key=lambda ranked: ranked[0])]
-    return Table("leaderboard", str(setting), HEAD, ordered, labels=2)
+    return Table("leaderboard", str(setting), HEAD, ordered)
 
 
 def _row(name: str, submission: str, cells: Sequence[Cell]) -> tuple[float, list[Value]]:
@@ -138,7 +140,7 @@ def _row(name: str, submission: str, cells: Sequence[Cell]) -> tuple[float, list
     kept = [mean(cell.kept(of) for cell in cells) for of in KEPT]
     codes = {cell.record.code.package_sha256[:8] for cell in cells if cell.record.code}
     values = [figure(apart), figure(forget), *map(figure, kept), figure(mean(c.recovered_over_retrain for c in cells))]
-    shown = [words(name), words(submission), figure(len(cells), "d"), *values, words(" ".join(sorted(codes)))]
+    shown = [words(name), *values, figure(len(cells), "d"), words(submission), words(" ".join(sorted(codes)))]
     return (-1.0 if cells[0].is_retrained else 2.0 if apart is None else apart), shown
 
 
@@ -148,5 +150,5 @@ def _nothing(submission: str, cells: Sequence[Cell]) -> tuple[float, list[Value]
     apart = mean(distance(ranks.reciprocal_before, ranks.reciprocal) for ranks in retrained)
     forget = mean(cell.record.before["forget"].mrr for cell in cells)
     values = [figure(apart), figure(forget), *(figure(1.0) for _ in KEPT), figure(None)]
-    shown = [words(NOTHING), words(submission), figure(len(retrained), "d"), *values, words("")]
+    shown = [words(NOTHING), *values, figure(len(retrained), "d"), words(submission), words("")]
     return (3.0 if apart is None else apart), shown
