@@ -62,11 +62,22 @@ bench: $(VENV)/ready ## measure a collection of a million documents, and the spe
 	$(BIN)/python benchmarks/size.py
 	$(BIN)/python benchmarks/speed.py --rankers bi-encoder --samples 32 --batch 32 --lists 10 --seconds 1
 
-results: $(VENV)/ready ## write the page, figures and tables of the cells in results/ to results/made
+results: $(VENV)/ready ## write the page, figures and tables of the records in results/ to results/made
 	rm -rf build/results
 	$(BIN)/unrank report results/cells.jsonl.gz --out build/results/report.html --figures build/results/figures --tables build/results/tables
 	$(BIN)/python runs/quarter.py results/cells.jsonl.gz --out build/results/quarter
+	$(BIN)/python runs/quarter.py results/quarter.jsonl.gz --out build/results/quarter-forms
+	$(BIN)/python runs/destinations.py results/quarter.jsonl.gz --out build/results/destinations
 	$(BIN)/python runs/ablation.py results/ablation.jsonl.gz --out build/results/ablation
+	$(BIN)/python runs/word_curves.py results/words.jsonl.gz --out build/results/words
+	set -e; for name in places rivals rivals-second places-nfcorpus-half; do \
+	  $(BIN)/python runs/places.py results/$$name.jsonl.gz >build/results/$$name.md; done
+	$(BIN)/python runs/places.py --times results/place-times.jsonl.gz >build/results/place-times.md
+	set -e; for name in single requests; do $(BIN)/python runs/$$name.py results/$$name.jsonl.gz >build/results/$$name.md; done
+	set -e; for name in car marco; do \
+	  $(BIN)/python runs/ground_truth.py results/audit/truth-$$name.jsonl.gz >build/results/truth-$$name.md; \
+	  $(BIN)/python runs/audit_power.py results/audit/power-$$name.jsonl.gz >build/results/power-$$name.md; done
+	$(BIN)/python runs/forms_table.py results/audit/forms-car.jsonl.gz >build/results/forms-car.md
 	rm -rf results/made
 	mv build/results results/made
 

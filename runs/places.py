@@ -8,12 +8,13 @@ on kept data, and its time as a share of retraining's.
         [--by documents queries] [--share 0.25] [--removal-seed 7] [--judges 2] [--proxy-epochs 2]
         [--rivals cocol cocol:released finetune:tuned ssd:tuned npo,beta=1 ...]
         [--settings-from tuned.json] [--epochs 12]
-    python runs/places.py FILE.jsonl...
+    python runs/places.py [--times] FILE.jsonl...
 
 `--rivals` are methods, as a grid writes them, that go to destination 1: the mean forget MRR of the first judge.
 `METHOD:tuned` has the settings that `--settings-from` froze, and `--epochs` limits each. They come after all runs to
 places. Each line also has the rank of every forget query. The second form prints the tables of earlier runs, with
-intervals, the run to places compared with each other one, and what was kept beside a margin.
+intervals, the run to places compared with each other one, and what was kept beside a margin; with `--times` the time of
+each run to places, which means nothing if others used the machine too.
 """
 
 from __future__ import annotations
@@ -198,7 +199,8 @@ def cells_table(lines: Sequence[Line]) -> list[str]:
             figures += [f"{line['forget']:.3f}", f"{line['off']:+.3f}", kept, gains, f"{line['time']:.2f}"]
             rows.append([", ".join(cell), str(line["run"]), *figures])
         noise = [_written(found[0][name]) for name in ("distance", "correlation", "forget")]
-        rows.append([", ".join(cell), "two judges", *noise, "", "", "", "1"])
+        judges = "one judge" if found[0]["distance"] is None else "two judges"
+        rows.append([", ".join(cell), judges, *noise, "", "", "", "1"])
     return markdown([*head, "gain (judges')", "time"], rows)
 
 
@@ -209,13 +211,13 @@ def runs_table(lines: Sequence[Line]) -> list[str]:
     cells, rows = by_cell(lines), []
     for run in dict.fromkeys(str(line["run"]) for found in cells.values() for line in found[1:]):
         pairs = [(found[0], line) for found in cells.values() for line in found[1:] if line["run"] == run]
-        apart = np.mean([resampled_means(distances(line, judges)) for judges, line in pairs], axis=0)
-        noise = float(np.mean([judges["distance"] for judges, _ in pairs]))
-        low, high = percentiles(apart / noise)
         some = [line for _, line in pairs]
         related = [_mean(line["correlation"] for line in some if line["by"] == by) for by in ("documents", "queries")]
-        figures = [f"{np.mean([line['distance'] for line in some]) / noise:.2f} ({low:.2f} to {high:.2f})"]
-        figures += ["; ".join(map(_written, related)), f"{np.mean([abs(line['off']) for line in some]):.3f}"]
+        figures = [
+            in_noise(pairs),
+            "; ".join(map(_written, related)),
+            f"{np.mean([abs(line['off']) for line in some]):.3f}",
+        ]
         for name in KEPT:
             shares = [line[f"{name} of the original's"] for line in some]
             enough = [share for share, line in zip(shares, some, strict=True) if line[f"{name} queries"] >= MANY]
@@ -223,6 +225,38 @@ def runs_table(lines: Sequence[Line]) -> list[str]:
         gains = [line["gain"] - line["judges gain"] for line in some if line["gain"] is not None]
         figures += [f"{np.mean(gains):+.3f} ({max(gains):+.3f})" if gains else "–"]
         rows.append([run, str(len(some)), *figures, f"{np.mean([line['time'] for line in some]):.2f}"])
+    return markdown(head, rows)
+
+
+def in_noise(pairs: Sequence[tuple[Line, Line]]) -> str:
+    """Write the mean distance to the judges as a multiple of what two judges differ by, if there were two."""
+    if any(judges["distance"] is None for judges, _ in pairs):
+        return "–"
+    apart = np.mean([resampled_means(distances(line, judges)) for judges, line in pairs], axis=0)
+    noise = float(np.mean([judges["distance"] for judges, _ in pairs]))
+    low, high = percentiles(apart / noise)
+    return f"{np.mean([line['distance'] for _, line in pairs]) / noise:.2f} ({low:.2f} to {high:.2f})"
+
+
+def times_table(lines: Sequence[Line]) -> list[str]:
+    """Return a table in Markdown of the time of each run to places, as a share of retraining's."""
+    rows = []
+    for cell, (judges, *others) in by_cell(lines).items():
+        for line in others:
+            if "timing" in line:
+                seconds, parts = judges["seconds"], line["timing"]
+                prepared = line["time"] - parts["proxies"] / seconds
+                shown = ", ".join(f"{name} {took:.1f}" for name, took in parts.items())
+                figures = [f"{seconds:.1f}", f"{line['time']:.2f}", f"{prepared:.2f}", shown]
+                rows.append([", ".join(cell), str(line["run"]), *figures])
+    head = [
+        "cell",
+        "run",
+        "seconds of retraining",
+        "time / retraining",
+        "less the time of proxies",
+        "seconds of the parts",
+    ]
     return markdown(head, rows)
 
 
@@ -331,9 +365,11 @@ def main() -> None:
     options.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE")
     options.add_argument("--device", default="auto")
     options.add_argument("--out", type=Path)
+    options.add_argument("--times", action="store_true", help="print the times of earlier runs")
     arguments = options.parse_args()
     if lines := earlier_lines(arguments.collections):
-        tables = (cells_table(lines), runs_table(lines), pairs_table(lines), margin_table(lines))
+        chosen_tables = [times_table] if arguments.times else [cells_table, runs_table, pairs_table, margin_table]
+        tables = [made(lines) for made in chosen_tables]
         print("\n\n".join("\n".join(table) for table in tables if table))
         return
     if arguments.out is None:

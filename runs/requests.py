@@ -8,6 +8,7 @@ measured on all queries.
 
     python runs/requests.py COLLECTION --base ENCODER --ranker bi-encoder --requests 50 --documents 3 --seed 1
         --out requests.jsonl [--without-anchors] [--measure 300] [--proxy-epochs 4]
+    python runs/requests.py FILE.jsonl...  # prints the table of earlier runs
 
 The state folder of the run is a temporary one. `--without-anchors` writes no anchor file there.
 """
@@ -22,8 +23,10 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
+from typing import Any
 
 import numpy as np
+from shared import earlier_lines, markdown
 
 import unrank
 from unrank.collection.collection import Collection
@@ -37,10 +40,12 @@ from unrank.forgetting.proxies import LONGER, Proxy, proxy_recipe
 from unrank.forgetting.train import Trained, TrainOptions, train
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers.base import Ranker
-from unrank.record import Record
+from unrank.record import KEPT, Record
 
 QUERY_EVERY = 4
 """Every fourth request removes a query."""
+NEAR = 0.03
+"""The most that a request may be off its places to count as near."""
 PROXY_SEEDS = (1_000, 1_001)
 
 
@@ -161,9 +166,30 @@ def _rounded(timing: Mapping[str, float]) -> dict[str, float]:
     return {name: round(seconds, 2) for name, seconds in timing.items()}
 
 
+def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a table in Markdown: where each row of requests stood after the last one of which there is a line."""
+    found: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
+    for line in lines:
+        found.setdefault((line["collection"], line["ranker"], line["seed"]), []).append(line)
+    rows = []
+    for (collection, ranker, seed), every in found.items():
+        requests = [line for line in every if isinstance(line["run"], int)]
+        if not requests:
+            continue
+        last, pairs = requests[-1], sum(line["pairs"] for line in requests)
+        off = [distance for distance in last["off"] if distance is not None]
+        kept = ", ".join(f"{last[name]:.3f}" if name in last else "–" for name in KEPT)
+        spread = f"{np.mean(off):+.3f} ({min(off):+.3f} to {max(off):+.3f})" if off else "–"
+        far = f"{sum(abs(distance) > NEAR for distance in off)} of {len(off)}"
+        seconds = f"{np.mean([line['took'] for line in requests]):.1f}"
+        rows.append([f"{collection}, {ranker}", str(seed), f"{len(requests)} ({pairs})", kept, spread, far, seconds])
+    head = ["collection, ranker", "seed", "requests (pairs)", "E, D, T of the first original's"]
+    return markdown([*head, "off the places (range)", f"farther than {NEAR:g}", "seconds a request"], rows)
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("collection")
+    options.add_argument("collection", nargs="+", help="a collection, or the files of earlier runs")
     options.add_argument("--base")
     options.add_argument("--ranker", default="bi-encoder")
     options.add_argument("--requests", type=int, default=50)
@@ -174,9 +200,19 @@ def main() -> None:
     options.add_argument("--without-anchors", action="store_true")
     options.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE")
     options.add_argument("--device", default="auto")
-    options.add_argument("--out", type=Path, required=True)
+    options.add_argument("--out", type=Path)
     arguments = options.parse_args()
-    collection = unrank.open_collection(arguments.collection)
+    if lines := earlier_lines(arguments.collection):
+        print("\n".join(table(lines)))
+        return
+    if arguments.out is None or len(arguments.collection) > 1:
+        options.error("one collection and --out FILE are needed")
+    run(arguments)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    collection = unrank.open_collection(arguments.collection[0])
+    facts = {"seed": arguments.seed, "collection": Path(arguments.collection[0]).name, "ranker": arguments.ranker}
     requests = draw_requests(collection, arguments.requests, arguments.documents, arguments.seed)
     chosen = ForgetOptions(
         settings=dict(each.split("=", 1) for each in arguments.set),
@@ -192,7 +228,7 @@ def main() -> None:
         original = train(collection, arguments.ranker, arguments.base, device=arguments.device, progress=Silence())
         row = Row(original, collection, requests, chosen)
         for line in row.run(not arguments.without_anchors):
-            file.write(json.dumps(line) + "\n")
+            file.write(json.dumps({**facts, **line}) + "\n")
             file.flush()
             print({name: value for name, value in line.items() if name not in ("off", "timing")}, flush=True)
 

@@ -202,6 +202,7 @@ def summary(lines: Sequence[Line]) -> Line:
     intervals = zip(columns, (resampled[:, 1:] / resampled[:, :1]).T, strict=True)
     kept = {name: [line["kept"][name] for line in lines if line["kept"][name] is not None] for name in KEPT}
     overlaps = [line["overlap"] for line in lines if line["overlap"] is not None]
+    moved = [line["overlap"] for line in lines if line["overlap"] is not None and line["epochs"]]
     return {
         "draws": len(lines),
         "pairs": int(pairs.sum()),
@@ -214,6 +215,7 @@ def summary(lines: Sequence[Line]) -> Line:
         "states": Counter(line["state"] for line in lines),
         "kept": {name: {"mean": float(np.mean(some)), "least": min(some)} for name, some in kept.items() if some},
         "overlap": {"mean": float(np.mean(overlaps)), "least": min(overlaps)} if overlaps else None,
+        "overlap where changed": float(np.mean(moved)) if moved else None,
         "seconds": float(np.mean([line["seconds"] for line in lines])),
         "timing": {
             name: float(np.mean([line["timing"].get(name, 0.0) for line in lines]))
@@ -222,13 +224,25 @@ def summary(lines: Sequence[Line]) -> Line:
     }
 
 
+def summaries_of(lines: Sequence[Line]) -> list[Line]:
+    """Return a summary of each kind of each cell, also of one that was stopped before its last draw."""
+    found: dict[tuple[str, ...], list[Line]] = {}
+    for line in lines:
+        if "draw" in line:
+            found.setdefault((line["collection"], line["ranker"], line["kind"], str(line["removal_seed"])), []).append(
+                line
+            )
+    names = ("collection", "ranker", "kind")
+    return [{**dict(zip(names, cell, strict=False)), **summary(draws)} for cell, draws in found.items()]
+
+
 def table(summaries: Sequence[Line]) -> list[str]:
     """Return a table in Markdown, with a row for each kind of each cell."""
     head = ["collection, ranker", "kind", "draws (pairs)", "within the spread", JUDGE, "less", ORIGINAL, PLACE]
-    head += ["above, below", "off", "E, D, T (least)", "overlap (least)", "seconds", "states"]
+    head += ["above, below", "off", "E, D, T (least)", "overlap (least)", "overlap where changed", "seconds", "states"]
     rows = []
     for line in summaries:
-        own, between = line[FORGOTTEN], line["intervals"]
+        own, between, changed = line[FORGOTTEN], line["intervals"], line["overlap where changed"]
         shares = [f"{line[name]['within']:.3f} ({_span(between[name])})" for name in (FORGOTTEN, JUDGE)]
         less = f"{line['forgotten less a fifth judge']:+.3f} ({_span(between['less'])})"
         kept = [_mean_and_least(line["kept"].get(name)) for name in KEPT]
@@ -237,7 +251,8 @@ def table(summaries: Sequence[Line]) -> list[str]:
                 *(f"{line['collection']}, {line['ranker']}", line["kind"], f"{line['draws']} ({line['pairs']})"),
                 *(*shares, less, *(f"{line[name]['within']:.3f}" for name in (ORIGINAL, PLACE))),
                 *(f"{own['above']:.3f}, {own['below']:.3f}", f"{own['off']:+.3f}", ", ".join(kept)),
-                *(_mean_and_least(line["overlap"]), f"{line['seconds']:.1f}"),
+                _mean_and_least(line["overlap"]),
+                *("–" if changed is None else f"{changed:.4f}", f"{line['seconds']:.1f}"),
                 ", ".join(f"{number} {state}" for state, number in line["states"].items()),
             ]
         )
@@ -267,7 +282,7 @@ def main() -> None:
     options.add_argument("--out", type=Path)
     arguments = options.parse_args()
     if lines := earlier_lines(arguments.collections):
-        print("\n".join(table([line for line in lines if "draws" in line])))
+        print("\n".join(table(summaries_of(lines))))
         return
     if arguments.out is None:
         options.error("--out FILE is needed: the lines of JSON are written there")

@@ -1,0 +1,75 @@
+"""The figures of docs/results.md follow from the records in results/, by the scripts that `make results` runs.
+
+Intervals are not compared, because tests resample less often.
+"""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "results.md").read_text(encoding="utf-8").replace("*", "")
+Script = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    monkeypatch.syspath_prepend(ROOT / "runs")
+    return lambda name: runpy.run_path(str(ROOT / "runs" / f"{name}.py"), run_name=name)
+
+
+def lines_of(script: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = script["earlier_lines"]([str(ROOT / "results" / f"{name}.jsonl.gz")])
+    return lines
+
+
+def cells_of(table: list[str]) -> list[list[str]]:
+    """The cells of each row, with figures as the page writes them."""
+    rows = [row.replace("0.", ".").replace("-.", "−.") for row in table[2:]]
+    return [row.removeprefix("| ").removesuffix(" |").split(" | ") for row in rows]
+
+
+def test_distances_of_runs_to_places_and_of_rivals(script: Script) -> None:
+    places = script("places")
+    for name in ("places", "rivals", "rivals-second", "places-nfcorpus-half"):
+        lines = lines_of(places, name)
+        pairs = [(found[0], found[2]) for found in places["by_cell"](lines).values()]
+        ratio = places["in_noise"](pairs).split(" ")[0]
+        assert f"{ratio} (" in PAGE, name
+
+
+def test_times_of_runs_to_places(script: Script) -> None:
+    places = script("places")
+    lines = lines_of(places, "place-times")
+    rows = cells_of(places["times_table"](lines))
+    assert len(rows) == 6
+    for one, two in zip(rows[::2], rows[1::2], strict=True):
+        assert f"| {one[2]} s | {one[3]}; {two[3]} | {one[4]}; {two[4]} |" in PAGE
+    judged = places["cells_table"](lines)
+    assert sum("one judge" in row for row in judged) == 3, "there is no noise of a single judge"
+    assert [row[2] for row in cells_of(places["runs_table"](lines))] == ["–"] * 3
+
+
+def test_small_requests_also_of_a_kind_that_was_stopped(script: Script) -> None:
+    single = script("single")
+    rows = cells_of(single["table"](single["summaries_of"](lines_of(single, "single"))))
+    assert [row[1] for row in rows] == ["document", "query", "ten-documents"] * 2
+    for row in rows:
+        within, fifth = (row[place].split(" ")[0] for place in (3, 4))
+        less = row[5].split(" ")[0].replace("-", "−")
+        assert f"| {within}; {fifth}; {row[6]} | {less} (" in PAGE, row
+
+
+def test_requests_in_a_row(script: Script) -> None:
+    requests = script("requests")
+    first, second = cells_of(requests["table"](lines_of(requests, "requests")))
+    assert (first[2], second[2]) == ("24 (134)", "30 (235)")
+    assert "its 30 requests name 235 pairs, the 24 of the other 134." in PAGE
+    (_, d1, t1), (_, d2, t2) = (row[3].split(", ") for row in (first, second))
+    assert f"After the last one D is {d1} and {d2} of the first original's, T {t1} and {t2}" in PAGE
+    assert [row[5] for row in (first, second)] == ["2 of 24", "0 of 25"]
