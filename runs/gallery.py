@@ -2,8 +2,8 @@
 
     python runs/gallery.py [--results results] [--out docs/gallery]
 
-Score ranges need the rankers themselves: `runs/score_ranges.py` writes them as `score-ranges.json`, and this reads that
-file from results/ if it is there.
+Score ranges need the rankers themselves: `runs/score_ranges.py` writes them as `score-ranges.json`, and this draws the
+file that is in results/; without one it leaves them out.
 """
 
 from __future__ import annotations
