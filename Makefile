@@ -67,6 +67,7 @@ results: $(VENV)/ready ## write the page, figures and tables of the records in r
 	$(BIN)/unrank report results/cells.jsonl.gz --out build/results/report.html --figures build/results/figures --tables build/results/tables
 	$(BIN)/python runs/quarter.py results/cells.jsonl.gz --out build/results/quarter
 	$(BIN)/python runs/quarter.py results/quarter.jsonl.gz --out build/results/quarter-forms
+	$(BIN)/python runs/quarter.py results/former.jsonl.gz --out build/results/quarter-former
 	$(BIN)/python runs/destinations.py results/quarter.jsonl.gz --out build/results/destinations
 	$(BIN)/python runs/ablation.py results/ablation.jsonl.gz --out build/results/ablation
 	$(BIN)/python runs/word_curves.py results/words.jsonl.gz --out build/results/words
