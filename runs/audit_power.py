@@ -33,6 +33,7 @@ from unrank.collection.collection import Pairs
 from unrank.collection.folds import fold_partition, held_rows
 from unrank.collection.partition import Partition, make_partition
 from unrank.collection.removal import Removal
+from unrank.evaluation.measure import Floats
 from unrank.forgetting.prepared_proxies import FOLDS
 from unrank.forgetting.proxies import PROXY_EPOCHS
 from unrank.rankers.base import Ranker
@@ -135,6 +136,7 @@ def table(lines: list[Line]) -> list[str]:
         "power printed",
         "found",
         "difference",
+        "standard error",
         "honest accused",
         "honest suppressed",
     ]
@@ -143,10 +145,11 @@ def table(lines: list[Line]) -> list[str]:
         memory, honest = ([line for line in lines if line["kind"] == kind and line["pairs"] == size] for kind in KINDS)
         if not memory or not honest:  # another part of the run has them
             continue
-        printed, found = np.mean([line["power"] for line in memory]), _share(memory, "p")
+        printed, found = float(np.mean([line["power"] for line in memory])), _share(memory, "p")
+        figures = [_error(memory), *(_share(honest, name) for name in ("p", "p_low"))]
         rows.append(
             [str(size), str(len(memory)), f"{printed:.3f}", f"{found:.3f}", f"{printed - found:+.3f}"]
-            + [f"{_share(honest, name):.3f}" for name in ("p", "p_low")]
+            + [f"{figure:.3f}" for figure in figures]
         )
     return markdown(head, rows)
 
@@ -156,6 +159,24 @@ KINDS = ("original", "honest")
 
 def _share(lines: list[Line], name: str) -> float:
     return float(np.mean([line[name] < FALSE_SHARE for line in lines]))
+
+
+def _error(lines: list[Line]) -> float:
+    """Return the standard error of printed power less found, by requests and by rankers.
+
+    All rankers are asked the same requests, so both are drawn. Judges and calibrating pairs are the same in all lines:
+    what they add is not in it.
+    """
+    gaps = np.array([line["power"] - (line["p"] < FALSE_SHARE) for line in lines])
+    parts = [_variance(gaps, [line[name] for line in lines]) for name in ("seed", "request")]
+    return float(np.sqrt(max(*parts, sum(parts) - gaps.var() / len(gaps))))
+
+
+def _variance(gaps: Floats, owner: list[int]) -> float:
+    """Return the variance of the mean if gaps of one owner go together; 0 of a single owner."""
+    _, member = np.unique(owner, return_inverse=True)
+    means = np.bincount(member, gaps) / np.bincount(member)
+    return float(means.var(ddof=1) / len(means)) if len(means) > 1 else 0.0
 
 
 def main() -> None:

@@ -51,6 +51,7 @@ def test_a_proxy_says_which_pairs_it_never_saw(open_world: Open, retrained: Tabl
     for margins in (found.forget, found.kept):
         assert np.array_equal(margins.never_saw[0], margins.pairs[:, 0] % 2 == 0)
         assert np.array_equal(np.isnan(margins.unseen_by), ~margins.never_saw | np.isnan(margins.judges))
+    assert found.kept.never_saw.all() and not np.isnan(found.kept.judges).any()  # only such pairs are of use
     assert len(found.kept) <= min(THOROUGHNESS.judged_pairs, len(partition.retain))
 
     alone = gather_evidence(replace(context, rankers=replace(context.rankers, original=None)))

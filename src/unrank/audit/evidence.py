@@ -91,8 +91,8 @@ class JudgedPart:
 class JudgedPairs:
     """The sampled pairs of each set. Those that no ranker saw are of the forget pairs' kinds.
 
-    A judge is asked about few pairs: the forget pairs that it never saw, and as large a share of the unseen pairs. What
-    a ranker that saw a pair makes of it is asked of the original; of proxies only if there is none.
+    A judge is asked about few pairs: the forget and kept pairs that it never saw, and as large a share of the unseen
+    pairs. What a ranker that saw a pair makes of it is asked of the original; of proxies only if there is none.
     """
 
     forget: JudgedPart
@@ -107,14 +107,13 @@ class JudgedPairs:
         reserved = len(parts.reserved) >= LEAST and all(judge.reserves for judge in judges)
         many = min(context.thoroughness.judged_pairs, max(FEW_PAIRS, PER_FORGET * len(forget)))
         unseen = sample_alike(context, parts.reserved if reserved else context.whole["test"], forget, many)
-        kept = sample_pairs(context, parts.retain, many, "kept", PER_QUERY)
+        kept = sample_pairs(context, _never_seen_by_some(context, parts.retain), many, "kept", PER_QUERY)
         of_forget, of_kept = (_marks(context, pairs) for pairs in (forget, kept))
-        alone = np.full(of_kept.shape, context.rankers.original is None)
         like = np.random.default_rng(context.seed).integers(max(1, len(forget)), size=len(unseen))
         alike = of_forget[:, like] if len(forget) else np.zeros((len(judges), len(unseen)), bool)
         return cls(
             JudgedPart(forget, of_forget, of_forget | (context.rankers.original is None)),
-            JudgedPart(kept, of_kept, alone),
+            JudgedPart(kept, of_kept, of_kept | (context.rankers.original is None)),
             JudgedPart(unseen, alike, alike),
             "reserved" if reserved else "test",
         )
@@ -210,6 +209,12 @@ def _marks(context: AuditContext, pairs: Pairs) -> Marks:
     """Mark the pairs that each judge never saw. [judges, pairs]"""
     judges = context.judges
     return np.array([judge.never_saw(pairs) for judge in judges], bool).reshape(len(judges), len(pairs))
+
+
+def _never_seen_by_some(context: AuditContext, pairs: Pairs) -> Pairs:
+    """Return the pairs that some judge never saw; all, if they are too few."""
+    marks = _marks(context, pairs).any(axis=0)
+    return pairs[marks] if marks.sum() >= LEAST else pairs
 
 
 def kinds_of(context: AuditContext, pairs: Pairs) -> Rows:

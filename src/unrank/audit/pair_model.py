@@ -1,9 +1,9 @@
 """The model of single pairs: the margin that a ranker gives a pair that it never saw, and one that it remembers.
 
 Both are fitted by least squares. Pairs that no ranker saw show how the audited ranker's margin follows from those of
-rankers that never saw a pair. Kept pairs show how it follows from those of rankers that saw a pair. The noise around
-both is pooled over pairs: it may be skewed, it is shared by pairs of one query or one document, and the fit has an
-error of its own.
+rankers that never saw a pair. Kept pairs show how it follows from those of rankers that saw a pair, and of rankers that
+did not. The noise around both is pooled over pairs: it may be skewed, it is shared by pairs of one query or one
+document, and the fit has an error of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from unrank.audit.evidence import DOCUMENT, QUERY, Evidence, Margins
+from unrank.audit.evidence import DOCUMENT, LEAST, QUERY, Evidence, Margins
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
 from unrank.evaluation.measure import Floats
@@ -228,9 +228,15 @@ def _design(margins: Floats, kinds: Rows, informs: Sequence[bool]) -> Floats:
 def _fit_memory(kept: Margins, forget: Margins) -> tuple[Fit, Floats]:
     """Fit the audited ranker's margins of kept pairs to those of the original, or of judges that saw them.
 
-    Also return the design of the forget pairs.
+    A pair that is hard for rankers that never saw it is remembered less well than the original's margin says. So their
+    margins are fitted too, if they never saw some kept pairs. Also return the design of the forget pairs.
     """
+    hard = kept.never_saw.any(axis=1)
+    tells = kept.judged.sum() >= LEAST and forget.never_saw[hard].any(axis=0).all()
+    kept = kept.some(kept.judged) if tells else kept
     columns = [[np.ones(len(kept)), np.ones(len(forget))]]
+    if tells:
+        columns.append([np.nanmean(part.unseen_by[hard], axis=0) for part in (kept, forget)])
     saw = (~forget.never_saw).any(axis=1)
     both = [~part.never_saw[saw] for part in (kept, forget)]
     if kept.original is not None and forget.original is not None:
