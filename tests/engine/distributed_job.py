@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from socket import socket
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +19,11 @@ from unrank.disk import follows
 from unrank.engine.distributed import as_held
 from unrank.engine.runtime import Runtime
 from unrank.engine.scoring import score_pairs, scores_of
-from unrank.engine.sharding import as_whole, sharded_copy, sharded_runtime
+from unrank.engine.sharding import as_whole, shard, sharded_runtime
 from unrank.forgetting.workspace import Workspace
 from unrank.methods.cocol import Cocol
 from unrank.methods.retrain import Retrain
-from unrank.rankers import create_ranker
+from unrank.rankers import create_ranker, load_ranker
 from unrank.rankers.layers import layer_stack
 
 RANKERS = ("cross_encoder", "colbert", "decoder")
@@ -53,7 +54,13 @@ def sharded_results(kind: str, collection: unrank.Collection, base: str) -> dict
     several = runtime.processes.size > 1
     training = Retrain(learning_rate=1e-3, epochs=3, batch=1_000, negatives=2, enough=1)
     trained = unrank.train(collection, kind, base, method=training, device="cpu", shard_weights=several)
-    ranker = sharded_copy(trained.ranker, runtime) if several else trained.ranker
+    ranker = trained.ranker
+    with TemporaryDirectory() as folder:
+        trained.save(Path(folder) / "saved")
+        saved = load_ranker(str(Path(folder) / "saved")) if not follows() else ranker
+    after = Workspace.open(saved, collection, None, "cpu").scorer(saved)(pairs)
+    if several:
+        shard(ranker, runtime)
     workspace = Workspace.open(ranker, collection, None, "cpu")
     runtime = sharded_runtime(workspace.runtime, ranker) if several else runtime
     scores = scores_of(ranker, workspace.store, pairs, runtime)
@@ -65,7 +72,7 @@ def sharded_results(kind: str, collection: unrank.Collection, base: str) -> dict
         "processes": runtime.processes.size,
         "losses": [check.losses["learn"] for check in trained.record.history if check.losses],
         "scores": scores,
-        "trained": Workspace.open(trained.ranker, collection, None, "cpu").scorer(trained.ranker)(pairs),
+        "trained": after,
         "norms": norms,
         "held": sum(as_held(weight).numel() for weight in layer_stack(ranker, kind).parameters()),
     }

@@ -7,7 +7,6 @@ layers (embeddings, last norm, head) are whole in each process, and their gradie
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -42,24 +41,23 @@ def check_shardable(kind: str, device: Device) -> None:
         raise UnrankError(f"{FLAG} needs several processes, and this job is one: start it with torchrun")
 
 
-def sharded_copy(ranker: Ranker, runtime: Runtime) -> Ranker:
-    """Return a copy of a ranker whose layers are sharded over all processes. It uses the library's passes.
+def shard(ranker: Ranker, runtime: Runtime) -> None:
+    """Shard the layers of a ranker over all processes, and move it to their devices. It uses the library's passes.
 
     Every process must hold the same weights. They may lie in the memory of the CPU: a device never holds more of the
     layers than its part and one layer.
     """
-    sharded = cast("DecoderRanker", copy.deepcopy(ranker))
-    sharded.fast, sharded.reads_in_pieces = False, False
-    stack = layer_stack(sharded, ranker.kind)
-    root = next(module for module in sharded.modules() if any(child is stack for child in module.children()))
+    ranker.fast, cast("DecoderRanker", ranker).reads_in_pieces = False, False
+    stack = layer_stack(ranker, ranker.kind)
+    root = next(module for module in ranker.modules() if any(child is stack for child in module.children()))
     mesh = init_device_mesh(runtime.device.type, (runtime.processes.size,))
     for layer in stack:
         _sum_gradients(fully_shard(layer, mesh=mesh, reshard_after_forward=True))
-    outside = {weight for weight in sharded.parameters() if not isinstance(weight, DTensor)}
+    outside = {weight for weight in ranker.parameters() if not isinstance(weight, DTensor)}
     fully_shard(root, mesh=mesh, ignored_params=outside)
-    for encoder in sharded.fast_encoders:
+    for encoder in ranker.fast_encoders:
         encoder.find_weights()  # the whole ones would stay in memory
-    return sharded.to(runtime.device)
+    ranker.to(runtime.device)
 
 
 def sharded_runtime(runtime: Runtime, ranker: Ranker) -> Runtime:
@@ -72,7 +70,7 @@ def sharded_runtime(runtime: Runtime, ranker: Ranker) -> Runtime:
 
 
 def gather(sharded: Ranker, whole: Ranker) -> None:
-    """Copy the weights of a sharded ranker into the ranker that it is a copy of. All processes call it together."""
+    """Copy the weights of a sharded ranker into another of the same shape. All processes call it together."""
     into = dict(whole.named_parameters())
     with torch.no_grad():
         for name, weight in sharded.named_parameters():

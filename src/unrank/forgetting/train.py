@@ -18,7 +18,7 @@ from unrank.engine.loop import batches_of, fit, make_optimizer, step
 from unrank.engine.memory import check_room
 from unrank.engine.resume import ResumableRun
 from unrank.engine.runtime import Device, Progress, Runtime
-from unrank.engine.sharding import FLAG, check_shardable, gather, sharded_copy, sharded_runtime
+from unrank.engine.sharding import FLAG, check_shardable, gather, shard, sharded_runtime
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.followed_lists import find_queries, follow_lists
@@ -116,16 +116,18 @@ def train(
     find_queries(collection, options.follow)
     about = {"method": recipe.method.name, "ranker": ranker.kind, **journal_names(collection)}
     with listening(progress) as shown, recording(shown, run, "train", **about) as listener:
-        student = sharded_copy(ranker, Runtime.on(options.device)) if options.shard_weights else ranker
-        workspace = Workspace.open(student, collection, partition, options.device, listener, cache=cache)
+        if options.shard_weights:
+            shard(ranker, Runtime.on(options.device))
+        workspace = Workspace.open(ranker, collection, partition, options.device, listener, cache=cache)
         workspace = replace(workspace, removal=removal)
         if options.shard_weights:
             workspace = replace(workspace, runtime=sharded_runtime(workspace.runtime, ranker))
         named = Base(public_name(kind, base), remember_base(ranker.kind, base))
-        trained = _train_in(workspace, student, named, recipe, options, run)
+        trained = _train_in(workspace, ranker, named, recipe, options, run)
     if options.shard_weights:
-        gather(student, ranker)
-    return replace(trained, ranker=ranker, record=replace(trained.record, reserved=reserved))
+        trained = replace(trained, ranker=create_ranker(kind, base, options.seed, options.fast))
+        gather(ranker, trained.ranker)
+    return replace(trained, record=replace(trained.record, reserved=reserved))
 
 
 def check_sharded(options: TrainOptions, kind: str) -> None:
