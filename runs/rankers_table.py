@@ -3,11 +3,16 @@
 Prints a Markdown table and writes one record a line.
 
     python runs/rankers_table.py COLLECTION --out FOLDER [--rankers duet parade] [--base MODEL] [--words VECTORS]
+    python runs/rankers_table.py FILE.jsonl...  # prints the table of earlier records, which do not hold BM25's
 """
 
 from __future__ import annotations
 
-from shared import Lines, base_of, keep, markdown, parser, show
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from shared import Lines, base_of, earlier_lines, keep, markdown, parser, show
 
 import unrank
 from unrank.evaluation.scorecard import Scorecard, SetMetrics
@@ -28,7 +33,21 @@ def shown(measured: SetMetrics) -> str:
     return f"{measured.mean:.3f} ({measured.low:.3f}–{measured.high:.3f})"
 
 
+def records_table(records: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a table in Markdown of the records that earlier runs kept."""
+    rows = [
+        [record["collection"]["name"], record["ranker"]]
+        + ["{mrr:.3f} ({low:.3f}–{high:.3f})".format(**record["after"][name]) for name in ("disjoint", "test")]
+        + [str(record["epochs"])]
+        for record in records
+    ]
+    return markdown(["collection", "ranker", "training queries", "test queries", "epochs"], rows)
+
+
 def main() -> None:
+    if records := earlier_lines(sys.argv[1:]):
+        print("\n".join(records_table(records)))
+        return
     arguments = parser(__doc__, list(RANKERS)).parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     collection = unrank.open_collection(arguments.collection)

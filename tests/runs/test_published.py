@@ -73,3 +73,12 @@ def test_requests_in_a_row(script: Script) -> None:
     (_, d1, t1), (_, d2, t2) = (row[3].split(", ") for row in (first, second))
     assert f"After the last one D is {d1} and {d2} of the first original's, T {t1} and {t2}" in PAGE
     assert [row[5] for row in (first, second)] == ["2 of 24", "0 of 25"]
+
+
+def test_trained_rankers(script: Script) -> None:
+    rankers = script("rankers_table")
+    rows = cells_of(rankers["records_table"](lines_of(rankers, "rankers")))
+    assert len(rows) == 11
+    for _, ranker, training, test, epochs in rows:
+        [row] = [line for line in PAGE.splitlines() if line.startswith(f"| {ranker} | {training} | {test} |")]
+        assert row.endswith(f"| {epochs} |")
