@@ -203,7 +203,10 @@ class PreviousMrr:
 
     def __str__(self) -> str:
         change = f"what was forgotten before had an MRR of {self.before:.3f}, now {self.after:.3f}"
-        return change if self.above is None else f"{change} (against its target at most {self.above:+.3f})"
+        if self.above is None:
+            return change
+        side = "above" if self.above > 0 else "below"
+        return f"{change}; the highest request is {abs(self.above):.3f} {side} its target"
 
 
 @dataclass(frozen=True)

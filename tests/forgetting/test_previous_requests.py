@@ -285,6 +285,13 @@ def test_what_comes_back_is_told(second: Forgotten, after: float, above: float |
     assert replace(second, record=record).came_back is told
 
 
+def test_the_line_on_earlier_requests_names_the_highest() -> None:
+    line = "what was forgotten before had an MRR of 0.200, now 0.240"
+    assert str(PreviousMrr(0.2, 0.24)) == line
+    assert str(PreviousMrr(0.2, 0.24, -0.001)) == f"{line}; the highest request is 0.001 below its target"
+    assert str(PreviousMrr(0.2, 0.24, 0.02)) == f"{line}; the highest request is 0.020 above its target"
+
+
 @pytest.mark.parametrize(
     ("target", "above", "queries"),
     [(0.3, 0.3875, {0, 2, 3}), (0.5, 0.1875, {0, 2}), (0.75, -0.0625, {0}), (0.9, -0.2125, set[int]())],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import sqlite3
 import stat
 import zipfile
 from dataclasses import replace
@@ -321,6 +322,18 @@ def stop(desk: Desk) -> None:
         time.sleep(0.02)
 
 
+def test_the_page_says_of_a_run_whether_its_ranker_is_usable(desk: Desk) -> None:
+    """A run can end well while a gate of one of its requests is not met, so no page says that it passed."""
+    with sqlite3.connect(desk.office.place.ledger) as raw:
+        for id, state in enumerate(("begun", "passed", "failed", "abandoned"), 1):
+            raw.execute("INSERT INTO run VALUES (?, ?, 'out', '{\"requests\": []}', NULL)", [id, state])
+    engineer = desk.signed_in("engineer")
+    listed = engineer.get("/runs").text
+    for id, words in enumerate(("not ended", "ranker usable", "not usable", "abandoned"), 1):
+        assert f"Run {id}: {words}" in engineer.get(f"/runs/{id}").text and f">{words}<" in listed
+    assert "passed" not in listed
+
+
 def test_what_a_job_printed_goes_with_its_request(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     chief = desk.signed_in("chief")
     monkeypatch.setattr(desk.office, "run_command", lambda *_: ["echo", '{"requests": [], "secret": "doc1"}'])
@@ -343,7 +356,6 @@ def test_the_events_of_a_job(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_broken_history_is_shown_and_nothing_is_added(desk: Desk) -> None:
-    import sqlite3
 
     with sqlite3.connect(desk.office.place.ledger) as raw:
         raw.execute("UPDATE request SET due = '2030-01-01' WHERE id = 1")
@@ -356,7 +368,6 @@ def test_a_broken_history_is_shown_and_nothing_is_added(desk: Desk) -> None:
 
 
 def test_who_changes_the_ledger_between_two_posts_is_noticed(desk: Desk) -> None:
-    import sqlite3
 
     chief, collection = desk.signed_in("chief"), next(iter(desk.office.collections()))
     form = {"collection": collection, "item": "document:doc7", "basis": "objection", "received": str(date.today())}

@@ -185,7 +185,7 @@ def link(address: str, text: str) -> Markup:
 
 def state_tag(words: str) -> Markup:
     """Return a state with its colour."""
-    good = words in ("forgotten", "passed", "equivalent") or words.endswith("(forgotten)")
+    good = words in ("forgotten", "passed", "equivalent", "ranker usable") or words.endswith("(forgotten)")
     bad = words.startswith(("not ", "NOT ", "failed", "revoked", "changed")) or "overdue" in words
     mood = "good" if good else "bad" if bad else ""
     short = "short" if len(words) <= 32 else ""

@@ -33,6 +33,8 @@ from unrank.serve.office import Office, name_of
 from unrank.serve.people import Right
 from unrank.serve.sessions import Session
 
+STATES = {"begun": "not ended", "passed": "ranker usable", "failed": "not usable", "abandoned": "abandoned"}
+"""What the page says of a run, by its state in the ledger. A usable ranker may still miss a gate of one request."""
 SHOWN = 20
 """The most requests of a list."""
 EVERY = 0.5
@@ -261,7 +263,7 @@ def list_runs(office: Office, call: Call) -> Answer:
     rows: list[list[Child]] = [
         [
             link(f"/runs/{id}", f"Run {id}"),
-            state_tag(str(state)),
+            state_tag(STATES[state]),
             numbered(json.loads(asked).get("requests", [])),
             element("code", {}, str(out)),
         ]
@@ -288,7 +290,7 @@ def show_run(office: Office, call: Call) -> Answer:
     return shown(
         call,
         View(
-            f"Run {id}: {state}",
+            f"Run {id}: {STATES[state]}",
             f"It took {numbered(found.asked.get('requests', []))}.",
             [*_run_sections(found), section("undo", "A step back", paragraph(text), undo) if may_undo else None],
             "/runs",
