@@ -325,11 +325,11 @@ def stop(desk: Desk) -> None:
 def test_the_page_says_of_a_run_whether_its_ranker_is_usable(desk: Desk) -> None:
     """A run can end well while a gate of one of its requests is not met, so no page says that it passed."""
     with sqlite3.connect(desk.office.place.ledger) as raw:
-        for id, state in enumerate(("begun", "passed", "failed", "abandoned"), 1):
+        for id, state in enumerate(("begun", "passed", "failed", "abandoned"), 11):
             raw.execute("INSERT INTO run VALUES (?, ?, 'out', '{\"requests\": []}', NULL)", [id, state])
     engineer = desk.signed_in("engineer")
     listed = engineer.get("/runs").text
-    for id, words in enumerate(("not ended", "ranker usable", "not usable", "abandoned"), 1):
+    for id, words in enumerate(("not ended", "ranker usable", "not usable", "abandoned"), 11):
         assert f"Run {id}: {words}" in engineer.get(f"/runs/{id}").text and f">{words}<" in listed
     assert "passed" not in listed
 
