@@ -1,11 +1,13 @@
 """The power that the audit prints for a request of one, three or ten pairs, beside what simulated requests show.
 
-Rankers of which it is known what they remember: originals, which saw every training pair, and honest ones, which never
-saw an eighth of the documents. Requests are drawn out of the pairs of these documents, and each is audited by single
-pairs in every ranker. The judges are proxies by folds, trained for two epochs, and an original that is none of the
-audited ones. Small rankers stand in for encoders (`heads.py`). Prints a Markdown table, writes one audit a line.
+Everything is drawn anew several times: the removed documents, the calibrating pairs, an original that is given to the
+audit, and proxies by folds, trained for two epochs. In each draw requests are drawn out of the removed pairs. Each is
+audited by single pairs in another original, which saw every training pair, and in an honest ranker, which never saw
+what is removed. A fit to one given original and one sample of calibrating pairs has an error that all its requests
+share, so requests of one draw say little. Small rankers stand in for encoders (`heads.py`). Prints a Markdown table,
+writes one audit a line. Draws that are in the folder are not made again.
 
-    python runs/audit_power.py COLLECTION --out FOLDER [--base MODEL] [--requests 200] [--rankers 4] [--seeds 1]
+    python runs/audit_power.py COLLECTION --out FOLDER [--base MODEL] [--requests 200] [--draws 40] [--seeds 1]
         [--removal documents] [--part 0/4] [--device cpu]
     python runs/audit_power.py FILE.jsonl...
 """
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,6 @@ from unrank.collection.collection import Pairs
 from unrank.collection.folds import fold_partition, held_rows
 from unrank.collection.partition import Partition, make_partition
 from unrank.collection.removal import Removal
-from unrank.evaluation.measure import Floats
 from unrank.forgetting.prepared_proxies import FOLDS
 from unrank.forgetting.proxies import PROXY_EPOCHS
 from unrank.rankers.base import Ranker
@@ -41,6 +42,8 @@ from unrank.record import HeldOut
 
 SIZES = (1, 3, 10)
 SHARE = 0.125
+GIVEN = 10_000
+"""The first seed of the originals that are given to the audit."""
 Line = dict[str, Any]
 
 
@@ -57,13 +60,16 @@ def make_judge(heads: Heads, partition: Partition, held: HeldOut, side: int) -> 
     return Judge(AuditedRanker.open(proxy, collection, partition, "cpu", None).scores, never_saw)
 
 
-def open_audits(heads: Heads, partition: Partition, arguments: argparse.Namespace) -> AuditContext:
-    """Train the judges, and open what all audits have in common."""
+def open_audits(heads: Heads, draw: int, arguments: argparse.Namespace) -> AuditContext:
+    """Draw what is removed, train the judges, and open what all audits of a draw have in common."""
+    removal = Removal.sample(heads.collection, arguments.removal, SHARE, draw)
+    partition = make_partition(heads.collection, removal, reserve=True)
     side = 1 if arguments.removal == "documents" else 0
-    held = [HeldOut(FOLDS, fold, seed) for seed in range(arguments.seeds) for fold in range(1, FOLDS + 1)]
-    original: Ranker = heads.train(all_pairs(partition), 999)
+    seeds = range(draw * arguments.seeds, (draw + 1) * arguments.seeds)
+    held = [HeldOut(FOLDS, fold, seed) for seed in seeds for fold in range(1, FOLDS + 1)]
+    original: Ranker = heads.train(all_pairs(partition), GIVEN + draw)
     rankers = PerRanker(original, original, tuple[Ranker, ...]())
-    context = open_context(rankers, heads.collection, partition, AuditOptions(device="cpu"))
+    context = open_context(rankers, heads.collection, partition, AuditOptions(seed=draw, device="cpu"))
     return replace(context, proxies=tuple(make_judge(heads, partition, each, side) for each in held))
 
 
@@ -77,9 +83,9 @@ def gather(context: AuditContext, ranker: HeadRanker) -> Evidence:
     return gather_evidence(replace(context, rankers=replace(context.rankers, ranker=opened)))
 
 
-def simulate(evidence: Evidence, size: int, requests: int) -> Iterator[Line]:
-    """Audit requests of this many pairs, drawn at random: the same ones in every ranker."""
-    generator, pairs = np.random.default_rng(size), evidence.forget
+def simulate(evidence: Evidence, size: int, requests: int, draw: int) -> Iterator[Line]:
+    """Audit requests of this many pairs, drawn at random: the same ones in both rankers of a draw."""
+    generator, pairs = np.random.default_rng([size, draw]), evidence.forget
     for number in range(requests):
         drawn = np.isin(np.arange(len(pairs)), generator.choice(len(pairs), size, replace=False))
         forget = pairs.some(drawn)
@@ -88,44 +94,43 @@ def simulate(evidence: Evidence, size: int, requests: int) -> Iterator[Line]:
         test, lacks = test_pairs(replace(evidence, forget=forget, unseen=unseen), number)
         if test is None:
             raise unrank.UnrankError(f"the collection is too small: {lacks}")
-        yield {
-            "pairs": size,
-            "request": number,
-            "power": test.power,
-            "p": test.p_remembered,
-            "p_low": test.p_suppressed,
-        }
+        chances = {"power": test.power, "p": test.p_remembered, "p_low": test.p_suppressed}
+        yield {"pairs": size, "request": number, **chances}
 
 
 def run(arguments: argparse.Namespace) -> int:
     torch.set_num_threads(arguments.threads)
     collection = unrank.open_collection(arguments.collection[0])
-    removal = Removal.sample(collection, arguments.removal, SHARE)
-    partition = make_partition(collection, removal, reserve=True)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    heads = Heads.open(
-        collection, arguments.base, arguments.out / "vectors.safetensors", arguments.device, HeadRecipe()
-    )
-    context = open_audits(heads, partition, arguments)
-    kinds: dict[str, Callable[[int], HeadRanker]] = {
-        "original": lambda seed: heads.train(all_pairs(partition), seed),
-        "honest": lambda seed: heads.train(partition.retain, seed),
-    }
+    vectors = arguments.out / "vectors.safetensors"
+    heads = Heads.open(collection, arguments.base, vectors, arguments.device, HeadRecipe())
     part, parts = map(int, arguments.part.split("/"))
-    each = [(kind, seed) for seed in range(arguments.rankers) for kind in kinds]
-    with (arguments.out / f"audits-{part}.jsonl").open("w", encoding="utf-8") as file:
-        for kind, seed in each[part::parts]:
-            evidence = gather(context, kinds[kind](seed))
-            for size in SIZES:
-                for line in simulate(evidence, size, arguments.requests):
-                    file.write(json.dumps({"kind": kind, "seed": seed, **line}) + "\n")
-                    file.flush()
-            print(f"{kind} {seed}", flush=True)
+    each = -(-arguments.requests // arguments.draws)
+    for draw in range(arguments.draws)[part::parts]:
+        path = arguments.out / f"audits-{draw}.jsonl"
+        if not path.exists():
+            lines = audits_of(heads, draw, each, arguments)
+            apart = path.with_suffix(".part")
+            apart.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+            apart.replace(path)
+            print(f"draw {draw}", flush=True)
     lines = earlier_lines([str(path) for path in sorted(arguments.out.glob("audits-*.jsonl"))])
     made = table(lines)
     (arguments.out / "table.md").write_text("\n".join(made) + "\n", encoding="utf-8")
     print("\n".join(made))
     return 0
+
+
+def audits_of(heads: Heads, draw: int, requests: int, arguments: argparse.Namespace) -> list[Line]:
+    """Return the audits of one draw."""
+    context = open_audits(heads, draw, arguments)
+    saw = {"original": all_pairs(context.partition), "honest": context.partition.retain}
+    lines = []
+    for kind in KINDS:
+        evidence = gather(context, heads.train(saw[kind], draw))
+        for size in SIZES:
+            lines += [{"kind": kind, "draw": draw, **line} for line in simulate(evidence, size, requests, draw)]
+    return lines
 
 
 def table(lines: list[Line]) -> list[str]:
@@ -162,21 +167,11 @@ def _share(lines: list[Line], name: str) -> float:
 
 
 def _error(lines: list[Line]) -> float:
-    """Return the standard error of printed power less found, by requests and by rankers.
-
-    All rankers are asked the same requests, so both are drawn. Judges and calibrating pairs are the same in all lines:
-    what they add is not in it.
-    """
+    """Return the standard error of printed power less found, by draws."""
     gaps = np.array([line["power"] - (line["p"] < FALSE_SHARE) for line in lines])
-    parts = [_variance(gaps, [line[name] for line in lines]) for name in ("seed", "request")]
-    return float(np.sqrt(max(*parts, sum(parts) - gaps.var() / len(gaps))))
-
-
-def _variance(gaps: Floats, owner: list[int]) -> float:
-    """Return the variance of the mean if gaps of one owner go together; 0 of a single owner."""
-    _, member = np.unique(owner, return_inverse=True)
+    _, member = np.unique([line["draw"] for line in lines], return_inverse=True)
     means = np.bincount(member, gaps) / np.bincount(member)
-    return float(means.var(ddof=1) / len(means)) if len(means) > 1 else 0.0
+    return float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else 0.0
 
 
 def main() -> None:
@@ -185,11 +180,11 @@ def main() -> None:
     options.add_argument("--out", type=Path, help="the folder for vectors, audits and the table")
     options.add_argument("--base", help="the encoder that gives the vectors")
     options.add_argument("--removal", default="documents", choices=("documents", "queries"))
-    options.add_argument("--requests", type=int, default=200, help="the number of requests of each size")
-    options.add_argument("--rankers", type=int, default=4, help="the number of rankers of each kind")
+    options.add_argument("--requests", type=int, default=200, help="the number of requests of each size, in all draws")
+    options.add_argument("--draws", type=int, default=40, help="how often everything is drawn anew")
     options.add_argument("--seeds", type=int, default=1, help="the number of proxies that never saw a pair")
     options.add_argument("--threads", type=int, default=1)
-    options.add_argument("--part", default="0/1", help="1/4 audits every fourth ranker; parts may run side by side")
+    options.add_argument("--part", default="0/1", help="1/4 makes every fourth draw; parts may run side by side")
     options.add_argument("--device", default="cpu", help="where heads are trained; audits run on the CPU")
     arguments = options.parse_args()
     if lines := earlier_lines(arguments.collection):

@@ -5,7 +5,10 @@ places, and methods that stop at the further one's mean forget MRR (destination 
 form has the ranks of the forget queries before and after. The judges have the same forms: what comes back in them too
 is no memory. Quick forms come first in every cell; a run that is out of time says what it leaves out.
 
-    python runs/forms_table.py COLLECTION... --base ENCODER --rankers bi-encoder cross-encoder --out forms.jsonl
+The ranker `head` is a small one that stands in for an encoder (`heads.py`): the encoder's vectors are not rounded,
+averaged or trained, only the head over them. Methods have the rates of `ground_truth.py` there.
+
+    python runs/forms_table.py COLLECTION... --base ENCODER --rankers bi-encoder cross-encoder head --out forms.jsonl
         [--by documents queries] [--share 0.25] [--removal-seed 7] [--seed 0] [--judges 2] [--queries 1000]
         [--methods cocol cocol:released finetune ...] [--epochs 10] [--seconds 12]
         [--rates 0.3 1 3] [--steps 1 5 10 50] [--seeds 1] [--minutes 9]
@@ -20,21 +23,26 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+import torch
+from ground_truth import FASTER
+from heads import HeadRanker, HeadRecipe, Heads
 from shared import earlier_lines, markdown
+from torch import Tensor
 
 import unrank
 from unrank.audit.comparison import PerRanker
 from unrank.audit.context import AuditContext, AuditedRanker, Thoroughness, sampled_sets, whole_sets
-from unrank.audit.other_forms import TRAINED, forms_of
+from unrank.audit.other_forms import AVERAGED, TRAINED, Form, averaged, forms_of
 from unrank.audit.relearning import Attempt, attempts_of, relearn, split_forget
 from unrank.bench.method_spec import read_method_spec
+from unrank.collection.partition import make_partition
 from unrank.engine.teacher import Teacher
 from unrank.errors import UnrankError
 from unrank.evaluation.bootstrap import percentiles, resampled_means
@@ -43,14 +51,16 @@ from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.forget import forget_in
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.provenance import Reference
-from unrank.forgetting.train import Trained, train
+from unrank.forgetting.train import train
 from unrank.forgetting.workspace import Workspace
 from unrank.methods import METHODS
+from unrank.methods.base import Method
 from unrank.methods.retrain import Retrain
 from unrank.rankers.base import Ranker
-from unrank.record import RETRAIN
+from unrank.record import RETRAIN, Record
 
 Line = dict[str, Any]
+Arguments = argparse.Namespace
 RELEARNED, JUDGE = "relearned", "judge"
 SLOW = (RELEARNED, TRAINED)
 RETRAINED, JUDGES = 100, (101, 102, 103, 104)
@@ -79,13 +89,54 @@ class Budget:
 
 
 @dataclass(frozen=True)
+class Rankers:
+    """How the rankers of a cell are made: encoders, or heads that stand in for them."""
+
+    original: Ranker
+    record: Record | None
+    retrain: Callable[[int], Ranker]
+    """Trains without what is removed, with this seed."""
+    workspace: Workspace
+    base: Mapping[str, Tensor] | None = None
+    """What to average with; `None` for the weights of the encoder that rankers are trained from."""
+    faster: float = 1.0
+    """How much larger the rate of a method is than its own."""
+
+    @classmethod
+    def encoders(cls, folder: str, kind: str, by: str, original: Ranker, record: Record, given: Arguments) -> Rankers:
+        collection = unrank.open_collection(folder)
+        removed = unrank.Removal.sample(collection, by, given.share, given.removal_seed)
+
+        def retrain(seed: int) -> Ranker:
+            return train(collection, kind, given.base, removed, seed=seed, device=given.device).ranker
+
+        workspace = Workspace.for_removal(original, collection, removed, record, device=given.device)
+        return cls(original, record, retrain, workspace)
+
+    @classmethod
+    def heads(cls, heads: Heads, by: str, given: Arguments) -> Rankers:
+        collection = heads.collection
+        removed = unrank.Removal.sample(collection, by, given.share, given.removal_seed)
+        partition = make_partition(collection, removed, reserve=True)
+        seen = np.concatenate([partition.retain, partition.forget])
+        original = heads.train(seen, given.seed).requires_grad_(True)
+        workspace = replace(Workspace.open(original, collection, partition, given.device, None), removal=removed)
+
+        def retrain(seed: int) -> HeadRanker:
+            return heads.train(partition.retain, seed)
+
+        first = {name: weight.detach() for name, weight in heads.new(given.seed).named_parameters()}
+        return cls(original, None, retrain, workspace, first, FASTER)
+
+
+@dataclass(frozen=True)
 class Cell:
     """One original, one removal, and all rankers whose forms are measured."""
 
     facts: Mapping[str, object]
     context: AuditContext
-    original: Trained
-    retrained: Trained
+    made: Rankers
+    retrained: Ranker
     rankers: dict[str, AuditedRanker]
     before: list[Scorecard] = field(default_factory=list)
     """The original's figures, once a run has measured them."""
@@ -94,72 +145,72 @@ class Cell:
     def attempts(self) -> list[Attempt]:
         return attempts_of(self.context)
 
+    @cached_property
+    def forms(self) -> dict[str, Form]:
+        forms, base = forms_of(self.context), self.made.base
+        return forms if base is None else {**forms, AVERAGED: lambda one: averaged(one.ranker, base)}
+
     @classmethod
-    def make(
-        cls, facts: Mapping[str, object], original: Trained, removed: unrank.Removal, arguments: argparse.Namespace
-    ) -> Cell:
+    def make(cls, facts: Mapping[str, object], made: Rankers, given: Arguments) -> Cell:
         """Train the judges and a further retrained ranker."""
-        collection = unrank.open_collection(arguments.of[str(facts["collection"])])
-
-        def retrain(seed: int) -> Trained:
-            kind, base = original.ranker.kind, arguments.base
-            return train(collection, kind, base, removed, seed=seed, device=arguments.device)
-
-        workspace = Workspace.for_removal(
-            original.ranker, collection, removed, original.record, device=arguments.device
-        )
-        retrained = retrain(RETRAINED)
-        rankers = {f"{JUDGE} {seed}": retrain(seed).ranker for seed in JUDGES[: arguments.judges]}
-        rankers |= {"the original": original.ranker, "retrained": retrained.ranker}
+        retrained, workspace = made.retrain(RETRAINED), made.workspace
+        rankers = {f"{JUDGE} {seed}": made.retrain(seed) for seed in JUDGES[: given.judges]}
+        rankers |= {"the original": made.original, "retrained": retrained}
         opened = {name: _opened(ranker, workspace) for name, ranker in rankers.items()}
         whole = whole_sets(workspace)
+        rate = HeadRecipe.learning_rate if isinstance(made.original, HeadRanker) else None
         effort = Thoroughness(
-            queries=arguments.queries,
+            queries=given.queries,
             full=True,
-            relearning_rates=tuple(arguments.rates),
-            relearning_steps=tuple(arguments.steps),
-            relearning_seeds=arguments.seeds,
+            relearning_rate=rate,
+            relearning_rates=tuple(given.rates),
+            relearning_steps=tuple(given.steps),
+            relearning_seeds=given.seeds,
         )
-        sets = sampled_sets(collection, whole, effort.queries, arguments.seed)
+        sets = sampled_sets(workspace.collection, whole, effort.queries, given.seed)
         alone = PerRanker(opened["the original"], None, ())
-        context = AuditContext(
-            alone, collection, workspace.partition, whole, sets, effort, arguments.seed, arguments.base
-        )
-        return cls(facts, context, original, retrained, opened)
+        collection, partition = workspace.collection, workspace.partition
+        context = AuditContext(alone, collection, partition, whole, sets, effort, given.seed, given.base)
+        return cls(facts, context, made, retrained, opened)
 
     @property
     def name(self) -> str:
         return ", ".join(str(self.facts[part]) for part in ("collection", "ranker", "by"))
 
-    def forget(self, method: str, target: str, arguments: argparse.Namespace) -> None:
+    def forget(self, written: str, target: str, given: Arguments) -> None:
         """Add what a method makes of the original; the method is written as in a grid."""
-        spec = read_method_spec(method, self.original.ranker.kind, Retrain(), arguments.epochs)
-        name = f"{spec.label} to {target.replace('-', ' ')}"
+        kind = self.made.original.kind
+        spec = read_method_spec(written, kind, Retrain(), given.epochs)
         options = ForgetOptions(
-            method=spec.method,
+            method=self._faster(spec.method),
             target=target,
-            seed=arguments.seed,
-            device=arguments.device,
-            minutes=arguments.seconds / 60 if spec.steered and target != "places" else None,  # a proxy takes longer
+            seed=given.seed,
+            device=given.device,
+            minutes=given.seconds / 60 if spec.steered and target != "places" else None,  # a proxy takes longer
+            base=kind if kind == HeadRanker.kind and spec.method.needs_base else None,
         )
-        reference = Reference(self.retrained.ranker) if target != "places" else None
+        reference = Reference(self.retrained, known=True) if self.made.record is None or target != "places" else None
         workspace, before = self.rankers["the original"].workspace, self.before[0] if self.before else None
         done = forget_in(
             workspace,
-            self.original.ranker,
+            self.made.original,
             options,
             reference=reference,
-            record=self.original.record,
+            record=self.made.record,
             before=before,
         )
         self.before.append(done.before)
-        self.rankers[name] = _opened(done.ranker, workspace)
+        self.rankers[f"{spec.label} to {target.replace('-', ' ')}"] = _opened(done.ranker, workspace)
+
+    def _faster(self, method: Method) -> Method:
+        rate = getattr(method, "learning_rate", None)
+        return method if rate is None else replace(method, learning_rate=self.made.faster * rate)  # type: ignore[type-var]
 
     def quick(self, run: str) -> Iterator[Line]:
         """Yield a line for each form that takes no training."""
         one, forget = self.rankers[run], self.context.sets["forget"]
         before = one.reciprocals(forget)
-        for form, make in forms_of(self.context).items():
+        for form, make in self.forms.items():
             if form not in SLOW:
                 yield self._line(run, form, before, one.reciprocals(forget, one.workspace.scorer(make(one))))
 
@@ -167,7 +218,7 @@ class Cell:
         """Return the line of a form that takes training."""
         one, forget = self.rankers[run], self.context.sets["forget"]
         if form == TRAINED:
-            made = forms_of(self.context)[TRAINED](one)
+            made = self.forms[TRAINED](one)
             return self._line(run, form, one.reciprocals(forget), one.reciprocals(forget, one.workspace.scorer(made)))
         found = relearn(self.context, one, self.attempts, split_forget(self.context)[1])
         after = max(found.curve[1:], key=np.mean)
@@ -191,7 +242,7 @@ def _ranks(reciprocal: Floats) -> list[int]:
     return [int(rank) for rank in np.round(reciprocal_of(reciprocal))]
 
 
-def measure(arguments: argparse.Namespace, write: Callable[[Line], None]) -> list[str]:
+def measure(arguments: Arguments, write: Callable[[Line], None]) -> list[str]:
     """Measure all cells, and return what was left out for lack of time."""
     budget, cells = Budget(60 * arguments.minutes), []
     runs = [("cocol", "places"), *((method, "destination-1") for method in arguments.methods)]
@@ -222,15 +273,22 @@ def measure(arguments: argparse.Namespace, write: Callable[[Line], None]) -> lis
     return budget.left_out
 
 
-def made_cells(arguments: argparse.Namespace) -> Iterator[Cell]:
-    for collection in arguments.of:
-        for kind in arguments.rankers:
-            opened = unrank.open_collection(arguments.of[collection])
-            original = train(opened, kind, arguments.base, seed=arguments.seed, device=arguments.device)
-            for by in arguments.by:
-                removed = unrank.Removal.sample(opened, by, arguments.share, arguments.removal_seed)
-                facts = {"collection": collection, "ranker": kind, "by": by, "seed": arguments.seed}
-                yield Cell.make(facts, original, removed, arguments)
+def made_cells(given: Arguments) -> Iterator[Cell]:
+    for name, folder in given.of.items():
+        for kind in given.rankers:
+            for by, made in made_rankers(folder, kind, given):
+                yield Cell.make({"collection": name, "ranker": kind, "by": by, "seed": given.seed}, made, given)
+
+
+def made_rankers(folder: str, kind: str, given: Arguments) -> Iterator[tuple[str, Rankers]]:
+    collection = unrank.open_collection(folder)
+    if kind == HeadRanker.kind:
+        vectors = given.out.with_name(f"vectors-{Path(folder).name}.safetensors")
+        heads = Heads.open(collection, given.base, vectors, "cpu", HeadRecipe())
+        yield from ((by, Rankers.heads(heads, by, given)) for by in given.by)
+    else:
+        trained = train(collection, kind, given.base, seed=given.seed, device=given.device)
+        yield from ((by, Rankers.encoders(folder, kind, by, trained.ranker, trained.record, given)) for by in given.by)
 
 
 def by_run(lines: Iterable[Line]) -> dict[tuple[str, ...], dict[str, dict[str, Line]]]:
@@ -310,6 +368,7 @@ def main() -> None:
     )
     options.add_argument("--seeds", type=int, default=1, help="the seeds of each attempt to teach again")
     options.add_argument("--minutes", type=float, default=9.0, help="the time after which nothing more is begun")
+    options.add_argument("--threads", type=int)
     options.add_argument("--device", default="auto")
     options.add_argument("--out", type=Path)
     arguments = options.parse_args()
@@ -318,6 +377,8 @@ def main() -> None:
         return
     if arguments.out is None:
         options.error("--out is needed")
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
     arguments.of = {Path(folder).name: folder for folder in arguments.collections}
     began = perf_counter()
     with arguments.out.open("w") as file:

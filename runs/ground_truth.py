@@ -105,6 +105,7 @@ class Rankers:
             target="places" if name == "cocol" else "destination-1",
             seed=seed,
             device=device,
+            base=HeadRanker.kind if method.needs_base else None,
         )
         steers = Reference(self.get("retrained", STEERS), known=True)
         return forget_in(replace(workspace, removal=self.removal), original, options, reference=steers).ranker

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -17,7 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unrank.collection.collection import Collection, Pairs
-from unrank.rankers import create_ranker
+from unrank.errors import UnrankError
+from unrank.rankers import RANKERS, RankerEntry, create_ranker
 from unrank.rankers.base import DualEncoder, Role, Tokens
 from unrank.rankers.vocabulary import Vocabulary
 
@@ -39,6 +41,15 @@ class HeadRanker(DualEncoder):
     """A head over stored vectors. A text is its row; one that is not in the collection counts as the first."""
 
     kind = "head"
+    opened: ClassVar[Heads | None] = None
+    """Where an untrained head comes from, if a method asks for one."""
+
+    @classmethod
+    def create(cls, base: str | None) -> Self:
+        if cls.opened is None:
+            raise UnrankError("an untrained head needs vectors: open some first")
+        heads, seed = cls.opened, torch.initial_seed() % 2**31
+        return cls(heads.vectors, heads.rows, heads.recipe.hidden, seed).to(heads.vectors["query"].device)
 
     def __init__(self, vectors: Vectors, rows: Mapping[Role, Mapping[str, int]], hidden: int, seed: int) -> None:
         super().__init__()
@@ -90,7 +101,9 @@ class Heads:
         rows = {role: {text: row for row, text in enumerate(these)} for role, these in texts.items()}
         stored = load_file(cache)
         vectors = {role: stored[role].to(device) for role in texts}
-        return cls(collection, vectors, rows, recipe)
+        HeadRanker.opened = cls(collection, vectors, rows, recipe)
+        RANKERS[HeadRanker.kind] = RankerEntry.of(HeadRanker, "a small ranker over stored vectors")
+        return HeadRanker.opened
 
     def new(self, seed: int) -> HeadRanker:
         made = HeadRanker(self.vectors, self.rows, self.recipe.hidden, seed)

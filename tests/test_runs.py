@@ -137,10 +137,12 @@ def test_runs_to_places_beside_two_judges(dense: Collection, encoder: Path, tmp_
 
 
 @pytest.mark.slow
-def test_forms_of_what_each_method_makes(dense: Collection, encoder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ranker", ["bi-encoder", "head"])
+def test_forms_of_what_each_method_makes(dense: Collection, encoder: Path, ranker: str, tmp_path: Path) -> None:
     """Each ranker has a line for each form, the judges too, and the file alone gives the tables."""
     out, script = tmp_path / "forms.jsonl", [sys.executable, "runs/forms_table.py"]
     brief = ["--methods", "neggrad", "--judges", "2", "--rates", "1", "--minutes", "8", "--device", "cpu"]
+    brief += ["--rankers", ranker]
     command = [*script, str(dense.folder), "--base", str(encoder), "--out", str(out), *brief]
     for each in (command, [*script, str(out)]):
         run = subprocess.run(each, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
@@ -203,8 +205,9 @@ def test_rankers_of_hidden_kinds_are_audited(encoder: Path, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_the_power_of_small_requests_is_simulated(encoder: Path, tmp_path: Path) -> None:
     collection = make_large_collection(tmp_path / "large")
-    rows = done("audit_power", collection, encoder, tmp_path / "out", "--requests", "3", "--rankers", "2")
+    rows = done("audit_power", collection, encoder, tmp_path / "out", "--requests", "4", "--draws", "2")
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
-    assert [row[:2] for row in cells] == [["1", "6"], ["3", "6"], ["10", "6"]]
-    lines = [json.loads(line) for line in (tmp_path / "out" / "audits-0.jsonl").read_text().splitlines()]
-    assert len(lines) == 2 * 2 * 3 * 3 and all(0 < line["p"] <= 1 and 0 <= line["power"] <= 1 for line in lines)
+    assert [row[:2] for row in cells] == [["1", "4"], ["3", "4"], ["10", "4"]]
+    lines = [json.loads(line) for line in (tmp_path / "out" / "audits-1.jsonl").read_text().splitlines()]
+    assert len(lines) == 2 * 3 * 2 and all(0 < line["p"] <= 1 and 0 <= line["power"] <= 1 for line in lines)
+    assert {line["draw"] for line in lines} == {1}

@@ -97,6 +97,23 @@ def test_pairs_that_are_hard_for_others_are_remembered_as_well_as_is_said() -> N
     assert np.mean(found) > -0.2  # -.47 by the original's margins alone
 
 
+@pytest.mark.parametrize("folds", [False, True])
+def test_a_pair_that_is_easier_than_judges_say_is_no_sign_of_memory(folds: bool) -> None:
+    """The original finds it easy too, so its effect is large; an honest ranker must not be accused of that."""
+    models = [fit_pairs(planted(np.random.default_rng(seed), 400, judges=1, folds=folds)) for seed in range(6)]
+    assert abs(np.mean([np.corrcoef(model.effects, model.gaps)[0, 1] for model in models])) < 0.2  # .40 uncorrected
+
+
+@pytest.mark.parametrize("without", ["the original", "pairs that show what it knows"])
+def test_effects_do_not_hold_ease_that_is_not_known(without: str) -> None:
+    found = planted(np.random.default_rng(0), 10, judges=1)
+    if without == "the original":
+        found = Evidence(*(replace(part, original=None) for part in (found.forget, found.kept, found.unseen)), "test")
+    shifted = replace(found.forget, original=None if without == "the original" else found.forget.original + 5.0)
+    one, other = fit_pairs(found), fit_pairs(replace(found, forget=shifted))
+    assert np.array_equal(one.effects, other.effects)
+
+
 def test_more_pairs_have_more_power_and_it_says_how_many() -> None:
     one = pair_test(planted(np.random.default_rng(0), 1))
     assert one.power < 0.8

@@ -80,11 +80,10 @@ class Evidence:
 
 @dataclass(frozen=True)
 class JudgedPart:
-    """Some pairs, the judges that never saw each, and those that are asked about it. [judges, pairs]"""
+    """Some pairs, and the judges that are asked about each: those that never saw it. [judges, pairs]"""
 
     pairs: Pairs
     never_saw: Marks
-    asked: Marks
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class JudgedPairs:
     """The sampled pairs of each set. Those that no ranker saw are of the forget pairs' kinds.
 
     A judge is asked about few pairs: the forget and kept pairs that it never saw, and as large a share of the unseen
-    pairs. What a ranker that saw a pair makes of it is asked of the original; of proxies only if there is none.
+    pairs. What a ranker that saw a pair makes of it is asked of the original alone.
     """
 
     forget: JudgedPart
@@ -112,9 +111,9 @@ class JudgedPairs:
         like = np.random.default_rng(context.seed).integers(max(1, len(forget)), size=len(unseen))
         alike = of_forget[:, like] if len(forget) else np.zeros((len(judges), len(unseen)), bool)
         return cls(
-            JudgedPart(forget, of_forget, of_forget | (context.rankers.original is None)),
-            JudgedPart(kept, of_kept, of_kept | (context.rankers.original is None)),
-            JudgedPart(unseen, alike, alike),
+            JudgedPart(forget, of_forget),
+            JudgedPart(kept, of_kept),
+            JudgedPart(unseen, alike),
             "reserved" if reserved else "test",
         )
 
@@ -138,7 +137,7 @@ def gather_evidence(context: AuditContext) -> Evidence:
     own = measure(context, judged, everything, context.rankers.ranker.scores)
     before = measure(context, judged, everything, original.scores) if original else None
     said = [
-        measure(context, judged, [part.asked[row] for part in judged.parts], judge.scores)
+        measure(context, judged, [part.never_saw[row] for part in judged.parts], judge.scores)
         for row, judge in enumerate(context.judges)
     ]
     found = [

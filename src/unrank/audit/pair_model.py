@@ -1,9 +1,13 @@
 """The model of single pairs: the margin that a ranker gives a pair that it never saw, and one that it remembers.
 
 Both are fitted by least squares. Pairs that no ranker saw show how the audited ranker's margin follows from those of
-rankers that never saw a pair. Kept pairs show how it follows from those of rankers that saw a pair, and of rankers that
-did not. The noise around both is pooled over pairs: it may be skewed, it is shared by pairs of one query or one
-document, and the fit has an error of its own.
+rankers that never saw a pair. Kept pairs show how it follows from those of the original, which saw a pair, and of
+rankers that did not. The noise around both is pooled over pairs: it may be skewed, it is shared by pairs of one query
+or one document, and the fit has an error of its own.
+
+The original ranks a pair high because it remembers it, or because the pair is easier than the judges say. An honest
+ranker finds an easy pair too. So the original's margins also correct what an honest ranker is expected to do: otherwise
+pairs with a large effect would be those on which honest rankers look guilty.
 """
 
 from __future__ import annotations
@@ -29,6 +33,8 @@ MOST_SKEW, MOST_TAILS = 0.8, 2.0
 LEAST_SCALE = 1e-6
 OWN_LEVEL = 30
 """A ranker with fewer margins of unseen pairs has no level of its own."""
+MOST_EXPLAINED = 0.7
+"""The most of the noise of honest rankers that the original's margins explain."""
 DOUBT, TAILS = 50, 1.0
 """Skewness and tails are trusted half if they are measured on this many pairs; else these tails are assumed."""
 
@@ -184,14 +190,57 @@ def fit_pairs(evidence: Evidence) -> PairModel:
     units, own = _units(first.residuals, unseen.kinds, forget.kinds)
     without = Fit(design / units[:, None], unseen.ranker / units, unseen.pairs)
     expected = wanted @ without.coefficients
-    with_memory, remembered = _fit_memory(evidence.kept, forget)
+    ease = _ease(evidence, first, (centre, spread))
+    with_memory, remembered = _fit_memory(evidence.kept, forget, ease is not None)
     missing = np.isin(forget.kinds, unseen.kinds, invert=True).any()
+    never_saw = without.noise(wanted / own[:, None], forget.pairs, OTHER_KIND if missing else COMMON)
+    if ease is not None:
+        expected, never_saw = expected + ease.higher, ease.less(never_saw, own)
     return PairModel(
         (forget.ranker - expected) / own,
         (remembered @ with_memory.coefficients - expected) / own,
-        without.noise(wanted / own[:, None], forget.pairs, OTHER_KIND if missing else COMMON),
+        never_saw,
         with_memory.noise(remembered, forget.pairs).over(own),
     )
+
+
+@dataclass(frozen=True)
+class Ease:
+    """What the original's margins tell of how easy the forget pairs are for a ranker that never saw them."""
+
+    higher: Floats
+    """How much higher such a ranker puts each pair than the judges say."""
+    error: Floats
+    explained: float
+    """The share of the noise of honest rankers that this explains."""
+
+    def less(self, noise: Noise, units: Floats) -> Noise:
+        """Return the noise that is left."""
+        error = np.concatenate([noise.error, (self.error / units)[:, None]], axis=1)
+        return replace(noise, scale=noise.scale * np.sqrt(1 - self.explained), error=error)
+
+
+def _ease(evidence: Evidence, first: Fit, levels: tuple[Floats, Floats]) -> Ease | None:
+    """Estimate the ease of the forget pairs; `None` without an original, or if too few pairs show what it knows.
+
+    On pairs that nobody saw, ease is what the audited ranker and the original share beyond the judges' margins.
+    Less of it is left in the original's margin of a pair that it saw: those margins follow the judges' less closely.
+    """
+    forget, kept, unseen = evidence.forget, evidence.kept.some(evidence.kept.judged), evidence.unseen
+    if forget.original is None or kept.original is None or unseen.original is None or len(kept) + len(forget) < LEAST:
+        return None
+    said = [np.nanmean((part.unseen_by - levels[0]) / levels[1], axis=0) for part in (kept, forget)]
+    judged, own = np.concatenate(said), np.concatenate([kept.original, forget.original])
+    saw = Fit(np.stack([np.ones(len(own)), judged], axis=1), own, np.concatenate([kept.pairs, forget.pairs]))
+    neither = Fit(first.design, unseen.original, unseen.pairs)
+    follows, alone = saw.coefficients[1], neither.coefficients[1]
+    left = float(np.clip(follows / alone, 0.0, 1.0)) if alone > 0 else 0.0
+    common = float(first.residuals @ neither.residuals) / first.freedom
+    share = max(0.0, left * common / saw.scale**2)
+    doubt = left / saw.scale**2 * np.sqrt(((first.scale * neither.scale) ** 2 + common**2) / len(unseen))
+    more = saw.residuals[len(kept) :]
+    explained = min(MOST_EXPLAINED, (share * saw.scale / first.scale) ** 2)
+    return Ease(share * more, doubt * more, explained)
 
 
 def _levels(margins: Floats) -> tuple[Floats, Floats]:
@@ -225,11 +274,12 @@ def _design(margins: Floats, kinds: Rows, informs: Sequence[bool]) -> Floats:
     return np.stack([np.ones(margins.shape[1]), np.nanmean(margins, axis=0), *known], axis=1)
 
 
-def _fit_memory(kept: Margins, forget: Margins) -> tuple[Fit, Floats]:
-    """Fit the audited ranker's margins of kept pairs to those of the original, or of judges that saw them.
+def _fit_memory(kept: Margins, forget: Margins, by_original: bool) -> tuple[Fit, Floats]:
+    """Fit the audited ranker's margins of kept pairs; also return the design of the forget pairs.
 
-    A pair that is hard for rankers that never saw it is remembered less well than the original's margin says. So their
-    margins are fitted too, if they never saw some kept pairs. Also return the design of the forget pairs.
+    They follow from the original's margins, if it is known how much of these is ease. A pair that is hard for rankers
+    that never saw it is remembered less well than that says. So their margins are fitted too, if they never saw some
+    kept pairs.
     """
     hard = kept.never_saw.any(axis=1)
     tells = kept.judged.sum() >= LEAST and forget.never_saw[hard].any(axis=0).all()
@@ -237,13 +287,7 @@ def _fit_memory(kept: Margins, forget: Margins) -> tuple[Fit, Floats]:
     columns = [[np.ones(len(kept)), np.ones(len(forget))]]
     if tells:
         columns.append([np.nanmean(part.unseen_by[hard], axis=0) for part in (kept, forget)])
-    saw = (~forget.never_saw).any(axis=1)
-    both = [~part.never_saw[saw] for part in (kept, forget)]
-    if kept.original is not None and forget.original is not None:
+    if by_original and kept.original is not None and forget.original is not None:
         columns.append([kept.original, forget.original])
-    elif saw.any() and all(marks.any(axis=0).all() for marks in both):
-        centre, spread = _levels(kept.judges[saw])
-        levels = [(part.judges[saw] - centre) / spread for part in (kept, forget)]
-        columns.append([np.nanmean(np.where(m, level, np.nan), axis=0) for m, level in zip(both, levels, strict=True)])
     designs = [np.stack([column[side] for column in columns], axis=1) for side in (0, 1)]
     return Fit(designs[0], kept.ranker, kept.pairs), designs[1]

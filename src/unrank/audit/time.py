@@ -39,7 +39,7 @@ def texts_to_judge(context: AuditContext) -> int:
     judged, sides = JudgedPairs.of(context), encoded_sides(context.rankers.ranker.ranker, None)
     whole = [np.ones(len(part.pairs), bool) for part in judged.parts]
     asked = [whole] * (1 + (context.rankers.original is not None))
-    asked += [[part.asked[row] for part in judged.parts] for row in range(len(context.judges))]
+    asked += [[part.never_saw[row] for part in judged.parts] for row in range(len(context.judges))]
     return sum(to_read(lists_to_score(context, judged, each), sides) for each in asked)
 
 
