@@ -309,7 +309,7 @@ def _run_sections(run: PastRun) -> list[Child]:
     ]
     audit = result.get("audit") or {}
     tests: list[list[Child]] = [
-        [name.replace("_", " "), str(test.get("verdict")), str(test.get("words") or "")]
+        [name.replace("_", " "), *_verdict(str(test.get("verdict")), str(test.get("words") or ""))]
         for name, test in audit.get("tests", {}).items()
     ]
     holders: list[list[Child]] = [
@@ -326,6 +326,12 @@ def _run_sections(run: PastRun) -> list[Child]:
         ),
         section("holders", "Still to delete", table("Places", ["kind", "place", "why"], holders, "Nothing was found.")),
     ]
+
+
+def _verdict(verdict: str, words: str) -> tuple[str, str]:
+    """Return what a test says and why. One that could not be made has the verdict of those that only measure."""
+    untested, colon, why = words.partition("not tested: ")
+    return ("not tested", why) if colon and not untested else (verdict, words)
 
 
 def undo(office: Office, call: Call) -> Answer:
