@@ -82,7 +82,7 @@ def serve(
         tokens = _beside(flags.tokens, files.ledger, "tokens")
     place = Place(place.ledger, place.key, place.certificates, words)
     read_people(tokens)
-    _check_ledger(place.ledger, place.key)
+    check_ledger(place.ledger, place.key)
     listening = _listen(flags.host, flags.port)
     port = listening.getsockname()[1]
     gate = Gate(names_of(tuple(flags.name or ()), port, flags.behind_tls), flags.behind_tls, Limits(posts=flags.posts))
@@ -138,7 +138,7 @@ def _check_host(flags: ServeFlags) -> None:
         raise UnrankError("--behind-tls needs --name: the name under which browsers reach the proxy")
 
 
-def _check_ledger(ledger: Path, key: Path) -> None:
+def check_ledger(ledger: Path, key: Path) -> None:
     """Make the ledger if there is none; refuse one that cannot be used, before anybody asks for a page."""
     from unrank.desk.ledger import Ledger
 

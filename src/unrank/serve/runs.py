@@ -35,6 +35,7 @@ from unrank.serve.sessions import Session
 
 STATES = {"begun": "not ended", "passed": "ranker usable", "failed": "not usable", "abandoned": "abandoned"}
 """What the page says of a run, by its state in the ledger. A usable ranker may still miss a gate of one request."""
+NO_OPTIONS = "Runs here have no options. Whoever starts the server gives them, such as --reference."
 SHOWN = 20
 """The most requests of a list."""
 EVERY = 0.5
@@ -57,7 +58,7 @@ def plan_page(office: Office, call: Call) -> Answer:
         session, "/plan", hidden("requests", name_of(waiting)), button("Make a plan", "plain" if fits else "main")
     )
     words = " ".join(office.place.run_words)
-    asked = paragraph("Every run here has the options ", element("code", {}, words)) if words else None
+    asked = paragraph(*(["Every run here has the options ", element("code", {}, words)] if words else [NO_OPTIONS]))
     return shown(
         call,
         View(
@@ -128,6 +129,7 @@ def _one_plan(number: int, plan: Json, made: str) -> Markup:
         cards(head),
         table("What the run can show", ["request", "what it can show"], rows),
         [element("h3", {}, "The power of the audit, and places"), bullets(power)] if power else None,
+        element("h3", {}, "Places on this machine that hold it"),
         table("Places on this machine that hold it", ["kind", "place", "why"], copies, "No copies were found."),
     )
 

@@ -59,7 +59,7 @@ def _actions(session: Session, member: ServiceRanker) -> Markup:
     day = element("input", {"type": "date", "name": "since", "value": date.today(), "max": date.today()})
     labelled = element("label", {}, element("span", {"class": "unseen"}, f"{member.name} is in service since"), day)
     address = f"/service/{member.name}"
-    since = form(session, f"{address}/deploy", labelled, button("In service since", "plain"), css="row")
+    since = form(session, f"{address}/deploy", labelled, button("In service since then", "plain"), css="row")
     remove = form(session, f"{address}/remove", button(f"Take {member.name} out", "plain"), css="row")
     return element("div", {}, since, remove)
 
@@ -105,10 +105,12 @@ def add(office: Office, call: Call) -> Answer:
         closed = [request.id for request in ledger.requests([State.CLOSED])]
     said: list[Child] = [notice(f"{new.name} is in the service.", "good")]
     if opened:
-        said.append(notice(f"{numbered(opened).capitalize()} open again: no run has shown that {new.name} has forgotten it."))
+        said.append(
+            notice(f"{numbered(opened).capitalize()} open again: no run has shown that {new.name} has forgotten it.")
+        )
     if closed:
-        words = f"{numbered(closed).capitalize()} closed before it came: if it saw them, it remembers them until its next run."
-        said.append(notice(words))
+        words = "closed before it came: if it saw them, it remembers them until its next run."
+        said.append(notice(f"{numbered(closed).capitalize()} {words}"))
     return shown(call, _view(office, call.session, *said))
 
 
