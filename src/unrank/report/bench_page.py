@@ -147,7 +147,7 @@ def _result(found: Primary, tables: Sequence[Table]) -> Section:
     drawn = zip((distances(found), times(found.bench)), captions, strict=True)
     figures = Figures([(drawing, caption) for drawing, caption in drawn if drawing])
     first, *others = map(to_html, tables)
-    content = [first, figures, *others, paragraph(NOTE_ON_RANKS)]
+    content: list[Content] = [first, figures, *others, paragraph(NOTE_ON_RANKS)]
     return Section("result", "Result", "Distance to retrain, query by query", content)
 
 

@@ -51,7 +51,14 @@ def _row(session: Session, member: ServiceRanker, may_change: bool) -> list[Chil
     made = link(f"/runs/{member.run}", f"by run {member.run}") if member.run else None
     since = str(member.since) if member.since else "not said"
     places: list[Child] = [[_place(each), " "] for each in member.indexes]
-    row = [member.name, str(member.role), since, [_place(member.ranker), " ", made], _place(member.collection), places]
+    row: list[Child] = [
+        member.name,
+        str(member.role),
+        since,
+        [_place(member.ranker), " ", made],
+        _place(member.collection),
+        places,
+    ]
     return [*row, _actions(session, member)] if may_change else row
 
 
