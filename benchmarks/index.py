@@ -7,9 +7,10 @@ ends before it is killed begins again from the index as it was built. Last, a st
 point of another model are planted, and `check` must find each.
 
 `--store pgvector` makes three tables, `unrank_bench_…`, in the database that libpq's variables name; drop them first if
-they exist. For a scratch server, see `tests/index/server.py`. By default the encoder is all-MiniLM-L6-v2; a smaller one
-makes the bar harder, because encoding is then a smaller part of a build. It prints a line of JSON, and exits with 1 if
-a bar is missed.
+they exist. For a scratch server, see `tests/index/server.py`. `--store qdrant` makes three indexes of these names on
+the server that `QDRANT_URL` names; for a stand-in see `tests/index/qdrant_server.py`. By default the encoder is
+all-MiniLM-L6-v2; a smaller one makes the bar harder, because encoding is then a smaller part of a build. It prints a
+line of JSON, and exits with 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def copy(name: str, new: str) -> None:
         store.drop(store.put_aside().ids)
         for ids, vectors in source.blocks():
             some = slice(start, start + len(ids))
-            store.put(Points(ids, points.texts[some], points.models[some]), vectors)
+            store.put(header, Points(ids, points.texts[some], points.models[some]), vectors)
             start += len(ids)
         store.switch(header, keep=False)
 
@@ -143,7 +144,7 @@ def planted(name: str, job: Job) -> dict[str, bool]:
     text = dict(zip(points.ids, points.texts, strict=True))["d9"]
     wrong = Points(["d7", "d5", "d9"], [text_digest("older"), text, text], [side.digest, side.digest, "other"])
     with store.writing():
-        store.put(wrong, vectors)
+        store.put(header, wrong, vectors)
         store.switch(header, keep=True)
     found = check_index(store, side, job.edited, REMOVED, 200, Silence())
     return {
@@ -194,12 +195,12 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=100_000)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--base", help="the encoder's folder or hub id")
-    parser.add_argument("--store", choices=("faiss", "pgvector"), default="faiss")
+    parser.add_argument("--store", choices=("faiss", "pgvector", "qdrant"), default="faiss")
     options = parser.parse_args()
     torch.set_num_threads(1)  # a forked process cannot use the threads of its parent
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        places = "pgvector:unrank_bench_" if options.store == "pgvector" else f"{folder}/index_"
+        places = f"{folder}/index_" if options.store == "faiss" else f"{options.store}:unrank_bench_"
         names = f"{places}updated", f"{places}untouched", f"{places}other"
         figures = measure(options.base, options.documents, options.kills, folder, names)
     bars = {

@@ -18,6 +18,7 @@ from plain import PLAIN, PlainColbert, PlainLoop
 from step import main as time_steps
 from synthetic import Size, make_collection
 
+from tests.index import qdrant_server
 from tests.index.server import programs, running
 from tests.tiny import WORDS
 from unrank.collection.collection import Collection, open_collection
@@ -127,13 +128,15 @@ def test_growth_and_a_small_request_run(encoder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["faiss", "pgvector"])
+@pytest.mark.parametrize("kind", ["faiss", "pgvector", "qdrant"])
 def test_an_update_of_an_index_is_killed_and_checked(kind: str, encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With few documents the time of an update is mostly not that of encoding, so it may be above its bar."""
-    pytest.importorskip("faiss" if kind == "faiss" else "psycopg", reason=f"pip install 'unrank[{kind}]'")
+    package = {"faiss": "faiss", "pgvector": "psycopg", "qdrant": "qdrant_client"}[kind]
+    pytest.importorskip(package, reason=f"pip install 'unrank[{kind}]'")
     if kind == "pgvector" and programs() is None:
         pytest.skip("no PostgreSQL with pgvector here: install postgresql-NN-pgvector, or the package pgserver")
-    server: AbstractContextManager[dict[str, str]] = running() if kind == "pgvector" else nullcontext({})
+    servers = {"pgvector": running, "qdrant": qdrant_server.running}
+    server: AbstractContextManager[dict[str, str]] = servers.get(kind, lambda: nullcontext({}))()
     with server as variables:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker, get_available_trackers, register_tracker_class
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker, register_tracker_class
 
 from tests.forgetting.conftest import FAST
 from tests.forgetting.test_forget import Listener
@@ -85,12 +90,55 @@ def test_a_tracker_that_fails_is_left_out_and_the_run_goes_on(
 
 
 def test_a_missing_package_is_named_before_anything_runs(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, dense: Collection
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, dense: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UnrankError, match=r"unknown tracker for --report-to 'wanb': did you mean 'wandb'\?"):
         check_trackers(["wanb"])
-    missing = next(name for name in ("wandb", "mlflow", "trackio") if name not in map(str, get_available_trackers()))
-    out = ["--out", str(tmp_path / "out"), "--report-to", missing]
+    monkeypatch.setattr("unrank.forgetting.trackers.get_available_trackers", list)
+    out = ["--out", str(tmp_path / "out"), "--report-to", "wandb"]
     assert run(["train", str(dense.folder), "--ranker", "bi-encoder", *out]) == 2
-    expected = f"unrank: --report-to {missing}: the package {missing} is not installed: pip install {missing}\n"
+    expected = "unrank: --report-to wandb: the package wandb is not installed: pip install wandb\n"
     assert capsys.readouterr().err == expected and not [*tmp_path.iterdir()]
+
+
+REAL = """
+import sys
+from pathlib import Path
+from unrank.engine.runtime import Silence
+from unrank.forgetting.trackers import reporting
+from unrank.journal import Before
+from unrank.record import Check
+
+with reporting(Silence(), [sys.argv[1]], Path(sys.argv[2]), "cpu", {"method": "cocol", "epochs": 2}) as listener:
+    listener.before(Before(mrrs={"forget": 0.9}, target=0.25))
+    for epoch, mrr in ((1.0, 0.5), (2.0, 0.25)):
+        listener.check(Check(epoch=epoch, forget=mrr, losses={"forget": epoch}, seconds=2.0, steps=10))
+print("{}")
+"""
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "trackio", "wandb"])
+def test_a_real_tracker_keeps_the_figures_and_says_nothing_where_results_are_printed(name: str, tmp_path: Path) -> None:
+    pytest.importorskip(name, reason=f"{name} is not installed: pip install {name}")
+    places = {"TRACKIO_DIR": str(tmp_path / "trackio"), "WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path)}
+    words = [sys.executable, "-c", REAL, name, str(tmp_path / "out")]
+    done = subprocess.run(words, env={**os.environ, **places}, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "{}\n" and "Traceback" not in done.stderr and "failed" not in done.stderr
+    if name == "wandb":
+        assert [*tmp_path.glob("wandb/offline-run-*/run-*.wandb")]
+        return
+    assert kept(name, tmp_path) == [(0, 0.9), (100, 0.5), (200, 0.25)]
+
+
+def kept(name: str, folder: Path) -> list[tuple[int, float]]:
+    """The forget MRR of each step, read from the files of a tracker."""
+    if name == "trackio":
+        with sqlite3.connect(folder / "trackio" / "unrank.db") as database:
+            rows = [*database.execute("SELECT step, metrics FROM metrics ORDER BY step")]
+        return [(step, json.loads(values)["mrr/forget"]) for step, values in rows]
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    read = EventAccumulator(str(logs_of(folder / "out") / "unrank"))
+    read.Reload()
+    return [(each.step, round(each.value, 6)) for each in read.Scalars("mrr/forget")]

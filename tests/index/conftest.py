@@ -1,4 +1,4 @@
-"""Collections whose texts are chosen, document sides on the tiny encoder, and both stores."""
+"""Collections whose texts are chosen, document sides on the tiny encoder, and every store."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from tests.index import qdrant_server
 from tests.index.server import programs, running
 from tests.tiny import text_of
 from unrank.collection.build import build_collection
@@ -73,11 +74,25 @@ def database() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=["faiss", "pgvector"])
+@pytest.fixture(scope="session")
+def qdrant() -> Iterator[None]:
+    """A server for Qdrant's client, which finds it by its variable."""
+    for package in qdrant_server.NEEDED:
+        pytest.importorskip(package, reason=f"{package} is not installed: pip install 'unrank[qdrant,serve]'")
+    with qdrant_server.running() as variables, pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture(params=["faiss", "pgvector", "qdrant"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """A store that does not exist yet."""
     if request.param == "pgvector":
         request.getfixturevalue("database")
         return open_store(f"pgvector:t{uuid4().hex[:8]}")
+    if request.param == "qdrant":
+        request.getfixturevalue("qdrant")
+        return open_store(f"qdrant:t{uuid4().hex[:8]}")
     pytest.importorskip("faiss", reason="FAISS is not installed: pip install 'unrank[faiss]'")
     return open_store(str(tmp_path / "index"))

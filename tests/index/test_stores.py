@@ -1,4 +1,4 @@
-"""Both stores keep the contract."""
+"""Every store keeps the contract."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 import pytest
 
+from tests.index import qdrant_server
 from unrank.errors import UnrankError
 from unrank.index.faiss_store import FaissStore
 from unrank.index.pgvector_store import PgvectorStore
+from unrank.index.qdrant_store import QdrantStore
 from unrank.index.store import Header, Points, Store, Vectors, open_store
 
 HEADER = Header("model", "bi-encoder", "dot", 4, "somewhere")
@@ -25,6 +28,12 @@ def made(ids: str, text: str = "t") -> tuple[Points, Vectors]:
     return Points(list(ids), [text] * len(ids), ["model"] * len(ids)), np.array(rows, np.float32)
 
 
+def in_order(points: Points) -> Points:
+    """The same points in the order of their ids: each store has an order of its own."""
+    rows = sorted(zip(points.ids, points.texts, points.models, strict=True))
+    return Points(*map(list, zip(*rows, strict=True)))
+
+
 def all_vectors(store: Store) -> dict[str, list[float]]:
     return {id: row.tolist() for ids, rows in store.blocks() for id, row in zip(ids, rows, strict=True)}
 
@@ -33,38 +42,39 @@ def test_points_are_put_aside_and_switched_in(store: Store) -> None:
     points, vectors = made("abcde")
     assert store.header() is None and len(store.points()) == len(store.put_aside()) == 0
     with store.writing():
-        store.put(*made("ab"))
-        store.put(*made("cde"))
-        assert len(store.points()) == 0 and list(store.put_aside().ids) == list("abcde")
+        store.put(HEADER, *made("ab"))
+        store.put(HEADER, *made("cde"))
+        assert len(store.points()) == 0 and sorted(store.put_aside().ids) == list("abcde")
         store.switch(HEADER, keep=False)
-    assert store.header() == HEADER and store.points() == points and len(store.put_aside()) == 0
+    assert store.header() == HEADER and in_order(store.points()) == points and len(store.put_aside()) == 0
+    assert [id for ids, _ in store.blocks() for id in ids] == store.points().ids, "vectors come in the order of points"
     assert all_vectors(store) == dict(zip("abcde", vectors.tolist(), strict=True))
 
 
 def test_new_points_replace_those_of_their_ids_or_all(store: Store) -> None:
     with store.writing():
-        store.put(*made("abc"))
+        store.put(HEADER, *made("abc"))
         store.switch(HEADER, keep=False)
-        store.put(*made("bd", "edited"))
+        store.put(HEADER, *made("bd", "edited"))
         store.switch(HEADER, keep=True)
         assert dict(zip(store.points().ids, store.points().texts, strict=True)) == {
             "a": "t", "b": "edited", "c": "t", "d": "edited",
         }  # fmt: skip
         assert all_vectors(store)["b"] == made("b", "edited")[1][0].tolist()
-        store.put(*made("xy"))
+        store.put(HEADER, *made("xy"))
         store.switch(replace(HEADER, model="next"), keep=False)
-    assert store.points().ids == ["x", "y"] and store.header() == replace(HEADER, model="next")
+    assert sorted(store.points().ids) == ["x", "y"] and store.header() == replace(HEADER, model="next")
 
 
 def test_deleted_points_are_gone(store: Store) -> None:
     with store.writing():
         store.delete(["a"])  # there is nothing yet
-        store.put(*made("abcd"))
+        store.put(HEADER, *made("abcd"))
         store.switch(HEADER, keep=False)
-        store.put(*made("ef"))
+        store.put(HEADER, *made("ef"))
         store.drop(["e", "never"])
         store.delete(["b", "never"])
-        assert (store.points().ids, store.put_aside().ids) == (["a", "c", "d"], ["f"])
+        assert (sorted(store.points().ids), store.put_aside().ids) == (["a", "c", "d"], ["f"])
         store.drop(["f"])
         store.delete(["a", "c", "d"])
     assert len(store.put_aside()) == len(store.points()) == 0
@@ -75,8 +85,9 @@ def test_deleted_points_are_gone(store: Store) -> None:
 def test_a_search_finds_the_nearest(store: Store, similarity: str) -> None:
     points, vectors = made("abcdefgh")
     with store.writing():
-        store.put(points, vectors)
-        store.switch(replace(HEADER, similarity=similarity), keep=False)
+        header = replace(HEADER, similarity=similarity)
+        store.put(header, points, vectors)
+        store.switch(header, keep=False)
     query = made("q")[1]
     scores = vectors @ query[0] if similarity == "dot" else -np.linalg.norm(vectors - query[0], axis=1)
     (hits,) = store.search(query, 3)
@@ -88,21 +99,22 @@ def test_a_search_finds_the_nearest(store: Store, similarity: str) -> None:
 
 def test_an_index_may_become_wider(store: Store) -> None:
     with store.writing():
-        store.put(*made("ab"))
+        store.put(HEADER, *made("ab"))
         store.switch(HEADER, keep=False)
         points, vectors = made("ab")
-        store.put(points, np.repeat(vectors, 2, axis=1))
-        store.switch(replace(HEADER, width=8), keep=False)
+        wider = replace(HEADER, width=8)
+        store.put(wider, points, np.repeat(vectors, 2, axis=1))
+        store.switch(wider, keep=False)
     assert {len(vector) for vector in all_vectors(store).values()} == {8}
 
 
 def test_a_switch_keeps_the_indexes_of_a_table(database: None) -> None:
     store = PgvectorStore("kept")
     with store.writing():
-        store.put(*made("abc"))
+        store.put(HEADER, *made("abc"))
         store.switch(HEADER, keep=False)
         store._run("CREATE INDEX ON kept USING hnsw (vector vector_ip_ops)")
-        store.put(*made("ade"))
+        store.put(HEADER, *made("ade"))
         store.switch(replace(HEADER, model="next"), keep=False)
     found = store._run("SELECT indexdef FROM pg_indexes WHERE tablename = 'kept'")
     assert any("hnsw" in definition for (definition,) in found)
@@ -119,11 +131,64 @@ def test_one_writer_at_a_time(store: Store) -> None:
 
 
 @pytest.fixture
+def qdrant_store(qdrant: None) -> QdrantStore:
+    store = QdrantStore(f"t{uuid4().hex[:8]}")
+    with store.writing():
+        store.put(HEADER, *made("abc"))
+        store.switch(HEADER, keep=False)
+    return store
+
+
+def test_a_switch_that_was_killed_before_it_deleted_the_old_collection(
+    qdrant_store: QdrantStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, old = qdrant_store, qdrant_store._collection(1)
+    with store.writing(), monkeypatch.context() as killed:
+        store.put(HEADER, *made("xy"))
+        killed.setattr(QdrantStore, "_delete_collection", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            store.switch(replace(HEADER, model="next"), keep=False)
+    assert sorted(store.points().ids) == ["x", "y"] and store._facts(old) is not None
+    with store.writing():
+        assert store._facts(old) is None
+
+
+def test_a_collection_of_somebody_else_is_left_alone(qdrant_store: QdrantStore) -> None:
+    from qdrant_client import models
+
+    theirs = QdrantStore(f"t{uuid4().hex[:8]}")
+    for name in (theirs.alias, qdrant_store._collection(2)):
+        qdrant_store._client.create_collection(name, models.VectorParams(size=4, distance=models.Distance.DOT))
+    with pytest.raises(UnrankError, match="is there and no index of unrank"), theirs.writing():
+        pytest.fail("it may not be written to")
+    with qdrant_store.writing(), pytest.raises(UnrankError, match="is there and no index of unrank"):
+        qdrant_store.put(HEADER, *made("d"))
+    assert qdrant_store._client.get_collection(theirs.alias).points_count == 0
+
+
+def test_two_jobs_do_not_write_to_one_index_of_qdrant(qdrant_store: QdrantStore) -> None:
+    again = QdrantStore(qdrant_store.alias)
+    with qdrant_store.writing(), pytest.raises(UnrankError, match="another job is at work"), again.writing():
+        pytest.fail("two at once")
+
+
+def test_an_old_server_and_none_at_all_are_refused(qdrant: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    with qdrant_server.running(qdrant_server.OLD) as variables:
+        monkeypatch.setenv("QDRANT_URL", variables["QDRANT_URL"])
+        store = QdrantStore("docs")
+        with store.writing(), pytest.raises(UnrankError, match=r"Qdrant 1\.16 or later is needed"):
+            store.put(HEADER, *made("a"))
+        assert store.header() is None and store._facts("docs-1") is None
+    with pytest.raises(UnrankError, match=r"qdrant:docs: no answer from http://127.*set QDRANT_URL"):
+        QdrantStore("docs").header()
+
+
+@pytest.fixture
 def faiss_store(tmp_path: Path) -> Iterator[FaissStore]:
     pytest.importorskip("faiss", reason="FAISS is not installed: pip install 'unrank[faiss]'")
     store = FaissStore(str(tmp_path / "index"))
     with store.writing():
-        store.put(*made("abc"))
+        store.put(HEADER, *made("abc"))
         store.switch(HEADER, keep=False)
         yield store
 
@@ -162,7 +227,8 @@ def test_damaged_folders_are_refused(faiss_store: FaissStore, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("qdrant:x", "unknown store 'qdrant'"),
+        ("milvus:x", "unknown store 'milvus'"),
+        ("qdrant:Docs-1", "small letters"),
         ("faiss:", "name the index too"),
         ("pgvector:Docs; DROP", "small letters"),
         ("pgvector:unrank_index", "small letters"),
@@ -176,7 +242,10 @@ def test_wrong_names_are_refused(name: str, said: str) -> None:
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.setitem(sys.modules, "qdrant_client", None)
     with pytest.raises(UnrankError, match=r"pip install 'unrank\[faiss\]'"):
         open_store(str(tmp_path / "index"))
     with pytest.raises(UnrankError, match=r"pip install 'unrank\[pgvector\]'"):
         open_store("pgvector:docs").header()
+    with pytest.raises(UnrankError, match=r"pip install 'unrank\[qdrant\]'"):
+        open_store("qdrant:docs").header()

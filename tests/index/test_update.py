@@ -131,7 +131,7 @@ def plant(store: Store, id: str, **changes: str) -> None:
     fields = {"texts": points.texts[row], "models": points.models[row], **changes}
     assert header is not None
     with store.writing():
-        store.put(Points([id], [fields["texts"]], [fields["models"]]), vectors[points.ids[row]][None])
+        store.put(header, Points([id], [fields["texts"]], [fields["models"]]), vectors[points.ids[row]][None])
         store.switch(header, keep=True)
 
 
@@ -165,8 +165,9 @@ def test_check_finds_a_vector_that_is_not_that_of_its_text(
     build_index(store, side, collection, (), Silence())
     header, points = store.header(), store.points()
     assert header is not None
+    text = points.texts[points.ids.index("d4")]
     with store.writing():
-        store.put(Points(["d4"], [points.texts[4]], [side.digest]), -side.encode(["ba be"], "document"))
+        store.put(header, Points(["d4"], [text], [side.digest]), -side.encode(["ba be"], "document"))
         store.switch(header, keep=True)
         store.delete(["d6"])
     found = check_index(store, side, collection, (), 0, Silence())

@@ -410,6 +410,7 @@ def test_every_figure_and_table_has_a_name_of_its_own(tmp_path: Path) -> None:
 def test_a_cell_without_a_retrained_ranker_is_still_shown(tmp_path: Path) -> None:
     page, tables = read_page(write_bench(tmp_path / "bench", ["cocol"], ["one"], ["bi-encoder"], [0.25], [0]))
     assert page.verdict == "No method is compared with retrain: no retrained ranker was run."
+    assert "An MRR over imported lists is not a rank in production" in str(page.sections[0].content)
     shown = {row[0].text: dict(zip(tables[0].head, row, strict=True)) for row in tables[0].rows}["cocol"]
     assert shown["T kept"].text != shown["distance to retrain"].text == ""
     assert "agreement" not in {table.name for table in tables}, "there is nothing to agree with"

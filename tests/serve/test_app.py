@@ -123,6 +123,54 @@ def test_deletions_are_ticked_off_and_a_request_is_closed(desk: Desk) -> None:
     assert {entry.by for entry in history(desk)[-3:]} == {"engineer"}
 
 
+def test_an_engineer_registers_rankers_and_takes_them_out(desk: Desk, tmp_path: Path) -> None:
+    engineer, clerk = desk.signed_in("engineer"), desk.signed_in("clerk")
+    (tmp_path / "second").mkdir()
+    (tmp_path / "second.index").write_text("")
+    collection = next(iter(desk.office.collections()))
+    given = {"name": "second", "ranker": str(tmp_path / "second"), "collection": collection, "role": "reranker"}
+    wrong: list[tuple[dict[str, str], str]] = [
+        ({"name": "a b"}, "up to 40 letters"), ({"name": "first"}, "the service has a ranker"),
+        ({"ranker": ""}, "write the folder"), ({"ranker": "/no/where"}, "no such ranker folder"),
+        ({"collection": "made"}, "no whole path"), ({"collection": "/no/where"}, "no such collection folder"),
+        ({"indexes": "here"}, "no whole path"), ({"indexes": "/no/where"}, "no such file or folder"),
+        ({"indexes": "/\n" * 60}, "at most 50"), ({"role": "king"}, "one of the roles"),
+        ({"since": "soon"}, "is not a date"), ({"since": "2999-01-01"}, "in the future"),
+    ]  # fmt: skip
+    before = len(history(desk))
+    for change, said in wrong:
+        answer = engineer.post("/service", {**given, **change})
+        assert answer.status_code == 400 and said in answer.text, change
+    assert len(history(desk)) == before
+    added = engineer.post("/service", {**given, "indexes": f"{tmp_path / 'second.index'}\n", "since": "2026-01-02"})
+    assert "second is in the service" in added.text and "Request 2 open again" in added.text
+    shown = clerk.get("/service").text
+    assert str(tmp_path / "second.index") in shown and "2026-01-02" in shown and "<form" not in shown.split("<main")[1]
+    assert "is in service since 2026-02-03" in engineer.post("/service/second/deploy", {"since": "2026-02-03"}).text
+    assert engineer.post("/service/nobody/deploy").status_code == 400
+    removed = engineer.post("/service/second/remove")
+    assert "second is no longer in the service" in removed.text and "Request 2 is now forgotten" in removed.text
+    entries = [entry for entry in history(desk)[before:] if entry.event.startswith("service")]
+    assert [entry.event for entry in entries] == ["service added", "service deployed", "service removed"]
+    assert {entry.by for entry in history(desk)[before:]} == {"engineer"}
+    page = clerk.get("/history").text
+    assert "service deployed (second, since 2026-02-03)" in page and "(run 1, in first)" in page
+
+
+def test_a_desk_without_rankers_says_who_registers_one(desk: Desk) -> None:
+    engineer, clerk = desk.signed_in("engineer"), desk.signed_in("clerk")
+    engineer.post("/service/first/remove")
+    assert "None is registered yet: an engineer does that here." in clerk.get("/service").text
+    answer = clerk.get("/requests/new")
+    assert answer.status_code == 400 and "an engineer does that on the page" in answer.text
+
+
+def test_who_is_signed_in_stays_so_on_a_page_that_is_not_there(desk: Desk) -> None:
+    shown = desk.signed_in("clerk").get("/nowhere")
+    assert shown.status_code == 404 and "clerk (clerk)" in shown.text and 'href="/"' in shown.text
+    assert 'href="/sign-in"' in desk.browser().get("/nowhere").text
+
+
 def test_nobody_does_what_another_role_does(desk: Desk) -> None:
     """Every address, by every role, and without a session."""
     certificate(desk.signed_in("chief"))

@@ -187,6 +187,18 @@ def test_from_the_mail_to_a_verified_certificate(browser: Any, served: Served) -
     assert {"clerk", "engineer"} <= people
 
 
+def test_an_engineer_registers_a_ranker(browser: Any, served: Served) -> None:
+    sign_in(browser, served, "engineer")
+    click(browser, "Service")
+    for name, value in (("name", "second"), ("ranker", "encoder"), ("collection", "collection")):
+        given = value if name == "name" else str(served.folder / value)
+        browser.find_element("name", name).send_keys(given)
+    click(browser, "Register")
+    assert "second is in the service" in browser.page_source
+    click(browser, "Take second out")
+    assert "second is no longer in the service" in browser.page_source
+
+
 def test_a_clerk_cannot_run(browser: Any, served: Served) -> None:
     sign_in(browser, served, "clerk")
     click(browser, "Plan and run")
@@ -216,7 +228,7 @@ def test_a_form_of_another_page_is_refused(browser: Any, served: Served, tmp_pat
 
 
 def test_the_keyboard_is_enough(browser: Any, served: Served) -> None:
-    """Sign in, find a text, choose it and see what it touches, without a mouse."""
+    """From the mail to the button that runs, without a mouse."""
     keys = pytest.importorskip("selenium.webdriver.common.keys").Keys
     browser.delete_all_cookies()
     browser.get(f"{served.address}/sign-in")
@@ -252,9 +264,25 @@ def test_the_keyboard_is_enough(browser: Any, served: Served) -> None:
     press(keys.SPACE)
     tab_to(lambda active: active.text == "See what it touches")
     enter("What it touches")
+    tab_to(lambda active: active.text == "Add the request")
+    press(keys.ENTER)
+    wait(lambda: heading(browser).endswith(": open"), "the request")
+    tab_to(lambda active: active.text == "Sign out")
+    enter("Sign in")
+    tab_to(lambda active: active.get_attribute("name") == "token")
+    press(served.tokens["engineer"])
+    enter("Requests")
+    tab_to(lambda active: active.text == "Plan and run")
+    enter("Plan and run")
+    tab_to(lambda active: active.text == "Make a plan")
+    press(keys.ENTER)
+    wait(lambda: heading(browser) == "The plan is made", "the plan")
+    tab_to(lambda active: active.text == "See the plan")
+    enter("Plan and run")
+    tab_to(lambda active: active.text == "Run it")
 
 
-PAGES = ["/", "/requests/1", "/requests/2", "/requests/new", "/plan", "/runs", "/runs/1", "/certificates"]
+PAGES = ["/", "/requests/1", "/requests/2", "/requests/new", "/plan", "/runs", "/runs/1", "/service", "/certificates"]
 PAGES += ["/certificates/certificate-1", "/verify", "/history", "/requests/1/remains", "/nowhere", "/sign-in"]
 
 

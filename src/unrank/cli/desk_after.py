@@ -31,7 +31,6 @@ from unrank.desk.request import State, read_date
 from unrank.desk.service import (
     Role,
     ServiceRanker,
-    absolute,
     add_ranker,
     remove_ranker,
     service_rankers,
@@ -39,7 +38,7 @@ from unrank.desk.service import (
 from unrank.desk.service import (
     deploy as deploy_ranker,
 )
-from unrank.errors import UnrankError, count
+from unrank.errors import count
 
 if TYPE_CHECKING:
     from unrank.desk.remains import Remains
@@ -63,12 +62,7 @@ def add(
     files: WriteFlags = LEDGER,
 ) -> None:
     """Register a ranker of the service, with its collection and its indexes."""
-    from unrank.collection.collection import open_collection
-
-    open_collection(collection)
-    check_places("--index", index or ())
-    places = tuple(str(path.resolve()) for path in index or ())
-    new = ServiceRanker(name, role, absolute(ranker), str(collection.resolve()), places, _day(since))
+    new = ServiceRanker.named(name, role, ranker, collection, index or (), _day(since))
     with files.open(make=True) as (desk, _):
         desk.verify()
         opened = add_ranker(desk, new)
@@ -206,10 +200,7 @@ def undo(
 
 def _day(since: str | None) -> date | None:
     """Return the day of `--since`."""
-    day = None if since is None else read_date(since, "--since")
-    if day is not None and day > date.today():
-        raise UnrankError(f"--since {day} is in the future: give a day on which it was in service")
-    return day
+    return None if since is None else read_date(since, "--since")
 
 
 def _show_remains(request: int, state: State, remains: Remains, as_json: bool) -> None:

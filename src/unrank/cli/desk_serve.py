@@ -14,7 +14,7 @@ import typer
 
 from unrank.cli.option import LedgerFlags, with_flags
 from unrank.cli.show import say
-from unrank.disk import check_writable
+from unrank.disk import check_writable, exists
 from unrank.errors import UnrankError
 
 TOKENS = "The file of the people who may sign in; by default beside the ledger, ending in .tokens."
@@ -81,8 +81,8 @@ def serve(
         )
         tokens = _beside(flags.tokens, files.ledger, "tokens")
     place = Place(place.ledger, place.key, place.certificates, words)
-    _check_ledger(place.ledger, place.key)
     read_people(tokens)
+    check_ledger(place.ledger, place.key)
     listening = _listen(flags.host, flags.port)
     port = listening.getsockname()[1]
     gate = Gate(names_of(tuple(flags.name or ()), port, flags.behind_tls), flags.behind_tls, Limits(posts=flags.posts))
@@ -138,10 +138,13 @@ def _check_host(flags: ServeFlags) -> None:
         raise UnrankError("--behind-tls needs --name: the name under which browsers reach the proxy")
 
 
-def _check_ledger(ledger: Path, key: Path) -> None:
-    """Refuse a ledger that cannot be used, before anybody asks for a page."""
+def check_ledger(ledger: Path, key: Path) -> None:
+    """Make the ledger if there is none; refuse one that cannot be used, before anybody asks for a page."""
     from unrank.desk.ledger import Ledger
 
+    if not exists(ledger):
+        with Ledger.open(ledger, make_with=key):
+            say(f"{ledger} is new; keep a copy of its key, {key}, elsewhere: it cannot be replaced")
     with Ledger.read(ledger) as desk:
         desk.key(key)
         desk.verify()

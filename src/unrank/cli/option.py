@@ -94,7 +94,10 @@ CacheFolder = Annotated[
 COPIES = "Remove copies of what is named too: the same or nearly the same text under another id; or leave them."
 Copies = Annotated[bool, typer.Option("--copies/--no-copies", help=COPIES)]
 RemovalFile = Annotated[Path | None, typer.Option("--removal", help="The removal.json file of what to remove.")]
-INDEX = "The index: faiss:FOLDER, a folder, or pgvector:TABLE in the database that PGHOST and PGDATABASE name."
+INDEX = (
+    "The index: faiss:FOLDER, a folder, pgvector:TABLE in the database that PGHOST and PGDATABASE name, or qdrant:NAME "
+    "on the server that QDRANT_URL names."
+)
 WHOLE_INDEX = f"Also give ranks among all documents of an index of this ranker. {INDEX}"
 WholeIndexOption = Annotated[str | None, typer.Option("--index", metavar="INDEX", help=WHOLE_INDEX)]
 DESK_LEDGER = Path("desk.ledger")

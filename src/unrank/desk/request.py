@@ -121,9 +121,9 @@ def read_date(text: str, option: str) -> date:
 
 def check_dates(received: date, due: date, today: date) -> None:
     if received > today:
-        raise UnrankError(f"received on {received}, which is in the future: check --received")
+        raise UnrankError(f"received on {received}, which is in the future: check the date")
     if due < received:
-        raise UnrankError(f"due on {due}, before it was received on {received}: check --received and --due")
+        raise UnrankError(f"due on {due}, before it was received on {received}: check both dates")
 
 
 def dates_of(received: date | None, due: date | None, today: date) -> tuple[date, date]:

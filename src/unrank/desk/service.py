@@ -15,6 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from unrank.collection.collection import open_collection
 from unrank.desk.covered_rows import SERVICE
 from unrank.desk.ledger import Ledger
 from unrank.desk.paths import names_item, refuse_names
@@ -49,6 +50,20 @@ class ServiceRanker:
     """The run that made it; `None` if it is as it was registered."""
     before: tuple[str, str | None] | None = None
     """The ranker that the run replaced, and since when that one was in service."""
+
+    @classmethod
+    def named(
+        cls, name: str, role: Role, ranker: str, collection: Path, indexes: Sequence[Path], since: date | None
+    ) -> ServiceRanker:
+        """Return a ranker as somebody registers it; refuse places that are not there."""
+        open_collection(collection)
+        if (ranker.startswith(("/", ".")) or ranker.count("/") > 1) and not exists(Path(ranker)):
+            raise UnrankError(f"{ranker}: no such ranker folder")
+        for index in indexes:
+            if not exists(index):
+                raise UnrankError(f"index {index}: no such file or folder")
+        places = tuple(str(index.resolve()) for index in indexes)
+        return cls(name, role, absolute(ranker), str(collection.resolve()), places, since)
 
     def to_json(self) -> dict[str, object]:
         since = str(self.since) if self.since else None
@@ -224,11 +239,13 @@ def absolute(ranker: str) -> str:
 
 
 def _check_since(ledger: Ledger, run: int | None, since: date) -> None:
-    """Refuse a day before the run that made a ranker ended: it was not in service then."""
+    """Refuse a day that is to come, or before the run that made a ranker ended: it was not in service then."""
+    if since > date.today():
+        raise UnrankError(f"{since} is in the future: give a day on which it was in service")
     query = "SELECT min(at) FROM history WHERE event = 'run passed' AND json_extract(details, '$.run') = ?"
     [[made]] = ledger.ask(query, [run])
     if made is not None and since < (first := (datetime.fromisoformat(made) - timedelta(days=1)).date()):
-        raise UnrankError(f"--since {since} is before run {run} made it: give a day from {first} on")
+        raise UnrankError(f"{since} is before run {run} made it: give a day from {first} on")
 
 
 def _is_registered(ledger: Ledger, ranker: ServiceRanker) -> bool:

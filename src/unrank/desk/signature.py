@@ -141,9 +141,7 @@ def read_public_key(text: str) -> str:
             return text.strip().lower()
     except ValueError:
         pass
-    raise UnrankError(
-        f"--public-key {text!r} is not a public key: give 64 hex digits, as 'unrank desk certificate' prints them"
-    )
+    raise UnrankError(f"{text!r} is not a public key: give 64 hex digits, as 'unrank desk certificate' prints them")
 
 
 def encoded(kind: str, payload: bytes) -> bytes:

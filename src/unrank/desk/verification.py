@@ -19,7 +19,7 @@ from unrank.errors import UnrankError, count, listed
 
 UNKNOWN = (
     "the signer is unknown: anyone can sign, and a key that comes with a certificate shows nothing; "
-    "name the key that its owner published with --public-key"
+    "give the public key that its owner published"
 )
 
 
@@ -110,7 +110,7 @@ def verify_certificate(
 
     `ledger` is a ledger with the place of its key: its history must hold the certificate.
     """
-    trusted = {known: "--public-key"} if known is not None else {}
+    trusted = {known: "the public key that was given"} if known is not None else {}
     entries = revoked = None
     if ledger is not None:
         desk, key = ledger

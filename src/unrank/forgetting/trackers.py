@@ -6,8 +6,9 @@ text. One that fails while a run is at work is left out from then on.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ class TrackerListener(Silence):
 
     def finish(self) -> None:
         """Let the tracker write what it still holds."""
-        self._attempt(self._tracker.finish)
+        self._attempt(_end_trackio if self._tracker.name == "trackio" else self._tracker.finish)
 
     def _log(self, values: Mapping[str, float | None], step: int) -> None:
         known = {name: float(value) for name, value in values.items() if value is not None}
@@ -61,7 +62,8 @@ class TrackerListener(Silence):
         if self._failed:
             return
         try:
-            call(*given, **named)
+            with redirect_stdout(sys.stderr):  # what a tracker says is not a part of the result
+                call(*given, **named)
         except Exception as error:  # whatever a network or a service comes up with
             self._failed = True
             reason = one_line(f"{type(error).__name__}: {error}", LONGEST_REASON)
@@ -102,16 +104,24 @@ def _started(name: str, out: Path, about: Mapping[str, Any]) -> Any:
     places = [str(logs_of(out))] if kind.requires_logging_directory else []
     named = {RUN_NAMES[name]: out.name} if name in RUN_NAMES else {}
     try:
-        tracker = kind(PROJECT, *places, **named)
-        tracker.start()
         plain = {
             key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in about.items()
         }
-        tracker.store_init_configuration(plain)
+        with redirect_stdout(sys.stderr):
+            tracker = kind(PROJECT, *places, **named)
+            tracker.start()
+            tracker.store_init_configuration(plain)
     except Exception as error:
         reason = one_line(f"{type(error).__name__}: {error}", LONGEST_REASON)
         raise UnrankError(f"--report-to {name} cannot start: {reason}") from error
     return tracker
+
+
+def _end_trackio() -> None:
+    """End trackio's run. Accelerate ends it too, but leaves it to trackio, which ends it again at the exit."""
+    import trackio
+
+    trackio.finish()
 
 
 def logs_of(out: Path) -> Path:

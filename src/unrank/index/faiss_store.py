@@ -102,7 +102,7 @@ class FaissStore(Store):
     def put_aside(self) -> Points:
         return _points(self._aside_table())
 
-    def put(self, points: Points, vectors: Vectors) -> None:
+    def put(self, header: Header, points: Points, vectors: Vectors) -> None:
         aside = self.folder / ASIDE
         aside.mkdir(parents=True, exist_ok=True)
         number = max((int(path.stem) for path in aside.glob("*.arrow")), default=0) + 1

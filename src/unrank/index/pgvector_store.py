@@ -93,11 +93,11 @@ class PgvectorStore(Store):
         rows = self._run(f"SELECT id, text, model FROM {table} ORDER BY place") if self._exists(table) else []
         return Points(*map(list, zip(*rows, strict=True))) if rows else Points()
 
-    def put(self, points: Points, vectors: Vectors) -> None:
+    def put(self, header: Header, points: Points, vectors: Vectors) -> None:
         psycopg, _ = _packages()
         try:
             with self._connection.transaction():
-                self._make(self.aside, vectors.shape[1])
+                self._make(self.aside, header.width)
                 columns = f"COPY {self.aside} (id, text, model, vector) FROM STDIN WITH (FORMAT BINARY)"
                 with self._connection.cursor() as cursor, cursor.copy(columns.encode()) as copy:
                     copy.set_types(["text", "text", "text", "vector"])

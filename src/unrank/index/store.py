@@ -1,8 +1,8 @@
 """The contract of a store of document vectors, and the stores that can be named.
 
 A store holds points: a document's id, a digest of its text, a digest of the document side of the ranker that encoded
-it, and its vector. New points are first put aside, and `switch` brings them into the index in one step. So a search
-never sees half of an update, and an update that was killed continues from the points that it had put aside.
+it, and its vector. New points are first put aside, and `switch` brings them into the index. So a search never sees
+vectors of two models, and an update that was killed continues from the points that it had put aside.
 """
 
 from __future__ import annotations
@@ -90,14 +90,15 @@ class Store(ABC):
         """Return the points that are put aside and not in the index yet."""
 
     @abstractmethod
-    def put(self, points: Points, vectors: Vectors) -> None:
-        """Put new points aside."""
+    def put(self, header: Header, points: Points, vectors: Vectors) -> None:
+        """Put new points aside, for an index with these facts."""
 
     @abstractmethod
     def switch(self, header: Header, keep: bool) -> None:
-        """Bring the points that are put aside into the index, in one step.
+        """Bring the points that are put aside into the index.
 
-        With `keep` they replace the points with the same ids, and the others stay. Otherwise they replace all points.
+        With `keep` they replace the points with the same ids, and the others stay. Otherwise they replace all points,
+        in one step: a search never compares vectors of two models.
         """
 
     @abstractmethod
@@ -117,19 +118,23 @@ class Store(ABC):
         """Return the nearest documents of each query, best first."""
 
 
-STORES = {"faiss": ("faiss_store", "FaissStore"), "pgvector": ("pgvector_store", "PgvectorStore")}
+STORES = {
+    "faiss": ("faiss_store", "FaissStore"),
+    "pgvector": ("pgvector_store", "PgvectorStore"),
+    "qdrant": ("qdrant_store", "QdrantStore"),
+}
 """The module and the class of each store."""
 
 
 def open_store(name: str) -> Store:
-    """Return the store `faiss:FOLDER` or `pgvector:TABLE`. A name without a prefix is a folder of FAISS."""
+    """Return the store `faiss:FOLDER`, `pgvector:TABLE` or `qdrant:NAME`. Without a prefix it is a folder of FAISS."""
     kind, colon, place = name.partition(":")
     if not colon or "/" in kind:
         kind, place = "faiss", name
     if kind not in STORES:
         raise UnknownName("store", kind, STORES)
     if not place:
-        raise UnrankError(f"{name}: name the index too: faiss:FOLDER or pgvector:TABLE")
+        raise UnrankError(f"{name}: name the index too: faiss:FOLDER, pgvector:TABLE or qdrant:NAME")
     module, cls = STORES[kind]
     return cast(Store, getattr(importlib.import_module(f"unrank.index.{module}"), cls)(place))
 

@@ -18,7 +18,7 @@ from unrank.engine.runtime import Progress
 from unrank.errors import UnrankError, count
 from unrank.forgetting.previous_requests import recognised_among
 from unrank.index.document_side import DocumentSide
-from unrank.index.store import Points, Store
+from unrank.index.store import Header, Points, Store
 from unrank.record import Record, requests_of
 
 PIECE = 512
@@ -108,15 +108,16 @@ def _bring_up_to_date(
     same = header is not None and header.model == side.digest
     stored = dict(zip(points.ids, points.texts, strict=True)) if same else {}
     todo = {id: text for id, text in wanted.items() if stored.get(id) != text}
-    encoded = _put_aside(store, side, collection, todo, progress)
+    facts = side.header(collection)
+    encoded = _put_aside(store, side, facts, collection, todo, progress)
     if todo or not same:
         progress.begin("bringing the vectors into the index", 0)
-        store.switch(side.header(collection), keep=same)
+        store.switch(facts, keep=same)
     return Updated(len(wanted), len(gone), encoded, switched=header is not None and not same)
 
 
 def _put_aside(
-    store: Store, side: DocumentSide, collection: Collection, todo: dict[str, str], progress: Progress
+    store: Store, side: DocumentSide, facts: Header, collection: Collection, todo: dict[str, str], progress: Progress
 ) -> int:
     """Encode these documents and put them aside, except those that an earlier job put aside; return how many."""
     aside = store.put_aside()
@@ -134,7 +135,7 @@ def _put_aside(
         if missing:
             texts = collection.documents.texts(collection.documents.rows(missing))
             points = Points(missing, [todo[id] for id in missing], [side.digest] * len(missing))
-            store.put(points, side.encode(texts, "document"))
+            store.put(facts, points, side.encode(texts, "document"))
             encoded += len(missing)
         progress.advance(len(piece))
         progress.done((start + len(piece)) / len(ids))

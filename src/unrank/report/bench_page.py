@@ -36,7 +36,7 @@ from unrank.report.paper import the_paper
 from unrank.report.paper_tables import ablation_table, paper_details, paper_table
 from unrank.report.primary import Primary, comes_back
 from unrank.report.table import Table, to_html
-from unrank.report.wording import distinct
+from unrank.report.wording import NOTE_ON_RANKS, distinct
 
 
 def bench_page(bench: Bench, given: Said | None = None) -> tuple[Page, list[Table]]:
@@ -147,7 +147,8 @@ def _result(found: Primary, tables: Sequence[Table]) -> Section:
     drawn = zip((distances(found), times(found.bench)), captions, strict=True)
     figures = Figures([(drawing, caption) for drawing, caption in drawn if drawing])
     first, *others = map(to_html, tables)
-    return Section("result", "Result", "Distance to retrain, query by query", [first, figures, *others])
+    content: list[Content] = [first, figures, *others, paragraph(NOTE_ON_RANKS)]
+    return Section("result", "Result", "Distance to retrain, query by query", content)
 
 
 def _paper(bench: Bench, tables: Sequence[Table]) -> Section:

@@ -17,7 +17,7 @@ from unrank.report.run_figures import (
     score_histograms,
 )
 from unrank.report.table import Table, facts, figure, to_html, words
-from unrank.report.wording import NOT_A_RANK, duration, listing, over_whole_index
+from unrank.report.wording import NOTE_ON_RANKS, duration, listing, over_whole_index
 
 ONE = {"queries": "query", "documents": "document", "pairs": "pair"}
 
@@ -125,7 +125,7 @@ def _change(run: Record) -> Section:
 
 def _afterwards(run: Record) -> list[str]:
     """Say what the record holds on a whole index, the reference, recovery and stored document vectors."""
-    said = [f"{NOT_A_RANK[0].upper()}{NOT_A_RANK[1:]}."]
+    said = [NOTE_ON_RANKS]
     if run.whole_index:
         words = over_whole_index(run.whole_index)
         said.append(f"{words[0].upper()}{words[1:]}.")

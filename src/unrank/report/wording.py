@@ -14,6 +14,7 @@ NOT_A_RANK = (
     "an MRR over imported lists is not a rank in production: there all documents compete, and not only the candidates "
     "of a list"
 )
+NOTE_ON_RANKS = f"{NOT_A_RANK[0].upper()}{NOT_A_RANK[1:]}."
 ASK_FOR_INDEX = f"{NOT_A_RANK}; for a ranker with document vectors, --index measures that"
 
 

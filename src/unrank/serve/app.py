@@ -54,7 +54,7 @@ class Server:
             *(Path(path, self._guarded(_static(*found))) for path, found in STATIC.items()),
         ]
         desk = [Path(each.path, self._guarded(self._desk(each)), methods=[each.method]) for each in ROUTES]
-        nowhere = self._guarded(_nowhere)
+        nowhere = self._guarded(self._nowhere)
 
         async def missing(request: Any, _: Exception) -> Any:
             return await nowhere(request)
@@ -93,6 +93,9 @@ class Server:
                 return _refusal(error, session)
 
         return handle
+
+    async def _nowhere(self, request: Any) -> Answer:
+        return _refusal(NotFound("look at the address, or begin with the requests"), self._session(request))
 
     async def _in_thread(self, answer: Callable[[Office, Call], Answer], office: Office, call: Call) -> Answer:
         return await asyncio.get_running_loop().run_in_executor(self._threads, answer, office, call)
@@ -177,10 +180,6 @@ def _static(kind: str, content: Callable[[], str]) -> Handler:
         return Answer(body, kind=kind)
 
     return handle
-
-
-async def _nowhere(_: Any) -> Answer:
-    raise NotFound("there is no such page")
 
 
 def _values(given: dict[str, str]) -> dict[str, str]:

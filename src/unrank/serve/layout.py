@@ -18,6 +18,7 @@ PLACES: Mapping[str, tuple[str, Right]] = {
     "/requests/new": ("New request", Right.add),
     "/plan": ("Plan and run", Right.read),
     "/runs": ("Runs", Right.read),
+    "/service": ("Service", Right.read),
     "/certificates": ("Certificates", Right.read),
     "/verify": ("Verify", Right.verify),
     "/history": ("History", Right.read),

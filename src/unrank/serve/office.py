@@ -30,7 +30,7 @@ from unrank.serve.jobs import Jobs
 T = TypeVar("T")
 EVERY, COST = 30.0, 50.0
 """The fewest seconds between two verifications, and how many times as long as one took."""
-NO_SERVICE = "no ranker is registered: an engineer does that with 'unrank desk service add NAME RANKER COLLECTION'"
+NO_SERVICE = "no ranker is registered: an engineer does that on the page 'Service'"
 
 
 @dataclass(frozen=True)

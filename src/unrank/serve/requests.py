@@ -54,6 +54,15 @@ DONE = {
     "ticked": "The deletion was ticked off.",
 }
 """What a page says after an action, by the word in its address."""
+EVENT_WORDS = {
+    "run": "run {}",
+    "ranker": "in {}",
+    "deleted": "{}",
+    "reason": "{}",
+    "service": "{}",
+    "since": "since {}",
+}
+"""The details of an entry of the history that are shown."""
 
 
 def list_requests(office: Office, call: Call) -> Answer:
@@ -82,7 +91,7 @@ def list_requests(office: Office, call: Call) -> Answer:
         call,
         View(
             "Requests",
-            "Everybody who asked to be forgotten, overdue first.",
+            "What is to be forgotten, by the day on which it is due.",
             [
                 _warning(office),
                 _at_work(office),
@@ -291,9 +300,7 @@ def history_table(entries: Sequence[Entry]) -> Markup:
 def _event(entry: Entry) -> str:
     values = entry.values
     more = [
-        str(values[name])
-        for name in ("run", "ranker", "deleted", "reason", "service")
-        if isinstance(values.get(name), int | str)
+        words.format(values[name]) for name, words in EVENT_WORDS.items() if isinstance(values.get(name), int | str)
     ]
     about = "" if entry.request is None else f"request {entry.request}: "
     return f"{about}{entry.event}" + (f" ({', '.join(more)})" if more else "")

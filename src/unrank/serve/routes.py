@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from unrank.serve import certificates, endings, history, intake, requests, runs
+from unrank.serve import certificates, endings, history, intake, requests, runs, service
 from unrank.serve.messages import Answer, Call
 from unrank.serve.office import Office
 from unrank.serve.people import Right
@@ -44,6 +44,10 @@ ROUTES = (
     Route("POST", "/runs", Right.run, runs.start_run),
     Route("GET", "/runs/{number}", Right.read, runs.show_run),
     Route("POST", "/runs/{number}/undo", Right.run, runs.undo),
+    Route("GET", "/service", Right.read, service.show_service),
+    Route("POST", "/service", Right.run, service.add),
+    Route("POST", "/service/{name}/deploy", Right.run, service.say_since),
+    Route("POST", "/service/{name}/remove", Right.run, service.remove),
     Route("GET", "/certificates", Right.read, certificates.list_certificates),
     Route("GET", "/certificates/{name}", Right.read, certificates.show_certificate),
     Route("GET", "/certificates/{name}/page", Right.read, certificates.read_page),

@@ -35,6 +35,7 @@ from unrank.serve.sessions import Session
 
 STATES = {"begun": "not ended", "passed": "ranker usable", "failed": "not usable", "abandoned": "abandoned"}
 """What the page says of a run, by its state in the ledger. A usable ranker may still miss a gate of one request."""
+NO_OPTIONS = "Runs here have no options. Whoever starts the server gives them, such as --reference."
 SHOWN = 20
 """The most requests of a list."""
 EVERY = 0.5
@@ -57,7 +58,7 @@ def plan_page(office: Office, call: Call) -> Answer:
         session, "/plan", hidden("requests", name_of(waiting)), button("Make a plan", "plain" if fits else "main")
     )
     words = " ".join(office.place.run_words)
-    asked = paragraph("Every run here has the options ", element("code", {}, words)) if words else None
+    asked = paragraph(*(["Every run here has the options ", element("code", {}, words)] if words else [NO_OPTIONS]))
     return shown(
         call,
         View(
@@ -128,6 +129,7 @@ def _one_plan(number: int, plan: Json, made: str) -> Markup:
         cards(head),
         table("What the run can show", ["request", "what it can show"], rows),
         [element("h3", {}, "The power of the audit, and places"), bullets(power)] if power else None,
+        element("h3", {}, "Places on this machine that hold it"),
         table("Places on this machine that hold it", ["kind", "place", "why"], copies, "No copies were found."),
     )
 
@@ -309,7 +311,7 @@ def _run_sections(run: PastRun) -> list[Child]:
     ]
     audit = result.get("audit") or {}
     tests: list[list[Child]] = [
-        [name.replace("_", " "), str(test.get("verdict")), str(test.get("words") or "")]
+        [name.replace("_", " "), *_verdict(str(test.get("verdict")), str(test.get("words") or ""))]
         for name, test in audit.get("tests", {}).items()
     ]
     holders: list[list[Child]] = [
@@ -326,6 +328,12 @@ def _run_sections(run: PastRun) -> list[Child]:
         ),
         section("holders", "Still to delete", table("Places", ["kind", "place", "why"], holders, "Nothing was found.")),
     ]
+
+
+def _verdict(verdict: str, words: str) -> tuple[str, str]:
+    """Return what a test says and why. One that could not be made has the verdict of those that only measure."""
+    untested, colon, why = words.partition("not tested: ")
+    return ("not tested", why) if colon and not untested else (verdict, words)
 
 
 def undo(office: Office, call: Call) -> Answer:
