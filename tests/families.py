@@ -107,15 +107,16 @@ def times_as_far(folder: Path) -> float:
     Distances are roots of mean squares. Here a CPU takes the passes of a GPU, without the kernels.
     """
     generator = random.Random(0)
-    texts = [[text_of(generator, generator.randint(1, most)) for _ in range(PAIRS)] for most in (8, 40)]
+    queries, documents = ([text_of(generator, generator.randint(1, most)) for _ in range(PAIRS)] for most in (8, 40))
     ranker = load_ranker(folder)
-    exact = library_scores(ranker.kind, folder, *texts)
-    theirs = library_scores(ranker.kind, folder, *texts, torch.bfloat16)
+    exact, theirs = (
+        library_scores(ranker.kind, folder, queries, documents, dtype) for dtype in (torch.float32, torch.bfloat16)
+    )
     with (
         patch("unrank.rankers.fast.encoder.on_gpu", lambda encoder: True),
         patch("unrank.rankers.mlm_head._lower", lambda tensor: tensor.to(torch.bfloat16)),
     ):
-        ours = ranker.score_texts(*texts)
+        ours = ranker.score_texts(queries, documents)
     distances = [float(np.sqrt(np.mean(np.square(scores - exact)))) for scores in (np.array(ours), theirs)]
     assert distances[0] > 0, "nothing was computed in bfloat16"
     return distances[0] / distances[1]
@@ -130,7 +131,7 @@ def with_adapter(folder: Path, out: Path) -> Path:
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "lora_" in name:
-                weight.add_(0.1 * torch.randn(weight.shape, generator=generator))
+                weight.copy_(0.1 * torch.randn(weight.shape, generator=generator))
     model.save_pretrained(str(out), create_model_card=False)
     without, adapted = (library_scores(kind, place) for place in (folder, out))
     assert np.abs(without - adapted).max() > 1e-3, "the adapter changes nothing"

@@ -188,7 +188,12 @@ def test_scores_by_shards_give_the_figures_of_one_process(
     with monkeypatch.context() as patch:
         made: list[int] = []
         make = StoredScores.make
-        patch.setattr(StoredScores, "make", lambda table, piece: made.append(piece) or make(table, piece))
+
+        def noted(table: StoredScores, piece: int) -> Any:
+            made.append(piece)
+            return make(table, piece)
+
+        patch.setattr(StoredScores, "make", noted)
         assert json.loads(evaluated("--scores", out, "--shard", "2/3", "--json")) == whole
         assert len(made) == second["missing"]
         assert json.loads(evaluated("--scores", out, "--shard", "2/3", "--json")) == whole

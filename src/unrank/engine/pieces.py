@@ -29,9 +29,13 @@ PIECES = "pieces"
 class Table(Protocol):
     """A table that can be made in pieces."""
 
-    name: str
-    """What its rows are, such as `vectors`, in its file's name and in messages."""
-    pieces: int
+    @property
+    def name(self) -> str:
+        """What its rows are, such as `vectors`, in its file's name and in messages."""
+
+    @property
+    def pieces(self) -> int:
+        """The number of its pieces."""
 
     def manifest(self) -> Mapping[str, object]:
         """Return what the table depends on, as JSON. Every worker must find the same."""

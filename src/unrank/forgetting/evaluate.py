@@ -72,8 +72,9 @@ def evaluation_workspace(
 ) -> Workspace:
     """Open a workspace that measures a ranker, with or without a removal."""
     if removal is not None:
-        how = {"device": device, "progress": progress, "measure": measure}
-        return Workspace.for_removal(ranker, collection, removal, record, **how)
+        return Workspace.for_removal(
+            ranker, collection, removal, record, device=device, progress=progress, measure=measure
+        )
     partition = whole_partition(collection, bool(reserved_in(record, collection.fingerprint)))
     return Workspace.open(ranker, collection, partition, device, progress, measure)
 
