@@ -43,14 +43,14 @@ class Size:
         return self.pairs // RELEVANT
 
 
-def make_collection(folder: Path, size: Size, words: Sequence[str]) -> None:
-    """Write a collection of this size, with texts of these words."""
+def make_collection(folder: Path, size: Size, words: Sequence[str], length: int = SENTENCES) -> None:
+    """Write a collection of this size, with texts of these words; `length` is the number of sentences in a document."""
     folder.mkdir(parents=True)
     topics = pa.array(words[:TOPICS], pa.string())
     asked = np.random.default_rng(0).integers(len(topics), size=(size.documents // RELEVANT, ASKED))
     sentences = _joined(words[TOPICS:], np.random.default_rng(1), POOL, SENTENCE)
     openings = [_lists(topics, asked[:, [0, 1 + one]], " ") for one in range(RELEVANT)]
-    write_texts(folder / "documents.arrow", _documents(size.documents, openings, sentences))
+    write_texts(folder / "documents.arrow", _documents(size.documents, openings, sentences, length))
     rows = np.arange(size.queries)
     tests = max(1, round(TEST_SHARE * size.queries))
     queries = {
@@ -72,10 +72,10 @@ def make_collection(folder: Path, size: Size, words: Sequence[str]) -> None:
     describe(folder)
 
 
-def _documents(count: int, openings: Sequence[pa.Array], sentences: pa.Array) -> Iterator[pa.RecordBatch]:
+def _documents(count: int, openings: Sequence[pa.Array], sentences: pa.Array, length: int) -> Iterator[pa.RecordBatch]:
     for start in range(0, count, TEXTS_A_BATCH):
         rows = np.arange(start, min(start + TEXTS_A_BATCH, count))
-        body = _lists(sentences, np.random.default_rng([2, start]).integers(POOL, size=(len(rows), SENTENCES)), ". ")
+        body = _lists(sentences, np.random.default_rng([2, start]).integers(POOL, size=(len(rows), length)), ". ")
         places = pa.array(np.minimum(rows // RELEVANT, len(openings[0]) - 1))
         said = [opening.take(places) for opening in openings]
         opening = pc.choose(pa.array(rows % RELEVANT), *said)

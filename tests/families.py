@@ -7,15 +7,18 @@ docs/reference/families.md. The tests use the same functions.
 from __future__ import annotations
 
 import copy
+import random
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
+from peft import LoraConfig
 from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer, SparseEncoder
 from sentence_transformers.base.modules import Dense, Router, Transformer
 from sentence_transformers.cross_encoder.modules import LogitScore
@@ -35,6 +38,7 @@ from tests.tiny import (
     make_dense_collection,
     make_encoder,
     make_tokenizer,
+    text_of,
 )
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
@@ -52,6 +56,8 @@ DOCUMENTS = ["ce di fo gu", "ba be", "", "ba cel dir fos gu " * 40, "han kel " *
 KINDS = ("bi-encoder", "cross-encoder", "colbert", "splade")
 NO_HEAD = {("t5", "splade")}
 """Families without the head that a kind needs."""
+NO_ADAPTER = {"t5": "not in the library"}
+"""Families whose encoder the library cannot load with an adapter on it: it takes the decoder too."""
 NAMED = {
     "bert": "BERT", "distilbert": "DistilBERT", "mpnet": "MPNet", "modernbert": "ModernBERT", "roberta": "RoBERTa",
     "xlm-roberta": "XLM-RoBERTa", "electra": "ELECTRA", "deberta-v2": "DeBERTa-v3", "t5": "T5 (encoder)",
@@ -63,19 +69,28 @@ CLASSES: dict[str, Any] = {
 }  # fmt: skip
 LARGEST = 1e-4
 """The largest difference of two scores, as a share of the range of the list."""
+MOST_TIMES = 1.5
+"""In bfloat16, scores here are at most this many times as far from those in float32 as the library's own are."""
+PAIRS = 64
+"""The number of pairs that are scored in bfloat16."""
 PAGE = ROOT / "docs" / "reference" / "families.md"
 
 
-def library_scores(kind: str, folder: Path) -> Any:
-    """Return the scores of the pairs as the class that the folder belongs to gives them."""
-    model = CLASSES[kind](str(folder), device="cpu")
+def library_scores(
+    kind: str,
+    folder: Path,
+    queries: Sequence[str] = QUERIES,
+    documents: Sequence[str] = DOCUMENTS,
+    dtype: torch.dtype = torch.float32,
+) -> Any:
+    """Return the scores of pairs as the class that the folder belongs to gives them."""
+    model = CLASSES[kind](str(folder), device="cpu", model_kwargs={"dtype": dtype})
     if kind in ("cross-encoder", "decoder"):
-        pairs = list(zip(QUERIES, DOCUMENTS, strict=True))
-        return model.predict(pairs, activation_fn=torch.nn.Identity())
+        pairs = list(zip(queries, documents, strict=True))
+        return model.predict(pairs, activation_fn=torch.nn.Identity(), convert_to_tensor=True).float().numpy()
     dense = {"convert_to_sparse_tensor": False} if kind == "splade" else {}
-    return model.similarity_pairwise(
-        model.encode_query(QUERIES, **dense), model.encode_document(DOCUMENTS, **dense)
-    ).numpy()
+    sides = model.encode_query(list(queries), **dense), model.encode_document(list(documents), **dense)
+    return model.similarity_pairwise(*sides).float().numpy()
 
 
 def difference(folder: Path) -> float:
@@ -84,6 +99,43 @@ def difference(folder: Path) -> float:
     wanted = library_scores(ranker.kind, folder)
     assert np.ptp(wanted) > 1e-3, "all pairs have the same score"
     return float(np.abs(np.subtract(ranker.score_texts(QUERIES, DOCUMENTS), wanted)).max() / np.ptp(wanted))
+
+
+def times_as_far(folder: Path) -> float:
+    """Return how far a folder's scores in bfloat16 are from those in float32: here, over the library's own distance.
+
+    Distances are roots of mean squares. Here a CPU takes the passes of a GPU, without the kernels.
+    """
+    generator = random.Random(0)
+    queries, documents = ([text_of(generator, generator.randint(1, most)) for _ in range(PAIRS)] for most in (8, 40))
+    ranker = load_ranker(folder)
+    exact, theirs = (
+        library_scores(ranker.kind, folder, queries, documents, dtype) for dtype in (torch.float32, torch.bfloat16)
+    )
+    with (
+        patch("unrank.rankers.fast.encoder.on_gpu", lambda encoder: True),
+        patch("unrank.rankers.mlm_head._lower", lambda tensor: tensor.to(torch.bfloat16)),
+    ):
+        ours = ranker.score_texts(queries, documents)
+    distances = [float(np.sqrt(np.mean(np.square(scores - exact)))) for scores in (np.array(ours), theirs)]
+    assert distances[0] > 0, "nothing was computed in bfloat16"
+    return distances[0] / distances[1]
+
+
+def with_adapter(folder: Path, out: Path) -> Path:
+    """Write the model of a folder as its library does with an adapter on it, which changes the scores."""
+    kind = load_ranker(folder).kind
+    model = CLASSES[kind](str(folder), device="cpu")
+    model.add_adapter(LoraConfig(r=4, lora_alpha=16, target_modules="all-linear"))
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_" in name:
+                weight.copy_(0.1 * torch.randn(weight.shape, generator=generator))
+    model.save_pretrained(str(out), create_model_card=False)
+    without, adapted = (library_scores(kind, place) for place in (folder, out))
+    assert np.abs(without - adapted).max() > 1e-3, "the adapter changes nothing"
+    return out
 
 
 def make_ranker(kind: str, base: Path, out: Path, prompted: bool = False) -> Path:
@@ -197,12 +249,59 @@ def decoder_rows(within: Path, collection: Collection) -> list[list[str]]:
             worst = max(map(difference, (folder, after)))
             assert worst <= LARGEST, f"{folder.name}: {worst}"
             cells.append(written(worst))
-        rows.append([*cells, packing(load_ranker(made[0]))])
+        rows.append([*cells, adapted(made[0], collection), packing(load_ranker(made[0]))])
         print(*rows[-1], sep=" | ", file=sys.stderr)
     return rows
 
 
+def adapted(folder: Path, collection: Collection) -> str:
+    """Measure a ranker with an adapter on it: the larger of as given and after forgetting, merged."""
+    given = with_adapter(folder, folder.parent / f"{folder.name} adapted")
+    after = forget_briefly(given, collection, folder.parent / f"{given.name} forgotten")
+    worst = max(map(difference, (given, after)))
+    assert worst <= LARGEST, f"{given}: {worst}"
+    return written(worst)
+
+
+def bf16_rows(within: Path, collection: Collection) -> list[list[str]]:
+    """Measure every family in bfloat16: its rankers, and one with an adapter."""
+    rows = []
+    for family in FAMILIES:
+        base, place = make_encoder(within / f"bf16 {family}", family), within / f"bf16 made {family}"
+        made = {kind: make_ranker(kind, base, place / kind) for kind in KINDS if (family, kind) not in NO_HEAD}
+        if family not in NO_ADAPTER:
+            made["adapter"] = with_adapter(made["bi-encoder"], place / "adapter")
+        found = {"adapter": NO_ADAPTER.get(family, ""), **{kind: times(folder) for kind, folder in made.items()}}
+        rows.append([NAMED[family], *(found.get(kind, "no such head") for kind in (*KINDS, "adapter"))])
+        print(*rows[-1], sep=" | ", file=sys.stderr)
+    return rows
+
+
+def bf16_decoder_rows(within: Path, collection: Collection) -> list[list[str]]:
+    """Measure every family of decoders in bfloat16: in three forms, and with an adapter."""
+    rows = []
+    for family in DECODERS:
+        base, place = make_decoder(within / f"bf16 {family}", family), within / f"bf16 made {family}"
+        made = [
+            decoder(base, place / "template", TEMPLATE, ""),
+            decoder(base, place / "pooled", TEMPLATE, "", pooled=True),
+            classifier(base, place / "classifier", None),
+        ]
+        made.append(with_adapter(made[0], place / "adapter"))
+        rows.append([LANGUAGE_MODELS[family], *map(times, made)])
+        print(*rows[-1], sep=" | ", file=sys.stderr)
+    return rows
+
+
+def times(folder: Path) -> str:
+    """Measure a folder in bfloat16, and refuse it if it is too far from float32."""
+    found = times_as_far(folder)
+    assert found <= MOST_TIMES, f"{folder.name}: {found:.2f} times as far as the library"
+    return f"{found:.2f}"
+
+
 LANGUAGE_MODELS = {"llama": "Llama", "qwen3": "Qwen3", "gemma2": "Gemma 2", "gemma3_text": "Gemma 3"}
+ADAPTED = "with an adapter"
 FORMS = ("plain, prompt", "template", "template, prompt", "pooled", "classifier", "classifier, template")
 MODELS: Mapping[str, Callable[[Path, Path], Path]] = {
     "static embeddings (`StaticEmbedding`), with prompts": static_embedding,
@@ -238,6 +337,7 @@ def encoder_rows(within: Path, collection: Collection) -> list[list[str]]:
             assert worst <= LARGEST, f"{family} {kind}: {worst}"
             cells.append(written(worst))
             how = packing(load_ranker(made[0]))
+        cells.append(NO_ADAPTER.get(family) or adapted(within / f"{family} bi-encoder" / "False", collection))
         rows.append([*cells, how])
         print(*rows[-1], sep=" | ", file=sys.stderr)
     return rows
@@ -265,8 +365,10 @@ def written(share: float) -> str:
 
 Rows = Callable[[Path, Collection], list[list[str]]]
 TABLES: Mapping[str, tuple[Sequence[str], Rows]] = {
-    "encoders": (("family", *KINDS, "on a GPU"), encoder_rows),
-    "decoders": (("family", *FORMS, "on a GPU"), decoder_rows),
+    "encoders": (("family", *KINDS, ADAPTED, "on a GPU"), encoder_rows),
+    "encoders in bfloat16": (("family", *KINDS, ADAPTED), bf16_rows),
+    "decoders": (("family", *FORMS, ADAPTED, "on a GPU"), decoder_rows),
+    "decoders in bfloat16": (("family", "template", "pooled", "classifier", ADAPTED), bf16_decoder_rows),
     "models": (("model", "ranker", "as given", "after forgetting"), model_rows),
 }
 """The head of each table of the page, and the function that measures its rows."""

@@ -148,6 +148,15 @@ def test_an_update_of_an_index_is_killed_and_checked(kind: str, encoder: Path, m
     assert figures["found_stale"] and figures["found_removed"] and figures["found_other_model"]
 
 
+@pytest.mark.slow
+def test_shards_of_which_one_is_killed_write_the_vectors_of_one_process() -> None:
+    """With few documents most of the memory is not theirs, so only its growth would tell."""
+    printed = run("encode.py", "--documents", 40_000, "--smaller", 20_000, "--shards", 2, may_fail=True)
+    figures = json.loads(printed.splitlines()[-1])
+    assert figures["equal"] and figures["rows"] == 40_000
+    assert len(figures["shards"]) == 3, "two shards, one of them twice"
+
+
 def test_steps_are_timed(
     encoder: Path, dense: Collection, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.cli.conftest import Refused
@@ -14,6 +15,7 @@ from unrank.collection.collection import open_collection
 from unrank.collection.removal import Removal
 from unrank.evaluation.agreement import agreement
 from unrank.forgetting.evaluate import evaluate
+from unrank.forgetting.stored_scores import StoredScores
 from unrank.rankers import load_ranker
 
 FIGURES = {"queries", "distance", "low", "high", "correlation", "rank_biased_overlap"}
@@ -171,3 +173,59 @@ def test_runs_and_qrels_before_and_after(
     assert "name a folder for them with --runs" in refused(*asked, "--original", references[0])
     assert "exists already" in refused(*asked, "--qrels", tmp_path / "qrels")
     assert "is inside" in refused(*asked, "--runs", ranker / "runs")
+
+
+def test_scores_by_shards_give_the_figures_of_one_process(
+    evaluated: Any, ranker: Path, collection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever scores which piece, the file is the same bit by bit, and what is there is not scored again."""
+    monkeypatch.setattr("unrank.forgetting.stored_scores.PIECE", 4)
+    whole = json.loads(evaluated("--json"))
+    assert json.loads(evaluated("--scores", tmp_path / "one", "--json")) == whole
+    out = tmp_path / "shards"
+    first, second = (json.loads(evaluated("--scores", out, "--shard", f"{one}/3", "--json")) for one in (3, 1))
+    assert second["made"] > 0 and first["pieces"] > first["missing"] > second["missing"] > 0
+    with monkeypatch.context() as patch:
+        made: list[int] = []
+        make = StoredScores.make
+
+        def noted(table: StoredScores, piece: int) -> Any:
+            made.append(piece)
+            return make(table, piece)
+
+        patch.setattr(StoredScores, "make", noted)
+        assert json.loads(evaluated("--scores", out, "--shard", "2/3", "--json")) == whole
+        assert len(made) == second["missing"]
+        assert json.loads(evaluated("--scores", out, "--shard", "2/3", "--json")) == whole
+        assert len(made) == second["missing"], "the finished table is read"
+    assert (out / "scores.arrow").read_bytes() == (tmp_path / "one" / "scores.arrow").read_bytes()
+    assert not (out / "pieces").exists()
+    with pa.OSFile(str(out / "scores.arrow")) as file:
+        table = pa.ipc.open_file(file).read_all()
+    assert table.column_names == ["query", "document", "score"]
+    opened = open_collection(collection)
+    query, document = table["query"][0].as_py(), table["document"][0].as_py()
+    texts = (
+        opened.queries.text(opened.queries.ids(range(len(opened.queries))).index(query)),
+        opened.documents.text(opened.documents.ids(range(len(opened.documents))).index(document)),
+    )
+    [score] = load_ranker(ranker).score_texts([texts[0]], [texts[1]])
+    assert table["score"][0].as_py() == pytest.approx(score, abs=1e-5)
+
+
+def test_scores_that_cannot_be_shared(
+    refused: Refused, evaluated: Any, ranker: Path, references: list[Path], collection: Path, tmp_path: Path
+) -> None:
+    evaluated("--scores", tmp_path / "scores")
+    other = refused("evaluate", references[0], collection, "--scores", tmp_path / "scores")
+    assert "holds scores that were made otherwise: model" in other
+    for more, said in (
+        (["--shard", "1/2"], "name it with --scores"),
+        (["--scores", collection / "in"], "is inside"),
+        (["--scores", tmp_path / "new", "--shard", "3/2"], "expected I/N"),
+        (["--scores", tmp_path / "new", "--shard", "1/2", "--on", "ray"], "leave out --shard"),
+        (["--scores", tmp_path / "new", "--jobs", "2"], "give --on ray"),
+    ):
+        assert said in refused("evaluate", ranker, collection, *more)
+    assert "bm25 is measured in one piece" in refused("evaluate", "bm25", collection, "--scores", tmp_path / "new")
+    assert not (tmp_path / "new").exists()

@@ -151,3 +151,15 @@ def test_a_bag_of_words_is_refused(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     with pytest.raises(UnrankError, match="BoW"):
         load_ranker(tmp_path)
+
+
+def test_a_tokenizer_that_has_grown_beyond_the_weights_is_refused(encoder: Path, tmp_path: Path) -> None:
+    model: Any = build(encoder)
+    model.tokenizer.add_tokens(["zuzu", "zozo"])
+    model.save_pretrained(str(tmp_path / "grown"))
+    with pytest.raises(UnrankError, match=r"grown: its tokenizer has \d+ tokens and its weights \d+ rows; resize"):
+        load_ranker(tmp_path / "grown")
+    model.tokenizer.save_pretrained(str(tmp_path / "base"))
+    model[0].model.save_pretrained(str(tmp_path / "base"))
+    with pytest.raises(UnrankError, match=r"base: its tokenizer has \d+ tokens and its weights \d+ rows; resize"):
+        create_ranker("cross-encoder", str(tmp_path / "base"), seed=0)

@@ -261,6 +261,9 @@ def broken(folder: Path, path: str, **changes: Any) -> None:
     (folder / path).write_text(json.dumps({**described, **changes}))
 
 
+ANSWERS = {"answer": 5999, "negative": -3, "word": "yes"}
+
+
 @pytest.mark.parametrize(
     ("what", "line"),
     [
@@ -268,6 +271,8 @@ def broken(folder: Path, path: str, **changes: Any) -> None:
         ("negative", r"scores by token -3, which its tokenizer does not know"),
         ("template", r"its chat template cannot hold a query and a document \(the 'query' content does not reach"),
         ("field", r"its chat template cannot hold a query and a document \(it raised UndefinedError"),
+        ("word", r"scores by the token 'yes', where a token's number must be"),
+        ("blank", r"its chat template needs more than a query and a document \('instruction' is undefined\)"),
         ("vocabulary", r"its tokenizer has \d+ tokens and its weights 50 rows"),
         ("labels", r"a cross-encoder of Transformer \+ Dense; unrank reads Transformer \+ LogitScore"),
     ],
@@ -279,12 +284,14 @@ def test_what_does_not_fit_is_one_line(what: str, line: str, llama: Path, tmp_pa
         model[0].model.resize_token_embeddings(50)
         model[1].true_token_id, model[1].false_token_id = 5, 6
     model.save_pretrained(str(folder))
-    if what in ("answer", "negative"):
-        broken(folder, "1_LogitScore/config.json", true_token_id=5999 if what == "answer" else -3)
+    if what in ANSWERS:
+        broken(folder, "1_LogitScore/config.json", true_token_id=ANSWERS[what])
     if what == "template":
         (folder / "chat_template.jinja").write_text("{{ 'document: ' + " + DOCUMENT + " }}")
     if what == "field":
         (folder / "chat_template.jinja").write_text("{{ messages[0].title + " + QUERY + " + " + DOCUMENT + " }}")
+    if what == "blank":
+        (folder / "chat_template.jinja").write_text("{{ instruction }}" + TEMPLATE)
     if what == "labels":
         Dense(32, 1, module_output_name="scores").save(str(folder / "1_LogitScore"))
         modules = json.loads((folder / "modules.json").read_text())
@@ -293,6 +300,13 @@ def test_what_does_not_fit_is_one_line(what: str, line: str, llama: Path, tmp_pa
     with pytest.raises(UnrankError, match=line) as refused:
         load_ranker(folder)
     assert "\n" not in str(refused.value)
+
+
+def test_a_template_may_ask_whether_it_has_a_field(llama: Path, tmp_path: Path) -> None:
+    build(llama, "{% if thinking %}{{ thinking }}{% endif %}{{ note | default('') }}" + TEMPLATE).save_pretrained(
+        str(tmp_path / "saved")
+    )
+    assert load_ranker(tmp_path / "saved").kind == "decoder"
 
 
 def test_a_base_that_cannot_answer_is_one_line(llama: Path, encoder: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unrank.cli.option import NOT_REACHED, Quiet, RunFlags, Shard, read_shard, with_flags
+from unrank.cli.option import NOT_REACHED, RESOURCE, Quiet, RunFlags, Shard, read_resources, read_shard, with_flags
 from unrank.cli.show import duration, say
 from unrank.disk import JOURNAL, several_processes
 from unrank.errors import UnrankError, count
@@ -31,7 +30,6 @@ PRIMARY = "Of a bench: the method to compare with all others, as tables name it;
 MARGIN_HELP = "Of a bench: the share of the original's MRR that a method may lose; a grid says it beforehand."
 JOBS = "Cells to run side by side; with several GPUs, each on one of them."
 ON = "Start as many workers as --jobs says: as jobs of Slurm, on this machine as Slurm would (local), or in Ray."
-RESOURCE = "What a worker of --on gets, as submitit or Ray names it, such as slurm_partition=gpu. Repeatable."
 LEASE = "Seconds without a sign of life after which the cell of a worker on another machine is taken over."
 
 
@@ -119,23 +117,6 @@ def run_shared(status: GridStatus, runner: JobRunner, jobs: int, share: ShareFla
         pool = open_fleet(launcher, status, runner, claims, jobs) if launcher else open_pool(runner, jobs)
         lost = run_grid(status, claims, stack.enter_context(pool), lambda update: show_update(update, total, listener))
     return lost, total
-
-
-def read_resources(given: Sequence[str]) -> dict[str, object]:
-    """Return what a worker gets: a number, true or false as such, and everything else as text.
-
-    >>> read_resources(["num_gpus=1", "slurm_partition=gpu"])
-    {'num_gpus': 1, 'slurm_partition': 'gpu'}
-    """
-    from unrank.methods import read_settings
-
-    found: dict[str, object] = {}
-    for key, text in read_settings(given).items():
-        try:
-            found[key] = json.loads(text)
-        except ValueError:
-            found[key] = text
-    return found
 
 
 def command_of(grid: Path, instead: Sequence[str]) -> str:

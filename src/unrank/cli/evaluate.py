@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,20 +12,30 @@ import typer
 
 from unrank.cli.option import (
     MEASURED,
+    WHOLE,
     AsJson,
     CollectionFolder,
     Copies,
     DeviceFlags,
     Measure,
+    PieceFlags,
     RankerName,
     RemovalFile,
     WholeIndexOption,
     with_flags,
 )
 from unrank.cli.ranker import open_both
-from unrank.cli.show import say, say_json, show_comparison, show_scorecard, show_substitutes, show_whole_index
+from unrank.cli.show import (
+    say,
+    say_json,
+    show_comparison,
+    show_made,
+    show_scorecard,
+    show_substitutes,
+    show_whole_index,
+)
 from unrank.cli.whole_index import ranks_over_index
-from unrank.disk import check_free, check_outside
+from unrank.disk import check_free, check_outside, several_processes
 from unrank.errors import UnrankError, count
 
 if TYPE_CHECKING:
@@ -40,6 +51,10 @@ REFERENCE = (
 DETAILS = "Also write the figures of every query to this file, so that a later comparison needs no weights."
 RUNS = "Also write the lists of every set to this new folder as TREC runs, which trec_eval reads."
 QRELS = "Also write the judgements of every set to this new folder as TREC qrels."
+SCORES = (
+    "Also write the scores of the measured lists to an Arrow file in this folder, in pieces; pieces that are there are "
+    "not scored again."
+)
 ORIGINAL = "The ranker before it forgot: its runs are written beside those of the ranker, as SET.before.run."
 
 
@@ -64,7 +79,27 @@ class FileFlags:
             raise UnrankError("--original takes a ranker; measure bm25 by itself: 'unrank evaluate bm25 ...'")
 
 
-FILES, DEVICE = FileFlags(), DeviceFlags()
+@dataclass(frozen=True)
+class ScoreFlags(PieceFlags):
+    """The options that store the scores of the measured lists in pieces, made by one worker or by several."""
+
+    scores: Annotated[Path | None, typer.Option("--scores", metavar="DIR", help=SCORES)] = None
+
+    def check_with(self, ranker: str, *inputs: str | Path) -> None:
+        """Refuse what cannot be done in pieces."""
+        self.check()
+        if self.scores is None:
+            if self.on is not None or self.shard != WHOLE:
+                raise UnrankError("--shard and --on share the scores of a folder: name it with --scores")
+            return
+        check_outside(self.scores, ranker, *inputs, option="--scores")
+        if ranker == "bm25":
+            raise UnrankError("--scores takes a ranker; bm25 is measured in one piece: leave it out")
+        if several_processes():
+            raise UnrankError("--scores is shared by --shard or --on ray: start it without torchrun or accelerate")
+
+
+FILES, STORED, DEVICE = FileFlags(), ScoreFlags(), DeviceFlags()
 
 
 @with_flags
@@ -77,27 +112,40 @@ def evaluate(
     reference: Annotated[list[str] | None, typer.Option("--reference", help=REFERENCE)] = None,
     files: FileFlags = FILES,
     index: WholeIndexOption = None,
+    stored: ScoreFlags = STORED,
     as_json: AsJson = False,
     on: DeviceFlags = DEVICE,
 ) -> None:
     """Measure a ranker, or the baseline bm25, on the forget, entangled, disjoint and test pairs."""
     files.check(ranker, collection, *(reference or ()), *filter(None, [files.original]))
+    stored.check_with(ranker, collection)
     if reference and removal is None:
         raise UnrankError("--reference compares what is forgotten: name what was removed with --removal")
     opened, removed = open_both(collection, removal, copies)
 
+    from unrank.engine.pieces import Pieces
     from unrank.forgetting.evaluate import compare_with, reference_figures
     from unrank.forgetting.previous_requests import check_references
     from unrank.forgetting.progress import show_progress
+    from unrank.forgetting.stored_scores import ScoringJob
 
     with show_progress(on.quiet or as_json) as listener:
+        how = (ranker, opened, removed, measure, on, listener)
+        measure_ranker = partial(_measure, ranker, *how)
+        if stored.scores is not None:
+            job = ScoringJob(stored.scores, ranker, collection, removed, measure, on.device, on.fast)
+            table = job.table(listener)
+            pieces = Pieces(stored.scores, table)
+            if (done := stored.run(pieces, job, listener)).missing:
+                show_made(done, pieces, as_json, on.quiet)
+                return
+            measure_ranker = partial(table.measure, pieces)
         if removed is not None:
             check_references(reference or (), opened, removed)
             where = (opened, removed, on.device, listener, on.fast)
             references = {name: reference_figures(name, *where) for name in reference or ()}
         whole = ranks_over_index(index, ranker, opened, removed, measure, on, listener) if index else None
-        how = (ranker, opened, removed, measure, on, listener)
-        scorecard, lists = _measure(ranker, *how)
+        scorecard, lists = measure_ranker()
         before = _measure(files.original, *how)[1] if files.original else None
     compared = compare_with(scorecard, references) if reference else None
     if files.details is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from unrank.collection.collection import Collection
     from unrank.collection.removal import Removal
     from unrank.engine.checkpoint import Cache
+    from unrank.engine.pieces import Job, Made, Pieces
+    from unrank.engine.runtime import Progress
 
 NOT_REACHED = 3
 """The exit status if a request is not forgotten, or more was lost than allowed."""
@@ -107,6 +110,8 @@ BY = "The name of the person who does this, for the history."
 RequestNumber = Annotated[int, typer.Argument(metavar="REQUEST", help="The number of a request.")]
 
 
+RESOURCE = "What a worker of --on gets, as submitit or Ray names it, such as slurm_partition=gpu. Repeatable."
+WHOLE = "1/1"
 Shard = Annotated[str, typer.Option("--shard", metavar="I/N", help="Do one of N parts of the work, such as 2/8.")]
 
 
@@ -120,6 +125,54 @@ def read_shard(shard: str) -> tuple[int, int]:
     if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
         raise UnrankError(f"--shard {shard}: expected I/N with I from 1 to N, such as 1/4 to 4/4 for four shards")
     return int(number), int(of)
+
+
+def read_resources(given: Sequence[str]) -> dict[str, object]:
+    """Return what a worker gets: a number, true or false as such, and everything else as text.
+
+    >>> read_resources(["num_gpus=1", "slurm_partition=gpu"])
+    {'num_gpus': 1, 'slurm_partition': 'gpu'}
+    """
+    from unrank.methods import read_settings
+
+    found: dict[str, object] = {}
+    for key, text in read_settings(given).items():
+        try:
+            found[key] = json.loads(text)
+        except ValueError:
+            found[key] = text
+    return found
+
+
+class Cluster(StrEnum):
+    ray = "ray"
+
+
+ON_RAY = "Start as many workers as --jobs says in a Ray cluster, which share the work."
+
+
+@dataclass(frozen=True)
+class PieceFlags:
+    """The options of work that is done in pieces, by several workers in one folder."""
+
+    shard: Shard = WHOLE
+    on: Annotated[Cluster | None, typer.Option(help=ON_RAY)] = None
+    jobs: Annotated[int, typer.Option(help="Workers that --on starts.", min=1)] = 1
+    resource: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help=RESOURCE)] = None
+
+    def check(self) -> None:
+        """Refuse options that say nothing together, or exclude each other."""
+        read_shard(self.shard)
+        if self.on is not None and self.shard != WHOLE:
+            raise UnrankError("--on ray divides the work itself: leave out --shard")
+        if self.on is None and (self.jobs > 1 or self.resource):
+            raise UnrankError("--jobs and --resource describe the workers that --on starts: give --on ray too")
+
+    def run(self, pieces: Pieces, job: Job, progress: Progress) -> Made:
+        """Make the pieces that are asked for."""
+        if self.on is not None:
+            return pieces.run_on_ray(job, self.jobs, read_resources(self.resource or ()), progress)
+        return pieces.run(*read_shard(self.shard), progress)
 
 
 BETWEEN = "\0"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from unrank.collection.collection import Collection, Pairs
     from unrank.collection.duplicates import Duplicates, TextCopy
     from unrank.collection.partition import Partition
+    from unrank.engine.pieces import Made, Pieces
     from unrank.evaluation.scorecard import Scorecard, SetMetrics
     from unrank.forgetting.evaluate import ReferenceComparison
     from unrank.forgetting.forget import Forgotten
@@ -51,6 +52,14 @@ def say(line: str) -> None:
 def say_json(value: Any) -> None:
     """Print JSON, with control characters escaped."""
     print(CONTROL_CHARACTERS.sub(lambda found: json.dumps(found.group())[1:-1], json.dumps(value, ensure_ascii=False)))
+
+
+def show_made(done: Made, pieces: Pieces, as_json: bool, quiet: bool) -> None:
+    """Say what a worker did of a table that is made in pieces."""
+    if as_json:
+        say_json(vars(done))
+    elif not quiet:
+        say(done.in_words(pieces.table.name, pieces.file))
 
 
 def notice(line: str) -> None:

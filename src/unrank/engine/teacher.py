@@ -65,10 +65,7 @@ class Teacher:
     @cached_property
     def _name(self) -> str:
         """The name of its scores in the cache: a hash of everything that they depend on."""
-        with TemporaryDirectory() as folder:
-            self.ranker.save(Path(folder) / "ranker")
-            parts = [f"{path.relative_to(folder)} {sha256(path)}" for path in regular_files(Path(folder))]
-        parts += [self.ranker.kind, self._runtime.name, str(self._runtime.deterministic), torch.__version__]
+        parts = [saved_digest(self.ranker), self._runtime.name, str(self._runtime.deterministic), torch.__version__]
         made_by = hashlib.sha256("\n".join(parts).encode()).hexdigest()
         return f"scores-{self._collection.fingerprint[:16]}-{made_by[:16]}"
 
@@ -157,6 +154,14 @@ class Teacher:
         np.maximum.at(high, place, scores)
         self._min.add(queries, low)
         self._range.add(queries, np.maximum(high - low, MIN_RANGE))
+
+
+def saved_digest(ranker: Ranker) -> str:
+    """Return a hash of a ranker as it is saved: all that its scores depend on, beside the device and the versions."""
+    with TemporaryDirectory() as folder:
+        ranker.save(Path(folder) / "ranker")
+        parts = [f"{path.relative_to(folder)} {sha256(path)}" for path in regular_files(Path(folder))]
+    return hashlib.sha256("\n".join([*parts, ranker.kind]).encode()).hexdigest()[:32]
 
 
 class _Known:

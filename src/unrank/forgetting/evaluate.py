@@ -57,15 +57,26 @@ def evaluate_with_lists(
     progress: Progress | None = None,
 ) -> tuple[Scorecard, dict[str, MeasuredLists]]:
     """Measure a ranker as `evaluate` does, and return the lists in which each set was measured too."""
-    record = Record.of(record)
-    if removal is None:
-        partition = whole_partition(collection, bool(reserved_in(record, collection.fingerprint)))
-        workspace = Workspace.open(ranker, collection, partition, device, progress, measure)
-    else:
-        workspace = Workspace.for_removal(
+    workspace = evaluation_workspace(ranker, collection, removal, Record.of(record), measure, device, progress)
+    return workspace.evaluator.scorecard_and_lists(workspace.scorer(ranker))
+
+
+def evaluation_workspace(
+    ranker: Ranker,
+    collection: Collection,
+    removal: Removal | None,
+    record: Record | None,
+    measure: int,
+    device: Device,
+    progress: Progress | None,
+) -> Workspace:
+    """Open a workspace that measures a ranker, with or without a removal."""
+    if removal is not None:
+        return Workspace.for_removal(
             ranker, collection, removal, record, device=device, progress=progress, measure=measure
         )
-    return workspace.evaluator.scorecard_and_lists(workspace.scorer(ranker.to(workspace.runtime.device)))
+    partition = whole_partition(collection, bool(reserved_in(record, collection.fingerprint)))
+    return Workspace.open(ranker, collection, partition, device, progress, measure)
 
 
 def measured_pairs(

@@ -157,6 +157,7 @@ def create_ranker(kind: str, base: str | None, seed: int, fast: bool = True) -> 
 
     from unrank.rankers.encoder import find_encoder
     from unrank.rankers.trial import Attempt, try_out
+    from unrank.rankers.vocabulary import check_rows
 
     made = ranker_class(kind)
     if base is not None and not made.reads_words and CATALOGUE.find(kind)[1].own is None:
@@ -164,6 +165,7 @@ def create_ranker(kind: str, base: str | None, seed: int, fast: bool = True) -> 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         ranker = made.create(base).eval()
+    check_rows(ranker.vocabularies, Path(base or kind))
     ranker.fast = fast
     return ranker
 
@@ -209,6 +211,7 @@ def read_ranker(folder: Path, fast: bool) -> Ranker:
     """Return the ranker in a folder that was checked. An adapter is merged into it."""
     from unrank.rankers.adapter_folder import has_adapter, merge_stored, whole_model
     from unrank.rankers.model_folder import loading
+    from unrank.rankers.vocabulary import check_rows
 
     kind = detect_kind(folder)
     with loading(folder, f"a {kind}"):
@@ -217,6 +220,7 @@ def read_ranker(folder: Path, fast: bool) -> Ranker:
         if has_adapter(folder):
             merge_stored(ranker, folder)
         ranker.fast = fast
+        check_rows(ranker.vocabularies, folder)
         ranker.score_texts(["a"], ["a"])  # some folders load, but cannot score
         ranker.card = read_card(folder)
     return ranker

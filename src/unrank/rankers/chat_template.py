@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from jinja2 import Undefined, UndefinedError
 from numpy.typing import NDArray
 from torch import Tensor
+from transformers.utils import chat_template_utils
 
 from unrank.errors import UnrankError
 from unrank.rankers.model_folder import quiet
@@ -253,6 +255,29 @@ def template_options(transformer: Any) -> dict[str, Any]:
     options = dict(transformer.processing_kwargs.get("chat_template", {}))
     options.pop("restore_suffix", None)  # a setting of sentence-transformers, not of the template
     return options
+
+
+class _Printed(Undefined):
+    """A field that a template is not given. To test it is allowed, to print it is an error."""
+
+    def __str__(self) -> str:
+        return str(self._fail_with_undefined_error())
+
+
+def undefined_field(transformer: Any) -> str | None:
+    """Return what a template says that prints a field which no pair has: the library leaves that out in silence."""
+    formatter, processor = transformer.input_formatter, transformer.processor
+    messages, options = formatter.pair_to_messages((FILLER, FILLER)), template_options(transformer)
+    source = transformer.tokenizer.get_chat_template(options.get("chat_template"))
+    environment = chat_template_utils._compile_jinja_template(source).environment  # the library keeps it
+    usual, environment.undefined = environment.undefined, _Printed
+    try:
+        processor.apply_chat_template(messages, tokenize=False, **options)
+    except UndefinedError as error:
+        return str(error)
+    finally:
+        environment.undefined = usual
+    return None
 
 
 def alike_at_start(rows: Sequence[list[int]]) -> int:

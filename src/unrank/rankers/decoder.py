@@ -30,7 +30,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from unrank.errors import BadFile, UnrankError
 from unrank.rankers.base import Ranker, Role
-from unrank.rankers.chat_template import ChatTemplate, library_tokens, template_options
+from unrank.rankers.chat_template import ChatTemplate, library_tokens, template_options, undefined_field
 from unrank.rankers.encoder import LOCAL, MAX_TOKENS, SAFE, checked_encoder, encoder_files, longest_input
 from unrank.rankers.fast.encoder import FastEncoder
 from unrank.rankers.model_folder import loading, save_library_model
@@ -292,10 +292,10 @@ def _check_model(model: CrossEncoder, folder: Path) -> None:
         raise BadFile(folder, f"a cross-encoder of {names}; unrank reads {SHAPES}")
     if model.num_labels != 1:
         raise BadFile(folder, f"a decoder with {model.num_labels} outputs; a ranker has exactly one")
-    rows, known = modules[0].model.get_input_embeddings().weight.shape[0], len(model.tokenizer)
-    if known > rows:
-        raise BadFile(folder, f"its tokenizer has {known:,} tokens and its weights {rows:,} rows; resize the weights")
+    known = len(model.tokenizer)
     for answer in _answers(model):
+        if not isinstance(answer, int):
+            raise BadFile(folder, f"scores by the token {answer!r}, where a token's number must be")
         if not 0 <= answer < known or model.tokenizer.convert_ids_to_tokens(answer) is None:
             raise BadFile(folder, f"scores by token {answer:,}, which its tokenizer does not know; it has {known:,}")
     if "message" not in modules[0].modality_config:
@@ -303,3 +303,5 @@ def _check_model(model: CrossEncoder, folder: Path) -> None:
     if failure := modules[0].input_formatter.pair_roles_failure(template_options(modules[0])):
         reason = " ".join(failure.split())[:160]
         raise BadFile(folder, f"its chat template cannot hold a query and a document ({reason})")
+    if missing := undefined_field(modules[0]):
+        raise BadFile(folder, f"its chat template needs more than a query and a document ({missing})")

@@ -91,6 +91,9 @@ class _Words:
         words: dict[str, int] = self._module.tokenizer.get_vocab()
         return words
 
+    def __len__(self) -> int:
+        return len(self.get_vocab())
+
     @property
     def all_special_ids(self) -> list[int]:
         """None: no special token is added to a text."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor, nn
+
+from unrank.errors import BadFile
 
 Side = Literal["query", "document"]
 BOTH: tuple[Side, ...] = ("query", "document")
@@ -25,6 +28,8 @@ class Vocabulary:
     """Return letters that stand in every plain English text with this token, in any case; empty if none are known."""
     initial: tuple[Tensor, ...] = ()
     """The tables before training, if they follow from the ranker itself."""
+    tokens: int = 0
+    """The number of tokens that the tokenizer knows; 0 if that is not known."""
 
 
 def embedding_vocabulary(ranker: nn.Module) -> list[Vocabulary]:
@@ -46,8 +51,20 @@ def encoder_vocabulary(encoders: Mapping[Side, Any], tokenizers: Mapping[Side, A
         tables = [encoders[side].get_input_embeddings().weight for side in sides]
         once = {id(table): table for table in tables}
         tokenizer = tokenizers[sides[0]]
-        found.append(Vocabulary(tuple(once.values()), sides, frozenset(tokenizer.all_special_ids), _surface(tokenizer)))
+        special, known = frozenset(tokenizer.all_special_ids), len(tokenizer)
+        found.append(Vocabulary(tuple(once.values()), sides, special, _surface(tokenizer), tokens=known))
     return found
+
+
+def check_rows(vocabularies: Sequence[Vocabulary], folder: Path) -> None:
+    """Refuse a tokenizer that has grown beyond the tables: a text with a new token would end the job."""
+    for vocabulary in vocabularies:
+        rows = min(map(len, vocabulary.tables), default=vocabulary.tokens)
+        if vocabulary.tokens > rows:
+            raise BadFile(
+                folder,
+                f"its tokenizer has {vocabulary.tokens:,} tokens and its weights {rows:,} rows; resize the weights",
+            )
 
 
 def _surface(tokenizer: Any) -> Callable[[int], str]:
