@@ -158,7 +158,6 @@ def certificate(ledger: Ledger, key: Key, id: int) -> Certificate:
             "basis": request.basis,
             "closing": _closing_part(history),
             "named": history[0].values["names"],
-            **({"substitutes": number} if (number := history[0].values.get("substitutes")) else {}),
             "commitment": commit(key, hashes),
         },
         "rankers": [part for part, _ in runs],
@@ -171,6 +170,8 @@ def certificate(ledger: Ledger, key: Key, id: int) -> Certificate:
         ],
         "history": {"entries": number, "last_hash": head, "of_request": [_entry_part(entry) for entry in history]},
     }
+    if substitutes := history[0].values.get("substitutes"):
+        value["request"]["substitutes"] = substitutes
     several = len(runs) > 1
     subjects = {
         f"{part['name']}/{name}" if several else name: hashed for part, files in runs for name, hashed in files.items()
