@@ -31,6 +31,7 @@ from unrank.desk.run_options import RunOptions
 from unrank.errors import UnrankError
 from unrank.forgetting.options import ForgetOptions
 from unrank.report.page import page_html
+from unrank.serve import requests
 
 REPLACED = Item(
     document="document-quixote",
@@ -55,6 +56,17 @@ def test_a_substitute_is_kept_with_its_request_and_erased_with_it(ledger: Ledger
     close(ledger, id)
     assert said_in(path.parent, REPLACED) == set() and ledger.items(id) == []
     ledger.verify()
+
+
+def test_the_page_of_a_request_shows_it(ledger: Ledger, key: Key) -> None:
+    request = take_in(ledger, key, REPLACED)
+    page = str(requests._names(request, ledger.items(request.id)))
+    assert page.index("Mr Quixote") < page.index("in its place: ") < page.index("by now")
+    now, before = ({"pairs": 2, "mrr": mrr, "median_rank": 3.0, "first": 0, "above": 1} for mrr in (0.5, 0.25))
+    found = {"left_out": 0, "stand": {"before": before, "after": now}}
+    result = {"requests": {"1": {"words": "all fell"}, "2": {"words": "none fell"}}, "substitutes": {"1": found}}
+    assert requests._reason(result, "1").startswith("all fell; substitutes of 2 forget pairs: median rank 3, MRR 0.500")
+    assert requests._reason(result, "2") == "none fell" and requests._reason({}, "3") == ""
 
 
 def test_nobody_changes_a_substitute_unseen(ledger: Ledger, key: Key) -> None:
@@ -159,7 +171,7 @@ def test_a_run_raises_them_and_each_certificate_has_its_own(
 
     value = certificate(ledger, key, 1).value
     part = value["rankers"][0]["measured"]["substitutes"]
-    assert part == json.loads(done.run and json.dumps(done.result["substitutes"]["1"]))
+    assert part == json.loads(json.dumps(done.result["substitutes"]["1"]))
     page = page_html(certificate_page(value, key.public))
     assert "and that another document take the place of 2 of its documents" in page
     assert f"in {len(pairs)} pairs, its median rank among documents that do not answer the query was" in page
