@@ -75,7 +75,8 @@ results: $(VENV)/ready ## write the page, figures and tables of the records in r
 	  $(BIN)/python runs/places.py results/$$name.jsonl.gz >build/results/$$name.md; done
 	$(BIN)/python runs/places.py --times results/place-times.jsonl.gz >build/results/place-times.md
 	$(BIN)/python runs/rankers_table.py results/rankers.jsonl.gz >build/results/rankers.md
-	set -e; for name in single requests; do $(BIN)/python runs/$$name.py results/$$name.jsonl.gz >build/results/$$name.md; done
+	$(BIN)/python runs/single.py results/single.jsonl.gz >build/results/single.md
+	$(BIN)/python runs/row_of_requests.py results/requests.jsonl.gz >build/results/requests.md
 	set -e; for name in car marco; do \
 	  $(BIN)/python runs/ground_truth.py results/audit/truth-$$name.jsonl.gz >build/results/truth-$$name.md; \
 	  $(BIN)/python runs/audit_power.py results/audit/power-$$name.jsonl.gz >build/results/power-$$name.md; done

@@ -5,34 +5,40 @@ each run tells its distance to the judges beside the distance between them, what
 on kept data, and its time as a share of retraining's.
 
     python runs/places.py COLLECTION... --base ENCODER --rankers bi-encoder cross-encoder --out places.jsonl
-        [--by documents queries] [--share 0.25] [--removal-seed 7] [--judges 2] [--proxy-epochs 2]
+        [--by documents queries] [--share 0.25] [--removal-seed 7 8 9] [--judges 2] [--proxy-epochs 2] [--keep FOLDER]
         [--rivals cocol cocol:released finetune:tuned ssd:tuned npo,beta=1 ...]
         [--settings-from tuned.json] [--epochs 12]
     python runs/places.py [--times] FILE.jsonl...
 
 `--rivals` are methods, as a grid writes them, that go to destination 1: the mean forget MRR of the first judge.
-`METHOD:tuned` has the settings that `--settings-from` froze, and `--epochs` limits each. They come after all runs to
-places. Each line also has the rank of every forget query. The second form prints the tables of earlier runs, with
-intervals, the run to places compared with each other one, and what was kept beside a margin; with `--times` the time of
-each run to places, which means nothing if others used the machine too.
+`METHOD:tuned` has the settings that `--settings-from` froze, and `--epochs` limits each.
+
+The same command goes on after the lines that its file holds. `--keep` keeps the trained rankers in a folder, so that a
+cell which was stopped goes on with them; without it, or on another machine, such a cell is done again from its start,
+because lines of other rankers cannot be compared. A cell that is whole is left alone.
+
+Each line also has the rank of every forget query. The second form prints the tables of earlier runs, with intervals,
+the run to places compared with each other one, and what was kept beside a margin; with `--times` the time of each run
+to places, which means nothing if others used the machine too.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-from shared import earlier_lines, markdown
+from shared import LineFile, Made, earlier_lines, hash_of, made, markdown
 
 import unrank
 from unrank.bench.method_spec import read_method_spec, tuned_settings
+from unrank.collection.collection import Collection
+from unrank.collection.removal import Removal
 from unrank.evaluation.agreement import correlation, distance
 from unrank.evaluation.bootstrap import BootstrapEstimate, interval, percentiles, resampled_means
 from unrank.evaluation.measure import Floats, reciprocal_of
@@ -44,11 +50,14 @@ from unrank.forgetting.provenance import Reference
 from unrank.forgetting.train import recover, train
 from unrank.forgetting.workspace import Workspace
 from unrank.methods.retrain import Retrain
+from unrank.rankers import ranker_kind
 from unrank.rankers.base import Ranker
 from unrank.record import KEPT, MARGIN, Record
 from unrank.report.estimates import estimates_of
 
 Line = dict[str, Any]
+SHARE = 0.25
+JUDGED, UNTOUCHED = "judges", "the original"
 MANY = 150
 """The least number of queries of a set whose share counts by itself."""
 JUDGES = (101, 102, 103, 104)
@@ -60,7 +69,7 @@ class Cell:
 
     def __init__(
         self,
-        facts: Mapping[str, object],
+        facts: Line,
         original: Ranker,
         workspace: Workspace,
         judges: Sequence[Ranker],
@@ -68,7 +77,8 @@ class Cell:
         record: Record | None = None,
     ) -> None:
         """Measure all of them. `seconds` is the time to train a judge, `record` that of the original if it has one."""
-        self.facts, self.original, self.workspace, self.judges = facts, original, workspace, judges
+        self.facts = {**facts, "rankers": hash_of([original, *judges])}
+        self.original, self.workspace, self.judges = original, workspace, judges
         self.seconds, self.record = seconds, record
         self.before = workspace.scorecard(original)
         self.cards = [workspace.scorecard(judge) for judge in judges]
@@ -82,7 +92,7 @@ class Cell:
         pairs = [*combinations(map(_forget, self.cards), 2)]
         return {
             **self.facts,
-            "run": "judges",
+            "run": JUDGED,
             "distance": _mean(distance(*pair) for pair in pairs),
             "correlation": _mean(correlation(*pair) for pair in pairs),
             "forget": _mean(_forget(card).mean() for card in self.cards),
@@ -160,29 +170,39 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return float(np.mean(there)) if there else None
 
 
-def cells(arguments: argparse.Namespace) -> Iterable[Cell]:
+def cells(arguments: argparse.Namespace) -> Iterable[tuple[Line, Callable[[], Cell]]]:
+    """Yield the facts of each cell, and a function that trains its rankers or reads them again."""
     for folder in arguments.collections:
         collection = unrank.open_collection(folder)
-        for kind in arguments.rankers:
-            original = train(collection, kind, arguments.base, device=arguments.device)
-            for by in arguments.by:
-                removal = unrank.Removal.sample(collection, by, arguments.share, arguments.removal_seed)
-                judges = [
-                    train(collection, kind, arguments.base, removal, seed=seed, device=arguments.device)
-                    for seed in JUDGES[: arguments.judges]
-                ]
-                workspace = Workspace.for_removal(
-                    original.ranker, collection, removal, original.record, device=arguments.device
-                )
-                facts = {
-                    "collection": Path(folder).name,
-                    "ranker": kind,
-                    "by": by,
-                    "removal_seed": arguments.removal_seed,
-                }
-                seconds = float(np.mean([judge.record.seconds for judge in judges]))
-                rankers = [judge.ranker for judge in judges]
-                yield Cell(facts, original.ranker, workspace, rankers, seconds, original.record)
+        for kind, draw, by in product(arguments.rankers, arguments.removal_seed, arguments.by):
+            facts = {"collection": Path(folder).name, "ranker": kind, "by": by, "removal_seed": draw}
+            facts["share"] = arguments.share
+            yield facts, partial(_cell, collection, facts, arguments)
+
+
+def _cell(collection: Collection, facts: Line, arguments: argparse.Namespace) -> Cell:
+    kind, by, name = facts["ranker"], facts["by"], f"{facts['collection']}-{facts['ranker']}"
+    removal = unrank.Removal.sample(collection, by, arguments.share, facts["removal_seed"])
+
+    def trained(name: str, *what: Removal, **how: Any) -> Made:
+        do = partial(train, collection, kind, arguments.base, *what, device=arguments.device, **how)
+        return made(arguments.keep, name, do)
+
+    original = trained(f"{name}-original")
+    draw = f"{name}-{by}-{arguments.share:g}-{facts['removal_seed']}"
+    judges = [trained(f"{draw}-judge-{seed}", removal, seed=seed) for seed in JUDGES[: arguments.judges]]
+    workspace = Workspace.for_removal(original.ranker, collection, removal, original.record, device=arguments.device)
+    seconds = float(np.mean([judge.record.seconds for judge in judges]))
+    return Cell(facts, original.ranker, workspace, [judge.ranker for judge in judges], seconds, original.record)
+
+
+def finish(cell: Cell, work: Mapping[str, Callable[[], Line]], file: LineFile, began: float) -> None:
+    """Do the runs of a cell that its file does not hold, in their order."""
+    facts = {name: value for name, value in cell.facts.items() if name != "rankers"}
+    there = {line["run"] for line in file.go_on(facts, cell.facts["rankers"])}
+    for run, do in work.items():
+        if run not in there:
+            file.write({**do(), "at": round(perf_counter() - began)})
 
 
 def cells_table(lines: Sequence[Line]) -> list[str]:
@@ -264,7 +284,8 @@ def by_cell(lines: Sequence[Line]) -> dict[tuple[str, ...], list[Line]]:
     """Return the lines of each cell. The first is that of the judges."""
     found: dict[tuple[str, ...], list[Line]] = {}
     for line in lines:
-        cell = (line["collection"], line["ranker"], line["by"], f"draw {draw_of(line)}")
+        share = f" {line['share']:.0%}" if line.get("share", SHARE) != SHARE else ""
+        cell = (line["collection"], line["ranker"], f"{line['by']}{share}", f"draw {draw_of(line)}")
         found.setdefault(cell, []).append(line)
     return found
 
@@ -320,7 +341,7 @@ def margin_table(lines: Sequence[Line], margin: float = MARGIN) -> list[str]:
     rows: dict[str, list[str]] = {}
     for name in KEPT:
         own = estimates(lines, partial(_kept_values, name))
-        before = own.get("the original", {})
+        before = own.get(UNTOUCHED, {})
         for run, of in own.items():
             shares = [of[setting] / before[setting] for setting in of if setting in before and before[setting].value]
             change = BootstrapEstimate.mean_of(shares) - _ONE if shares else None
@@ -355,8 +376,8 @@ def main() -> None:
     options.add_argument("--base")
     options.add_argument("--rankers", nargs="+", default=["bi-encoder"])
     options.add_argument("--by", nargs="+", default=["documents", "queries"])
-    options.add_argument("--share", type=float, default=0.25)
-    options.add_argument("--removal-seed", type=int, default=7)
+    options.add_argument("--share", type=float, default=SHARE)
+    options.add_argument("--removal-seed", nargs="+", type=int, default=[7])
     options.add_argument("--judges", type=int, default=2)
     options.add_argument("--proxy-epochs", nargs="+", type=int, default=[2])
     options.add_argument("--rivals", nargs="*", default=[], metavar="METHOD")
@@ -365,6 +386,7 @@ def main() -> None:
     options.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE")
     options.add_argument("--device", default="auto")
     options.add_argument("--out", type=Path)
+    options.add_argument("--keep", type=Path, help="a folder for the trained rankers, so that a stopped cell goes on")
     options.add_argument("--times", action="store_true", help="print the times of earlier runs")
     arguments = options.parse_args()
     if lines := earlier_lines(arguments.collections):
@@ -376,26 +398,27 @@ def main() -> None:
         options.error("--out is needed")
     settings = dict(each.split("=", 1) for each in arguments.set)
     tuned = tuned_settings(arguments.settings_from) if arguments.settings_from else {}
-    began = perf_counter()
-    with arguments.out.open("w") as file:
-
-        def write(line: Mapping[str, object]) -> None:
-            file.write(json.dumps({**line, "at": round(perf_counter() - began)}) + "\n")
-            file.flush()
-
-        compared = []
-        for cell in cells(arguments):
-            compared.append(cell)
-            write(cell.noise())
-            write(cell.measure("the original", cell.before, None))
-            for epochs in arguments.proxy_epochs:
-                chosen = ForgetOptions(settings=settings, proxy_epochs=epochs, device=arguments.device)
-                write(cell.run(f"places, proxy of {epochs}", chosen))
-        for rival in arguments.rivals:
-            for cell in compared:
-                spec = read_method_spec(rival, cell.original.kind, Retrain(), arguments.epochs, tuned)
-                mean = ForgetOptions(method=spec.method, target="destination-1", device=arguments.device)
-                write(cell.run(f"{spec.label} to destination 1", mean, Reference(cell.judges[0])))
+    began, file = perf_counter(), LineFile(arguments.out)
+    to_places = {f"places, proxy of {epochs}": epochs for epochs in arguments.proxy_epochs}
+    for facts, make in cells(arguments):
+        rivals = {
+            f"{spec.label} to destination 1": spec.method
+            for rival in arguments.rivals
+            for spec in [read_method_spec(rival, ranker_kind(facts["ranker"]), Retrain(), arguments.epochs, tuned)]
+        }
+        wanted = {JUDGED, UNTOUCHED, *to_places, *rivals}
+        if wanted <= {line["run"] for line in file.of(facts)}:
+            continue
+        cell = make()
+        work: dict[str, Callable[[], Line]] = {JUDGED: cell.noise}
+        work[UNTOUCHED] = partial(cell.measure, UNTOUCHED, cell.before, None)
+        for run, epochs in to_places.items():
+            chosen = ForgetOptions(settings=settings, proxy_epochs=epochs, device=arguments.device)
+            work[run] = partial(cell.run, run, chosen)
+        for run, method in rivals.items():
+            mean = ForgetOptions(method=method, target="destination-1", device=arguments.device)
+            work[run] = partial(cell.run, run, mean, Reference(cell.judges[0]))
+        finish(cell, work, file, began)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import hashlib
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from unrank.bench.grid import Section, read_grid
 from unrank.bench.method_spec import read_method_spec
@@ -16,11 +17,14 @@ from unrank.bench.packed import is_packed
 from unrank.cli.main import run
 from unrank.cli.option import NOT_REACHED
 from unrank.disk import check_free
+from unrank.engine.checkpoint import digest
 from unrank.engine.runtime import Silence
 from unrank.errors import UnrankError, count
+from unrank.forgetting.train import Trained
 from unrank.methods import read_settings
 from unrank.methods.retrain import Retrain
-from unrank.rankers import ranker_kind, reads_words
+from unrank.rankers import load_ranker, ranker_kind, reads_words
+from unrank.rankers.base import Ranker
 from unrank.record import RETRAIN, Record
 from unrank.report.bench_folder import read_bench
 from unrank.report.cell import Bench, Cell
@@ -29,6 +33,7 @@ from unrank.report.table import Table
 from unrank.report.write import write_figures, write_tables
 
 GRIDS = Path(__file__).parents[1] / "grids"
+Line = dict[str, Any]
 Shown = tuple[Sequence[Drawing | None], Sequence[Table]]
 """Figures and tables; a figure is `None` if there was nothing to draw."""
 
@@ -137,6 +142,66 @@ def earlier_lines(names: Sequence[str]) -> list[dict[str, Any]]:
         gzip.decompress(data) if name.endswith(".gz") else data for name in names for data in [Path(name).read_bytes()]
     ]
     return [json.loads(line) for text in texts for line in text.decode().splitlines()]
+
+
+class LineFile:
+    """The lines of JSON that a run writes. A run that was stopped goes on after those that its file holds."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        whole = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        self._lines: list[Line] = [json.loads(line) for line in whole if line.endswith("\n")]
+        self._rewrite()
+
+    def of(self, facts: Line) -> list[Line]:
+        """Return the lines that state these facts."""
+        return [line for line in self._lines if facts.items() <= {name: line.get(name) for name in facts}.items()]
+
+    def go_on(self, facts: Line, rankers: str) -> list[Line]:
+        """Return the lines of a part that was begun with these rankers; drop those of the same part with others."""
+        before = self.of(facts)
+        same = [line for line in before if line.get("rankers") == rankers]
+        if len(same) < len(before):
+            number = count(len(before) - len(same), "line")
+            print(f"{number} of {[*facts.values()]} dropped: their rankers are not kept", file=sys.stderr, flush=True)
+            self._lines = [line for line in self._lines if line not in before or line in same]
+            self._rewrite()
+        return same
+
+    def write(self, line: Line) -> None:
+        self._lines.append(json.loads(json.dumps(line)))
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def _rewrite(self) -> None:
+        whole = self._path.with_name(f"{self._path.name}.part")
+        whole.write_text("".join(json.dumps(line) + "\n" for line in self._lines), encoding="utf-8")
+        whole.replace(self._path)
+
+
+class Made(NamedTuple):
+    """A ranker that was trained, now or by a call before, and its record."""
+
+    ranker: Ranker
+    record: Record
+
+
+def made(folder: Path | None, name: str, train: Callable[[], Trained]) -> Made:
+    """Train a ranker, or read the one that a stopped run kept in a folder under this name."""
+    if folder is None:
+        trained = train()
+        return Made(trained.ranker, trained.record)
+    place = folder / name
+    if (record := Record.read(place)) is not None:
+        return Made(load_ranker(place), record)
+    trained = train()
+    trained.save(place)
+    return Made(trained.ranker, trained.record)
+
+
+def hash_of(rankers: Sequence[Ranker]) -> str:
+    """Return one hash of the weights of some rankers."""
+    return hashlib.sha256("".join(digest(ranker.state_dict()) for ranker in rankers).encode()).hexdigest()[:16]
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -12,24 +12,30 @@ that is left out. Reserved pairs, which the original never saw, do not count. In
 
     python runs/single.py COLLECTION... --base ENCODER --rankers bi-encoder --out single.jsonl [--draws 20]
         [--kinds document query ten-documents] [--removal-seed 7] [--proxies 2] [--measure 3000] [--set NAME=VALUE]
+        [--keep FOLDER]
     python runs/single.py single.jsonl...  # prints the table of earlier runs
+
+The same command goes on after the draws that its file holds, with the rankers that `--keep` kept in a folder; without
+them a cell that is not whole is done again, because draws of other rankers cannot be compared.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import product
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-from shared import earlier_lines, markdown
+from shared import LineFile, Made, earlier_lines, hash_of, made, markdown
 
 import unrank
+from unrank.bench.splits import split_hash
 from unrank.collection.collection import Collection
 from unrank.collection.partition import named, of_reserved, reserved_documents, reserved_queries
 from unrank.collection.removal import Removal
@@ -41,7 +47,7 @@ from unrank.forgetting.forget import Forgotten, forget_in
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.outcome import pair_ranks
 from unrank.forgetting.proxies import LONGER, Proxy, proxy_recipe
-from unrank.forgetting.train import Trained, train
+from unrank.forgetting.train import train
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers import ranker_kind
 from unrank.rankers.base import Ranker
@@ -82,6 +88,11 @@ def everything(draws: Mapping[str, Sequence[Removal]]) -> Removal:
     return Removal.union(removal for removals in draws.values() for removal in removals)
 
 
+def facts_of(collection: Collection, kind: str, arguments: argparse.Namespace) -> Line:
+    """Return what names a cell."""
+    return {"collection": collection.name, "ranker": kind, "removal_seed": arguments.removal_seed}
+
+
 class Cell:
     """One original, the draws that are forgotten from it, and judges and a proxy that never saw any of them."""
 
@@ -91,41 +102,47 @@ class Cell:
         numbers = [f"{len(self.draws.get(each, ()))} of {each}" for each in arguments.kinds]
         print(f"{collection.name}, {kind}: draws: {', '.join(numbers)}", file=sys.stderr, flush=True)
         self._collection, self._kind, self._arguments = collection, kind, arguments
-        self.facts = {"collection": collection.name, "ranker": kind, "removal_seed": arguments.removal_seed}
-        self.original = self._train()
+        self.original = self._train("original")
         opened = Workspace.for_removal(
             self.original.ranker, collection, self.union, self.original.record, device=arguments.device
         ).with_teacher(self.original.ranker)
         opened.scorecard(self.original.ranker)  # its teacher then knows all that a run would ask it
         self.forget = opened.partition.forget
         self.reserved = reserved_queries(collection), reserved_documents(collection)
-        trained = [self._train(self.union, seed=seed) for seed in JUDGES]
+        trained = [self._train(f"judge-{seed}", self.union, seed=seed) for seed in JUDGES]
         self.judges = np.stack([pair_ranks(collection, self.forget, opened.scorer(each.ranker)) for each in trained])
         self.seconds = {"retraining": float(np.mean([each.record.seconds for each in trained]))}
         self.proxies, self.workspace = [self._proxy(seed) for seed in range(arguments.proxies)], opened
         for proxy in self.proxies:
             self.workspace = self.workspace.with_teacher(proxy)
+        rankers = [self.original.ranker, *(each.ranker for each in trained), *self.proxies]
+        self.facts = {**facts_of(collection, kind, arguments), "rankers": hash_of(rankers)}
 
-    def _train(self, removal: Removal | None = None, **changes: Any) -> Trained:
-        return train(
-            *(self._collection, self._kind, self._arguments.base, removal), device=self._arguments.device, **changes
-        )
+    def _train(self, name: str, removal: Removal | None = None, **changes: Any) -> Made:
+        arguments, whole = self._arguments, f"{self._collection.name}-{self._kind}-{name}"
+        given = (self._collection, self._kind, arguments.base, removal)
+        do = partial(train, *given, device=arguments.device, **changes)
+        return made(arguments.keep, f"{whole}-{split_hash(removal)[:16]}" if removal else whole, do)
 
     def _proxy(self, seed: int) -> Ranker:
         recipe = proxy_recipe(ranker_kind(self._kind), epochs=LONGER)
-        proxy = self._train(self.union, method=recipe.method, seed=seed)
+        proxy = self._train(f"proxy-{seed}", self.union, method=recipe.method, seed=seed)
         self.seconds["proxy"] = proxy.record.seconds
         return proxy.ranker
 
-    def lines(self) -> Iterator[Line]:
-        """Forget each draw. Yield a line for each, and one for each kind."""
+    def lines(self, there: Sequence[Line]) -> Iterator[Line]:
+        """Forget each draw that is not there yet. Yield a line for each, and one for each kind."""
         for kind, removals in self.draws.items():
-            lines = []
+            lines = [line for line in there if line["kind"] == kind and "draw" in line]
+            done = {line["draw"] for line in lines}
             for number, removal in enumerate(removals):
-                lines.append({**self.facts, "kind": kind, "draw": number, **self._run(removal)})
-                yield lines[-1]
-            removed = named(self._collection, self.union)[0].mean()
-            yield {**self.facts, "kind": kind, **summary(lines), **self.seconds, "share removed from judges": removed}
+                if number not in done:
+                    lines.append({**self.facts, "kind": kind, "draw": number, **self._run(removal)})
+                    yield lines[-1]
+            if not any(line["kind"] == kind and "draw" not in line for line in there):
+                removed = float(named(self._collection, self.union)[0].mean())
+                whole = {**summary(lines), **self.seconds, "share removed from judges": removed}
+                yield {**self.facts, "kind": kind, **whole}
 
     def _run(self, removal: Removal) -> Line:
         arguments, began = self._arguments, perf_counter()
@@ -280,6 +297,7 @@ def main() -> None:
     options.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE")
     options.add_argument("--device", default="auto")
     options.add_argument("--out", type=Path)
+    options.add_argument("--keep", type=Path, help="a folder for the trained rankers, so that a stopped run goes on")
     arguments = options.parse_args()
     if lines := earlier_lines(arguments.collections):
         print("\n".join(table(summaries_of(lines))))
@@ -287,15 +305,16 @@ def main() -> None:
     if arguments.out is None:
         options.error("--out FILE is needed: the lines of JSON are written there")
     arguments.settings = dict(each.split("=", 1) for each in arguments.set)
-    began, summaries = perf_counter(), []
-    with arguments.out.open("w") as file:
-        for folder in arguments.collections:
-            for kind in arguments.rankers:
-                for line in Cell(unrank.open_collection(folder), kind, arguments).lines():
-                    file.write(json.dumps({**line, "at": round(perf_counter() - began)}) + "\n")
-                    file.flush()
-                    summaries += [line] if "draws" in line else []
-    print("\n".join(table(summaries)))
+    began, file = perf_counter(), LineFile(arguments.out)
+    for folder, kind in product(arguments.collections, arguments.rankers):
+        collection = unrank.open_collection(folder)
+        facts = facts_of(collection, kind, arguments)
+        whole = {line["kind"] for line in file.of(facts) if "draws" in line}
+        if not whole.issuperset(arguments.kinds):
+            cell = Cell(collection, kind, arguments)
+            for line in cell.lines(file.go_on(facts, cell.facts["rankers"])):
+                file.write({**line, "at": round(perf_counter() - began)})
+    print("\n".join(table(summaries_of(earlier_lines([str(arguments.out)])))))
 
 
 if __name__ == "__main__":

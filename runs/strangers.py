@@ -8,24 +8,24 @@ The judges are trained in the same way without the removal; so is the teacher of
     python runs/strangers.py COLLECTION... --base ENCODER --out strangers.jsonl [--more COLLECTION...]
         [--rankers bi-encoder cross-encoder] [--by documents queries] [--share 0.25] [--removal-seed 7]
 
-The library's own trainer needs the package `datasets`. Without it, a plain loop takes the steps, with the library's
-models and losses; the lines say so.
+The same command goes on with the first cell that its file does not hold whole. The library's own trainer needs the
+package `datasets`. Without it, a plain loop takes the steps, with the library's models and losses; the lines say so.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 import torch
-from places import JUDGES, Cell
+from places import JUDGED, JUDGES, UNTOUCHED, Cell, finish
 from sentence_transformers import (
     CrossEncoder,
     CrossEncoderTrainer,
@@ -37,6 +37,7 @@ from sentence_transformers import (
 from sentence_transformers.cross_encoder.losses import MarginMSELoss
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.util import batch_to_device, is_training_available
+from shared import Line, LineFile
 from torch import nn
 from transformers import set_seed
 
@@ -51,6 +52,7 @@ from unrank.rankers.base import Ranker
 
 SCALE = 20.0
 """A teacher's cosines, as the scores that a cross-encoder learns: the scale that its own loss had them on."""
+RUNS = (JUDGED, UNTOUCHED, "places")
 Columns = dict[str, list[Any]]
 
 
@@ -170,26 +172,29 @@ def strangers(
     return {kind: made[kind] for kind in kinds}
 
 
-def cells(arguments: argparse.Namespace, lessons: Lessons) -> Iterator[Cell]:
+def cells(arguments: argparse.Namespace, lessons: Lessons, file: LineFile) -> Iterator[Cell]:
+    """Yield the cells that the file does not hold whole."""
     for folder in arguments.collections:
         collection = unrank.open_collection(folder)
-        originals = strangers(lessons, collection, whole_partition(collection), 0, arguments.rankers)
-        for by in arguments.by:
+        facts = {"collection": Path(folder).name, "removal_seed": arguments.removal_seed}
+        facts["more pairs"] = sum(len(each.pairs) for each in lessons.more)
+        facts["trained by"] = "its trainer" if is_training_available() else "a plain loop with its losses"
+
+        def is_whole(by: str, kind: str, facts: Line = facts) -> bool:
+            return len(file.of({**facts, "by": by, "ranker": kind})) == len(RUNS)
+
+        left = [by for by in arguments.by if not all(is_whole(by, kind) for kind in arguments.rankers)]
+        originals = strangers(lessons, collection, whole_partition(collection), 0, arguments.rankers) if left else {}
+        for by in left:
             removal = unrank.Removal.sample(collection, by, arguments.share, arguments.removal_seed)
             kept = make_partition(collection, removal)
             judges = [strangers(lessons, collection, kept, seed, arguments.rankers) for seed in JUDGES[:2]]
             for kind, (original, _) in originals.items():
-                workspace = Workspace.for_removal(original, collection, removal, device=arguments.device)
-                facts = {
-                    "collection": Path(folder).name,
-                    "ranker": kind,
-                    "by": by,
-                    "removal_seed": arguments.removal_seed,
-                    "more pairs": sum(len(each.pairs) for each in lessons.more),
-                    "trained by": "its trainer" if is_training_available() else "a plain loop with its losses",
-                }
-                rankers, seconds = zip(*(judge[kind] for judge in judges), strict=True)
-                yield Cell(facts, original, workspace, rankers, float(np.mean(seconds)))
+                if not is_whole(by, kind):
+                    workspace = Workspace.for_removal(original, collection, removal, device=arguments.device)
+                    rankers, seconds = zip(*(judge[kind] for judge in judges), strict=True)
+                    whose = {**facts, "by": by, "ranker": kind}
+                    yield Cell(whose, original, workspace, rankers, float(np.mean(seconds)))
 
 
 def main() -> None:
@@ -210,17 +215,11 @@ def main() -> None:
     more = [unrank.open_collection(folder) for folder in arguments.more]
     device = None if arguments.device == "auto" else arguments.device
     lessons = Lessons(arguments.base, more, arguments.epochs, arguments.batch, arguments.rate, device)
-    began = perf_counter()
-    with arguments.out.open("w") as file:
-        for cell in cells(arguments, lessons):
-            chosen = ForgetOptions(base=arguments.base, device=arguments.device)
-            for line in (
-                cell.noise(),
-                cell.measure("the original", cell.before, None),
-                cell.run("places", chosen),
-            ):
-                file.write(json.dumps({**line, "at": round(perf_counter() - began)}) + "\n")
-                file.flush()
+    began, file = perf_counter(), LineFile(arguments.out)
+    for cell in cells(arguments, lessons, file):
+        chosen = ForgetOptions(base=arguments.base, device=arguments.device)
+        work = (cell.noise, partial(cell.measure, UNTOUCHED, cell.before, None), partial(cell.run, "places", chosen))
+        finish(cell, dict(zip(RUNS, work, strict=True)), file, began)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,16 +28,42 @@ def done(script: str, collection: Collection, encoder: Path, out: Path, *more: s
     return (out / "table.md").read_text().splitlines()
 
 
+CLOCK = ("at", "time", "took", "seconds", "timing", "retraining", "proxy")
+
+
+def cut(path: Path, lines: int) -> None:
+    """Leave this many lines of a file and half of the next, as a run that was killed does."""
+    every = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(every[:lines]) + every[lines][: len(every[lines]) // 2])
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """The lines of a run without what the clock says."""
+    found = map(json.loads, path.read_text().splitlines())
+    return [{name: value for name, value in line.items() if name not in CLOCK} for line in found]
+
+
+def ran(*command: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, *command]
+    run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert run.returncode == 0, run.stderr
+    return run
+
+
 @pytest.mark.slow
 def test_requests_in_a_row(dense: Collection, encoder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "requests.jsonl"
-    command = [sys.executable, "runs/requests.py", str(dense.folder), "--base", str(encoder), "--out", str(out)]
-    told = ["--requests", "2", "--documents", "2", "--proxy-epochs", "1", "--set", "place_epochs=1", "--device", "cpu"]
-    run = subprocess.run([*command, *told], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-    assert run.returncode == 0, run.stderr
-    first, *each, row, union = map(json.loads, out.read_text().splitlines())
+    """A row that was killed goes on, to the same lines."""
+    out, keep = tmp_path / "requests.jsonl", str(tmp_path / "keep")
+    command = ["runs/row_of_requests.py", str(dense.folder), "--base", str(encoder), "--out", str(out), "--keep", keep]
+    command += ["--requests", "3", "--documents", "2", "--proxy-epochs", "1", "--set", "place_epochs=1"]
+    ran(*command, "--device", "cpu")
+    whole = lines_of(out)
+    first, *each, row, union = whole
+    cut(out, 3)
+    ran(*command, "--device", "cpu")
+    assert lines_of(out) == whole
     assert [line["run"] for line in (first, row, union)] == ["first original", "in a row", "union"]
-    assert [len(line["off"]) for line in (*each, row, union)] == [1, 2, 2, 2]
+    assert [len(line["off"]) for line in (*each, row, union)] == [1, 2, 3, 3, 3]
     assert all(line["disjoint"] > 0 and line["test"] > 0 for line in (*each, row, union))
 
 
@@ -59,11 +86,12 @@ def test_single_requests_beside_five_judges(encoder: Path, tmp_path: Path) -> No
     """Each draw has the ranks of its pairs, and each kind a row of the table."""
     collection, out = make_large_collection(tmp_path / "large"), tmp_path / "single.jsonl"
     chosen = ["--kinds", "document", "query", "--draws", "2", "--measure", "20", "--set", "place_epochs=1"]
-    command = [sys.executable, "runs/single.py", str(collection.folder), "--base", str(encoder), "--out", str(out)]
-    run = subprocess.run(
-        [*command, "--device", "cpu", *chosen], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert run.returncode == 0, run.stderr
+    command = ["runs/single.py", str(collection.folder), "--base", str(encoder), "--out", str(out), "--device", "cpu"]
+    ran(*command, *chosen, "--keep", str(tmp_path / "keep"))
+    whole = lines_of(out)
+    cut(out, 1)
+    run = ran(*command, *chosen, "--keep", str(tmp_path / "keep"))
+    assert lines_of(out) == whole, "a run that was killed goes on with the draw that it was at"
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [line["kind"] for line in lines] == ["document"] * 3 + ["query"] * 3
     for draw in (line for line in lines if "ranks" in line):
@@ -120,12 +148,24 @@ def test_runs_to_places_beside_two_judges(dense: Collection, encoder: Path, tmp_
     """Each cell has its judges, and the file alone gives the tables again."""
     out = tmp_path / "places.jsonl"
     rivals = ["neggrad", "ssd:paper", "npo,beta=1,epochs=2"]
-    script, told = [sys.executable, "runs/places.py"], ["--by", "queries", "--rivals", *rivals, "--device", "cpu"]
-    command = [*script, str(dense.folder), "--base", str(encoder), "--out", str(out), *told]
-    for each in (command, [*script, str(out)]):
-        run = subprocess.run(each, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-        assert run.returncode == 0, run.stderr
-    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    told = ["--by", "queries", "--rivals", *rivals, "--device", "cpu", "--keep", str(tmp_path / "keep")]
+    command = ["runs/places.py", str(dense.folder), "--base", str(encoder), "--out", str(out), *told]
+    ran(*command, "--removal-seed", "7")
+    whole = lines_of(out)
+    cut(out, 4)
+    ran(*command, "--removal-seed", "7", "8")
+    assert lines_of(out)[: len(whole)] == whole, "a cell that was killed goes on with its rankers"
+    before = out.read_text()
+    ran(*command, "--removal-seed", "7", "8")
+    assert out.read_text() == before, "what is whole is left alone"
+    cut(out, 2 * len(whole) - 1)
+    of_draw = lines_of(out)[-1]["rankers"]
+    out.write_text(out.read_text().replace(of_draw, "of another machine"))
+    again = ran(*command, "--removal-seed", "7", "8")
+    assert "4 lines of" in again.stderr and "dropped: their rankers are not kept" in again.stderr
+    assert lines_of(out)[: len(whole)] == whole and len(lines_of(out)) == 2 * len(whole)
+    run = ran("runs/places.py", str(out))
+    lines = [json.loads(line) for line in out.read_text().splitlines()][: len(whole)]
     runs = ["the original", "places, proxy of 2", *(f"{rival} to destination 1" for rival in rivals)]
     assert [line["run"] for line in lines] == ["judges", *runs]
     assert all(len(line["ranks"]) == lines[0]["queries"] for line in lines[1:])

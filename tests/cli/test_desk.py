@@ -249,11 +249,31 @@ def test_requests_that_cannot_be(
     assert problem in refused("desk", "add", collection, *words, "--ledger", tmp_path / "desk.ledger")
 
 
-def test_the_desk_keeps_no_substitutes(refused: Refused, collection: Path, tmp_path: Path) -> None:
-    named = tmp_path / "removal.json"
-    named.write_text(json.dumps({"documents": ["doc1"], "substitutes": {"doc1": "doc2"}}))
-    said = refused("desk", "add", collection, "--removal", named, "--ledger", tmp_path / "desk.ledger")
-    assert "the desk keeps no substitutes: take them out of the removal, or use 'unrank forget'" in said
+def test_a_substitute_is_shown_with_the_document_that_it_replaces(
+    refused: Refused, collection: Path, tmp_path: Path, capsys: Said
+) -> None:
+    named, ledger = tmp_path / "removal.json", str(tmp_path / "desk.ledger")
+    named.write_text(json.dumps({"documents": ["doc1"], "substitutes": {"doc1": "doc10"}}))
+    add = ["desk", "add", str(collection), "--ledger", ledger]
+    assert run([*add, "--removal", str(named)]) == 0
+    assert run([*add, "--document", "doc11", "--substitute", "doc11", "doc10"]) == 0
+    capsys.readouterr()
+    for request, old in ((1, "doc1"), (2, "doc11")):
+        assert run(["desk", "show", str(request), "--ledger", ledger]) == 0
+        line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("names"))
+        assert line.startswith(f"names     document {old}: ") and "; in its place doc10: " in line
+    assert run(["desk", "show", "2", "--json", "--ledger", ledger]) == 0
+    [item] = json.loads(capsys.readouterr().out)["names"]
+    assert (item["document"], item["substitute"]) == ("doc11", "doc10") and item["substitute_text"]
+    assert "--substitute OLD NEW" in refused(*add, "--document", "doc0", "--substitute", "doc0")
+    wrong = ["--document", "doc0", "--substitute", "doc3", "doc4"]
+    assert "'doc3' has a substitute but is not removed: add it to the documents" in refused(*add, *wrong)
+    twice = ["--document", "doc0", "--substitute", "doc0", "doc3", "--substitute", "doc0", "doc4"]
+    assert "'doc0' has two substitutes: keep one" in refused(*add, *twice)
+    assert run(["desk", "close", "1", "--as", "withdrawn", "--ledger", ledger]) == 0
+    capsys.readouterr()
+    assert run(["desk", "show", "1", "--ledger", ledger]) == 0
+    assert "doc10" not in capsys.readouterr().out
 
 
 def test_ids_in_files(collection: Path, tmp_path: Path, refused: Refused, capsys: Said) -> None:

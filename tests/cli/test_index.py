@@ -150,7 +150,14 @@ def test_both_figures_are_shown(index: Path, ranker: Path, clean: Path, collecti
 
 
 def test_preview_shows_two_lists_and_marks_what_is_forgotten(
-    answered: Any, index: Path, ranker: Path, clean: Path, collection: Path, removed: str, capsys: Any
+    answered: Any,
+    index: Path,
+    ranker: Path,
+    clean: Path,
+    collection: Path,
+    removed: str,
+    capsys: Any,
+    tmp_path: Path,
 ) -> None:
     opened = open_collection(collection)
     text = opened.documents.text(int(opened.documents.rows([removed])[0]))
@@ -171,3 +178,13 @@ def test_preview_shows_two_lists_and_marks_what_is_forgotten(
     other = opened.documents.id(3)
     marked = answered("preview", ranker, clean, collection, *asked, "--document", other)[1]
     assert [*marked[0]["forgotten"]] == [other], "what is named takes the place of the record"
+    named, new = tmp_path / "removal.json", opened.documents.id(4)
+    named.write_text(json.dumps({"documents": [other], "substitutes": {other: new}}))
+    marked = answered("preview", ranker, clean, collection, *asked, "--removal", named)[1]
+    assert [(*shown["forgotten"], *shown["substitutes"]) for shown in marked] == [(other, new)] * 2
+    place = marked[0]["substitutes"][new]["after"]
+    words = ["--removal", str(named), "--most", everything]
+    assert run(["preview", str(ranker), str(clean), str(collection), "--query", text, *words]) == 0
+    said = capsys.readouterr().out
+    assert said.count(f"+ {new}") == 3 and f"a substitute: rank {marked[0]['substitutes'][new]['before']} before" in said
+    assert f"{place} after" in said

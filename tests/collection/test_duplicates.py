@@ -23,6 +23,7 @@ from unrank.collection.options import ImportOptions
 from unrank.collection.removal import Removal
 from unrank.collection.sources.source import Judgement, Raw, Text
 from unrank.collection.texts import Texts
+from unrank.errors import UnrankError
 
 ARTICLE = (
     "The clerk of the old town hall keeps every lost key in a wooden box behind the door, and on the first Monday of "
@@ -109,7 +110,13 @@ def test_a_plain_character_hides_no_word() -> None:
 @pytest.fixture
 def collection(tmp_path: Path) -> Collection:
     queries = {"q1": "lost keys", "q2": "Lost  KEYS.", "q3": "a windmill", "q4": "town halls", "t1": "lost keys!"}
-    documents = {"d1": ARTICLE, "d2": ARTICLE.replace("wooden", "metal"), "d3": "a town hall", "d4": "another one"}
+    documents = {
+        "d1": ARTICLE,
+        "d2": ARTICLE.replace("wooden", "metal"),
+        "d3": "a town hall",
+        "d4": "another one",
+        "d5": "A town hall.",
+    }
     pairs = [("q1", "d1"), ("q2", "d2"), ("q3", "d2"), ("q4", "d3")]
     raw = Raw(
         "copies",
@@ -140,6 +147,13 @@ def test_copies_of_queries_documents_and_pairs(collection: Collection) -> None:
 def test_what_is_named_already_is_no_copy(collection: Collection) -> None:
     found = find_duplicates(collection, Removal(["q1", "q2"], ["d1", "d2"]))
     assert found.copies == [] and not found.removal
+
+
+def test_a_substitute_with_the_removed_text_is_refused(collection: Collection) -> None:
+    with pytest.raises(UnrankError, match=r"^mine: the substitute 'd5' has the text of 'd3': name another one$"):
+        find_duplicates(collection, Removal(documents=["d3"], substitutes={"d3": "d5"}), "mine")
+    found = find_duplicates(collection, Removal(documents=["d3"], substitutes={"d3": "d4"}))
+    assert found.removal == Removal(documents=["d5"], substitutes={"d5": "d4"})
 
 
 def test_a_substitute_is_no_copy_and_a_copy_has_its_substitute(collection: Collection) -> None:

@@ -82,11 +82,12 @@ def add(
     from unrank.desk.intake import add_request, touched
 
     opened = open_collection(collection)
-    removal = Removal() if named.is_empty else named.read()
+    chosen = Removal()
     if asked.find is not None:
-        if (chosen := _chosen(opened, asked.find, asked.choose)) is None:
+        if (found_here := _chosen(opened, asked.find, asked.choose)) is None:
             return
-        removal |= chosen
+        chosen = found_here
+    removal = named.read(chosen)
     found = touched(opened, removal, not named.copies, named.source)
     show_copies(found.copies, named.copies)
     is_new = not files.ledger.exists()
@@ -219,7 +220,10 @@ def _as_json(request: Request, today: date, there: Sequence[StateThere]) -> dict
 
 def _item_line(item: Item) -> str:
     sides = (("query", item.query, item.query_text), ("document", item.document, item.document_text))
-    return " with ".join(f"{side} {id}: {(text or '')[:160]}" for side, id, text in sides if id is not None)
+    named = " with ".join(f"{side} {id}: {(text or '')[:160]}" for side, id, text in sides if id is not None)
+    if item.substitute is None:
+        return named
+    return f"{named}; in its place {item.substitute}: {(item.substitute_text or '')[:160]}"
 
 
 app = typer.Typer(help=DESK, rich_markup_mode=None, invoke_without_command=True)

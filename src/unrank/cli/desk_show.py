@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from unrank.cli.show import COPIES_SHOWN, between, numbered, say, show_partition
 from unrank.desk.request import Item, State
 from unrank.errors import count
-from unrank.report.wording import places_found
+from unrank.report.wording import left_out_words, places_found
 
 if TYPE_CHECKING:
     from unrank.desk.plan import Plan
@@ -33,6 +33,12 @@ def show_plan(made: Plan, quiet: bool = False) -> None:
     say_elsewhere([request.id for request in batch.elsewhere])
     if batch.again:
         say("this ranker has not forgotten all earlier requests: it forgets them too")
+    for id, of in batch.substitutes.items():
+        if of:
+            named = f"{count(len(of), 'removed document')} with a substitute, another document in its place"
+            say(f"request {id}: {named}; 'desk run --method curd' raises it, other methods only measure where it stands")
+        if number := batch.left_out(id):
+            say(f"request {id}: {left_out_words(number)}")
     for id, copies in batch.copies.items():
         say(f"request {id}: {count(len(copies), 'copy')} of what it names in this collection, which a run adds to it")
         _show_copies(copies)
@@ -68,6 +74,9 @@ def plan_json(made: Plan) -> dict[str, Any]:
         "again": bool(batch.again),
         "copies_to_add": {str(id): len(copies) for id, copies in batch.copies.items()},
         "copies_to_leave": {str(id): len(copies) for id, copies in batch.left.items()},
+        "substitutes": {
+            str(id): {"used": len(of), "left_out": batch.left_out(id)} for id, of in batch.substitutes.items()
+        },
         "pairs": {name: len(getattr(made.partition, name)) for name in ("forget", "entangled", "disjoint")},
         "kept_queries_affected": made.noticing,
         "copies": [asdict(copy) for copy in made.copies],
@@ -95,7 +104,12 @@ def result_json(done: RunResult) -> dict[str, Any]:
         "ranker": str(done.out) if done.out is not None else None,
         "usable": done.usable,
         "requests": [
-            {"request": id, **one.to_json(), "state_in_all": str(done.states[id])}
+            {
+                "request": id,
+                **one.to_json(),
+                "state_in_all": str(done.states[id]),
+                "substitutes": asdict(done.substitutes[id]) if id in done.substitutes else None,
+            }
             for id, one in sorted(done.requests.items())
         ],
         "gates": [asdict(gate) for gate in done.gates],
@@ -115,6 +129,8 @@ def show_result(done: RunResult) -> None:
         done.requests.items(), key=lambda each: (State(each[1].state) is not State.NOT_VERIFIABLE, each[0])
     ):
         say(f"request {id}: {one.state}: {one.words}")
+    for id, each in sorted(done.substitutes.items()):
+        say(f"request {id}: {each}")
     for gate in done.gates:
         say(f"{gate.name}: {'passed' if gate.passed else 'NOT passed'}; {gate.words}")
     for id, copies in done.result["copies"].items():

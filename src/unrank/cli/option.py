@@ -180,11 +180,14 @@ BETWEEN = "\0"
 
 
 class WithPairs(TyperCommand):
-    """A command with `--pair QUERY DOCUMENT`. Typer has no repeatable option of two words, so they are joined."""
+    """A command with `--pair QUERY DOCUMENT` and `--substitute OLD NEW`.
+
+    Typer has no repeatable option of two words, so they are joined.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        words = iter(args)
-        joined = [f"--pair={next(words, '')}{BETWEEN}{next(words, '')}" if word == "--pair" else word for word in words]
+        words, two = iter(args), ("--pair", "--substitute")
+        joined = [f"{word}={next(words, '')}{BETWEEN}{next(words, '')}" if word in two else word for word in words]
         return super().parse_args(ctx, joined)
 
 
@@ -194,9 +197,23 @@ def read_pairs(given: Sequence[str] | None) -> list[tuple[str, str]]:
     >>> read_pairs(["q1\\0d1", "q2\\0d2"])
     [('q1', 'd1'), ('q2', 'd2')]
     """
-    pairs = [(query, document) for query, _, document in (words.partition(BETWEEN) for words in given or ())]
+    return _two_ids(given, "--pair takes the id of a query and the id of a document: --pair QUERY DOCUMENT")
+
+
+def read_substitutes(given: Sequence[str] | None) -> dict[str, str]:
+    """Return the new document of each old one that `--substitute` names."""
+    said = "--substitute takes the id of a removed document and the id of the one in its place: --substitute OLD NEW"
+    found = dict[str, str]()
+    for old, new in _two_ids(given, said):
+        if found.setdefault(old, new) != new:
+            raise UnrankError(f"{old!r} has two substitutes: keep one")
+    return found
+
+
+def _two_ids(given: Sequence[str] | None, wrong: str) -> list[tuple[str, str]]:
+    pairs = [(one, other) for one, _, other in (words.partition(BETWEEN) for words in given or ())]
     if any("" in pair for pair in pairs):
-        raise UnrankError("--pair takes the id of a query and the id of a document: --pair QUERY DOCUMENT")
+        raise UnrankError(wrong)
     return pairs
 
 
@@ -215,6 +232,12 @@ class RemovalOptions:
         list[str] | None,
         typer.Option("--pair", metavar="QUERY DOCUMENT", help="The ids of a query and of a document. Repeatable."),
     ] = None
+    substitute: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--substitute", metavar="OLD NEW", help="The id of a removed document, and of the one in its place."
+        ),
+    ] = None
     queries: Annotated[Path | None, typer.Option("--queries", help="A text file of query ids, one on each line.")] = (
         None
     )
@@ -225,18 +248,19 @@ class RemovalOptions:
 
     @property
     def is_empty(self) -> bool:
-        return not any(getattr(self, field.name) for field in fields(self) if field.name != "copies")
+        named = [field.name for field in fields(self) if field.name not in ("copies", "substitute")]
+        return not any(getattr(self, name) for name in named)
 
     @property
     def source(self) -> str:
         """The file or option that is named in an error about an id."""
         return str(self.removal or self.queries or self.documents or "the command")
 
-    def read(self) -> Removal:
-        """Return all that the options name together."""
+    def read(self, found: Removal | None = None) -> Removal:
+        """Return all that the options name together, and what was `found` besides."""
         from unrank.collection.removal import Removal
 
-        if self.is_empty:
+        if self.is_empty and not found:
             raise UnrankError(
                 "nothing to forget was named: give --query, --document or --pair with ids, "
                 "or --removal, --queries or --documents with a file"
@@ -249,7 +273,9 @@ class RemovalOptions:
             *([Removal.load_ids(self.queries, "queries")] if self.queries else []),
             *([Removal.load_ids(self.documents, "documents")] if self.documents else []),
         ]
-        return Removal.union([Removal(self.query or [], self.document or [], read_pairs(self.pair)), *files])
+        given = Removal(self.query or [], self.document or [], read_pairs(self.pair))
+        whole = Removal.union([given, *files, *([found] if found else [])])
+        return whole.with_substitutes(read_substitutes(self.substitute))
 
 
 def with_copies(removal: Removal, collection: Collection, remove: bool, where: str) -> Removal:

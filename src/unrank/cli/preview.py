@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -92,12 +93,16 @@ def _place(name: str) -> Place:
 
 def _preview_json(shown: Preview) -> dict[str, object]:
     lists = {name: [vars(hit) for hit in getattr(shown, name)] for name in ("before", "after")}
-    ranks = {id: {"before": then or None, "after": now or None} for id, (then, now) in shown.forgotten.items()}
-    return {"query": shown.query, **lists, "forgotten": ranks, "among": [*shown.among]}
+
+    def ranks(found: Mapping[str, tuple[int, int]]) -> dict[str, object]:
+        return {id: {"before": then or None, "after": now or None} for id, (then, now) in found.items()}
+
+    marked = {"forgotten": ranks(shown.forgotten), "substitutes": ranks(shown.substitutes)}
+    return {"query": shown.query, **lists, **marked, "among": [*shown.among]}
 
 
 def _show_preview(shown: Preview, collection: Collection) -> None:
-    """Print two lists side by side, with a cross before what is to be forgotten."""
+    """Print two lists side by side, with a cross before what is to be forgotten, a plus before what takes its place."""
     say(f"query: {one_line(shown.query, 200)}")
     before, after = shown.among
     say(f"before: {before}; after: {after}" if before != after else f"ranked: {before}")
@@ -109,12 +114,14 @@ def _show_preview(shown: Preview, collection: Collection) -> None:
         cells = []
         for hits in (shown.before, shown.after):
             id = hits[place].id if place < len(hits) else None
-            mark = "✗ " if id in shown.forgotten else "  "
+            mark = "✗ " if id in shown.forgotten else "+ " if id in shown.substitutes else "  "
             cells.append("" if id is None else escape(f"{mark}{one_line(id, 24)}  {one_line(texts[id], SNIPPET)}"))
         table.add_row(str(place + 1), *cells)
     console().print(table)
-    for id, ranks in shown.forgotten.items():
-        then, now = (f"rank {rank:,}" if rank else "not found" for rank in ranks)
-        say(f"✗ {one_line(id, 200)}, to be forgotten: {then} before, {now} after")
+    marks = (("✗", "to be forgotten", shown.forgotten), ("+", "a substitute", shown.substitutes))
+    for mark, what, found in marks:
+        for id, ranks in found.items():
+            then, now = (f"rank {rank:,}" if rank else "not found" for rank in ranks)
+            say(f"{mark} {one_line(id, 200)}, {what}: {then} before, {now} after")
     if not shown.forgotten:
         say("nothing is marked: name what is to be forgotten with --removal or --document")

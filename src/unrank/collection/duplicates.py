@@ -24,6 +24,7 @@ from unrank.collection.collection import Collection
 from unrank.collection.normalisation import normalised
 from unrank.collection.removal import Removal
 from unrank.collection.texts import Rows, Texts, as_texts
+from unrank.errors import UnrankError
 
 ALIKE = 0.8
 """The least share of runs that two near copies have in common."""
@@ -87,7 +88,7 @@ def duplicates_of_each(
     """Find the copies of what each of several removals names, in one search."""
     queries = _copies(collection.queries, [_ids(removal, 0) for removal in removals], "query", where)
     documents = _copies(collection.documents, [_ids(removal, 1) for removal in removals], "document", where)
-    return [_duplicates(collection, *each) for each in zip(removals, queries, documents, strict=True)]
+    return [_duplicates(collection, *each, where) for each in zip(removals, queries, documents, strict=True)]
 
 
 def _ids(removal: Removal, side: int) -> list[str]:
@@ -96,9 +97,12 @@ def _ids(removal: Removal, side: int) -> list[str]:
 
 
 def _duplicates(
-    collection: Collection, removal: Removal, queries: list[TextCopy], documents: list[TextCopy]
+    collection: Collection, removal: Removal, queries: list[TextCopy], documents: list[TextCopy], where: str
 ) -> Duplicates:
     of = removal.substitutes
+    for copy in documents:
+        if copy.exact and copy.id in of.values():
+            raise UnrankError(f"{where}: the substitute {copy.id!r} has the text of {copy.of!r}: name another one")
     documents = [copy for copy in documents if copy.id not in of.values()]  # a substitute may be much like the old text
     is_test = collection.is_test[collection.queries.rows([copy.id for copy in queries])].tolist()
     trained = [copy for copy, test in zip(queries, is_test, strict=True) if not test]

@@ -76,6 +76,10 @@ class Removal:
             whole |= removal
         return whole
 
+    def with_substitutes(self, more: Mapping[str, str]) -> Removal:
+        """Return the removal with more substitutes of what it names."""
+        return self | Removal(self.queries, self.documents, self.pairs, more)
+
     @property
     def counts(self) -> dict[str, int]:
         return {"queries": len(self.queries), "documents": len(self.documents), "pairs": len(self.pairs)}

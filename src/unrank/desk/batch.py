@@ -8,8 +8,9 @@ requests: then it forgets them too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -22,7 +23,7 @@ from unrank.desk.copies import in_collection
 from unrank.desk.history_index import COPIES
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
-from unrank.desk.request import HONOURED, KINDS, Item, Request, items_of, removal_of
+from unrank.desk.request import HONOURED, KINDS, Item, Request, items_of, removal_of, substitutes_of
 from unrank.desk.service import ServiceRanker, runnable_in
 from unrank.forgetting.previous_requests import recognised
 from unrank.record import Record, forgotten_requests, reserved_in
@@ -51,14 +52,33 @@ class Batch:
     """The copies of items that stay in the collection, as their requests say."""
     reserve: bool = False
     """Whether the training of the ranker left queries out."""
+    there: frozenset[str] = frozenset()
+    """The substitutes that the collection holds, under their ids and with their texts."""
 
     @property
     def all_items(self) -> list[Item]:
         return [item for items in self.items.values() for item in items]
 
-    @property
+    @cached_property
     def removal(self) -> Removal:
-        return removal_of(self.all_items) | self.again
+        new = {old: new for these in self.substitutes.values() for old, new in these.items()}
+        return replace(removal_of(self.all_items) | self.again, substitutes=new)
+
+    @cached_property
+    def substitutes(self) -> dict[int, dict[str, str]]:
+        """For each request the documents that take the place of those that it names.
+
+        One that the collection does not hold, or that is itself forgotten, takes no place.
+        """
+        removals = (removal_of(self.all_items), self.again, self.earlier)
+        gone = {id for each in removals for id in (*each.documents, *(document for _, document in each.pairs))}
+        usable = self.there - gone
+        of_each = {id: _named(these) for id, these in self.items.items()}
+        return {id: {old: new for old, new in of.items() if new in usable} for id, of in of_each.items()}
+
+    def left_out(self, id: int) -> int:
+        """Return how many substitutes of a request take no place."""
+        return len(_named(self.items[id])) - len(self.substitutes[id])
 
     def holds(self, requests: Sequence[int]) -> bool:
         return self.items.keys() >= {*requests}
@@ -73,6 +93,13 @@ class Batch:
 
     def partition(self, collection: Collection) -> Partition:
         return make_partition(collection, self.removal, "what is open", self.earlier, reserve=self.reserve)
+
+    def partition_of(self, collection: Collection, partition: Partition, id: int) -> Partition:
+        """Return the partition of the batch with the pairs and the substitutes of one request alone."""
+        pairs, of = collection.pairs, self.substitutes[id]
+        own = pairs[named(collection, removal_of(self.items[id]))[0]]
+        old, new = (collection.documents.rows([*ids]).tolist() for ids in (of.keys(), of.values()))
+        return replace(partition, forget=own, substitutes=dict(zip(old, new, strict=True)))
 
     def pairs_apart(self, collection: Collection) -> list[Pairs]:
         """Return the training pairs of each request, and those of earlier requests that are forgotten again."""
@@ -100,7 +127,9 @@ def open_batch(
     held = [item for item, here in zip(asked, in_collection(collection, asked), strict=True) if here]
     fit = set(held) - _no_training(collection, held)
     items = {id: here for id, these in all_items.items() if (here := _fitting(these, fit))}
-    found = _copies(items, collection)
+    new = [item for these in items.values() for item in substitutes_of(these).values()]
+    there = {str(item.document) for item, here in zip(new, in_collection(collection, new), strict=True) if here}
+    found = _copies(items, there, collection)
     left = {id: more for id, more in found.items() if ledger.leaves_copies(id)}
     copies = {id: more for id, more in found.items() if id not in left}
     items = {id: [*here, *copies.get(id, ())] for id, here in items.items()}
@@ -117,6 +146,7 @@ def open_batch(
         copies=copies,
         left=left,
         reserve=bool(reserved_in(record, collection.fingerprint)),
+        there=frozenset(there),
     )
 
 
@@ -125,6 +155,11 @@ def count_copies(ledger: Ledger, batch: Batch, id: int) -> dict[str, int]:
     added = [entry.values["names"] for entry in ledger.history(id) if entry.event == COPIES]
     counts = {"removed with it": sum(sum(names.values()) for names in added), "left": len(batch.left.get(id, ()))}
     return {what: number for what, number in counts.items() if number}
+
+
+def _named(items: Sequence[Item]) -> dict[str, str]:
+    """Return the ids of documents with those of their substitutes."""
+    return {old: str(new.document) for old, new in substitutes_of(items).items()}
 
 
 def _fitting(items: Sequence[Item], fit: set[Item]) -> list[Item]:
@@ -142,9 +177,16 @@ def _fitting(items: Sequence[Item], fit: set[Item]) -> list[Item]:
     return here if all(is_copy(item) for item in items if item not in fit) else []
 
 
-def _copies(items: dict[int, list[Item]], collection: Collection) -> dict[int, list[Item]]:
-    """Return, of each request that has some, the copies of its items in a collection that it does not name."""
-    found = duplicates_of_each(collection, [removal_of(these) for these in items.values()])
+def _copies(items: dict[int, list[Item]], there: Set[str], collection: Collection) -> dict[int, list[Item]]:
+    """Return, of each request that has some, the copies of its items in a collection that it does not name.
+
+    `there` are the substitutes that the collection holds: they are no copies, and copies have them too.
+    """
+    removals = [
+        replace(removal_of(these), substitutes={old: new for old, new in _named(these).items() if new in there})
+        for these in items.values()
+    ]
+    found = duplicates_of_each(collection, removals)
     return {id: items_of(each.removal, collection) for id, each in zip(items, found, strict=True) if each.removal}
 
 

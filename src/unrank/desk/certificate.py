@@ -76,6 +76,11 @@ ADAPTER_CLAIMS = (
 )
 """What is not claimed if the change is an adapter apart."""
 ALSO_ADAPTER = "every copy of the adapter: a merged ranker less its adapter is the ranker that remembers"
+SUBSTITUTE_CLAIMS = (
+    "That a document which takes the place of a removed one is right, or is found first: only its rank was measured, "
+    "among documents that do not answer the query.",
+)
+"""What is not claimed if removed documents have substitutes."""
 FOUND_NOTHING = (
     "That the ranker holds no trace of it: only the ranks of its pairs were measured for this finding.",
     *NOT_CLAIMED[1:],
@@ -138,6 +143,7 @@ def certificate(ledger: Ledger, key: Key, id: int) -> Certificate:
     nothing = state is State.NOTHING_TO_FORGET
     apart = any(part["state"] == State.WHILE_ADAPTED for part, _ in runs)
     adapted = any("adapt" in part["done"].get("settings", {}) for part, _ in runs)
+    substituted = SUBSTITUTE_CLAIMS if any("substitutes" in part["measured"] for part, _ in runs) else ()
     places = PLACES_CLAIMS if any("places" in part["done"] for part, _ in runs) else ()
     hashes = ledger.ask("SELECT kind, hash FROM keyed_hash WHERE request = ?", [id])
     value: Predicate = {
@@ -156,9 +162,16 @@ def certificate(ledger: Ledger, key: Key, id: int) -> Certificate:
         },
         "rankers": [part for part, _ in runs],
         "also_delete": [*(ALSO_DELETE[1:] if nothing else ALSO_DELETE), *([ALSO_ADAPTER] if adapted else [])],
-        "not_claimed": [*(ADAPTER_CLAIMS if apart else ()), *(FOUND_NOTHING if nothing else NOT_CLAIMED), *places],
+        "not_claimed": [
+            *(ADAPTER_CLAIMS if apart else ()),
+            *(FOUND_NOTHING if nothing else NOT_CLAIMED),
+            *places,
+            *substituted,
+        ],
         "history": {"entries": number, "last_hash": head, "of_request": [_entry_part(entry) for entry in history]},
     }
+    if substitutes := history[0].values.get("substitutes"):
+        value["request"]["substitutes"] = substitutes
     several = len(runs) > 1
     subjects = {
         f"{part['name']}/{name}" if several else name: hashed for part, files in runs for name, hashed in files.items()
@@ -286,7 +299,10 @@ def _measured_part(result: Json, id: int, alone: bool) -> Measured:
         for name in (SETS if alone else KEPT)
         if record["before"].get(name) and record["after"].get(name)
     }
-    return {"request": own, "sets": sets, "kept": result["kept"]}
+    measured: Measured = {"request": own, "sets": sets, "kept": result["kept"]}
+    if substitutes := result.get("substitutes", {}).get(str(id)):  # earlier versions knew none
+        measured["substitutes"] = substitutes
+    return measured
 
 
 def _set_part(before: Json, after: Json, with_queries: bool) -> SetFigures:

@@ -86,7 +86,8 @@ def close(ledger: Ledger, id: int, instead: State | None = None, **found: Any) -
         names = Names(items)
         erase_from_runs(ledger, names)
         erase_from_service(ledger, id, items)
-        ledger.ask("DELETE FROM named WHERE request = ?", [id])
+        for table in ("named", "substitute"):
+            ledger.ask(f"DELETE FROM {table} WHERE request = ?", [id])
         if ended not in HONOURED:
             ledger.ask("DELETE FROM keyed_hash WHERE request = ?", [id])
         ledger.move(id, ended, **names.erased_json(found))

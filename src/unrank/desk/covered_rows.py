@@ -21,6 +21,8 @@ ITEM = "query, document, query_text, document_text"
 COVERED = (
     f"SELECT {COLUMNS} FROM request WHERE id BETWEEN ? AND ? ORDER BY id",
     f"SELECT request, {ITEM}, salt FROM named WHERE request BETWEEN ? AND ? ORDER BY request, rowid",
+    "SELECT request, document, substitute, substitute_text, salt FROM substitute WHERE request BETWEEN ? AND ? "
+    "ORDER BY request, document",
     "SELECT request, hex(hash), kind FROM keyed_hash WHERE request BETWEEN ? AND ? ORDER BY request, hash",
     "SELECT request, ranker, state, run FROM state_by_ranker WHERE request BETWEEN ? AND ? ORDER BY request, ranker",
 )

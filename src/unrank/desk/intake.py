@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
@@ -18,7 +19,7 @@ from unrank.collection.texts import Texts
 from unrank.desk.closing import scrub
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
-from unrank.desk.request import Basis, Request, items_of
+from unrank.desk.request import PENDING, Basis, Item, Request, items_of, substitutes_of
 from unrank.errors import UnrankError
 
 FOUND = 10
@@ -65,8 +66,6 @@ class Touched:
 
 def touched(collection: Collection, named: Removal, leave_copies: bool, where: str = "the request") -> Touched:
     """Find the copies of what is named and the pairs that it touches; `where` is named in an error about an id."""
-    if named.substitutes:
-        raise UnrankError("the desk keeps no substitutes: take them out of the removal, or use 'unrank forget'")
     copies = find_duplicates(collection, named, where)
     removal = named if leave_copies else named | copies.removal
     partition = make_partition(collection, removal, "the request")
@@ -80,7 +79,22 @@ def add_request(
     ledger.verify_if_changed()
     scrub(ledger)
     items = items_of(found.removal, collection)
-    return ledger.add(items, *dates, basis.value, key, leave_copies=found.leave_copies)
+    with ledger.transaction():
+        _check_substitutes(ledger, key, substitutes_of(items))
+        return ledger.add(items, *dates, basis.value, key, leave_copies=found.leave_copies)
+
+
+def _check_substitutes(ledger: Ledger, key: Key, new: Mapping[str, Item]) -> None:
+    """Refuse a substitute that another request names, and one of a document that has another one already."""
+    gone = ledger.hashes("document") if new else set()
+    for old, item in new.items():
+        if gone.intersection(hashed for _, hashed in key.hashes(item)):
+            raise UnrankError(f"the substitute {item.document!r} of {old!r} is in another request: name another one")
+    for request in ledger.requests(PENDING) if new else ():
+        for old, item in substitutes_of(ledger.items(request.id)).items():
+            if old in new and new[old].document != item.document:
+                where = f"request {request.id} replaces {old!r} by {item.document!r}"
+                raise UnrankError(f"{where}: name the same one, or end that request first")
 
 
 def _untrained(collection: Collection, partition: Partition) -> list[str]:

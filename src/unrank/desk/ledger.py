@@ -42,7 +42,7 @@ from unrank.desk.history_index import (
 )
 from unrank.desk.key import Key, finish_rotation, make_key, read_key, signing_file
 from unrank.desk.ledger_file import make_file, open_file, read_file, sqlite_errors, tidy
-from unrank.desk.request import PENDING, RUNNABLE, SETTLED, HashKind, Item, Request, State, counts_of
+from unrank.desk.request import PENDING, RUNNABLE, SETTLED, HashKind, Item, Request, State, counts_of, substitutes_of
 from unrank.desk.schema import roll_back
 from unrank.disk import check_writable
 from unrank.errors import BadFile, UnrankError
@@ -269,6 +269,7 @@ class Ledger:
             details: Json = dict(zip(("received", "due", "basis"), values, strict=True))
             details |= {"key": key.fingerprint, "public_key": self.about("public_key"), "normalisation": NORMALISATION}
             details |= {"copies": "left"} if leave_copies else {}
+            details |= {"substitutes": number} if (number := len(substitutes_of(items))) else {}
             self.write("added", id, **details, names=counts_of(items), covers=self._rows.hash_of(id))
         return Request(id, received, due, basis, State.OPEN)
 
@@ -283,8 +284,11 @@ class Ledger:
     def _name(self, id: int, items: Sequence[Item], key: Key) -> None:
         """Store the items of a request, and their hashes."""
         for item in sorted(items, key=lambda item: item.kind == "pair"):  # a text that is removed itself counts as such
-            row = [id, *astuple(item), secrets.token_hex(SALT_BYTES)]
+            row = [id, item.query, item.document, item.query_text, item.document_text, secrets.token_hex(SALT_BYTES)]
             self.ask("INSERT INTO named VALUES (?, ?, ?, ?, ?, ?)", row)
+            if item.substitute is not None:
+                new = [id, item.document, item.substitute, item.substitute_text or "", secrets.token_hex(SALT_BYTES)]
+                self.ask("INSERT OR IGNORE INTO substitute VALUES (?, ?, ?, ?, ?)", new)
             for kind, hashed in key.hashes(item):
                 self.ask("INSERT OR IGNORE INTO keyed_hash VALUES (?, ?, ?)", [hashed, id, kind])
 
@@ -314,7 +318,8 @@ class Ledger:
 
     def items(self, request: int) -> list[Item]:
         """Return the items of a request; none once it is closed."""
-        return [Item(*row) for row in self.ask(f"SELECT {ITEM} FROM named WHERE request = ?", [request])]
+        rows = f"SELECT {ITEM}, substitute, substitute_text FROM named LEFT JOIN substitute USING (request, document)"
+        return [Item(*row) for row in self.ask(f"{rows} WHERE request = ? ORDER BY named.rowid", [request])]
 
     def history(self, request: int) -> list[Entry]:
         return [Entry(*row) for row in self.ask("SELECT * FROM history WHERE request = ? ORDER BY number", [request])]

@@ -8,7 +8,7 @@ from datetime import date
 
 from unrank.audit.verdict import MEANING
 from unrank.desk.page_places import by_places, first_of, how_found, mean_of_places, one_pair, ranks_of, risen
-from unrank.desk.predicate import Closing, Done, OwnFigures, Predicate, RankerPart
+from unrank.desk.predicate import Closing, Done, OwnFigures, OwnSubstitutes, Predicate, RankerPart
 from unrank.desk.request import State
 from unrank.errors import count
 from unrank.evaluation.bootstrap import MIN_QUERIES
@@ -78,10 +78,12 @@ def what_was_asked(value: Predicate) -> str:
     request = value["request"]
     settled = max(ranker["settled"][:10] for ranker in value["rankers"])
     late = (date.fromisoformat(settled) - date.fromisoformat(request["due"])).days
+    number = request.get("substitutes", 0)
+    new = f", and that another document take the place of {number:,} of its documents" if number else ""
     when = f"it was settled on {settled}" + (f", {count(late, 'day')} late" if late > 0 else "")
     return (
         f"On {request['received']} somebody asked that the ranker, the model that orders the results of a search, "
-        f"forget {named(value)} (ground: {request['basis'].replace('-', ' ')}). The answer was due on "
+        f"forget {named(value)}{new} (ground: {request['basis'].replace('-', ' ')}). The answer was due on "
         f"{request['due']}; {when}. Neither the person nor the texts are named here: a keyed commitment in the signed "
         "file lets the owner of the key show that it is about a given text ('unrank desk match')."
     )
@@ -217,11 +219,29 @@ def what_was_measured(ranker: RankerPart) -> str:
             f"{worst['before']:,}. The mean reciprocal rank was {own['mrr_before']:.3f} and is {own['mrr_after']:.3f}"
             f"{mean_of_places(own)}."
         )
+    if "substitutes" in ranker["measured"]:
+        said += f" {_substituted(ranker['measured']['substitutes'])}"
     found = "There was no audit, because no weight was changed."
     if audit:
         of_all = "" if ranker["alone"] else " of everything that the run forgot"
         found = f"The audit{of_all} says: {audit['verdict']}. {MEANING.get(audit['verdict'], '')}".rstrip()
     return f"{_whose(ranker)}{said} {found}"
+
+
+def _substituted(found: OwnSubstitutes) -> str:
+    """Say where substitutes of removed documents stand. Nothing asks a ranker to find them first."""
+    said = []
+    if stand := found["stand"]:
+        then, now = stand["before"], stand["after"]
+        said.append(
+            f"Where another document is to take the place of a removed one, in {count(now['pairs'], 'pair')}, its "
+            f"median rank among documents that do not answer the query was {then['median_rank']:g} and is "
+            f"{now['median_rank']:g}; it was first in {then['first']:,} and is first in {now['first']:,}; it stood "
+            f"above the removed one in {then['above']:,} and stands above it in {now['above']:,}."
+        )
+    if number := found["left_out"]:
+        said.append(f"{count(number, 'such document')} took no place in this run.")
+    return " ".join(said)
 
 
 def copies_found(rankers: Sequence[RankerPart]) -> str:

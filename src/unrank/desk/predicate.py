@@ -45,6 +45,30 @@ class OwnFigures(TypedDict):
     unmoved: int
 
 
+class SubstituteFigures(TypedDict):
+    """Where substitutes of removed documents stand, over the pairs whose document has one."""
+
+    pairs: int
+    mrr: float
+    median_rank: float
+    first: int
+    above: int
+
+
+class StandingSubstitutes(TypedDict):
+    """The same before and after a run."""
+
+    before: SubstituteFigures
+    after: SubstituteFigures
+
+
+class OwnSubstitutes(TypedDict):
+    """The substitutes of a request: how many take no place, and where the others stand."""
+
+    left_out: int
+    stand: StandingSubstitutes | None
+
+
 class SetFigures(TypedDict):
     """The MRR of one set, with the 95 % interval of the MRR now."""
 
@@ -62,6 +86,8 @@ class Measured(TypedDict):
     request: OwnFigures
     sets: dict[str, SetFigures]
     kept: dict[str, float]
+    substitutes: NotRequired[OwnSubstitutes]
+    """Left out if the request names none."""
 
 
 class TestFinding(TypedDict):
@@ -187,6 +213,8 @@ class RequestPart(TypedDict):
     basis: str
     closing: Closing | None
     named: dict[str, int]
+    substitutes: NotRequired[int]
+    """The number of documents for which it names another one; left out if there is none."""
     commitment: Commitment
 
 

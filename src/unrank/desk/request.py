@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import calendar
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import MAXYEAR, date, datetime
 from enum import StrEnum
 from itertools import repeat
@@ -148,6 +148,9 @@ class Item:
     document: str | None = None
     query_text: str | None = None
     document_text: str | None = None
+    substitute: str | None = None
+    """The document that takes the place of this one; `None` if none does."""
+    substitute_text: str | None = None
 
     @property
     def kind(self) -> Kind:
@@ -157,21 +160,27 @@ class Item:
 
 
 def items_of(removal: Removal, collection: Collection) -> list[Item]:
-    """Return the items of a removal, with their texts."""
+    """Return the items of a removal, with their texts and their substitutes."""
 
     def texts(side: Texts, ids: Sequence[str]) -> list[str]:
         return side.texts(side.rows(ids))
 
-    queries, documents = collection.queries, collection.documents
+    queries, documents, of = collection.queries, collection.documents, removal.substitutes
     sides = (texts(queries, [query for query, _ in removal.pairs]), texts(documents, [id for _, id in removal.pairs]))
-    return [
+    new = dict(zip(of.values(), texts(documents, [*of.values()]), strict=True))
+    items = [
         *map(Item, removal.queries, repeat(None), texts(queries, removal.queries)),
         *map(Item, repeat(None), removal.documents, repeat(None), texts(documents, removal.documents)),
         *(Item(*pair, *both) for pair, *both in zip(removal.pairs, *sides, strict=True)),
     ]
+    return [
+        replace(item, substitute=of[old], substitute_text=new[of[old]]) if (old := item.document or "") in of else item
+        for item in items
+    ]
 
 
 def removal_of(items: Sequence[Item]) -> Removal:
+    """Return the removal of some items, without their substitutes."""
     from unrank.collection.removal import Removal
 
     return Removal(
@@ -179,6 +188,15 @@ def removal_of(items: Sequence[Item]) -> Removal:
         [item.document for item in items if item.kind == "document" and item.document],
         [(item.query, item.document) for item in items if item.query and item.document],
     )
+
+
+def substitutes_of(items: Sequence[Item]) -> dict[str, Item]:
+    """Return the substitutes of documents, by the ids of these. A substitute is given as an item, with its text."""
+    return {
+        item.document: Item(document=item.substitute, document_text=item.substitute_text)
+        for item in items
+        if item.document is not None and item.substitute is not None
+    }
 
 
 def counts_of(items: Sequence[Item]) -> dict[Kind, int]:

@@ -21,6 +21,7 @@ from unrank.desk.run_ledger import UnfinishedRun, check_step, clear_places
 from unrank.desk.run_options import file_hashes, folder_hash, hash_of_files
 from unrank.desk.run_places import kept_places
 from unrank.desk.service import replace_ranker, settle
+from unrank.desk.substitutes import RequestSubstitutes, as_json, substitutes_of_each
 from unrank.disk import beside, read_json, sha256
 from unrank.engine.checkpoint import digest
 from unrank.errors import BadFile, UnrankError
@@ -63,6 +64,13 @@ class RunResult:
         return parse(PlacesFound, found, "places") if found else None
 
     @property
+    def substitutes(self) -> dict[int, RequestSubstitutes]:
+        """The substitutes of each request that names some."""
+        return {
+            int(id): parse(RequestSubstitutes, each, "substitutes") for id, each in self.result["substitutes"].items()
+        }
+
+    @property
     def usable(self) -> bool:
         """Whether the new ranker may be used: nothing came back, and no more was lost than allowed."""
         return not any(gate.bars_use for gate in self.gates)
@@ -82,8 +90,12 @@ def finish_unchanged(
     now = (folder_hash(Path(context.options.ranker)), open_collection(context.options.collection).fingerprint)
     if now != (run.asked["ranker_files"], run.asked["collection_fingerprint"]):
         raise UnrankError(f"{context.options.ranker} or its collection was changed during this run: run again")
+    partition = context.batch.partition(context.collection)
+    workspace = Workspace.open(context.original, context.collection, partition, context.options.forget.device)
+    score = workspace.scorer(context.original)
     result: Json = {
         "record": None,
+        "substitutes": as_json(substitutes_of_each(context.batch, context.collection, score, score)),
         "places": {**asdict(places), "by": list(places.by)} if places else None,
         "kept": {},
         "audit": None,
@@ -111,10 +123,10 @@ def finish_run(ledger: Ledger, run: UnfinishedRun, context: RunContext) -> RunRe
     default = _default_mrr(context, record, workspace)
     facts = findings(record, AuditResult.of(audit), default, context.doubts, context.has_known_references)
     facts = replace(facts, apart=facts.apart or has_adapter(run.out))
+    scorers = workspace.scorer(context.original), workspace.scorer(new.to(workspace.runtime.device))
     places = kept_places(ledger, run, partition.forget)
     judged = RequestPairs.of(context.collection, context.batch.items, record.target_name, places).judge(
-        workspace.scorer(context.original),
-        workspace.scorer(new.to(workspace.runtime.device)),
+        *scorers,
         record.target if default is None else min(record.target, default),
         facts,
         [workspace.scorer(each.to(workspace.runtime.device)) for each in context.references]
@@ -129,6 +141,7 @@ def finish_run(ledger: Ledger, run: UnfinishedRun, context: RunContext) -> RunRe
     shown = gates(record, AuditResult.of(audit), default, limits, context.doubts)
     result = {
         "record": {name: value for name, value in record.to_json().items() if name not in SECRET_PARTS},
+        "substitutes": as_json(substitutes_of_each(context.batch, context.collection, *scorers)),
         "run_name": record.removed.salt if record.removed else "",
         "kept": record.kept,
         "audit": audit,

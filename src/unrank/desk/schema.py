@@ -127,7 +127,19 @@ CREATE INDEX request_by_state ON request (state, due);
 """
 """One more state of a request: a run wrote an adapter apart."""
 
-MIGRATIONS = (TABLES, INDEXES, COVERED, STATES, ADAPTERS)
+SUBSTITUTES = """
+CREATE TABLE substitute (
+    request INTEGER NOT NULL REFERENCES request,
+    document TEXT NOT NULL,
+    substitute TEXT NOT NULL,
+    substitute_text TEXT NOT NULL,
+    salt TEXT NOT NULL,
+    PRIMARY KEY (request, document)
+) STRICT, WITHOUT ROWID;
+"""
+"""The documents that take the place of those that pending requests name."""
+
+MIGRATIONS = (TABLES, INDEXES, COVERED, STATES, ADAPTERS, SUBSTITUTES)
 VERSION = len(MIGRATIONS)
 
 

@@ -36,6 +36,8 @@ class Preview:
     """By document, its rank before and after; 0 if it is not among those that were ranked."""
     among: tuple[str, str]
     """What each ranker ranked, in words."""
+    substitutes: Mapping[str, tuple[int, int]]
+    """The same ranks of the documents that take the place of forgotten ones."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,9 @@ def preview(
     """Rank documents for each query with the original and with the new ranker."""
     if not queries or not all(query.strip() for query in queries):
         raise UnrankError("no text to search for: give --query with some words")
-    wanted = [sorted(marked(place.collection, removal, query)) for query in queries]
+    forgotten = [sorted(marked(place.collection, removal, query)) for query in queries]
+    new = [sorted({removal.substitutes[id] for id in ids if id in removal.substitutes}) for ids in forgotten]
+    wanted = [[*ids, *substitutes] for ids, substitutes in zip(forgotten, new, strict=True)]
     sides = [
         _search_all(ranker, place, queries, wanted, runtime, most)
         if has_vectors(ranker)
@@ -93,8 +97,9 @@ def preview(
             query,
             before[number],
             after[number],
-            {id: (then[number][id], now[number][id]) for id in wanted[number]},
+            {id: (then[number][id], now[number][id]) for id in forgotten[number]},
             (there, here),
+            {id: (then[number][id], now[number][id]) for id in new[number]},
         )
         for number, query in enumerate(queries)
     ]

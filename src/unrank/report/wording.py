@@ -49,6 +49,19 @@ def numbered(requests: Iterable[int]) -> str:
     return f"request{'s' if len(ids) > 1 else ''} {', '.join(map(str, ids))}"
 
 
+def left_out_words(number: int) -> str:
+    """Say that substitutes take no place, and why.
+
+    >>> left_out_words(1)
+    '1 substitute takes no place: it is to be forgotten itself, or this collection does not hold it as it was named'
+    """
+    what, takes, them = ("it is", "takes", "it") if number == 1 else ("they are", "take", "them")
+    itself = "itself" if number == 1 else "themselves"
+    named = "as it was named" if number == 1 else "as they were named"
+    reason = f"{what} to be forgotten {itself}, or this collection does not hold {them} {named}"
+    return f"{count(number, 'substitute')} {takes} no place: {reason}"
+
+
 def places_found(places: PlacesFound) -> str:
     """Say how places were found.
 

@@ -8,7 +8,7 @@ from datetime import date
 
 from unrank.desk.certificate import ALSO_DELETE, CERTIFIED
 from unrank.desk.closing import Deletion, Ending, ticked
-from unrank.desk.history_index import BrokenChain, Entry
+from unrank.desk.history_index import BrokenChain, Entry, Json
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import (
     HONOURED,
@@ -21,6 +21,8 @@ from unrank.desk.request import (
     marks,
 )
 from unrank.desk.service import StateThere, service_rankers, states_of
+from unrank.desk.substitutes import RequestSubstitutes
+from unrank.parse import parse
 from unrank.report.page import Card, Child, Markup, element, paragraph
 from unrank.serve.certificates import certificates_of
 from unrank.serve.layout import (
@@ -197,9 +199,15 @@ def _reasons(ledger: Ledger, request: int, runs: set[int | None]) -> dict[int, s
     """Return why each of these runs gave a request its state, in words."""
     rows = [ledger.ask("SELECT id, result FROM run WHERE id = ?", [run]) for run in runs if run is not None]
     results = {id: json.loads(result or "{}") for found in rows for id, result in found}
-    return {
-        id: str(result.get("requests", {}).get(str(request), {}).get("words", "")) for id, result in results.items()
-    }
+    return {id: _reason(result, str(request)) for id, result in results.items()}
+
+
+def _reason(result: Json, request: str) -> str:
+    """Return why a run gave a request its state, and where its substitutes stand."""
+    said = [str(result.get("requests", {}).get(request, {}).get("words", ""))]
+    if found := result.get("substitutes", {}).get(request):
+        said.append(str(parse(RequestSubstitutes, found, "substitutes")))
+    return "; ".join(filter(None, said))
 
 
 def _states(found: Request, there: Sequence[StateThere], said: dict[int, str]) -> Markup:
@@ -229,7 +237,10 @@ def _names(found: Request, items: Sequence[Item]) -> Markup:
     rows: list[list[Child]] = []
     for item in items:
         sides = (("query", item.query, item.query_text), ("document", item.document, item.document_text))
-        rows.append([item.kind, [[short_id(id), cut(text or ""), " "] for _, id, text in sides if id is not None]])
+        texts: list[Child] = [[short_id(id), cut(text or ""), " "] for _, id, text in sides if id is not None]
+        if item.substitute is not None:
+            texts.append(["in its place: ", short_id(item.substitute), cut(item.substitute_text or "")])
+        rows.append([item.kind, texts])
     gone = "It was erased. Keyed hashes are left, by which it is recognised." if found.run else "It was erased."
     return section("names", "What it names", table("Items", ["kind", "text"], rows, gone))
 

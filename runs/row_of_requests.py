@@ -6,29 +6,32 @@ JSON has what E, D and T are of the first original's, and for each request so fa
 its places. The last two lines compare the end with a run from the first original on the union of all requests, both
 measured on all queries.
 
-    python runs/requests.py COLLECTION --base ENCODER --ranker bi-encoder --requests 50 --documents 3 --seed 1
-        --out requests.jsonl [--without-anchors] [--measure 300] [--proxy-epochs 4]
-    python runs/requests.py FILE.jsonl...  # prints the table of earlier runs
+    python runs/row_of_requests.py COLLECTION --base ENCODER --ranker bi-encoder --requests 50 --documents 3 --seed 1
+        --out row.jsonl [--keep FOLDER] [--without-anchors] [--measure 300] [--proxy-epochs 4]
+    python runs/row_of_requests.py FILE.jsonl...  # prints the table of earlier runs
 
-The state folder of the run is a temporary one. `--without-anchors` writes no anchor file there.
+The state folder of the run is a temporary one. `--without-anchors` writes no anchor file there. `--keep` keeps rankers
+and state in a folder: the same command then goes on after the last request of its file.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-from shared import earlier_lines, markdown
+from shared import Line, LineFile, Made, earlier_lines, hash_of, made, markdown
 
 import unrank
+from unrank.bench.splits import split_hash
 from unrank.collection.collection import Collection
 from unrank.collection.partition import named, of_reserved
 from unrank.collection.removal import Removal
@@ -37,8 +40,9 @@ from unrank.engine.runtime import Silence
 from unrank.forgetting.forget import Forgotten, forget_in
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.proxies import LONGER, Proxy, proxy_recipe
-from unrank.forgetting.train import Trained, TrainOptions, train
+from unrank.forgetting.train import TrainOptions, train
 from unrank.forgetting.workspace import Workspace
+from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
 from unrank.record import KEPT, Record
 
@@ -71,14 +75,23 @@ def _sides(collection: Collection) -> tuple[unrank.collection.texts.Texts, ...]:
 class Row:
     """One original, its proxies, and the requests in their order."""
 
-    def __init__(self, original: Trained, collection: Collection, requests: Sequence[Removal], options: ForgetOptions):
+    def __init__(
+        self,
+        original: Made,
+        collection: Collection,
+        requests: Sequence[Removal],
+        options: ForgetOptions,
+        keep: Path | None = None,
+    ):
         self.original, self.collection, self.requests, self.options = original, collection, requests, options
+        self._keep = keep
         union = Removal.union(requests)
         recipe = proxy_recipe(original.ranker.kind, epochs=options.proxy_epochs or LONGER).method
         self.proxies = []
         for seed in PROXY_SEEDS:
             given = TrainOptions(method=recipe, seed=seed, device=options.device)
-            proxy = train(collection, original.ranker.kind, options.base, union, options=given, progress=Silence())
+            what = (collection, original.ranker.kind, options.base, union)
+            proxy = made(keep, f"proxy-{seed}", partial(train, *what, options=given, progress=Silence()))
             self.proxies.append(proxy.ranker)
         whole = self._open(original.ranker, union, original.record, 0)
         self.whole = whole.with_teacher(original.ranker)
@@ -105,15 +118,23 @@ class Row:
             asking.scorer(ranker)(self.collection.list_pairs(np.arange(len(self.collection.queries))))
         return asking
 
-    def run(self, with_anchors: bool) -> Iterator[Mapping[str, object]]:
-        """Yield a line for the first original, one for each request, one for the end, and one for their union."""
-        ranker, record, asked = (
-            self.original.ranker,
-            self.original.record,
-            self._asking(self.whole, self.original.ranker),
-        )
-        yield {"run": "first original", **asked.scorecard(ranker).mrrs}
-        for number, request in enumerate(self.requests, 1):
+    def run(self, with_anchors: bool, there: Sequence[Line] = ()) -> Iterator[Line]:
+        """Yield a line for the first original, one for each request, one for the end, and one for their union.
+
+        `there` are the lines that a call before yielded.
+        """
+        done_before = [line for line in there if isinstance(line["run"], int)]
+        (ranker, record), whole = self.original, self.whole
+        asked = self._asking(whole, ranker)
+        if not there:
+            yield {"run": "first original", **asked.scorecard(ranker).mrrs}
+        if self._keep is not None:
+            self._go_back(len(done_before))
+        if done_before:
+            self.places = [line["place"] for line in done_before]
+            ranker, record = self._last(len(done_before))
+            asked = self._asking(whole, ranker)
+        for number, request in enumerate(self.requests[len(done_before) :], len(done_before) + 1):
             began = perf_counter()
             opened = self._open(ranker, request, record, self.options.measure)
             workspace = replace(opened, store=asked.store, teachers=asked.teachers)
@@ -124,10 +145,51 @@ class Row:
             found, asked = record.places, self._asking(workspace, ranker)
             self.places.append(found.mrr if found is not None and record.changed else None)
             line = self._line(asked, done, number)
-            yield {**line, "took": round(perf_counter() - began, 2)}
-        yield {"run": "in a row", **self._measured(self._asking(self.whole, ranker), ranker)}
+            took = round(perf_counter() - began, 2)
+            if self._keep is not None:
+                self._save(done, number)
+            yield {**line, "place": self.places[-1], "took": took}
+        named_there = {line["run"] for line in there}
+        if "in a row" not in named_there:
+            yield {"run": "in a row", **self._measured(self._asking(self.whole, ranker), ranker)}
+        if "union" in named_there:
+            return
         union = self._forget(self.whole, self.original.ranker, self.original.record)
         yield {"run": "union", **self._measured(self.whole, union.ranker), "timing": _rounded(union.record.timing)}
+
+    def _save(self, done: Forgotten, number: int) -> None:
+        """Keep the ranker and the state after a request, and those after the one before until its line is written."""
+        assert self._keep is not None
+        place = self._keep / f"after-{number}"
+        shutil.rmtree(place, ignore_errors=True)  # of a call that was stopped before its line
+        done.save(place)
+        self._snapshot(number)
+        for old in (f"after-{number - 2}", f"state-{number - 2}"):
+            shutil.rmtree(self._keep / old, ignore_errors=True)
+
+    def _snapshot(self, number: int) -> None:
+        """Keep the owner's state as it is after a request; 0 for before the first."""
+        assert self._keep is not None
+        place, part = self._keep / f"state-{number}", self._keep / "state.part"
+        for old in (place, part):
+            shutil.rmtree(old, ignore_errors=True)
+        shutil.copytree(self._keep / "state", part)
+        part.rename(place)
+
+    def _go_back(self, number: int) -> None:
+        """Take back what a call that was stopped did to the owner's state after this request."""
+        assert self._keep is not None
+        if (self._keep / f"state-{number}").exists():
+            shutil.rmtree(self._keep / "state")
+            shutil.copytree(self._keep / f"state-{number}", self._keep / "state")
+        else:
+            self._snapshot(number)
+
+    def _last(self, number: int) -> Made:
+        assert self._keep is not None
+        record = Record.read(self._keep / f"after-{number}")
+        assert record is not None
+        return Made(load_ranker(self._keep / f"after-{number}"), record)
 
     def _forget(self, workspace: Workspace, ranker: Ranker, record: Record) -> Forgotten:
         never_saw = np.ones(len(workspace.partition.forget), bool)
@@ -201,6 +263,7 @@ def main() -> None:
     options.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE")
     options.add_argument("--device", default="auto")
     options.add_argument("--out", type=Path)
+    options.add_argument("--keep", type=Path, help="a folder for rankers and state, so that a stopped row goes on")
     arguments = options.parse_args()
     if lines := earlier_lines(arguments.collection):
         print("\n".join(table(lines)))
@@ -223,13 +286,20 @@ def run(arguments: argparse.Namespace) -> None:
         seed=arguments.seed,
         device=arguments.device,
     )
-    with TemporaryDirectory() as state, arguments.out.open("w") as file:
-        os.environ["UNRANK_STATE"] = state
-        original = train(collection, arguments.ranker, arguments.base, device=arguments.device, progress=Silence())
-        row = Row(original, collection, requests, chosen)
-        for line in row.run(not arguments.without_anchors):
-            file.write(json.dumps({**facts, **line}) + "\n")
-            file.flush()
+    file = LineFile(arguments.out)
+    if all(file.of({**facts, "run": run}) for run in ("in a row", "union")):
+        return
+    name = f"{facts['collection']}-{arguments.ranker}-{arguments.seed}"
+    keep = arguments.keep and arguments.keep / f"{name}-{split_hash(Removal.union(requests))[:16]}"
+    with TemporaryDirectory() as scratch:
+        os.environ["UNRANK_STATE"] = str(keep / "state") if keep else scratch
+        what = (collection, arguments.ranker, arguments.base)
+        original = made(keep, "original", partial(train, *what, device=arguments.device, progress=Silence()))
+        row = Row(original, collection, requests, chosen, keep)
+        facts["rankers"] = hash_of([original.ranker, *row.proxies])
+        there = file.go_on({name: facts[name] for name in facts if name != "rankers"}, facts["rankers"] if keep else "")
+        for line in row.run(not arguments.without_anchors, there):
+            file.write({**facts, **line})
             print({name: value for name, value in line.items() if name not in ("off", "timing")}, flush=True)
 
 
