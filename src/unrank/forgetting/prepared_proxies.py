@@ -10,12 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
 
+import numpy as np
+
 from unrank.collection.collection import Collection
 from unrank.collection.folds import fold_partition
-from unrank.collection.partition import reserved_queries
+from unrank.collection.partition import reserved_queries, whole_partition
 from unrank.collection.removal import Removal
 from unrank.disk import exists, follows
 from unrank.engine.checkpoint import Cache
+from unrank.engine.kept import KeptState
 from unrank.engine.runtime import Device, Progress
 from unrank.errors import UnrankError, count
 from unrank.evaluation.scorecard import Evaluator
@@ -31,12 +34,13 @@ from unrank.forgetting.proxies import (
     train_proxy,
     untrained,
 )
-from unrank.forgetting.train import Recipe, Trained
+from unrank.forgetting.train import MOST_READ, Recipe, Trained
 from unrank.forgetting.validation import Base, remember_base
-from unrank.forgetting.workspace import FEW_QUERIES, Clock, Workspace
+from unrank.forgetting.workspace import FEW_QUERIES, Clock, Workspace, usual_measure
 from unrank.methods.task import Negatives
+from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
-from unrank.record import RETRAIN, HeldOut, LearningEpoch, Record
+from unrank.record import RETRAIN, HeldOut, LearningEpoch, Record, reserved_in
 
 FOLDS = 8
 REPLACED = "replaced"
@@ -106,16 +110,47 @@ def prepare_proxies(
         )
     made = [fold for fold in options.folds if fold not in there]
     with listening(progress) as listener:
+        if isinstance(cache, KeptState):
+            cache = cache.leaving_out(collection, removal)
         workspace = Workspace.open(ranker, collection, None, options.device, listener, FEW_QUERIES, cache)
         workspace = replace(workspace, removal=removal or None)
+        keep_for_requests(workspace, ranker, record)
         if warning := not_recognised(record):
             workspace.runtime.progress.say(warning)
         recipe = proxy_recipe(ranker.kind, record, options.epochs)
         folds = [(HeldOut(options.count, fold, options.seed), out / f"proxy-{fold}") for fold in (*made, *stale)]
         seconds = sum(_make(workspace, ranker, base, recipe, *fold) for fold in folds)
+        if isinstance(cache, KeptState):
+            for fold in there.keys() - {*stale}:
+                keep_for_requests(workspace, load_ranker(there[fold], ranker.fast).to(workspace.runtime.device))
         workspace.store.save(workspace.runtime.progress.say)
     remember_proxies(proxies_key(ranker.kind, base.digest, collection.fingerprint), out)
     return Prepared(made, stale, [fold for fold in there if fold not in stale], seconds)
+
+
+def keep_for_requests(workspace: Workspace, ranker: Ranker, record: Record | None = None) -> None:
+    """Compute what later requests need of a ranker, if the owner's kept state is used.
+
+    Of the original, whose `record` is given, that are its scores of the lists that a scorecard measures. Of a proxy,
+    those of the reserved queries' lists; or of all lists, if their texts are few and have vectors of their own.
+    """
+    if not isinstance(workspace.cache, KeptState):
+        return
+    collection, device = workspace.collection, workspace.runtime.device.type
+    reserved = reserved_queries(collection)
+    workspace.keep_vectors(ranker)
+    if record is not None:
+        whole = whole_partition(collection, bool(reserved_in(record, collection.fingerprint)))
+        most = usual_measure(ranker, "cuda" if device == "cuda" else "cpu")
+        queries = np.union1d(reserved, Evaluator(collection, whole, most).queries)
+    else:
+        queries = np.arange(len(collection.queries))
+        many = len(collection.list_pairs(queries)) > MOST_READ
+        queries = reserved if many or not workspace.store.would_keep_vectors(ranker) else queries
+    teacher = workspace.teacher(ranker, workspace.cache)
+    teacher.scores(collection.list_pairs(queries))
+    teacher.save()
+    workspace.store.save(workspace.runtime.progress.say)
 
 
 def check_base_unseen(base: Base, collection: Collection) -> None:
@@ -149,6 +184,7 @@ def _make(workspace: Workspace, ranker: Ranker, base: Base, recipe: Recipe, held
         if not follows():
             rmtree(place)
     proxy.save(place)
+    keep_for_requests(workspace, proxy.ranker)
     workspace.runtime.progress.say(f"proxy {held.fold} of {held.folds}: {seconds:.1f} s")
     return seconds
 
