@@ -31,6 +31,7 @@ from unrank.forgetting.train import Trained
 from unrank.forgetting.validation import Base
 from unrank.rankers import create_ranker
 from unrank.rankers.base import DualEncoder, Ranker
+from unrank.rankers.fast.cpu import FrozenStates
 
 REMOVAL = Removal(documents=[f"doc{number}" for number in range(8)])
 ROUNDING = 2e-3
@@ -110,7 +111,7 @@ def traces(state: Path, large: Collection, role: str, id: str) -> list[bytes]:
         if "ids" in arrays:
             start = arrays["lengths"][:place].sum()
             found.append(arrays["ids"][start : start + arrays["lengths"][place]].tobytes())
-        else:
+        elif "vectors" in arrays:
             found.append(arrays["vectors"][place].tobytes())
     assert found and all(trace in content(state) for trace in found)
     return found
@@ -288,3 +289,25 @@ def test_named_rows_are_those_that_are_there(large: Collection) -> None:
     rows: Callable[[], NamedRows] = lambda: NamedRows.of(large, removal)  # noqa: E731
     assert large.queries.ids(rows().query) == ["query1"] and large.documents.ids(rows().document) == ["doc3"]
     assert rows().pairs.tolist() == large.pair_keys(large.pairs[:1]).tolist()
+
+
+def test_states_of_frozen_layers_are_computed_once_for_all_requests(
+    state: Path, learned: Trained, large: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"train_layers": 1, "target": "50%", "removal": Removal(documents=["doc7"])}
+    usual = run(learned, large, None, **given)
+    run(learned, large, KeptState.open(large, make=True), **given)
+    gone = large.documents.rows(["doc7"])
+    for path in sorted((state / "kept").rglob("states-document-*.cache")):
+        arrays = KeptState(path.parent).load(path.name.removesuffix(".cache"))
+        assert arrays is not None and len(arrays["rows"]) and not np.isin(gone, arrays["rows"]).any()
+    made, keep = list[int](), FrozenStates.keep
+
+    def kept_anew(states: FrozenStates, texts: Any, padded: torch.Tensor) -> None:
+        made.append(len(texts))
+        keep(states, texts, padded)
+
+    monkeypatch.setattr(FrozenStates, "keep", kept_anew)
+    again = run(learned, large, KeptState.open(large), **given)
+    assert sum(made) <= 40, "those that are in a batch with the removed document"
+    assert torch.allclose(weights(again), weights(usual), rtol=0, atol=ROUNDING)

@@ -1,8 +1,9 @@
 """The kept state: what every request on a collection needs again, in the owner's state folder.
 
 It is a cache with a folder for each collection: tokens, scores of rankers that do not change and, of dual encoders, the
-vectors of texts. `unrank proxies` begins it; a request uses it and adds to it. What a request removes is left out of
-what it adds, and erased from the rest when it has run, and again when it is closed. It never ships with a ranker.
+vectors of texts and the states of frozen layers. `unrank proxies` begins it; a request uses it and adds to it. What a
+request removes is left out of what it adds, and erased from the rest when it has run, and again when it is closed. It
+never ships with a ranker.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from safetensors import SafetensorError, safe_open
 
 from unrank.collection.collection import Collection, open_collection
 from unrank.collection.removal import Removal
@@ -28,6 +30,8 @@ from unrank.owner import KEPT, kept_folders, state_folder
 ABOUT = "about.json"
 MOST_BYTES = 4 << 30
 """The most bytes that are kept of a collection. The files that were not used for longest go first."""
+BY_TOKEN = ("ids", "states")
+"""The arrays with a row for each token of a text."""
 NO_ROWS = np.empty(0, np.int64)
 
 
@@ -67,13 +71,8 @@ class NamedRows:
             keep = ~np.isin(arrays["rows"], getattr(self, rest.partition("-")[0]))
         if keep.all():
             return arrays
-        if kind == "tokens":
-            return {
-                "rows": arrays["rows"][keep],
-                "lengths": arrays["lengths"][keep],
-                "ids": arrays["ids"][np.repeat(keep, arrays["lengths"])],
-            }
-        return {key: array[keep] for key, array in arrays.items()}
+        each = np.repeat(keep, arrays["lengths"]) if "lengths" in arrays else keep
+        return {key: array[each if key in BY_TOKEN else keep] for key, array in arrays.items()}
 
 
 def _rows(texts: Texts, ids: Sequence[str]) -> Rows:
@@ -127,6 +126,14 @@ class KeptState(Cache):
         if not self._is_current():
             self.path(name).unlink(missing_ok=True)
         self._prune()
+
+    def rows_in(self, name: str) -> int:
+        """Return the number of texts in a file, without reading it."""
+        try:
+            with safe_open(self.path(name), framework="np") as file:
+                return int(file.get_slice("rows").get_shape()[0])
+        except (OSError, SafetensorError):
+            return 0
 
     def _is_current(self) -> bool:
         about = _read_about(self.folder)

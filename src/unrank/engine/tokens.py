@@ -53,6 +53,10 @@ class TokenStore:
     def lengths(self, rows: Rows, role: Role) -> Ints:
         return self._sides[role].lengths(rows)
 
+    def known(self, role: Role) -> Rows:
+        """Return the rows of the texts that are tokenised."""
+        return self._sides[role].known
+
     def read(self, pairs: Pairs) -> None:
         """Tokenise the texts of these pairs that are not tokenised yet."""
         self.lengths(pairs[:, 0], "query")
@@ -161,15 +165,20 @@ class _Side:
         self._ranker, self._texts, self._role = ranker, texts, role
         self._place = np.full(len(texts), -1, np.int32)
         self._tokens = Tokens.of([])
-        self._known = 0
+        self._restored = 0
 
     @property
     def has_grown(self) -> bool:
-        return len(self._tokens) > (1 + WORTH_KEEPING) * self._known
+        return len(self._tokens) > (1 + WORTH_KEEPING) * self._restored
+
+    @property
+    def known(self) -> Rows:
+        """The rows that are tokenised."""
+        return np.flatnonzero(self._place >= 0)
 
     def arrays(self) -> Arrays:
         """Return the rows that are tokenised, and the ids of each, one after another."""
-        rows = np.flatnonzero(self._place >= 0)
+        rows = self.known
         read = self._tokens.take(self._place[rows].astype(np.int64))
         return {"rows": rows, "lengths": read.lengths, "ids": np.concatenate([np.empty(0, np.int32), *read])}
 
@@ -180,7 +189,7 @@ class _Side:
         if whole and len(rows) and (np.diff(rows) > 0).all() and rows[0] >= 0 and rows[-1] < len(self._place):
             self._place[rows] = np.arange(len(rows))
             self._tokens = Tokens(Ids(ids), np.cumsum(lengths) - lengths, lengths)
-            self._known = len(rows)
+            self._restored = len(rows)
 
     def __len__(self) -> int:
         return len(self._place)

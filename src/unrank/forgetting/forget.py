@@ -28,6 +28,7 @@ from unrank.evaluation.scorecard import Scorecard, Scorer
 from unrank.forgetting.anchor_file import AnchorUpdate
 from unrank.forgetting.anchors import is_first, make_lists, make_places
 from unrank.forgetting.followed_lists import find_queries
+from unrank.forgetting.kept_states import keep_states
 from unrank.forgetting.model_card import earlier_card
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.outcome import Findings, ForgetState, Judgement, judge, ranks_of
@@ -256,6 +257,7 @@ def assess(request: Request, unlearned: Unlearned) -> Assessment:
         after = workspace.evaluator.scorecard(score)
         now = PreviousRanks.measure(score, workspace.previous, workspace.collection, workspace.evaluator)
     outcome = outcome.confirmed(unlearned.goal, after, request.steers_by(unlearned.goals))
+    keep_states(workspace, student)
     request.shared.close()
     release(student, request.ranker)
     for teacher in (unlearned.teacher, *workspace.teachers, *([scored] if scored else [])):

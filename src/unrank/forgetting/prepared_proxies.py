@@ -40,6 +40,7 @@ from unrank.forgetting.workspace import FEW_QUERIES, Clock, Workspace, usual_mea
 from unrank.methods.task import Negatives
 from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
+from unrank.rankers.layers import drop_frozen_states
 from unrank.record import RETRAIN, HeldOut, LearningEpoch, Record, reserved_in
 
 FOLDS = 8
@@ -114,30 +115,34 @@ def prepare_proxies(
             cache = cache.leaving_out(collection, removal)
         workspace = Workspace.open(ranker, collection, None, options.device, listener, FEW_QUERIES, cache)
         workspace = replace(workspace, removal=removal or None)
-        keep_for_requests(workspace, ranker, record)
         if warning := not_recognised(record):
             workspace.runtime.progress.say(warning)
         recipe = proxy_recipe(ranker.kind, record, options.epochs)
+        keep_for_requests(workspace, ranker, recipe, record)
         folds = [(HeldOut(options.count, fold, options.seed), out / f"proxy-{fold}") for fold in (*made, *stale)]
         seconds = sum(_make(workspace, ranker, base, recipe, *fold) for fold in folds)
         if isinstance(cache, KeptState):
             for fold in there.keys() - {*stale}:
-                keep_for_requests(workspace, load_ranker(there[fold], ranker.fast).to(workspace.runtime.device))
+                proxy = load_ranker(there[fold], ranker.fast).to(workspace.runtime.device)
+                keep_for_requests(workspace, proxy, recipe)
         workspace.store.save(workspace.runtime.progress.say)
     remember_proxies(proxies_key(ranker.kind, base.digest, collection.fingerprint), out)
     return Prepared(made, stale, [fold for fold in there if fold not in stale], seconds)
 
 
-def keep_for_requests(workspace: Workspace, ranker: Ranker, record: Record | None = None) -> None:
+def keep_for_requests(workspace: Workspace, ranker: Ranker, recipe: Recipe, record: Record | None = None) -> None:
     """Compute what later requests need of a ranker, if the owner's kept state is used.
 
     Of the original, whose `record` is given, that are its scores of the lists that a scorecard measures. Of a proxy,
-    those of the reserved queries' lists; or of all lists, if their texts are few and have vectors of their own.
+    those of the reserved queries' lists; or of all lists, if their texts are few and have vectors of their own. The
+    layers that `recipe` freezes are those of the base in all of them: their states are computed once.
     """
     if not isinstance(workspace.cache, KeptState):
         return
     collection, device = workspace.collection, workspace.runtime.device.type
     reserved = reserved_queries(collection)
+    if not ranker.keeps_states:
+        recipe.freeze(ranker, workspace)
     workspace.keep_vectors(ranker)
     if record is not None:
         whole = whole_partition(collection, bool(reserved_in(record, collection.fingerprint)))
@@ -151,6 +156,8 @@ def keep_for_requests(workspace: Workspace, ranker: Ranker, record: Record | Non
     teacher.scores(collection.list_pairs(queries))
     teacher.save()
     workspace.store.save(workspace.runtime.progress.say)
+    if recipe.layers is not None:
+        drop_frozen_states(ranker.requires_grad_(True))
 
 
 def check_base_unseen(base: Base, collection: Collection) -> None:
@@ -184,7 +191,7 @@ def _make(workspace: Workspace, ranker: Ranker, base: Base, recipe: Recipe, held
         if not follows():
             rmtree(place)
     proxy.save(place)
-    keep_for_requests(workspace, proxy.ranker)
+    keep_for_requests(workspace, proxy.ranker, recipe)
     workspace.runtime.progress.say(f"proxy {held.fold} of {held.folds}: {seconds:.1f} s")
     return seconds
 

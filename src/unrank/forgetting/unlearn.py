@@ -18,6 +18,7 @@ from unrank.errors import count
 from unrank.evaluation.scorecard import Scorecard, Scorer
 from unrank.forgetting.anchors import Anchors, find_anchors
 from unrank.forgetting.goals import PairGoals, pair_goals
+from unrank.forgetting.kept_states import restore_states
 from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.places import Places, estimate_places, find_places
@@ -141,6 +142,7 @@ def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
             task = replace(task, partition=previous.with_risen(workspace.partition, collection))
     if method.start == "original":
         request.shared.enter_context(sharing_frozen_states(ranker, student, clearing.tokens))
+        restore_states(workspace, ranker)
     with clock.on("teacher"):
         estimator = _estimator(request, task)
         method.prepare(task)
