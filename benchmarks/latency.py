@@ -79,6 +79,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--documents", type=int, default=10, help="how many are forgotten")
     parser.add_argument("--proxies", type=int, default=2, help="how many are prepared")
+    parser.add_argument("--proxy-epochs", type=int, default=2, help="how many each is trained for")
     parser.add_argument("--train", nargs="*", help="other options of the training, without their dashes")
     parser.add_argument("--forget", nargs="*", default=[], help="more options of the request, without their dashes")
     parser.add_argument("--before", type=Path, help="the src folder of the version that the first run is of")
@@ -111,7 +112,7 @@ def prepare(arguments: argparse.Namespace, collection: Path) -> None:
     if not (folder / "removal.json").exists():
         write_removal(collection, arguments.documents, arguments.seed, folder / "removal.json")
     if not (folder / "state.without").exists():
-        proxies = ("--out", folder / "proxies", "--count", arguments.proxies, "--epochs", 2)
+        proxies = ("--out", folder / "proxies", "--count", arguments.proxies, "--epochs", arguments.proxy_epochs)
         unrank(folder, "proxies", folder / "ranker", collection, *proxies, *base, *on)
         shutil.copytree(folder / "state", folder / "state.kept")
         shutil.copytree(folder / "state", folder / "state.without", ignore=shutil.ignore_patterns("kept"))

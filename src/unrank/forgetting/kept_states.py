@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
 from unrank.engine.checkpoint import digest
 from unrank.engine.kept import KeptState
@@ -37,6 +38,14 @@ def restore_states(workspace: Workspace, ranker: Ranker) -> None:
         texts = workspace.store.get(rows, role)
         if np.array_equal(texts.lengths, arrays["lengths"]) and texts.lengths.sum() == len(values):
             states.take_in(texts, torch.split(values, texts.lengths.tolist()))
+
+
+def knows_states(workspace: Workspace, ranker: Ranker, pairs: Pairs) -> bool:
+    """Return whether the states of frozen layers of all texts of these pairs are known."""
+    found = _kept(workspace, ranker)
+    return found is not None and all(
+        found[1].has(workspace.store.get(np.unique(pairs[:, side]), role)) for side, role in enumerate(ROLES)
+    )
 
 
 def keep_states(workspace: Workspace, ranker: Ranker) -> None:

@@ -141,9 +141,9 @@ def keep_for_requests(workspace: Workspace, ranker: Ranker, recipe: Recipe, reco
         return
     collection, device = workspace.collection, workspace.runtime.device.type
     reserved = reserved_queries(collection)
+    workspace.keep_vectors(ranker)
     if not ranker.keeps_states:
         recipe.freeze(ranker, workspace)
-    workspace.keep_vectors(ranker)
     if record is not None:
         whole = whole_partition(collection, bool(reserved_in(record, collection.fingerprint)))
         most = usual_measure(ranker, "cuda" if device == "cuda" else "cpu")
