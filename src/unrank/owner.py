@@ -17,6 +17,8 @@ from pathlib import Path
 from unrank.secret import make_secret, read_secret
 
 KEY = "owner.key"
+KEPT = "kept"
+"""The folder, in the state folder, of what requests need again."""
 BLOCK_BYTES = 64
 """The block of SHA-256, to which HMAC pads a key."""
 
@@ -161,6 +163,12 @@ def forget_kind(kind: str) -> int:
     for fact in facts:
         fact.unlink(missing_ok=True)
     return len(facts)
+
+
+def kept_folders() -> list[Path]:
+    """Return the folders of the kept state (`engine/kept.py`), one for each collection."""
+    folder = state_folder()
+    return sorted((folder / KEPT).glob("*")) if folder is not None else []
 
 
 def _fact(folder: Path, kind: str, digest: str) -> Path:

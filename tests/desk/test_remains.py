@@ -142,6 +142,12 @@ def test_caches_checkpoints_and_changed_rankers_remember(desk: Desk) -> None:
         ("cache", "made from this collection"),
     }
     shutil.rmtree(unfinished)
+    kept = desk.folder / "look" / "kept" / desk.collection.fingerprint
+    kept.mkdir(parents=True)
+    cache.rename(kept / cache.name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNRANK_STATE", str(desk.folder / "look"))
+        assert all(kind != "cache" for kind, _ in desk.remains(desk.folder / "look")), "closing erases from kept state"
     (desk.new / "model.safetensors").write_bytes(b"those of the original")
     assert desk.remains() == {("ranker", "was changed since run 1 wrote it")}
 

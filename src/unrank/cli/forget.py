@@ -98,6 +98,7 @@ def forget(
     removal = with_copies(removal, opened, named.copies, named.source)
     partition = make_partition(opened, removal, named.source)
 
+    from unrank.engine.kept import KeptState
     from unrank.engine.runtime import deterministic
     from unrank.forgetting.progress import show_progress
     from unrank.forgetting.target import check_target
@@ -125,7 +126,7 @@ def forget(
             device=options.device,
             progress=listener,
             measure=options.measure,
-            cache=cache,
+            cache=cache or KeptState.open(opened),
         )
         result = _run(workspace, loaded, options, job, reference, record)
     if result is not None:

@@ -23,6 +23,10 @@ from unrank.cli.show import duration, say
 from unrank.disk import check_outside, check_writable
 
 PROXIES_OUT = "The folder of the proxies. Those that it has are kept; never ship it: they remember what they saw."
+KEEP = (
+    "Also keep, in the owner's state folder, what later requests would compute again: tokens, scores and vectors. What "
+    "a request removes is erased from it."
+)
 REBUILD = "Train proxies again that saw what RANKER has forgotten since, or that are of another collection."
 
 
@@ -36,6 +40,7 @@ class ProxyFlags:
     rebuild: Annotated[bool, typer.Option("--rebuild", help=REBUILD)] = False
     base: Annotated[str | None, flag_of(FORGET["base"])] = None
     cache: CacheFolder = None
+    keep: Annotated[bool, typer.Option("--keep/--no-keep", help=KEEP)] = True
 
 
 PROXY, DEVICE = ProxyFlags(), DeviceFlags()
@@ -47,6 +52,7 @@ def prepare(ranker: str, collection: Path, out: Path, how: ProxyFlags, on: Devic
 
     opened = open_collection(collection)
 
+    from unrank.engine.kept import KeptState
     from unrank.forgetting.prepared_proxies import ProxyOptions, prepare_proxies
     from unrank.forgetting.progress import show_progress
     from unrank.forgetting.train import recipe_of
@@ -63,7 +69,7 @@ def prepare(ranker: str, collection: Path, out: Path, how: ProxyFlags, on: Devic
             record=record,
             options=options,
             progress=listener,
-            cache=open_cache(how.cache, out),
+            cache=open_cache(how.cache, out) or KeptState.open(opened, make=how.keep),
         )
     new, again, left = len(done.made), len(done.rebuilt), len(done.kept)
     say(f"{new} proxies made, {again} trained again, {left} left as they are, in {duration(done.seconds)}: {out}")

@@ -19,7 +19,7 @@ from unrank.desk.ledger import Ledger
 from unrank.desk.request import HONOURED, PENDING, RUNNABLE, SETTLED, Item, State, removal_of
 from unrank.desk.service import erase_from_service
 from unrank.errors import BadFile, UnrankError, listed
-from unrank.owner import forget_kind
+from unrank.owner import forget_kind, kept_folders
 
 SECOND_STEP = "UPDATE about SET value = ? WHERE name = 'unscrubbed'"
 NOT_DUE = "0"
@@ -82,7 +82,7 @@ def close(ledger: Ledger, id: int, instead: State | None = None, **found: Any) -
         ended = instead or State.CLOSED
         items = ledger.items(id)
         if ended is State.CLOSED:
-            erase_anchors(id, items)
+            erase_from_state(id, items)
         names = Names(items)
         erase_from_runs(ledger, names)
         erase_from_service(ledger, id, items)
@@ -100,11 +100,17 @@ def close(ledger: Ledger, id: int, instead: State | None = None, **found: Any) -
     return ended
 
 
-def erase_anchors(id: int, items: Sequence[Item]) -> None:
-    """Erase what a request names from the owner's anchor files; refuse to close it if that is not possible."""
+def erase_from_state(id: int, items: Sequence[Item]) -> None:
+    """Erase what a request names from the owner's anchor files and kept state; refuse to close it if that fails."""
     from unrank.forgetting.anchor_file import erase_from_anchors
 
-    if failed := erase_from_anchors(removal_of(items)):
+    removal = removal_of(items)
+    failed = erase_from_anchors(removal)
+    if kept_folders():  # it needs torch
+        from unrank.engine.kept import erase_from_kept
+
+        failed += erase_from_kept(removal)
+    if failed:
         raise UnrankError(
             f"request {id} is not closed: what it names cannot be erased from {listed([*map(str, failed)])}, which "
             "cannot be read with the owner's key, or cannot be written; mend or delete it"

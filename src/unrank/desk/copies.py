@@ -25,6 +25,7 @@ from unrank.desk.request import Item, items_of, removal_of
 from unrank.disk import CHECKPOINT, NOT_REGULAR, PLACES_FILE, open_regular, whole_path
 from unrank.errors import UnrankError
 from unrank.forgetting.previous_requests import recognised_among
+from unrank.owner import kept_folders
 from unrank.rankers.allow_list import ADAPTER_CONFIG
 from unrank.record import RECORD, Record, forgotten_requests
 
@@ -196,7 +197,10 @@ def _strange_files(folder: Path, needles: list[str]) -> Iterator[Copy]:
 
 def _caches(place: Path, collection: CollectionLike) -> Iterator[Copy]:
     """Find caches of the collection, complete or partly written."""
+    kept = {folder.resolve() for folder in kept_folders()}
     for path in [place, *sorted(place.rglob("*"))] if collection.fingerprint else []:
+        if path.parent.resolve() in kept:
+            continue  # closing erases from it
         if collection.fingerprint[:16] in path.name and path.name.startswith(("tokens-", "scores-")):
             yield Copy("cache", str(path), "made from this collection")
 

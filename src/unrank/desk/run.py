@@ -37,6 +37,7 @@ from unrank.desk.run_places import keep_places
 from unrank.desk.run_result import RunResult, finish_run, finish_unchanged
 from unrank.desk.service import ranker_at
 from unrank.disk import check_outside, clear_unfinished, whole_path
+from unrank.engine.kept import KeptState
 from unrank.engine.resume import OtherRun, resumable
 from unrank.engine.runtime import Progress, deterministic
 from unrank.evaluation.scorecard import Scorecard
@@ -123,6 +124,7 @@ def _forget_from(
             device=options.device,
             progress=progress,
             measure=options.measure,
+            cache=KeptState.open(context.collection),
         )
         before = workspace.scorecard(original)
         if found := _never_seen(context, workspace):

@@ -130,6 +130,8 @@ class Cache:
     folder: Path
     scores: bool = True
     """Whether scores are kept as well as token ids."""
+    vectors: bool = False
+    """Whether the vectors of dual encoders are kept, in place of their scores."""
 
     def __post_init__(self) -> None:
         if self.folder.exists() and not self.folder.is_dir():
@@ -138,7 +140,7 @@ class Cache:
     def load(self, name: str) -> Arrays | None:
         """Return the arrays kept under a name; `None` if there are none that can be used."""
         try:
-            found = Checkpoint.load(self.folder / f"{name}{ENDING}")
+            found = Checkpoint.load(self.path(name))
         except (OSError, UnrankError):
             return None
         if found is None or found.facts.get("name") != name:
@@ -149,15 +151,23 @@ class Cache:
         """Replace the arrays kept under a name. If that fails, say so and go on."""
         if follows():
             return
-        kept = Checkpoint({"name": name}, {key: torch.from_numpy(array) for key, array in arrays.items()})
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._tidy()
-            with TemporaryDirectory(prefix=PARTIAL, dir=self.folder, ignore_cleanup_errors=True) as apart:
-                kept.save(Path(apart) / name)
-                (Path(apart) / name).replace(self.folder / f"{name}{ENDING}")
+            self.write(name, arrays)
         except (OSError, UnrankError) as error:
             say(f"nothing is kept in the cache: {error}")
+
+    def write(self, name: str, arrays: Arrays) -> None:
+        """Replace the arrays kept under a name, whole or not at all."""
+        kept = Checkpoint({"name": name}, {key: torch.from_numpy(array) for key, array in arrays.items()})
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._tidy()
+        with TemporaryDirectory(prefix=PARTIAL, dir=self.folder, ignore_cleanup_errors=True) as apart:
+            kept.save(Path(apart) / name)
+            (Path(apart) / name).replace(self.path(name))
+
+    def path(self, name: str) -> Path:
+        """Return the file of a name."""
+        return self.folder / f"{name}{ENDING}"
 
     def _tidy(self) -> None:
         """Delete partial files of jobs that were killed."""

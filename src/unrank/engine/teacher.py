@@ -49,7 +49,7 @@ class Teacher:
         self, ranker: Ranker, collection: Collection, store: TokenStore, runtime: Runtime, cache: Cache | None = None
     ) -> None:
         self.ranker, self._collection, self._store, self._runtime = ranker, collection, store, runtime
-        self._cache = cache if cache and cache.scores else None
+        self._cache = cache if cache and cache.scores and not store.would_keep_vectors(ranker) else None
         self._lists: Callable[[Rows], Pairs] = collection.list_pairs
         self._min, self._range = _Known(), _Known()
         self._held, self._held_pairs, self._shift = _Known(), NO_PAIRS, _Known()

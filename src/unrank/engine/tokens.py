@@ -7,17 +7,20 @@ would fill the memory with zeros, so encodings are stored without padding and pa
 
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.texts import Rows, Texts
-from unrank.engine.checkpoint import Arrays, Cache
-from unrank.rankers.base import Ranker, Role
+from unrank.engine.checkpoint import Arrays, Cache, digest
+from unrank.rankers.base import DualEncoder, Ranker, Role
 from unrank.rankers.fast.pinned_memory import to_device
 from unrank.rankers.tokens import Ids, Ints, Tokens
 
@@ -42,7 +45,7 @@ class TokenStore:
         for role, name in self._names.items():
             if cache and name and (found := cache.load(name)):
                 self._sides[role].restore(found)
-        self._kept: tuple[Role, tuple[Ranker, ...], KeptEncodings] | None = None
+        self._kept: list[_KeptSide] = []
 
     def get(self, rows: Rows, role: Role) -> Tokens:
         return self._sides[role].get(rows)
@@ -50,31 +53,100 @@ class TokenStore:
     def lengths(self, rows: Rows, role: Role) -> Ints:
         return self._sides[role].lengths(rows)
 
+    def known(self, role: Role) -> Rows:
+        """Return the rows of the texts that are tokenised."""
+        return self._sides[role].known
+
     def read(self, pairs: Pairs) -> None:
         """Tokenise the texts of these pairs that are not tokenised yet."""
         self.lengths(pairs[:, 0], "query")
         self.lengths(pairs[:, 1], "document")
 
     def save(self, say: Callable[[str], None]) -> None:
-        """Write the tokens to the cache, if there is one."""
+        """Write the tokens and the vectors to the cache, if there is one."""
         for role, name in self._names.items():
             if self._cache and name and self._sides[role].has_grown:
                 self._cache.save(name, self._sides[role].arrays(), say)
+        for side in self._kept:
+            if self._cache and side.name and side.encodings.has_grown:
+                self._cache.save(side.name, side.encodings.arrays(), say)
+                side.encodings.restored = side.encodings.known
 
-    def keep(self, role: Role, *rankers: Ranker) -> None:
-        """Encode each text of a side only once from now on, for rankers that encode it alike and never change it."""
-        self._kept = role, rankers, KeptEncodings(len(self._sides[role]), NUMBERS_KEPT)
+    def keep(self, role: Role, *rankers: Ranker, again: Rows | None = None) -> None:
+        """Encode each text of a side only once from now on, for rankers that encode it alike and never change it.
+
+        What was kept so for an earlier job is dropped. If the vectors of one of the rankers are kept for later jobs,
+        they serve the others too, but for the rows `again`.
+        """
+        self._kept = [side for side in self._kept if side.name]
+        known = next((side for side in self._kept if side.is_of(role, *rankers)), None)
+        if known is None:
+            self._add(role, rankers, KeptEncodings(len(self._sides[role]), NUMBERS_KEPT))
+        else:
+            others = tuple(ranker for ranker in rankers if not known.is_of(role, ranker))
+            self._add(role, others, known.encodings if again is None else known.encodings.without(again))
+
+    def _add(self, role: Role, rankers: tuple[Ranker, ...], encodings: KeptEncodings) -> _KeptSide:
+        self._kept.append(_KeptSide(role, rankers, encodings))
+        return self._kept[-1]
+
+    def keep_vectors(self, ranker: Ranker, device: str) -> None:
+        """Encode each text only once for a dual encoder that does not change, in this job and in later ones.
+
+        Nothing is kept without a cache that keeps vectors. `device` is the name of the device that computes them.
+        """
+        if not self.would_keep_vectors(ranker):
+            return
+        assert self._cache is not None and isinstance(ranker, DualEncoder)
+        for role in self._sides:
+            side = next((side for side in self._kept if side.is_of(role, ranker)), None)
+            if side is None:
+                side = self._add(role, (ranker,), KeptEncodings(len(self._sides[role]), NUMBERS_KEPT))
+            if side.name is None:
+                side.name = _vectors_name(ranker, role, device)
+                if not side.encodings.known and (found := self._cache.load(side.name)):
+                    side.encodings.restore(found, ranker.device)
+
+    def would_keep_vectors(self, ranker: Ranker) -> bool:
+        """Return whether the vectors of a ranker that does not change are kept for later jobs."""
+        return bool(self._cache and self._cache.vectors) and has_one_vector(ranker)
 
     def keeps_for(self, ranker: Ranker) -> bool:
         """Return whether encodings are kept for a ranker."""
-        return self._kept is not None and any(ranker is known for known in self._kept[1])
+        return any(side.is_of(side.role, ranker) for side in self._kept)
 
     def kept(self, ranker: Ranker, role: Role) -> KeptEncodings | None:
         """Return the kept encodings of a side; `None` if that side of the ranker moves."""
-        if self._kept is None or not self.keeps_for(ranker):
-            return None
-        side, _, encodings = self._kept
-        return encodings if side == role else None
+        return next((side.encodings for side in self._kept if side.is_of(role, ranker)), None)
+
+
+@dataclass
+class _KeptSide:
+    """The encodings of a side that are kept for some rankers."""
+
+    role: Role
+    rankers: tuple[Ranker, ...]
+    encodings: KeptEncodings
+    name: str | None = None
+    """Its name in the cache; `None` if it is kept for this job only."""
+
+    def is_of(self, role: Role, *rankers: Ranker) -> bool:
+        return self.role == role and any(ranker is known for ranker in rankers for known in self.rankers)
+
+
+def has_one_vector(ranker: Ranker) -> bool:
+    """Return whether a ranker gives each text one dense vector, and it is known what that depends on."""
+    if not isinstance(ranker, DualEncoder) or type(ranker).compact is not DualEncoder.compact:
+        return False
+    return ranker.similarity is not None and ranker.tokens_fingerprint("document") is not None
+
+
+def _vectors_name(ranker: DualEncoder, role: Role, device: str) -> str:
+    """Return the name of a side's vectors in the cache: a hash of everything that they depend on."""
+    weights, settings = ranker.document_state()
+    facts = [ranker.kind, ranker.tokens_fingerprint(role), settings, device, ranker.fast, torch.__version__]
+    state = weights if role == "document" else ranker.state_dict()
+    return f"vectors-{role}-{digest(state, json.dumps(facts, sort_keys=True, default=str))[:32]}"
 
 
 _NOTHING = np.empty(0, np.int64)
@@ -93,15 +165,20 @@ class _Side:
         self._ranker, self._texts, self._role = ranker, texts, role
         self._place = np.full(len(texts), -1, np.int32)
         self._tokens = Tokens.of([])
-        self._known = 0
+        self._restored = 0
 
     @property
     def has_grown(self) -> bool:
-        return len(self._tokens) > (1 + WORTH_KEEPING) * self._known
+        return len(self._tokens) > (1 + WORTH_KEEPING) * self._restored
+
+    @property
+    def known(self) -> Rows:
+        """The rows that are tokenised."""
+        return np.flatnonzero(self._place >= 0)
 
     def arrays(self) -> Arrays:
         """Return the rows that are tokenised, and the ids of each, one after another."""
-        rows = np.flatnonzero(self._place >= 0)
+        rows = self.known
         read = self._tokens.take(self._place[rows].astype(np.int64))
         return {"rows": rows, "lengths": read.lengths, "ids": np.concatenate([np.empty(0, np.int32), *read])}
 
@@ -112,7 +189,7 @@ class _Side:
         if whole and len(rows) and (np.diff(rows) > 0).all() and rows[0] >= 0 and rows[-1] < len(self._place):
             self._place[rows] = np.arange(len(rows))
             self._tokens = Tokens(Ids(ids), np.cumsum(lengths) - lengths, lengths)
-            self._known = len(rows)
+            self._restored = len(rows)
 
     def __len__(self) -> int:
         return len(self._place)
@@ -193,6 +270,46 @@ class KeptEncodings:
         self._place = np.full(texts, -1, np.int64)
         self._kept: Encodings | None = None
         self._capacity = capacity
+        self.restored = 0
+        """The number of texts whose encodings are in the cache."""
+
+    @property
+    def known(self) -> int:
+        """The number of texts whose encodings are kept."""
+        return int(np.count_nonzero(self._place >= 0))
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether more is kept than came from the cache, of encodings that are one vector."""
+        is_one = self._kept is not None and not self._kept.many
+        return is_one and self.known > (1 + WORTH_KEEPING) * self.restored
+
+    def without(self, rows: Rows) -> KeptEncodings:
+        """Return these encodings without those of some rows."""
+        other = copy.copy(self)
+        other._place = self._place.copy()
+        other._place[rows] = -1
+        return other
+
+    def arrays(self) -> Arrays:
+        """Return the rows whose vectors are kept, and the vectors."""
+        assert self._kept is not None
+        rows = np.flatnonzero(self._place >= 0)
+        vectors: NDArray[np.float32] = self._kept.only(self._place[rows]).vectors.cpu().numpy()
+        return {"rows": rows, "vectors": vectors}
+
+    def restore(self, arrays: Arrays, device: torch.device) -> None:
+        """Take vectors from the cache, unless they are malformed or too many."""
+        rows, vectors = arrays.get("rows", _NOTHING), arrays.get("vectors", np.empty((0, 0), np.float32))
+        fits = vectors.ndim == 2 and vectors.dtype == np.float32 and 0 < len(rows) == len(vectors)
+        if not fits or vectors.size > self._capacity or (np.diff(rows) <= 0).any() or not np.isfinite(vectors).all():
+            return
+        if rows[0] >= 0 and rows[-1] < len(self._place):
+            once = np.ones(len(rows), np.int64)
+            self._kept = Encodings(torch.from_numpy(vectors).to(device), np.arange(len(rows)), once, many=False)
+            self._place[rows] = np.arange(len(rows))
+            self._capacity -= vectors.size
+            self.restored = len(rows)
 
     def get(self, rows: Rows, sizes: Rows, encode: Callable[[Rows], Encodings]) -> tuple[Encodings, Rows]:
         """Return encodings that include those of `rows`, and the place of each row in them.
@@ -215,5 +332,5 @@ class KeptEncodings:
     def _keep(self, rows: Rows, encode: Callable[[Rows], Encodings]) -> None:
         with torch.inference_mode(False), torch.no_grad():  # a training step uses encodings that a check made
             made = encode(rows)
-        self._place[rows] = np.arange(len(rows)) + (len(self._kept) if self._kept else 0)
-        self._kept = self._kept + made if self._kept else made
+        self._place[rows] = np.arange(len(rows)) + (len(self._kept) if self._kept is not None else 0)
+        self._kept = self._kept + made if self._kept is not None else made

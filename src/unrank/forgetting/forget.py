@@ -15,16 +15,20 @@ from numpy.typing import NDArray
 
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.removal import Removal
+from unrank.disk import follows
 from unrank.engine.checkpoint import Cache, digest
+from unrank.engine.kept import KeptState
 from unrank.engine.memory import check_room
 from unrank.engine.resume import ResumableRun
 from unrank.engine.runtime import Progress, deterministic
 from unrank.engine.teacher import Teacher
+from unrank.errors import listed
 from unrank.evaluation.agreement import agreement
 from unrank.evaluation.scorecard import Scorecard, Scorer
 from unrank.forgetting.anchor_file import AnchorUpdate
 from unrank.forgetting.anchors import is_first, make_lists, make_places
 from unrank.forgetting.followed_lists import find_queries
+from unrank.forgetting.kept_states import keep_states
 from unrank.forgetting.model_card import earlier_card
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.outcome import Findings, ForgetState, Judgement, judge, ranks_of
@@ -253,10 +257,13 @@ def assess(request: Request, unlearned: Unlearned) -> Assessment:
         after = workspace.evaluator.scorecard(score)
         now = PreviousRanks.measure(score, workspace.previous, workspace.collection, workspace.evaluator)
     outcome = outcome.confirmed(unlearned.goal, after, request.steers_by(unlearned.goals))
+    keep_states(workspace, student)
     request.shared.close()
     release(student, request.ranker)
-    unlearned.teacher.save()
+    for teacher in (unlearned.teacher, *workspace.teachers, *([scored] if scored else [])):
+        teacher.save()
     workspace.store.save(workspace.runtime.progress.say)
+    erase_removed(workspace)
     assert after.forget is not None
     recovered = (
         recovery(student, after.forget.mean, request.reference.ranker, workspace, request.options.seed)
@@ -269,7 +276,9 @@ def assess(request: Request, unlearned: Unlearned) -> Assessment:
 
 def _remembering(workspace: Workspace, student: Ranker) -> tuple[Scorer, Teacher]:
     """Return a scorer of the student, and a teacher that takes what it scores."""
-    score, teacher = workspace.scorer(student), workspace.teacher(student)
+    workspace.keep_vectors(student)  # it moves no more
+    kept = workspace.cache if isinstance(workspace.cache, KeptState) else None
+    score, teacher = workspace.scorer(student), workspace.teacher(student, kept)
 
     def scored(pairs: Pairs) -> NDArray[np.float32]:
         scores = score(pairs)
@@ -277,6 +286,16 @@ def _remembering(workspace: Workspace, student: Ranker) -> tuple[Scorer, Teacher
         return scores
 
     return scored, teacher
+
+
+def erase_removed(workspace: Workspace) -> None:
+    """Erase what was removed from the owner's kept state, if it is used."""
+    kept = workspace.cache
+    if isinstance(kept, KeptState) and not follows() and (failed := kept.erase()):
+        workspace.runtime.progress.say(
+            f"{listed([*map(str, failed)])} could not be written and may still hold tokens and scores of what was "
+            "removed: delete it"
+        )
 
 
 def compare_with_reference(request: Request, before: Scorecard, after: Scorecard) -> ReferenceAgreement | None:

@@ -10,12 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
 
+import numpy as np
+
 from unrank.collection.collection import Collection
 from unrank.collection.folds import fold_partition
-from unrank.collection.partition import reserved_queries
+from unrank.collection.partition import reserved_queries, whole_partition
 from unrank.collection.removal import Removal
 from unrank.disk import exists, follows
 from unrank.engine.checkpoint import Cache
+from unrank.engine.kept import KeptState
 from unrank.engine.runtime import Device, Progress
 from unrank.errors import UnrankError, count
 from unrank.evaluation.scorecard import Evaluator
@@ -31,12 +34,14 @@ from unrank.forgetting.proxies import (
     train_proxy,
     untrained,
 )
-from unrank.forgetting.train import Recipe, Trained
+from unrank.forgetting.train import MOST_READ, Recipe, Trained
 from unrank.forgetting.validation import Base, remember_base
-from unrank.forgetting.workspace import FEW_QUERIES, Clock, Workspace
+from unrank.forgetting.workspace import FEW_QUERIES, Clock, Workspace, usual_measure
 from unrank.methods.task import Negatives
+from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
-from unrank.record import RETRAIN, HeldOut, LearningEpoch, Record
+from unrank.rankers.layers import drop_frozen_states
+from unrank.record import RETRAIN, HeldOut, LearningEpoch, Record, reserved_in
 
 FOLDS = 8
 REPLACED = "replaced"
@@ -106,16 +111,53 @@ def prepare_proxies(
         )
     made = [fold for fold in options.folds if fold not in there]
     with listening(progress) as listener:
+        if isinstance(cache, KeptState):
+            cache = cache.leaving_out(collection, removal)
         workspace = Workspace.open(ranker, collection, None, options.device, listener, FEW_QUERIES, cache)
         workspace = replace(workspace, removal=removal or None)
         if warning := not_recognised(record):
             workspace.runtime.progress.say(warning)
         recipe = proxy_recipe(ranker.kind, record, options.epochs)
+        keep_for_requests(workspace, ranker, recipe, record)
         folds = [(HeldOut(options.count, fold, options.seed), out / f"proxy-{fold}") for fold in (*made, *stale)]
         seconds = sum(_make(workspace, ranker, base, recipe, *fold) for fold in folds)
+        if isinstance(cache, KeptState):
+            for fold in there.keys() - {*stale}:
+                proxy = load_ranker(there[fold], ranker.fast).to(workspace.runtime.device)
+                keep_for_requests(workspace, proxy, recipe)
         workspace.store.save(workspace.runtime.progress.say)
     remember_proxies(proxies_key(ranker.kind, base.digest, collection.fingerprint), out)
     return Prepared(made, stale, [fold for fold in there if fold not in stale], seconds)
+
+
+def keep_for_requests(workspace: Workspace, ranker: Ranker, recipe: Recipe, record: Record | None = None) -> None:
+    """Compute what later requests need of a ranker, if the owner's kept state is used.
+
+    Of the original, whose `record` is given, that are its scores of the lists that a scorecard measures. Of a proxy,
+    those of the reserved queries' lists; or of all lists, if their texts are few and have vectors of their own. The
+    layers that `recipe` freezes are those of the base in all of them: their states are computed once.
+    """
+    if not isinstance(workspace.cache, KeptState):
+        return
+    collection, device = workspace.collection, workspace.runtime.device.type
+    reserved = reserved_queries(collection)
+    workspace.keep_vectors(ranker)
+    if not ranker.keeps_states:
+        recipe.freeze(ranker, workspace)
+    if record is not None:
+        whole = whole_partition(collection, bool(reserved_in(record, collection.fingerprint)))
+        most = usual_measure(ranker, "cuda" if device == "cuda" else "cpu")
+        queries = np.union1d(reserved, Evaluator(collection, whole, most).queries)
+    else:
+        queries = np.arange(len(collection.queries))
+        many = len(collection.list_pairs(queries)) > MOST_READ
+        queries = reserved if many or not workspace.store.would_keep_vectors(ranker) else queries
+    teacher = workspace.teacher(ranker, workspace.cache)
+    teacher.scores(collection.list_pairs(queries))
+    teacher.save()
+    workspace.store.save(workspace.runtime.progress.say)
+    if recipe.layers is not None:
+        drop_frozen_states(ranker.requires_grad_(True))
 
 
 def check_base_unseen(base: Base, collection: Collection) -> None:
@@ -149,6 +191,7 @@ def _make(workspace: Workspace, ranker: Ranker, base: Base, recipe: Recipe, held
         if not follows():
             rmtree(place)
     proxy.save(place)
+    keep_for_requests(workspace, proxy.ranker, recipe)
     workspace.runtime.progress.say(f"proxy {held.fold} of {held.folds}: {seconds:.1f} s")
     return seconds
 

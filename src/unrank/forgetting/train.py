@@ -22,6 +22,7 @@ from unrank.engine.sharding import FLAG, check_shardable, gather, shard, sharded
 from unrank.errors import UnrankError
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.followed_lists import find_queries, follow_lists
+from unrank.forgetting.kept_states import keep_states, knows_states, restore_states
 from unrank.forgetting.options import change
 from unrank.forgetting.previous_requests import hashed, was_trained_on
 from unrank.forgetting.progress import followers, journal_names, listening, recording
@@ -221,10 +222,14 @@ class Recipe:
             return
         train_layers_of(ranker, self.layers)
         keep_frozen_states(ranker)
+        restore_states(workspace, ranker)
         lists = workspace.collection.list_pairs(np.unique(workspace.partition.retain[:, 0]))
         on_cpu = workspace.runtime.device.type == "cpu"
-        if on_cpu and ranker.keeps_states and ranker.separable and len(lists) <= MOST_READ:
+        if not (on_cpu and ranker.keeps_states and ranker.separable and len(lists) <= MOST_READ):
+            return
+        if not knows_states(workspace, ranker, lists):
             workspace.scorer(ranker)(lists)
+            keep_states(workspace, ranker)
 
 
 @dataclass

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
 from unrank.collection.collection import Pairs
+from unrank.engine.kept import KeptState
 from unrank.engine.resume import ResumableRun
 from unrank.engine.teacher import Teacher
 from unrank.errors import count
 from unrank.evaluation.scorecard import Scorecard, Scorer
 from unrank.forgetting.anchors import Anchors, find_anchors
 from unrank.forgetting.goals import PairGoals, pair_goals
+from unrank.forgetting.kept_states import restore_states
 from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.places import Places, estimate_places, find_places
@@ -127,7 +130,8 @@ def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
     clearing = clear(request)
     epoch = measured_epoch(request.record, collection.fingerprint, runtime.name)
     epoch = epoch or estimate_learning_epoch(ranker, workspace)
-    keep_frozen(workspace.store, ranker, student, options.freeze, bool(clearing.moved))
+    cleared = workspace.partition.documents if clearing.moved else None
+    keep_frozen(workspace.store, ranker, student, options.freeze, cleared)
     clock = Clock(runtime)
     with clock.on("teacher"):
         task = workspace.task(ranker, request.base.place, options.seed)
@@ -138,6 +142,7 @@ def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
             task = replace(task, partition=previous.with_risen(workspace.partition, collection))
     if method.start == "original":
         request.shared.enter_context(sharing_frozen_states(ranker, student, clearing.tokens))
+        restore_states(workspace, ranker)
     with clock.on("teacher"):
         estimator = _estimator(request, task)
         method.prepare(task)
@@ -211,7 +216,22 @@ def _find_places(request: Request, score: Scorer, clock: Clock) -> Places:
     with clock.on("teacher"):
         if not proxies:
             return estimate_places(workspace, score)
-        return find_places(workspace, request.ranker, score, proxies)
+        asked = _with_kept(workspace, proxies)
+        places = find_places(asked, request.ranker, score, proxies)
+    for teacher in asked.teachers:
+        teacher.save()
+    return places
+
+
+def _with_kept(workspace: Workspace, proxies: Sequence[Proxy]) -> Workspace:
+    """Return the workspace with what the owner's kept state holds of prepared proxies, if it is used."""
+    if not isinstance(workspace.cache, KeptState):
+        return workspace
+    for proxy in proxies:
+        if proxy.source != "made":
+            workspace.keep_vectors(proxy.ranker)
+            workspace = workspace.with_teacher(proxy.ranker)
+    return workspace
 
 
 def _estimator(request: Request, task: Task) -> MrrEstimator | None:

@@ -11,6 +11,7 @@ from typing import get_args
 
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
+from unrank.collection.texts import Rows
 from unrank.disk import exists
 from unrank.engine.checkpoint import Facts, digest
 from unrank.engine.tokens import TokenStore
@@ -197,14 +198,18 @@ def freeze_side(student: Ranker, freeze: Freeze | None) -> None:
 
 
 def keep_frozen(
-    store: TokenStore, original: Ranker, student: Ranker, freeze: Freeze | None, cleared: bool = False
+    store: TokenStore, original: Ranker, student: Ranker, freeze: Freeze | None, cleared: Rows | None = None
 ) -> None:
     """Encode each document once if documents are frozen: the student's vectors are the original's.
 
-    If rows of the vocabulary are cleared, those of removed documents are not.
+    If rows of the vocabulary are cleared, those of the removed documents (`cleared`) are not.
     """
-    if freeze is not None:
-        store.keep("document", *([] if cleared else [original]), student)
+    if freeze is None:
+        return
+    if cleared is not None and not store.keeps_for(original):
+        store.keep("document", student)
+    else:
+        store.keep("document", original, student, again=cleared)
 
 
 def encoded_sides(ranker: Ranker, freeze: Freeze | None) -> tuple[int, ...]:

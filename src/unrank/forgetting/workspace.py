@@ -15,6 +15,7 @@ from unrank.collection.partition import Partition, make_partition
 from unrank.collection.removal import Removal
 from unrank.collection.texts import hashed_order
 from unrank.engine.checkpoint import Cache, Checkpoint
+from unrank.engine.kept import KeptState
 from unrank.engine.runtime import Device, Progress, Runtime
 from unrank.engine.scoring import scores_of
 from unrank.engine.teacher import Teacher
@@ -137,7 +138,10 @@ class Workspace:
         previous = previous_removals(collection, record)
         partition = partition_of(collection, removal, record, previous)
         most = MOST_QUERIES if measure is None else measure
+        if isinstance(cache, KeptState):
+            cache = cache.leaving_out(collection, removal | union(previous))
         opened = cls.open(ranker, collection, partition, device, progress, most, cache)
+        opened.keep_vectors(ranker)
         if warning := not_recognised(record):
             opened.runtime.progress.say(warning)
         return replace(opened, removal=removal, previous=previous)
@@ -152,6 +156,10 @@ class Workspace:
         _check_negatives(self.collection, partition)
         evaluator = Evaluator(self.collection, partition, MOST_QUERIES if measure is None else measure)
         return replace(self, partition=partition, evaluator=evaluator, removal=removal)
+
+    def keep_vectors(self, ranker: Ranker) -> None:
+        """Keep what a ranker gives that does not change from now on, if the owner's kept state is used."""
+        self.store.keep_vectors(ranker, f"{self.runtime.name} {self.runtime.deterministic}")
 
     def scorer(self, ranker: Ranker) -> Scorer:
         """Return a function that gives this ranker's scores of pairs."""

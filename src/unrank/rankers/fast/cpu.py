@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -118,11 +118,18 @@ class FrozenStates:
         return whole
 
     def keep(self, texts: Tokens, padded: Tensor) -> None:
-        for key, length, row in zip(self._keys(texts), texts.lengths, padded, strict=True):
-            state = row[:length].detach().clone()
+        self.take_in(texts, [row[:length].detach().clone() for length, row in zip(texts.lengths, padded, strict=True)])
+
+    def take_in(self, texts: Tokens, states: Sequence[Tensor]) -> None:
+        """Keep states of texts, as long as there is room. Each [tokens, size]"""
+        for key, state in zip(self._keys(texts), states, strict=True):
             if key not in self._states and self._free[0] >= state.nbytes:
                 self._states[key] = state
                 self._free[0] -= state.nbytes
+
+    def find(self, texts: Tokens) -> list[Tensor | None]:
+        """Return the states of each text; `None` if they are not kept."""
+        return [self._states.get(key) for key in self._keys(texts)]
 
 
 @contextmanager

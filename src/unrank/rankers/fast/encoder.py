@@ -106,6 +106,13 @@ class FastEncoder:
         trained = [any(weight.requires_grad for weight in layer.parameters()) for layer in layers]
         return trained.index(True) if any(trained) else len(trained)
 
+    def weights_before(self, layer: int) -> dict[str, Tensor]:
+        """Return all weights but those of this layer and of later ones: the states before it depend on no others."""
+        family, encoder = layered_family(self._encoder), self._encoder
+        later = getattr(encoder, family.layers).layer[layer:] if family is not None else []
+        left_out = {id(weight) for each in later for weight in each.parameters()}
+        return {name: weight for name, weight in encoder.named_parameters() if id(weight) not in left_out}
+
     def packing(self) -> Family | str:
         """Return how the encoder is packed on its device, or why it is not."""
         device = self._encoder.device
