@@ -43,6 +43,7 @@ from unrank.audit.other_forms import AVERAGED, TRAINED, Form, averaged, forms_of
 from unrank.audit.relearning import Attempt, attempts_of, relearn, split_forget
 from unrank.bench.method_spec import read_method_spec
 from unrank.collection.partition import make_partition
+from unrank.collection.removal import Kind
 from unrank.engine.teacher import Teacher
 from unrank.errors import UnrankError
 from unrank.evaluation.bootstrap import percentiles, resampled_means
@@ -103,7 +104,7 @@ class Rankers:
     """How much larger the rate of a method is than its own."""
 
     @classmethod
-    def encoders(cls, folder: str, kind: str, by: str, original: Ranker, record: Record, given: Arguments) -> Rankers:
+    def encoders(cls, folder: str, kind: str, by: Kind, original: Ranker, record: Record, given: Arguments) -> Rankers:
         collection = unrank.open_collection(folder)
         removed = unrank.Removal.sample(collection, by, given.share, given.removal_seed)
 
@@ -114,7 +115,7 @@ class Rankers:
         return cls(original, record, retrain, workspace)
 
     @classmethod
-    def heads(cls, heads: Heads, by: str, given: Arguments) -> Rankers:
+    def heads(cls, heads: Heads, by: Kind, given: Arguments) -> Rankers:
         collection = heads.collection
         removed = unrank.Removal.sample(collection, by, given.share, given.removal_seed)
         partition = make_partition(collection, removed, reserve=True)
@@ -204,7 +205,7 @@ class Cell:
 
     def _faster(self, method: Method) -> Method:
         rate = getattr(method, "learning_rate", None)
-        return method if rate is None else replace(method, learning_rate=self.made.faster * rate)  # type: ignore[type-var]
+        return method if rate is None else replace(method, learning_rate=self.made.faster * rate)
 
     def quick(self, run: str) -> Iterator[Line]:
         """Yield a line for each form that takes no training."""
@@ -280,7 +281,7 @@ def made_cells(given: Arguments) -> Iterator[Cell]:
                 yield Cell.make({"collection": name, "ranker": kind, "by": by, "seed": given.seed}, made, given)
 
 
-def made_rankers(folder: str, kind: str, given: Arguments) -> Iterator[tuple[str, Rankers]]:
+def made_rankers(folder: str, kind: str, given: Arguments) -> Iterator[tuple[Kind, Rankers]]:
     collection = unrank.open_collection(folder)
     if kind == HeadRanker.kind:
         vectors = given.out.with_name(f"vectors-{Path(folder).name}.safetensors")
