@@ -80,7 +80,8 @@ results: $(VENV)/ready ## write the page, figures and tables of the records in r
 	set -e; for name in car marco; do \
 	  $(BIN)/python runs/ground_truth.py results/audit/truth-$$name.jsonl.gz >build/results/truth-$$name.md; \
 	  $(BIN)/python runs/audit_power.py results/audit/power-$$name.jsonl.gz >build/results/power-$$name.md; done
-	$(BIN)/python runs/forms_table.py results/audit/forms-car.jsonl.gz >build/results/forms-car.md
+	set -e; for name in car heads; do \
+	  $(BIN)/python runs/forms_table.py results/audit/forms-$$name.jsonl.gz >build/results/forms-$$name.md; done
 	rm -rf results/made
 	mv build/results results/made
 
