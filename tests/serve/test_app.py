@@ -154,7 +154,7 @@ def test_an_engineer_registers_rankers_and_takes_them_out(desk: Desk, tmp_path: 
     assert [entry.event for entry in entries] == ["service added", "service deployed", "service removed"]
     assert {entry.by for entry in history(desk)[before:]} == {"engineer"}
     page = clerk.get("/history").text
-    assert "service deployed (second, since 2026-02-03)" in page and "(run 1, in first)" in page
+    assert "service deployed (ranker second, since 2026-02-03)" in page and "(run 1, in first)" in page
 
 
 def test_a_desk_without_rankers_says_who_registers_one(desk: Desk) -> None:

@@ -61,7 +61,7 @@ EVENT_WORDS = {
     "ranker": "in {}",
     "deleted": "{}",
     "reason": "{}",
-    "service": "{}",
+    "service": "ranker {}",
     "since": "since {}",
 }
 """The details of an entry of the history that are shown."""
