@@ -20,7 +20,7 @@ from synthetic import Size, make_collection
 
 from tests.index import qdrant_server
 from tests.index.server import programs, running
-from tests.tiny import WORDS
+from tests.tiny import WORDS, make_large_collection
 from unrank.collection.collection import Collection, open_collection
 from unrank.engine.runtime import Runtime
 from unrank.engine.scoring import scores_of
@@ -180,3 +180,16 @@ def test_the_audit_of_a_few_pairs_is_timed(encoder: Path, dense: Collection) -> 
     names = [line.split()[0] for line in said.splitlines()[1:]]
     assert names == ["per_example", "three_sample", "weights", "together"]
     assert all("s of processor time" in line for line in said.splitlines()[1:])
+
+
+@pytest.mark.slow
+def test_a_request_is_timed_without_and_with_kept_state(encoder: Path, tmp_path: Path) -> None:
+    collection = make_large_collection(tmp_path / "large")
+    given = (tmp_path / "work", "--collection", collection.folder, "--base", encoder, "--ranker", "cross-encoder")
+    quick = ("--documents", 2, "--proxy-epochs", 1, "--train", "set=epochs=1", "--out", tmp_path / "figures.json")
+    printed = run("latency.py", *given, *quick)
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert list(figures) == ["without", "kept"] and "of the CPU's" in printed
+    for each in figures.values():
+        assert each["steps"]["start, imports"] > 0 and abs(sum(each["steps"].values()) - each["wall"]) < 5
+        assert each["distance"][0] is not None and 0 < each["D"] <= 1.5

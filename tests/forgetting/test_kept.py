@@ -291,16 +291,19 @@ def test_named_rows_are_those_that_are_there(large: Collection) -> None:
     assert rows().pairs.tolist() == large.pair_keys(large.pairs[:1]).tolist()
 
 
+@pytest.mark.parametrize("freeze", [None, "documents"])
 def test_states_of_frozen_layers_are_computed_once_for_all_requests(
-    state: Path, learned: Trained, large: Collection, monkeypatch: pytest.MonkeyPatch
+    freeze: str | None, state: Path, learned: Trained, large: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = {"train_layers": 1, "target": "50%", "removal": Removal(documents=["doc7"])}
+    given = {"train_layers": 1, "freeze": freeze, "target": "50%", "removal": Removal(documents=["doc7"])}
     usual = run(learned, large, None, **given)
     run(learned, large, KeptState.open(large, make=True), **given)
     gone = large.documents.rows(["doc7"])
     for path in sorted((state / "kept").rglob("states-document-*.cache")):
         arrays = KeptState(path.parent).load(path.name.removesuffix(".cache"))
         assert arrays is not None and len(arrays["rows"]) and not np.isin(gone, arrays["rows"]).any()
+    assert len([*(state / "kept").rglob("states-document-*")]) == (freeze is None)
+    assert len([*(state / "kept").rglob("states-query-*")]) == 1
     made, keep = list[int](), FrozenStates.keep
 
     def kept_anew(states: FrozenStates, texts: Any, padded: torch.Tensor) -> None:

@@ -14,25 +14,22 @@ import torch
 
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
-from unrank.engine.checkpoint import digest
+from unrank.engine.checkpoint import Arrays, digest
 from unrank.engine.kept import KeptState
 from unrank.engine.tokens import WORTH_KEEPING
 from unrank.forgetting.workspace import Workspace
 from unrank.rankers.base import DualEncoder, Ranker, Role
 from unrank.rankers.fast.cpu import FrozenStates
+from unrank.rankers.fast.encoder import FastEncoder
 
 ROLES: tuple[Role, ...] = ("query", "document")
 
 
-def restore_states(workspace: Workspace, ranker: Ranker) -> None:
-    """Take the states of a ranker's frozen layers from the owner's kept state, if it has them."""
-    found = _kept(workspace, ranker)
-    if found is None:
-        return
-    kept, states = found
-    for role in ROLES:
-        arrays = kept.load(_name(workspace, ranker, states, role))
-        if arrays is None:
+def restore_states(workspace: Workspace, ranker: Ranker, states: FrozenStates | None) -> None:
+    """Take the states that a ranker's frozen layers give from the owner's kept state, if it has them."""
+    for kept, role, encoder in _kept(workspace, ranker):
+        arrays = kept.load(_name(workspace, ranker, role, encoder, states.frozen)) if states is not None else None
+        if arrays is None or states is None:
             continue
         rows, values = arrays["rows"], torch.from_numpy(arrays["states"])
         texts = workspace.store.get(rows, role)
@@ -41,50 +38,49 @@ def restore_states(workspace: Workspace, ranker: Ranker) -> None:
 
 
 def knows_states(workspace: Workspace, ranker: Ranker, pairs: Pairs) -> bool:
-    """Return whether the states of frozen layers of all texts of these pairs are known."""
+    """Return whether the states of frozen layers of all texts of these pairs are kept."""
     found = _kept(workspace, ranker)
-    return found is not None and all(
-        found[1].has(workspace.store.get(np.unique(pairs[:, side]), role)) for side, role in enumerate(ROLES)
+    return bool(found) and all(
+        encoder.frozen_states is not None
+        and encoder.frozen_states.has(workspace.store.get(np.unique(pairs[:, ROLES.index(role)]), role))
+        for _, role, encoder in found
     )
 
 
 def keep_states(workspace: Workspace, ranker: Ranker) -> None:
     """Keep the states of a ranker's frozen layers, if more are known than were kept before."""
-    found = _kept(workspace, ranker)
-    if found is None:
-        return
-    kept, states = found
-    for role in ROLES:
-        rows = workspace.store.known(role)
+    for kept, role, encoder in _kept(workspace, ranker):
+        states, rows = encoder.frozen_states, workspace.store.known(role)
+        if states is None:
+            continue
         each = states.find(workspace.store.get(rows, role))
         there = np.array([state is not None for state in each], bool)
-        name = _name(workspace, ranker, states, role)
+        name = _name(workspace, ranker, role, encoder, states.frozen)
         if np.count_nonzero(there) > (1 + WORTH_KEEPING) * kept.rows_in(name):
             values = [state for state in each if state is not None]
             kept.save(name, _arrays(rows[there], values), workspace.runtime.progress.say)
 
 
-def _arrays(rows: Rows, states: Sequence[torch.Tensor]) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+def _arrays(rows: Rows, states: Sequence[torch.Tensor]) -> Arrays:
     lengths = np.array([len(state) for state in states], np.int64)
     return {"rows": rows, "lengths": lengths, "states": torch.cat([*states]).numpy()}
 
 
-def _kept(workspace: Workspace, ranker: Ranker) -> tuple[KeptState, FrozenStates] | None:
-    """Return the kept state and the states of a dual encoder on a CPU; `None` if it has none, or none are kept."""
-    cache, encoders = workspace.cache, ranker.fast_encoders
-    if not isinstance(cache, KeptState) or not isinstance(ranker, DualEncoder) or len(encoders) != 1:
-        return None
-    states = encoders[0].frozen_states
-    if states is None or workspace.runtime.device.type != "cpu" or ranker.tokens_fingerprint("document") is None:
-        return None
-    return cache, states
+def _kept(workspace: Workspace, ranker: Ranker) -> list[tuple[KeptState, Role, FastEncoder]]:
+    """Return the kept state and the encoder of each side of a dual encoder on a CPU; none if no states are kept."""
+    cache = workspace.cache
+    if not (isinstance(cache, KeptState) and isinstance(ranker, DualEncoder)):
+        return []
+    if workspace.runtime.device.type != "cpu" or ranker.tokens_fingerprint("document") is None:
+        return []
+    encoders = {role: ranker.fast_encoder(role) for role in ROLES}
+    return [(cache, role, encoder) for role, encoder in encoders.items() if encoder is not None]
 
 
-def _name(workspace: Workspace, ranker: Ranker, states: FrozenStates, role: Role) -> str:
+def _name(workspace: Workspace, ranker: Ranker, role: Role, encoder: FastEncoder, frozen: int) -> str:
     """Return the name of states: a hash of everything that they depend on."""
     assert isinstance(ranker, DualEncoder)
-    [encoder] = ranker.fast_encoders
     settings, tokens = ranker.document_state()[1], ranker.tokens_fingerprint(role)
-    facts = [ranker.kind, tokens, settings, states.frozen, workspace.runtime.name, torch.__version__]
-    weights = encoder.weights_before(states.frozen)
-    return f"states-{role}-{digest(weights, json.dumps(facts, sort_keys=True, default=str))[:32]}"
+    facts = [ranker.kind, tokens, settings, frozen, workspace.runtime.name, torch.__version__]
+    weights = digest(encoder.weights_before(frozen), json.dumps(facts, sort_keys=True, default=str))
+    return f"states-{role}-{weights[:32]}"

@@ -141,8 +141,8 @@ def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
         else:
             task = replace(task, partition=previous.with_risen(workspace.partition, collection))
     if method.start == "original":
-        request.shared.enter_context(sharing_frozen_states(ranker, student, clearing.tokens))
-        restore_states(workspace, ranker)
+        states = request.shared.enter_context(sharing_frozen_states(ranker, student, clearing.tokens))
+        restore_states(workspace, ranker, states)
     with clock.on("teacher"):
         estimator = _estimator(request, task)
         method.prepare(task)

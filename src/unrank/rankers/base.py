@@ -182,6 +182,10 @@ class DualEncoder(Ranker):
         """Return the weights and the settings that the encoding of a document depends on; by default all weights."""
         return self.state_dict(), None
 
+    def fast_encoder(self, role: Role) -> FastEncoder | None:
+        """Return the encoder of a side if it has faster passes."""
+        return None
+
     @abstractmethod
     def encode(self, tokens: Tokens, role: Role) -> Tensor:
         """Return one vector per text, or one per token and zeros as padding.

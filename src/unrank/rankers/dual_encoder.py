@@ -66,6 +66,9 @@ class LibraryDualEncoder(DualEncoder):
     def fast_encoders(self) -> Sequence[FastEncoder]:
         return self._towers.fast_encoders
 
+    def fast_encoder(self, role: Role) -> FastEncoder | None:
+        return self._towers.fast.get(role)
+
     def freeze_documents(self) -> None:
         fast = self.fast
         split_towers(self.model)
@@ -109,6 +112,7 @@ class Towers:
         first_only = all(_uses_first_only(modules_of(model, role)) for role in PROMPTS)
         fast = {id(encoder): FastEncoder(encoder, first_only) for encoder in self.encoders.values()}
         self.fast_encoders = list(fast.values())
+        self.fast = {role: fast[id(encoder)] for role, encoder in self.encoders.items()}
         self._towers: dict[Role, _Tower | StaticTower] = {
             role: _Tower.of(first, fast[id(self.encoders[role])], _prompt(model, role))
             if role in self.encoders

@@ -75,20 +75,25 @@ def _can_learn(ranker: Ranker) -> bool:
 
 
 @contextmanager
-def sharing_frozen_states(original: Ranker, student: Ranker, apart: Ints | None = None) -> Iterator[None]:
+def sharing_frozen_states(
+    original: Ranker, student: Ranker, apart: Ints | None = None
+) -> Iterator[FrozenStates | None]:
     """Compute the states of frozen layers once per text, for a student and the original it shares them with.
 
-    A text with one of the tokens `apart`, whose embeddings differ, has states of its own in each.
+    A text with one of the tokens `apart`, whose embeddings differ, has states of its own in each. If the student's
+    documents are frozen, the states are those of its queries alone: the vectors of documents are kept in their place.
+    Yields the states as the original has them; `None` if there are none.
     """
-    one_each = len(original.fast_encoders) == len(student.fast_encoders) == 1
-    frozen = student.fast_encoders[0].frozen_layers if one_each else 0
+    encoders, one = student.fast_encoders, len(student.fast_encoders) == 1
+    moving = encoders if one else [encoder for encoder in encoders if encoder.moves]
+    frozen = moving[0].frozen_layers if len(moving) == 1 else 0
     states = FrozenStates(frozen, apart) if frozen else None
     for encoder in original.fast_encoders:
-        encoder.frozen_states = states
-    for encoder in student.fast_encoders:
+        encoder.frozen_states = states if one else None
+    for encoder in moving:
         encoder.frozen_states = states and states.of_another()
     try:
-        yield
+        yield states
     finally:
         drop_frozen_states(original, student)
 

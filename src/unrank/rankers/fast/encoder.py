@@ -106,6 +106,11 @@ class FastEncoder:
         trained = [any(weight.requires_grad for weight in layer.parameters()) for layer in layers]
         return trained.index(True) if any(trained) else len(trained)
 
+    @property
+    def moves(self) -> bool:
+        """Whether a weight of the encoder is trained."""
+        return any(weight.requires_grad for weight in self._encoder.parameters())
+
     def weights_before(self, layer: int) -> dict[str, Tensor]:
         """Return all weights but those of this layer and of later ones: the states before it depend on no others."""
         family, encoder = layered_family(self._encoder), self._encoder
