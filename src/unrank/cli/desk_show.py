@@ -35,10 +35,8 @@ def show_plan(made: Plan, quiet: bool = False) -> None:
         say("this ranker has not forgotten all earlier requests: it forgets them too")
     for id, of in batch.substitutes.items():
         if of:
-            named = f"{count(len(of), 'removed document')} with a substitute, another document in its place"
-            say(
-                f"request {id}: {named}; 'desk run --method curd' raises it, other methods only measure where it stands"
-            )
+            say(f"request {id}: {count(len(of), 'removed document')} with another document in its place, a substitute")
+            say("  'desk run --method curd' raises it; other methods only measure where it stands")
         if number := batch.left_out(id):
             say(f"request {id}: {left_out_words(number)}")
     for id, copies in batch.copies.items():

@@ -52,7 +52,7 @@ class Batch:
     """The copies of items that stay in the collection, as their requests say."""
     reserve: bool = False
     """Whether the training of the ranker left queries out."""
-    there: frozenset[str] = frozenset()
+    there: frozenset[Item] = frozenset()
     """The substitutes that the collection holds, under their ids and with their texts."""
 
     @property
@@ -72,13 +72,12 @@ class Batch:
         """
         removals = (removal_of(self.all_items), self.again, self.earlier)
         gone = {id for each in removals for id in (*each.documents, *(document for _, document in each.pairs))}
-        usable = self.there - gone
-        of_each = {id: _named(these) for id, these in self.items.items()}
-        return {id: {old: new for old, new in of.items() if new in usable} for id, of in of_each.items()}
+        usable = {item for item in self.there if item.document not in gone}
+        return {id: _among(usable, these) for id, these in self.items.items()}
 
     def left_out(self, id: int) -> int:
         """Return how many substitutes of a request take no place."""
-        return len(_named(self.items[id])) - len(self.substitutes[id])
+        return len(substitutes_of(self.items[id])) - len(self.substitutes[id])
 
     def holds(self, requests: Sequence[int]) -> bool:
         return self.items.keys() >= {*requests}
@@ -128,11 +127,12 @@ def open_batch(
     fit = set(held) - _no_training(collection, held)
     items = {id: here for id, these in all_items.items() if (here := _fitting(these, fit))}
     new = [item for these in items.values() for item in substitutes_of(these).values()]
-    there = {str(item.document) for item, here in zip(new, in_collection(collection, new), strict=True) if here}
+    there = {item for item, here in zip(new, in_collection(collection, new), strict=True) if here}
     found = _copies(items, there, collection)
     left = {id: more for id, more in found.items() if ledger.leaves_copies(id)}
     copies = {id: more for id, more in found.items() if id not in left}
     items = {id: [*here, *copies.get(id, ())] for id, here in items.items()}
+    there |= {item for more in found.values() for item in substitutes_of(more).values()}
     fitting = [request for request in requests if request.id in items]
     earlier = recognised(collection, forgotten_requests(record))
     asked_before = honoured_in(ledger, key, collection)
@@ -157,9 +157,9 @@ def count_copies(ledger: Ledger, batch: Batch, id: int) -> dict[str, int]:
     return {what: number for what, number in counts.items() if number}
 
 
-def _named(items: Sequence[Item]) -> dict[str, str]:
-    """Return the ids of documents with those of their substitutes."""
-    return {old: str(new.document) for old, new in substitutes_of(items).items()}
+def _among(there: Set[Item], items: Sequence[Item]) -> dict[str, str]:
+    """Return the ids of documents with those of their substitutes, as far as these are there."""
+    return {old: str(new.document) for old, new in substitutes_of(items).items() if new in there}
 
 
 def _fitting(items: Sequence[Item], fit: set[Item]) -> list[Item]:
@@ -177,15 +177,12 @@ def _fitting(items: Sequence[Item], fit: set[Item]) -> list[Item]:
     return here if all(is_copy(item) for item in items if item not in fit) else []
 
 
-def _copies(items: dict[int, list[Item]], there: Set[str], collection: Collection) -> dict[int, list[Item]]:
+def _copies(items: dict[int, list[Item]], there: Set[Item], collection: Collection) -> dict[int, list[Item]]:
     """Return, of each request that has some, the copies of its items in a collection that it does not name.
 
     `there` are the substitutes that the collection holds: they are no copies, and copies have them too.
     """
-    removals = [
-        replace(removal_of(these), substitutes={old: new for old, new in _named(these).items() if new in there})
-        for these in items.values()
-    ]
+    removals = [replace(removal_of(these), substitutes=_among(there, these)) for these in items.values()]
     found = duplicates_of_each(collection, removals)
     return {id: items_of(each.removal, collection) for id, each in zip(items, found, strict=True) if each.removal}
 

@@ -19,7 +19,7 @@ from unrank.collection.texts import Texts
 from unrank.desk.closing import scrub
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
-from unrank.desk.request import PENDING, Basis, Item, Request, items_of, substitutes_of
+from unrank.desk.request import Basis, Item, Request, items_of, substitutes_of
 from unrank.errors import UnrankError
 
 FOUND = 10
@@ -85,16 +85,15 @@ def add_request(
 
 
 def _check_substitutes(ledger: Ledger, key: Key, new: Mapping[str, Item]) -> None:
-    """Refuse a substitute that another request names, and one of a document that has another one already."""
+    """Refuse a substitute that another request names, and a second one of a document that has one already."""
     gone = ledger.hashes("document") if new else set()
     for old, item in new.items():
         if gone.intersection(hashed for _, hashed in key.hashes(item)):
             raise UnrankError(f"the substitute {item.document!r} of {old!r} is in another request: name another one")
-    for request in ledger.requests(PENDING) if new else ():
-        for old, item in substitutes_of(ledger.items(request.id)).items():
-            if old in new and new[old].document != item.document:
-                where = f"request {request.id} replaces {old!r} by {item.document!r}"
-                raise UnrankError(f"{where}: name the same one, or end that request first")
+        others = "SELECT request, substitute FROM substitute WHERE document = ? AND substitute != ?"
+        for request, other in ledger.ask(others, [old, item.document]):  # of pending requests: closing erases them
+            where = f"request {request} replaces {old!r} by {other!r}"
+            raise UnrankError(f"{where}: name the same one, or end that request first")
 
 
 def _untrained(collection: Collection, partition: Partition) -> list[str]:
