@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -59,25 +57,24 @@ def test_every_rival_is_a_method_with_settings(fleet: Any, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_call_goes_on_where_the_one_before_was_stopped(dense: Collection, encoder: Path, tmp_path: Path) -> None:
-    for name in ("car", "marco"):
-        shutil.copytree(dense.folder, tmp_path / "data" / name)
-    part = "share-0.15"
-    command = ["--data", str(tmp_path / "data"), "--base", str(encoder), "--parts", part, "--keep", str(tmp_path)]
+def test_a_call_goes_on_where_the_one_before_was_stopped(
+    fleet: Any, dense: Collection, encoder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(dense.folder, tmp_path / "data" / "car")
+    command = "runs/places.py {car} --base {base} --keep {keep} --out {out} --rankers bi-encoder --device cpu"
+    part = fleet.Part("small", "a run for this test", command)
 
-    def call(lines: str, *more: str) -> tuple[int, str]:
-        words = [sys.executable, "runs/fleet.py", *command, "--lines", str(tmp_path / lines), *more]
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
-        return done.returncode, done.stdout
+    def call(lines: str, before: str | None, minutes: float) -> int:
+        folder = tmp_path / lines
+        folder.mkdir(exist_ok=True)
+        given = argparse.Namespace(data=tmp_path / "data", base=str(encoder), keep=tmp_path / "keep", lines=folder)
+        given.before, given.minutes, given.beside = before and tmp_path / before, minutes, 1
+        status: int = fleet.run([part], given)
+        return status
 
-    status, said = call("first", "--minutes", "0.5")
-    if status == 3:  # on a fast machine it is whole by now
-        assert said.endswith(f"whole: none; left: {part}; failed: none\n")
-    status, said = call("second", "--from", str(tmp_path / "first"), "--minutes", "14")
-    assert status == 0, said + (tmp_path / "second" / "fleet.log").read_text()
-    before = (tmp_path / "first" / f"{part}.jsonl").read_text()
-    after = (tmp_path / "second" / f"{part}.jsonl").read_text()
-    assert after.startswith(before.rpartition("\n")[0]), "what was written is not done again"
-    lines = [json.loads(line) for line in after.splitlines()]
-    assert len(lines) == 2 * 2 * 2 * 4, "of two collections, two rankers and both kinds of removal"
-    assert call("second") == (0, f"whole: {part}; left: none; failed: none\n")
+    assert call("first", None, 0.02) == 3, "the time is up"
+    assert call("second", "first", 25) == 0, (tmp_path / "second" / "fleet.log").read_text()
+    whole = (tmp_path / "second" / part.file).read_text()
+    assert [json.loads(line)["by"] for line in whole.splitlines()] == ["documents"] * 3 + ["queries"] * 3
+    assert json.loads((tmp_path / "second" / fleet.DONE).read_text()) == {"whole": ["small"]}
+    assert call("second", None, 1) == 0 and (tmp_path / "second" / part.file).read_text() == whole
