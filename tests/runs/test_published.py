@@ -66,7 +66,7 @@ def test_small_requests_also_of_a_kind_that_was_stopped(script: Script) -> None:
 
 
 def test_requests_in_a_row(script: Script) -> None:
-    requests = script("requests")
+    requests = script("row_of_requests")
     first, second = cells_of(requests["table"](lines_of(requests, "requests")))
     assert (first[2], second[2]) == ("24 (134)", "30 (235)")
     assert "its 30 requests name 235 pairs, the 24 of the other 134." in PAGE
@@ -82,3 +82,35 @@ def test_trained_rankers(script: Script) -> None:
     for _, ranker, training, test, epochs in rows:
         [row] = [line for line in PAGE.splitlines() if line.startswith(f"| {ranker} | {training} | {test} |")]
         assert row.endswith(f"| {epochs} |")
+
+
+KINDS = {"original": "original", "bottom": "pushed to the bottom", "retrained": "retrained",
+         "tenth": "one removed pair in ten was trained on"}  # fmt: skip
+
+
+def test_rankers_of_hidden_kinds(script: Script) -> None:
+    truth = script("ground_truth")
+    for name, collection in (("car", "TREC CAR"), ("marco", "MS MARCO mini")):
+        rows = cells_of(truth["table_of"](lines_of(truth, f"audit/truth-{name}"), 20))
+        assert [row[0] for row in rows] == ["original", "bottom", "retrained", "retrained", "tenth"]
+        for kind, *figures in rows:
+            shown = KINDS[kind] + (", all" if kind == "retrained" and figures[0] != "20" else "")
+            assert f"| {collection} | {shown} | {' | '.join(figures)} | " in PAGE
+
+
+def test_the_power_that_is_printed(script: Script) -> None:
+    power = script("audit_power")
+    for name, collection in (("car", "TREC CAR"), ("marco", "MS MARCO mini")):
+        for row in cells_of(power["table"](lines_of(power, f"audit/power-{name}"))):
+            assert row[1] == "200"
+            assert f"| {collection} | {row[0]} | {' | '.join(row[2:])} |" in PAGE
+
+
+def test_what_forms_and_lessons_bring_back(script: Script) -> None:
+    forms = script("forms_table")
+    rows = cells_of(forms["runs_table"](lines_of(forms, "audit/forms-heads")))
+    assert len(rows) == 17
+    lines = PAGE.splitlines()
+    for row in rows:
+        figures = [cell.split(" ")[0] for cell in row[1:]]
+        assert any(all(f"| {figure} (" in line for figure in figures) for line in lines), row
