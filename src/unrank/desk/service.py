@@ -15,7 +15,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from unrank.collection.collection import open_collection
 from unrank.desk.covered_rows import SERVICE
 from unrank.desk.ledger import Ledger
 from unrank.desk.paths import names_item, refuse_names
@@ -56,6 +55,8 @@ class ServiceRanker:
         cls, name: str, role: Role, ranker: str, collection: Path, indexes: Sequence[Path], since: date | None
     ) -> ServiceRanker:
         """Return a ranker as somebody registers it; refuse places that are not there."""
+        from unrank.collection.collection import open_collection
+
         open_collection(collection)
         if (ranker.startswith(("/", ".")) or ranker.count("/") > 1) and not exists(Path(ranker)):
             raise UnrankError(f"{ranker}: no such ranker folder")
