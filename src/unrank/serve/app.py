@@ -25,7 +25,7 @@ from unrank.serve.sessions import HOURS, Session, Sessions
 SIGN_IN = "desk-sign-in"
 """The cookie that binds the form of the sign-in to the browser that asked for it."""
 LONGEST_NUMBER = 18
-THREADS = 3
+THREADS = 2
 """Pages that are made at once. More threads than that only wait for each other."""
 STATIC = {"/static/desk.css": ("text/css; charset=utf-8", style), "/static/desk.js": ("text/javascript", script)}
 

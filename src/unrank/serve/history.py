@@ -11,7 +11,7 @@ from unrank.serve.messages import Answer, Call
 from unrank.serve.office import Office
 from unrank.serve.requests import history_table
 
-A_PAGE = 50
+A_PAGE = 25
 
 
 def show_history(office: Office, call: Call) -> Answer:

@@ -47,7 +47,7 @@ from unrank.serve.office import Office
 from unrank.serve.people import Right
 from unrank.serve.sessions import Session
 
-A_PAGE = 25
+A_PAGE = 20
 """The most requests of a list."""
 DONE = {
     "added": "The request was added.",
