@@ -205,20 +205,25 @@ def test_forms_of_what_each_method_makes(dense: Collection, encoder: Path, ranke
 
 
 @pytest.mark.slow
-def test_rankers_of_another_library_are_forgotten(dense: Collection, encoder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("plain", [[], ["--plain"]])
+def test_rankers_of_another_library_are_forgotten(
+    dense: Collection, encoder: Path, plain: list[str], tmp_path: Path
+) -> None:
+    """Trained by the library's trainer or by a plain loop; a run that was killed goes on with what it trained."""
     out, more = tmp_path / "strangers.jsonl", ["--more", str(dense.folder), "--rate", "3e-3", "--epochs", "2"]
-    command = [sys.executable, "runs/strangers.py", str(dense.folder), "--base", str(encoder), "--out", str(out)]
-    run = subprocess.run(
-        [*command, *more, "--by", "queries", "--device", "cpu"],
-        cwd=ROOT, capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    lines = [json.loads(line) for line in out.read_text().splitlines()]
-    found = [(line["ranker"], line["run"]) for line in lines]
+    command = ["runs/strangers.py", str(dense.folder), "--base", str(encoder), "--out", str(out), *more, *plain]
+    command += ["--by", "queries", "--device", "cpu", "--keep", str(tmp_path / "keep")]
+    ran(*command)
+    whole = lines_of(out)
+    cut(out, 4)
+    ran(*command)
+    assert lines_of(out) == whole
     runs = ("judges", "the original", "places")
+    found = [(line["ranker"], line["run"]) for line in whole]
     assert found == [(kind, name) for kind in ("bi-encoder", "cross-encoder") for name in runs]
-    assert all(line["more pairs"] == len(dense.pairs) for line in lines)
-    assert all(line["places"]["source"] == "made" for line in lines if line["run"] == "places")
+    assert all(line["more pairs"] == len(dense.pairs) for line in whole)
+    assert all(line["places"]["source"] == "made" for line in whole if line["run"] == "places")
+    assert not [*(tmp_path / "keep").rglob("unrank.json")], "nothing says that they are not a stranger's"
 
 
 @pytest.mark.slow
