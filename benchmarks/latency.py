@@ -4,9 +4,9 @@
 
 FOLDER gets a collection (Python's documentation, if no other is given), a ranker, its proxies and the owner's state;
 what is there already is used again. Then the same command runs with the prepared proxies alone, and with the kept state
-that `unrank proxies` makes. `--before` names the `src` folder of another version of unrank, which then takes the place
-of the first run. Prints for both the seconds of the process, where they went, how near the pairs are to their places
-and what is kept of E, D and T.
+that `unrank proxies` makes. With `--on-the-spot` the first run has no prepared proxies either, and makes one. The first
+run is of the version of unrank whose `src` folder `--before` names, if it does. Prints for both the seconds of the
+process, where they went, how near the pairs are to their places and what is kept of E, D and T.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ def main() -> None:
     if not collection.exists():
         unrank(folder, "import", "pydocs", "--out", collection, *PYDOCS)
     prepare(arguments, collection)
+    name, state = "before" if arguments.before else "without", "bare" if arguments.on_the_spot else "without"
     runs = {
-        "before" if arguments.before else "without": forget(arguments, collection, "without", arguments.before),
+        name: forget(arguments, collection, state, arguments.before),
         "kept": forget(arguments, collection, "kept", None),
     }
     show(runs)
@@ -86,6 +87,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--train", nargs="*", help="other options of the training, without their dashes")
     parser.add_argument("--forget", nargs="*", default=[], help="more options of the request, without their dashes")
     parser.add_argument("--before", type=Path, help="the src folder of the version that the first run is of")
+    parser.add_argument("--on-the-spot", action="store_true", help="let the first run make its proxy itself")
     parser.add_argument("--repeat", type=int, default=1, help="how often each is run; the fastest counts")
     parser.add_argument("--seed", type=int, default=0, help="the seed of the documents")
     parser.add_argument("--out", type=Path, help="where to write the figures as JSON")
@@ -115,6 +117,7 @@ def prepare(arguments: argparse.Namespace, collection: Path) -> None:
     if not (folder / "removal.json").exists():
         write_removal(collection, arguments.documents, arguments.seed, folder / "removal.json")
     if not (folder / "state.without").exists():
+        shutil.copytree(folder / "state", folder / "state.bare")
         proxies = ("--out", folder / "proxies", "--count", arguments.proxies, "--epochs", arguments.proxy_epochs)
         unrank(folder, "proxies", folder / "ranker", collection, *proxies, *base, *on)
         shutil.copytree(folder / "state", folder / "state.kept")
@@ -135,12 +138,10 @@ def write_removal(collection: Path, documents: int, seed: int, out: Path) -> Non
 
 
 def forget(arguments: argparse.Namespace, collection: Path, name: str, source: Path | None) -> dict[str, Any]:
-    """Time the request; return the figures of the fastest run."""
-    return min((forget_once(arguments, collection, name, source) for _ in range(arguments.repeat)), key=wall)
-
-
-def wall(run: dict[str, Any]) -> float:
-    return float(run["wall"])
+    """Time the request; return the figures of the fastest run, and the seconds of all."""
+    runs = [forget_once(arguments, collection, name, source) for _ in range(arguments.repeat)]
+    walls = [float(run["wall"]) for run in runs]
+    return {**runs[walls.index(min(walls))], "walls": walls}
 
 
 def forget_once(arguments: argparse.Namespace, collection: Path, name: str, source: Path | None) -> dict[str, Any]:
@@ -175,7 +176,13 @@ def quality(out: Path) -> dict[str, Any]:
     }
     places = record["places"] or {}
     distance = [places.get("distance_before"), places.get("distance_after")]
-    return {"state": record["state"], "forget": record["after"]["forget"]["mrr"], "distance": distance, **kept}
+    return {
+        "state": record["state"],
+        "timing": record["timing"],
+        "forget": record["after"]["forget"]["mrr"],
+        "distance": distance,
+        **kept,
+    }
 
 
 class Stopwatch:
@@ -204,6 +211,8 @@ class Stopwatch:
 def timed_job(command: list[str]) -> None:
     """Run a command in this process, and print the seconds of its steps as JSON."""
     began, watch = float(os.environ.pop(BEGAN)), Stopwatch()
+    with suppress(ImportError):  # an earlier version has none
+        import_module("unrank.late").import_libraries()
     import unrank.cli.main
     import unrank.forgetting.forget
     import unrank.forgetting.unlearn
@@ -251,6 +260,7 @@ def show(runs: dict[str, dict[str, Any]]) -> None:
     for name, run in runs.items():
         near = " to ".join("-" if value is None else f"{value:.4f}" for value in run["distance"])
         kept = ", ".join(f"{part} {run[part]:.4f}" for part in "EDT" if part in run)
+        print(f"{name}: walls {', '.join(f'{seconds:.2f}' for seconds in run['walls'])}; timing {run['timing']}")
         print(f"{name}: {run['state']}; forget MRR {run['forget']:.4f}; distance to places {near}; {kept}")
 
 

@@ -46,6 +46,7 @@ from unrank.cli.whole_index import check_whole_index, over_index
 from unrank.disk import check_free, check_outside, check_result
 from unrank.errors import UnrankError
 from unrank.forgetting.options import ForgetOptions
+from unrank.late import import_libraries
 from unrank.report.wording import ASK_FOR_INDEX, NOT_A_RANK, over_whole_index
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ def forget(
     opened = open_collection(collection)
     removal = with_copies(removal, opened, named.copies, named.source)
     partition = make_partition(opened, removal, named.source)
+    import_libraries()
 
     from unrank.engine.kept import KeptState
     from unrank.engine.runtime import deterministic
