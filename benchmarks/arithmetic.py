@@ -1,7 +1,8 @@
 """The limit of the arithmetic: floating-point operations of a pair, and operations per second of a device.
 
 A layer of width h with a feed-forward part of width i takes `2 · (4·h² + 2·h·i)` operations per token for its matrices,
-and `4 · n · h` per token for attention in a text of n tokens. A step with gradients costs three times a forward pass.
+and `4 · n · h` per token for attention in a text of n tokens. A step with gradients costs three times a forward pass,
+and twice if only an adapter is trained: the other weights have no gradient.
 The head of a splade takes `2 · h · (h + words)` per token. In a decoder several heads share their keys and values, the
 feed-forward part has three matrices, and a token sees half of its text. Only tokens that the encoder must read are
 counted: no padding, and for a dual encoder each text once per batch.
@@ -24,7 +25,7 @@ from unrank.rankers.tokens import Ints
 
 PEAK = {"NVIDIA H200": 989e12}
 """Operations per second in bfloat16 without sparsity, from the data sheet."""
-WITH_GRADIENTS = 3
+WITH_GRADIENTS, WITH_ADAPTER = 3, 2
 
 
 def operations(ranker: Ranker, store: TokenStore, pairs: Pairs) -> float:

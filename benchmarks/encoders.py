@@ -1,16 +1,26 @@
-"""Encoders for benchmarks: the default one, a folder, or one of a common size with random weights."""
+"""Encoders for benchmarks: the default one, a folder, or an encoder or decoder of a common size with random weights."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer
 
 from unrank.rankers.encoder import find_encoder
 
-RANDOM = {"distilbert": "distilbert", "bert-base": "bert"}
-"""Encoders that can be made with random weights (66 and 110 million), and the model type of each."""
+QWEN = {
+    "hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12,
+    "num_key_value_heads": 2, "max_position_embeddings": 4096, "tie_word_embeddings": True,
+}  # fmt: skip
+TINY = {
+    "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 4096, "tie_word_embeddings": True,
+}  # fmt: skip
+DECODERS = {"qwen2-1.5b": QWEN, "qwen2-tiny": TINY}
+"""The sizes of decoders that can be made with random weights: Qwen2.5's of 1.5 billion, and a tiny one."""
+RANDOM = {"distilbert": "distilbert", "bert-base": "bert", **dict.fromkeys(DECODERS, "qwen2")}
+"""Encoders (66 and 110 million) and decoders that can be made with random weights, and the model type of each."""
 
 
 def encoder_folder(base: str | None, tokenizer: str | None, within: Path) -> Path:
@@ -21,8 +31,14 @@ def encoder_folder(base: str | None, tokenizer: str | None, within: Path) -> Pat
     words = AutoTokenizer.from_pretrained(str(find_encoder(tokenizer)), local_files_only=True)
     if base == "distilbert":
         words.model_input_names = ["input_ids", "attention_mask"]
-    with torch.random.fork_rng(devices=[]):
+    rows = -(-(len(words) + 1) // 64) * 64 if base in DECODERS else len(words)  # a library may add a token
+    config = AutoConfig.for_model(RANDOM[base], vocab_size=rows, **DECODERS.get(base, {}))
+    made_on = torch.device("cuda" if torch.cuda.is_available() and base in DECODERS else "cpu")
+    with torch.random.fork_rng(), made_on:
         torch.manual_seed(0)
-        AutoModel.from_config(AutoConfig.for_model(RANDOM[base], vocab_size=len(words))).save_pretrained(folder)
+        if base in DECODERS:
+            AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
+        else:
+            AutoModel.from_config(config).save_pretrained(folder)
     words.save_pretrained(folder)
     return folder
