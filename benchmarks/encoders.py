@@ -8,6 +8,7 @@ import torch
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer
 
 from unrank.rankers.encoder import find_encoder
+from unrank.rankers.trial import note_own
 
 QWEN = {
     "hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12,
@@ -41,4 +42,6 @@ def encoder_folder(base: str | None, tokenizer: str | None, within: Path) -> Pat
         else:
             AutoModel.from_config(config).save_pretrained(folder)
     words.save_pretrained(folder)
+    if base in DECODERS:
+        note_own(folder, {})  # its trial on a CPU would take long
     return folder

@@ -147,6 +147,7 @@ def test_encoded_apart_memory_is_bounded(
     most, interact = [], ranker.interact
     monkeypatch.setattr(scoring, "NUMBERS_KEPT", int(sizes.max()) * 5)
     monkeypatch.setattr(scoring, "NUMBERS_AT_ONCE", int(sizes.max()) * 3)
+    monkeypatch.setattr(scoring, "NUMBERS_A_TOKEN", 0)
     monkeypatch.setattr(ranker, "interact", lambda *sides: most.append(len(sides[0])) or interact(*sides))  # type: ignore[func-returns-value]
     groups = scoring._groups_that_fit(pairs, sizes)
     assert len(groups) > 1

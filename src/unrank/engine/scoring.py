@@ -28,7 +28,9 @@ from unrank.rankers.fast.bucketing import MAX_SEQUENCES
 from unrank.rankers.fast.pinned_memory import to_device
 
 NUMBERS_AT_ONCE = 2**25
-"""Numbers of encoded queries and documents that are compared at once: 128 MiB."""
+"""Numbers of encoded queries and documents that are compared at once, at least: 128 MiB."""
+NUMBERS_A_TOKEN = 2**8
+"""The same for each token that the encoder takes at once: on a GPU 512 MiB, until its memory runs out."""
 
 
 def score_pairs(
@@ -150,7 +152,8 @@ def _groups_that_fit(pairs: Pairs, sizes: NDArray[np.int64]) -> list[Rows]:
 def _score_group(ranker: DualEncoder, store: TokenStore, pairs: Pairs, job: _Scoring) -> Tensor:
     queries, query_of = _encode_once(ranker, store, pairs[:, 0], "query", job)
     documents, document_of = _encode_once(ranker, store, pairs[:, 1], "document", job)
-    chunks = list(chunks_by_length(queries.sizes[query_of] + documents.sizes[document_of], NUMBERS_AT_ONCE))
+    at_once = max(NUMBERS_AT_ONCE, NUMBERS_A_TOKEN * job.tokens_at_once)
+    chunks = list(chunks_by_length(queries.sizes[query_of] + documents.sizes[document_of], at_once))
     scores = [ranker.interact(queries.take(query_of[chunk]), documents.take(document_of[chunk])) for chunk in chunks]
     term = ranker.regulariser(queries.vectors, documents.vectors) if job.regularised else None
     ordered = _in_order(scores, chunks)
