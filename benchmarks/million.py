@@ -1,11 +1,13 @@
 """A small request to a large collection: `unrank forget` of a hundred documents out of a million.
 
     python benchmarks/million.py [--base FOLDER] [--device cuda] [--within FOLDER] [--documents N] [--set NAME=VALUE]
+        [--told 1] [--proxy-epochs N] [--keep FOLDER [--prepare]]
 
 Makes the collection (`synthetic.py`) and a small one with the same first documents, trains a ranker on the small one,
 then measures time and peak memory of `unrank forget` on the large one, proxy included, and what it keeps. Prints a line
 of JSON, and exits with 1 if a limit is exceeded, if pairs do not come to their places, or if there was nothing to
-forget.
+forget. `--keep` keeps collections and ranker, and with `--prepare` no more than that is done: the part that is timed
+can then run alone.
 """
 
 from __future__ import annotations
@@ -37,7 +39,11 @@ MOST_SECONDS, MOST_GIBIBYTES, LEAST_KEPT = 120.0, 4.0, 0.99
 def main() -> int:
     arguments = read_arguments()
     with tempfile.TemporaryDirectory(prefix="unrank-million-", dir=arguments.within) as within:
-        figures = measure(Path(within), arguments)
+        figures = prepare(arguments.keep or Path(within), arguments)
+        if arguments.prepare:
+            print(json.dumps(figures))
+            return 0
+        figures |= measure(arguments.keep or Path(within), Path(within), arguments)
     kept = {name: figures["after"][name]["mrr"] / figures["before"][name]["mrr"] for name in KEPT}
     passed = {
         "seconds": figures["seconds"] < MOST_SECONDS,
@@ -60,31 +66,56 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings of the method")
     parser.add_argument("--training", nargs="*", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--told", type=int, choices=(1, 2), default=1, help="words of a query in its documents")
+    parser.add_argument("--proxy-epochs", type=int)
     parser.add_argument("--within", type=Path, help="where to make the temporary folder")
-    return parser.parse_args()
+    parser.add_argument(
+        "--keep", type=Path, help="a folder for collections and ranker; what is there is not made again"
+    )
+    parser.add_argument("--prepare", action="store_true", help="with --keep, make them and do no more")
+    arguments = parser.parse_args()
+    if arguments.prepare and not arguments.keep:
+        parser.error("--prepare needs --keep")
+    return arguments
 
 
-def measure(within: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Make the collections and the ranker, then forget."""
+def prepare(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Make the collections and the ranker, if a call before did not; return what was made in how many seconds."""
     base = find_encoder(arguments.base)
-    large, small, ranker, removal, out = (within / name for name in ("large", "small", "ranker", "removal.json", "out"))
+    names = ("documents", "learned", "removed", "ranker", "told", "training")
+    asked = {name: getattr(arguments, name) for name in names} | {"base": str(base)}
+    note = folder / "prepared.json"
+    if note.exists():
+        found: dict[str, Any] = json.loads(note.read_text())
+        if found["asked"] != asked:
+            raise SystemExit(f"{folder} was prepared with {found['asked']}")
+        return found["made"]  # type: ignore[no-any-return]
     started = perf_counter()
-    for folder, documents in ((large, arguments.documents), (small, arguments.learned)):
-        make_collection(folder, Size(documents, documents), words_of(base))
+    for name, documents in (("large", arguments.documents), ("small", arguments.learned)):
+        make_collection(folder / name, Size(documents, documents), words_of(base), told=arguments.told)
     made = perf_counter() - started
-    Removal(documents=[f"d{RELEVANT * number}" for number in range(arguments.removed)]).save(removal)
-    common = ["--device", arguments.device, "--quiet"]
-    train = ["train", small, "--ranker", arguments.ranker, "--base", base, "--out", ranker]
-    trained, _ = run([*train, *given(arguments.training), *common])
+    Removal(documents=[f"d{RELEVANT * number}" for number in range(arguments.removed)]).save(folder / "removal.json")
+    train = ["train", folder / "small", "--ranker", arguments.ranker, "--base", base, "--out", folder / "ranker"]
+    trained, _ = run([*train, *given(arguments.training), "--device", arguments.device, "--quiet"])
+    figures = {"make_seconds": made, "train_seconds": trained}
+    note.write_text(json.dumps({"asked": asked, "made": figures}))
+    return figures
+
+
+def measure(prepared: Path, within: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Forget, and return what that took and what it changed."""
+    large, ranker, removal, out = prepared / "large", prepared / "ranker", prepared / "removal.json", within / "out"
     forget = ["forget", ranker, large, "--removal", removal, "--target", arguments.target, "--out", out]
-    seconds, gibibytes = run([*forget, *given(arguments.set), *common])
+    if arguments.proxy_epochs:
+        forget += ["--proxy-epochs", arguments.proxy_epochs]
+    base = ["--base", find_encoder(arguments.base)] if arguments.keep else []
+    seconds, gibibytes = run([*forget, *base, *given(arguments.set), "--device", arguments.device, "--quiet"])
     record = json.loads((out / "unrank.json").read_text())
     collection = open_collection(large)
     return {
         "documents": len(collection.documents),
         "pairs": len(collection.judged),
-        "make_seconds": made,
-        "train_seconds": trained,
+        "told": arguments.told,
         "seconds": seconds,
         "gibibytes": gibibytes,
         **{name: record[name] for name in NAMED},

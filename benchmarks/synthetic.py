@@ -2,9 +2,9 @@
 
 Each query has four words and two relevant documents: to remove one of them entangles the other. A document begins with
 the first word of its query and one more of them, which says much of what it is relevant to, but not all: the words of
-queries are few, so other documents begin alike. What is beyond that can be learned by heart alone. The rest of a
-document is sampled from a pool of sentences, about a hundred words in all. Negatives are a hundred other documents. A
-larger collection begins with the documents of a smaller one.
+queries are few, so other documents begin alike. What is beyond that can be learned by heart alone: most, if a document
+has the first word of its query alone. The rest of a document is sampled from a pool of sentences, about a hundred words
+in all. Negatives are a hundred other documents. A larger collection begins with the documents of a smaller one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -43,13 +44,21 @@ class Size:
         return self.pairs // RELEVANT
 
 
-def make_collection(folder: Path, size: Size, words: Sequence[str], length: int = SENTENCES) -> None:
-    """Write a collection of this size, with texts of these words; `length` is the number of sentences in a document."""
+def make_collection(
+    folder: Path, size: Size, words: Sequence[str], length: int = SENTENCES, told: Literal[1, 2] = 2
+) -> None:
+    """Write a collection of this size, with texts of these words; `length` is the number of sentences in a document.
+
+    `told` is how many of its first two words are of its query: with one, about four in a hundred others begin alike.
+    """
     folder.mkdir(parents=True)
     topics = pa.array(words[:TOPICS], pa.string())
     asked = np.random.default_rng(0).integers(len(topics), size=(size.documents // RELEVANT, ASKED))
     sentences = _joined(words[TOPICS:], np.random.default_rng(1), POOL, SENTENCE)
-    openings = [_lists(topics, asked[:, [0, 1 + one]], " ") for one in range(RELEVANT)]
+    second = [asked[:, 1 + one] for one in range(RELEVANT)]
+    if told == 1:
+        second = [np.random.default_rng([4, one]).integers(len(topics), size=len(asked)) for one in range(RELEVANT)]
+    openings = [_lists(topics, np.stack([asked[:, 0], other], axis=1), " ") for other in second]
     write_texts(folder / "documents.arrow", _documents(size.documents, openings, sentences, length))
     rows = np.arange(size.queries)
     tests = max(1, round(TEST_SHARE * size.queries))

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import plain
@@ -97,17 +98,21 @@ def test_speed_runs_and_writes_its_figures(encoder: Path, dense: Collection, tmp
         assert figure["share"] is None  # of a processor no peak is known
 
 
-def test_a_made_collection_is_one(tmp_path: Path) -> None:
-    make_collection(tmp_path / "made", Size(400, 200), WORDS)
+@pytest.mark.parametrize("told", [1, 2])
+def test_a_made_collection_is_one(told: Literal[1, 2], tmp_path: Path) -> None:
+    make_collection(tmp_path / "made", Size(400, 200), WORDS, told=told)
     collection = open_collection(tmp_path / "made")
     assert (len(collection.documents), len(collection.judged), len(collection.queries)) == (400, 200, 100)
     assert len(collection.test_queries) == 2
+    begin_as_asked = 0
     for query in range(len(collection.queries)):
         listed = [*collection.relevant[query], *collection.negatives[query]]
         assert len(set(listed)) == len(listed) == 102
         asked = collection.queries.text(query).split()
         openings = [collection.documents.text(row).partition(". ")[0].split() for row in listed[:2]]
-        assert openings == [asked[:2], [asked[0], asked[2]]]
+        assert [opening[0] for opening in openings] == asked[:1] * 2
+        begin_as_asked += openings == [asked[:2], [asked[0], asked[2]]]
+    assert begin_as_asked == 100 if told == 2 else begin_as_asked < 10
 
 
 @pytest.mark.slow
@@ -125,6 +130,20 @@ def test_growth_and_a_small_request_run(encoder: Path, tmp_path: Path) -> None:
     assert figures["places"]["proxies"] == 1
     assert {*figures["passed"]} == {"seconds", "gibibytes", "reached", "kept"}
     assert {*figures["kept"]} == {"entangled", "disjoint", "test"}
+
+
+@pytest.mark.slow
+def test_a_small_request_is_timed_after_its_preparation(encoder: Path, tmp_path: Path) -> None:
+    """What was kept is not made again; another collection than that is refused."""
+    keep: list[object] = ["--base", encoder, "--ranker", "bi-encoder", "--device", "cpu", "--keep", tmp_path / "keep"]
+    keep += ["--documents", 1_000, "--learned", 400, "--removed", 20, "--training", "epochs=1", "learning_rate=1e-3"]
+    made = json.loads(run("million.py", *keep, "--prepare"))
+    printed = run("million.py", *keep, "--proxy-epochs", 1, "--set", "place_epochs=1", may_fail=True)
+    figures = json.loads(printed.splitlines()[-1])
+    assert made == {name: figures[name] for name in ("make_seconds", "train_seconds")}
+    assert figures["places"]["epochs"] == 1
+    with pytest.raises(AssertionError, match="was prepared with"):
+        run("million.py", *keep, "--told", 2)
 
 
 @pytest.mark.slow
