@@ -56,6 +56,8 @@ from unrank.rankers.base import Ranker
 
 SCALE = 20.0
 """A teacher's cosines, as the scores that a cross-encoder learns: the scale that its own loss had them on."""
+WEIGHTS = {"dtype": torch.float32}
+"""A base may be stored in half precision, in which its training would end in NaN."""
 RUNS = (JUDGED, UNTOUCHED, "places")
 AT_ONCE = 1024
 """Texts that are tokenised at a time."""
@@ -147,7 +149,7 @@ class Lessons:
     def bi_encoder(self, columns: Columns, seed: int) -> SentenceTransformer:
         """Train a bi-encoder with in-batch negatives."""
         set_seed(seed)
-        model = SentenceTransformer(self.base, device=self.device)
+        model = SentenceTransformer(self.base, device=self.device, model_kwargs=WEIGHTS)
         texts = {name: columns[name] for name in ("query", "positive")}
         self._fit(model, MultipleNegativesRankingLoss(model, scale=SCALE), texts, seed)
         return model
@@ -161,7 +163,7 @@ class Lessons:
         query, positive, negative = (vectors[[place[text] for text in column]] for column in columns.values())
         margins = SCALE * (query * (positive - negative)).sum(dim=1)
         set_seed(seed)
-        model = CrossEncoder(self.base, num_labels=1, device=self.device)
+        model = CrossEncoder(self.base, num_labels=1, device=self.device, model_kwargs=WEIGHTS)
         self._fit(model, MarginMSELoss(model), {**columns, "label": margins.tolist()}, seed)
         return model
 

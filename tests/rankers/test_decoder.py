@@ -20,6 +20,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from torch import nn
 from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
+from tests.rankers.fast.test_encoder import as_on_a_gpu
 from tests.tiny import CHAT, DECODERS, WORDS, decoder_tokenizer, make_decoder, make_dense_collection
 from unrank.cli.main import run
 from unrank.collection.inspect import pair_ids
@@ -28,6 +29,7 @@ from unrank.rankers import create_ranker, detect_kind, load_ranker
 from unrank.rankers.base import Ranker
 from unrank.rankers.chat_template import EDGES, ChatTemplate, library_tokens
 from unrank.rankers.decoder import TEMPLATE, DecoderRanker
+from unrank.rankers.lora import add_adapter
 
 pytestmark = pytest.mark.usefixtures("untried")
 LONG = "han kel mi no " * 90
@@ -358,5 +360,31 @@ def test_gradients_are_the_same_if_states_are_computed_again(llama: Path, monkey
     assert len(ranker._pieces(ranker.lengths(*(side.lengths for side in tokens)))) > 2
     again, in_pieces = gradients()
     np.testing.assert_allclose(again, scores, rtol=1e-5, atol=1e-5)
+    for one, other in zip(in_pieces, whole, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5 * float(other.abs().max()) + 1e-6)
+
+
+def test_an_adapter_s_gradients_are_the_same_if_states_are_computed_again(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, where changed weights are kept for all passes of a step."""
+    ranker = create_ranker("decoder", str(llama), seed=0)
+    assert isinstance(ranker, DecoderRanker)
+    add_adapter(ranker, 2, 0)
+    as_on_a_gpu(monkeypatch, torch.float32)
+    tokens = (
+        ranker.tokenize([query for query, _ in PAIRS], "query"),
+        ranker.tokenize([text for _, text in PAIRS], "document"),
+    )
+
+    def gradients() -> list[torch.Tensor]:
+        trained = [weight for weight in ranker.parameters() if weight.requires_grad]
+        with ranker.fast_encoders[0].constant_weights():
+            return list(torch.autograd.grad((ranker(*tokens) * torch.arange(1.0, 9.0)).sum(), trained))
+
+    whole = gradients()
+    monkeypatch.setattr("unrank.rankers.decoder.device_memory", lambda device: 2_000_000)
+    in_pieces = gradients()
+    assert any(bool(gradient.any()) for gradient in whole)
     for one, other in zip(in_pieces, whole, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5 * float(other.abs().max()) + 1e-6)

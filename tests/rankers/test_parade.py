@@ -21,6 +21,7 @@ from tests.tiny import SPECIAL, WORDS, make_tokenizer, text_of
 from unrank.errors import BadFile, UnrankError
 from unrank.rankers import create_ranker, load_ranker, parade
 from unrank.rankers.base import Ranker
+from unrank.rankers.lora import add_adapter
 from unrank.rankers.parade import ParadeRanker
 from unrank.rankers.passages import PassageSettings, TransformerAggregator, passage_spans
 from unrank.rankers.tokens import Tokens
@@ -142,6 +143,25 @@ def test_in_pieces_as_on_a_gpu(ranker: ParadeRanker, monkeypatch: pytest.MonkeyP
     torch.testing.assert_close(backward(ranker), expected, rtol=1e-5, atol=1e-5)
     for name, weight in ranker.named_parameters():
         torch.testing.assert_close(weight.grad, gradients[name], rtol=1e-3, atol=1e-4)
+
+
+def test_an_adapter_in_pieces_as_on_a_gpu(ranker: ParadeRanker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changed weights are kept for all passes of a step."""
+    add_adapter(ranker, 2, 0)
+    as_on_a_gpu(monkeypatch, torch.float32)
+
+    def gradients() -> dict[str, torch.Tensor]:
+        ranker.zero_grad()
+        with ranker.fast_encoders[0].constant_weights():
+            backward(ranker)
+        return {name: weight.grad.clone() for name, weight in ranker.named_parameters() if weight.grad is not None}
+
+    whole = gradients()
+    monkeypatch.setattr(parade, "TOKENS_AT_ONCE", {"cpu": 100})
+    in_pieces = gradients()
+    assert any(bool(gradient.any()) for name, gradient in whole.items() if "parametrizations" in name)
+    for name, gradient in whole.items():
+        torch.testing.assert_close(in_pieces[name], gradient, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("words", [2_000, 8_000])

@@ -151,6 +151,7 @@ class DecoderRanker(Ranker):
         pieces = self._pieces(self.lengths(queries.lengths, documents.lengths))
         if len(pieces) == 1:
             return self._read(queries, documents)
+        self._fast.keep_weights()
         scores = [
             checkpoint(self._read, queries.take(piece), documents.take(piece), True, **RECOMPUTED) for piece in pieces
         ]

@@ -160,6 +160,8 @@ class ParadeRanker(Ranker):
         size = min(MAX_SEQUENCES, max(1, TOKENS_AT_ONCE.get(self.device.type, TOKENS_AT_ONCE["cpu"]) // width))
         pieces = np.array_split(np.arange(len(passages)), -(-len(passages) // size))
         recompute = recompute or (torch.is_grad_enabled() and len(pieces) > 1)
+        if recompute:
+            self._fast.keep_weights()
         return torch.cat([self._read_piece(queries.take(piece), passages.take(piece), recompute) for piece in pieces])
 
     def _read_piece(self, queries: Tokens, passages: Tokens, recompute: bool) -> Tensor:

@@ -82,11 +82,20 @@ class BF16Weights:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Let the encoder compute with the copies; gradients reach the weights."""
-        copies = self._copies or _lower(*self._weights, *(made() for made, _ in self._changes))
-        if self._constant:
-            self._copies = copies
-        with self._replaced(copies):
+        with self._replaced(self._kept() if self._constant else self._lowered()):
             yield
+
+    def keep(self) -> None:
+        """Make the copies that are kept. A pass that is computed again must not be the one that makes them."""
+        if self._constant:
+            self._kept()
+
+    def _kept(self) -> Sequence[Tensor]:
+        self._copies = self._copies or self._lowered()
+        return self._copies
+
+    def _lowered(self) -> Sequence[Tensor]:
+        return _lower(*self._weights, *(made() for made, _ in self._changes))
 
     @contextmanager
     def leaves(self) -> Iterator[list[Tensor]]:

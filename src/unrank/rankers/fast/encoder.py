@@ -221,6 +221,11 @@ class FastEncoder:
         """Keep copies of the weights from one pass to the next while no weight changes."""
         return self._weights.constant()
 
+    def keep_weights(self) -> None:
+        """Make the copies of constant weights now, before passes that are computed again (`torch.utils.checkpoint`)."""
+        if self.enabled and on_gpu(self._encoder):
+            self._weights.keep()
+
 
 def last_states(states: Tensor, lengths: Ints) -> Tensor:
     """Return the state of the last token of each padded text. [texts, width, size] -> [texts, size]"""
