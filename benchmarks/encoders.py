@@ -14,13 +14,18 @@ QWEN = {
     "hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12,
     "num_key_value_heads": 2, "max_position_embeddings": 4096, "tie_word_embeddings": True,
 }  # fmt: skip
+SMALL = {
+    "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
+    "num_key_value_heads": 3, "max_position_embeddings": 2048, "tie_word_embeddings": True,
+}  # fmt: skip
 TINY = {
     "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "max_position_embeddings": 4096, "tie_word_embeddings": True,
 }  # fmt: skip
-DECODERS = {"qwen2-1.5b": QWEN, "qwen2-tiny": TINY}
-"""The sizes of decoders that can be made with random weights: Qwen2.5's of 1.5 billion, and a tiny one."""
-RANDOM = {"distilbert": "distilbert", "bert-base": "bert", **dict.fromkeys(DECODERS, "qwen2")}
+DECODERS = {"qwen2-1.5b": QWEN, "llama-135m": SMALL, "qwen2-tiny": TINY}
+"""The sizes of decoders that can be made with random weights: Qwen2.5's of 1.5 billion, SmolLM2's of 135 million (less
+its words), and a tiny one."""
+RANDOM = {"distilbert": "distilbert", "bert-base": "bert", **{name: name.split("-")[0] for name in DECODERS}}
 """Encoders (66 and 110 million) and decoders that can be made with random weights, and the model type of each."""
 
 

@@ -25,7 +25,6 @@ from sentence_transformers.cross_encoder.modules import LogitScore
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
 from torch.nn.functional import linear
-from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoTokenizer
 
 from unrank.errors import BadFile, UnrankError
@@ -52,7 +51,6 @@ STATE_BYTES, INNER_BYTES = 40, 8
 """About the bytes that a layer keeps for its gradients, for each number of a token's state and of its inner state."""
 STATES_SHARE = 0.5
 """The share of a device's memory that may hold what is kept for gradients."""
-RECOMPUTED: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
 SHAPES = "Transformer + LogitScore, Transformer + Pooling + Dense, or one sequence classifier"
 
 
@@ -151,11 +149,8 @@ class DecoderRanker(Ranker):
         pieces = self._pieces(self.lengths(queries.lengths, documents.lengths))
         if len(pieces) == 1:
             return self._read(queries, documents)
-        self._fast.keep_weights()
-        scores = [
-            checkpoint(self._read, queries.take(piece), documents.take(piece), True, **RECOMPUTED) for piece in pieces
-        ]
-        return torch.cat(scores)
+        reads = [partial(self._read, queries.take(piece), documents.take(piece), True) for piece in pieces]
+        return torch.cat([self._fast.recompute(read) for read in reads])
 
     def _pieces(self, lengths: Ints) -> list[Ints]:
         """Return the places of pairs that are read at once: all, unless their states would fill the memory.

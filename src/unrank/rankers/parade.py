@@ -20,7 +20,6 @@ from typing import Any, Self
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 
 from unrank.errors import BadFile
@@ -160,8 +159,6 @@ class ParadeRanker(Ranker):
         size = min(MAX_SEQUENCES, max(1, TOKENS_AT_ONCE.get(self.device.type, TOKENS_AT_ONCE["cpu"]) // width))
         pieces = np.array_split(np.arange(len(passages)), -(-len(passages) // size))
         recompute = recompute or (torch.is_grad_enabled() and len(pieces) > 1)
-        if recompute:
-            self._fast.keep_weights()
         return torch.cat([self._read_piece(queries.take(piece), passages.take(piece), recompute) for piece in pieces])
 
     def _read_piece(self, queries: Tokens, passages: Tokens, recompute: bool) -> Tensor:
@@ -172,10 +169,7 @@ class ParadeRanker(Ranker):
                 vectors: Tensor = self.encoder(**features).last_hidden_state[:, 0]
             return vectors.float()
 
-        if not recompute:
-            return encode()
-        vectors: Tensor = checkpoint(encode, use_reentrant=False, preserve_rng_state=False)
-        return vectors
+        return self._fast.recompute(encode) if recompute else encode()
 
 
 def _grid(counts: Ints) -> tuple[Ints, Any]:

@@ -82,17 +82,23 @@ class BF16Weights:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Let the encoder compute with the copies; gradients reach the weights."""
-        with self._replaced(self._kept() if self._constant else self._lowered()):
+        with self._replaced(self.kept() or self._lowered()):
             yield
 
-    def keep(self) -> None:
-        """Make the copies that are kept. A pass that is computed again must not be the one that makes them."""
-        if self._constant:
-            self._kept()
-
-    def _kept(self) -> Sequence[Tensor]:
-        self._copies = self._copies or self._lowered()
+    def kept(self) -> Sequence[Tensor] | None:
+        """Return the copies that are kept from one pass to the next; make them if there are none yet."""
+        if self._constant and self._copies is None:
+            self._copies = self._lowered()
         return self._copies
+
+    @contextmanager
+    def holding(self, copies: Sequence[Tensor] | None) -> Iterator[None]:
+        """Use the copies of an earlier pass."""
+        before, self._copies = self._copies, copies
+        try:
+            yield
+        finally:
+            self._copies = before
 
     def _lowered(self) -> Sequence[Tensor]:
         return _lower(*self._weights, *(made() for made, _ in self._changes))

@@ -7,7 +7,7 @@ family or the version of transformers is not known (`can_pack`), and does nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from unrank.rankers.fast import bf16_weights
 from unrank.rankers.fast.bf16_weights import BF16Weights
@@ -221,10 +222,19 @@ class FastEncoder:
         """Keep copies of the weights from one pass to the next while no weight changes."""
         return self._weights.constant()
 
-    def keep_weights(self) -> None:
-        """Make the copies of constant weights now, before passes that are computed again (`torch.utils.checkpoint`)."""
-        if self.enabled and on_gpu(self._encoder):
-            self._weights.keep()
+    def recompute(self, read: Callable[[], Tensor]) -> Tensor:
+        """Call `read`, and call it again for its gradients instead of keeping its states (gradient checkpointing).
+
+        Both passes use the same copies of the weights, also if these are no longer kept by then.
+        """
+        copies = self._weights.kept() if self.enabled and on_gpu(self._encoder) else None
+
+        def read_with_copies() -> Tensor:
+            with self._weights.holding(copies):
+                return read()
+
+        given: Tensor = checkpoint(read_with_copies, use_reentrant=False, preserve_rng_state=False)
+        return given
 
 
 def last_states(states: Tensor, lengths: Ints) -> Tensor:
