@@ -230,40 +230,44 @@ def test_there_is_another_round_if_pairs_are_not_at_their_places(
 
 
 def test_of_a_small_request_the_check_nearest_to_all_places_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own pairs and those of earlier requests. Among equal checks the last one counts."""
+    """Its own pairs and those of earlier requests. Among equal checks the last one counts.
+
+    Earlier requests were at .1 when it began: what is beyond that is unmet.
+    """
     apart, earlier = iter([0.4, 0.1, 0.0, 0.0]), iter([0.0, 0.0, 0.5, 0.1])
     rule = PairStoppingRule(
         *(SimpleNamespace(), None, SimpleNamespace(), 0.5, 0.0, None, 0, None, (1.0, {}), 1.0),  # type: ignore[arg-type]
         goals=SimpleNamespace(pulls_up=True, few=True),  # type: ignore[arg-type]
+        earlier=(np.zeros((0, 2), np.int64), SimpleNamespace(before=0.1)),  # type: ignore[arg-type]
     )
     monkeypatch.setattr(rule, "_earlier_distance", lambda interval: next(earlier))
     ranks = []
     for _ in range(4):
         rule.distance = next(apart)
         ranks.append(rule._rank(SimpleNamespace(epochs=1)))  # type: ignore[arg-type]
-    assert ranks == [0.4, 0.1, 0.5, 0.1]
+    assert ranks == [(0.4, 0.4), (0.1, 0.1), (0.5, 0.4), (0.1, 0.0)]
 
 
 @pytest.mark.parametrize(
-    ("best", "alone", "epochs"),
+    ("unmet", "alone", "epochs"),
     [([0.0] * 9, False, 2), ([0.5, 0.5, 0.0, 0.0], False, 3), ([0.5] * 9, False, 8), ([0.5] * 9, True, 4)],
     ids=["there", "there in a later round", "all rounds", "no earlier request"],
 )
-def test_in_a_row_rounds_go_on_until_all_requests_are_at_their_places(
-    best: list[float], alone: bool, epochs: int, monkeypatch: pytest.MonkeyPatch
+def test_in_a_row_rounds_go_on_until_nothing_is_unmet(
+    unmet: list[float], alone: bool, epochs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A first round is run to its end; a later one ends with the epoch in which all pairs arrive."""
+    """A first round is run to its end; a later one ends with the epoch in which all is met."""
     goals = SimpleNamespace(pulls_up=True, few=True, distance=lambda ranks: 0.3)
     estimator = SimpleNamespace(measure=lambda: 0.5, pair_ranks=lambda: np.ones(1))
     clock = SimpleNamespace(on=lambda purpose: nullcontext())
     rule = PairStoppingRule(None, None, estimator, 0.5, 0.0, clock, 0, None, (1.0, {}), 1.0, goals=goals, round=2)  # type: ignore[arg-type]
     if not alone:
         rule.earlier = np.zeros((1, 2), np.int64), SimpleNamespace()  # type: ignore[assignment]
-    done, found = list[float](), iter(best)
+    done, found = list[float](), iter(unmet)
 
     def check(interval: Interval) -> None:
         done.append(interval.epochs)
-        rule.best = next(found), {}
+        rule.unmet = next(found)
 
     monkeypatch.setattr(rule, "_check", check)
     monkeypatch.setattr(rule, "_return", lambda: None)

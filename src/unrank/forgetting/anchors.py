@@ -65,8 +65,9 @@ class Anchors:
         ranks = np.where(ranks > 0, ranks, rank_at(collection, pairs, score, margins))
         wanted = with_room(collection, pairs, ranks, score_at(collection, pairs, score, margins), score)
         places = EarlierPlaces.of(there, wanted, ranks, self.requests[found])
-        places.mark(pair_ranks(collection, pairs, teacher.scores))
-        return replace(held, earlier_places=places)
+        now = pair_ranks(collection, pairs, teacher.scores)
+        places.mark(now)
+        return replace(held, earlier_places=replace(places, before=places.distance(now)))
 
 
 def is_first(record: Record | None) -> bool:

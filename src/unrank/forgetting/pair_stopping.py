@@ -27,7 +27,7 @@ LIMIT_QUERIES = 100
 """The least number of queries of each kept set that are measured at every check if there is a limit."""
 ARRIVED = 0.01
 """The largest distance of a small request to its places at which no further round is needed. Earlier requests must be
-near theirs too."""
+as near theirs as they were before it: what others broke is mended meanwhile, and not waited for."""
 ROUNDS_ALONE = 2
 """The most rounds of a request if none came before it."""
 NEARER = 0.9
@@ -50,6 +50,8 @@ class PairStoppingRule(StoppingRule):
     """The distance to the goals at the last check."""
     earlier: tuple[Pairs, EarlierPlaces] | None = None
     """Pairs that were forgotten before, and their places; `None` if there are none, or many pairs now."""
+    unmet: float = math.inf
+    """How far pairs are from their places at the best check, and earlier requests further than before."""
     round: int | None = None
     """The epochs after which the rate has fallen; `None` if it does not fall."""
     round_distance: float = math.inf
@@ -73,11 +75,11 @@ class PairStoppingRule(StoppingRule):
     def _ends_round(self, interval: Interval) -> bool:
         """Return whether a round is over, and no other one is needed or worth its time.
 
-        If earlier requests have places too, a later round ends with the epoch in which all pairs arrive.
+        If earlier requests have places too, a later round ends with the epoch in which nothing is unmet.
         """
         if self.round is None or interval.epochs < self.round:
             return False
-        arrived = self.goals.few and self.best is not None and self.best[0] <= ARRIVED
+        arrived = self.goals.few and self.unmet <= ARRIVED
         if interval.epochs % self.round:
             return arrived and self.earlier is not None and interval.epochs == int(interval.epochs)
         with self.clock.on("checks"):
@@ -93,11 +95,13 @@ class PairStoppingRule(StoppingRule):
         tensors = dict(found.tensors)
         if self.earlier is not None:
             tensors["away"] = torch.tensor(self.earlier[1].away)
-        return Checkpoint({**found.facts, "missed": self.missed, "round": self.round_distance}, tensors)
+        return Checkpoint(
+            {**found.facts, "missed": self.missed, "unmet": self.unmet, "round": self.round_distance}, tensors
+        )
 
     def restore(self, state: Checkpoint) -> None:
         super().restore(state)
-        self.missed, self.round_distance = state.facts["missed"], state.facts["round"]
+        self.missed, self.unmet, self.round_distance = (state.facts[name] for name in ("missed", "unmet", "round"))
         if self.earlier is not None:
             self.earlier[1].away[:] = state.tensors["away"].numpy()
 
@@ -108,17 +112,22 @@ class PairStoppingRule(StoppingRule):
             measured = self._measure()
         seen = self._watch()
         self.limited = self._lost(seen)
-        rank = self._rank(interval)
+        rank, unmet = self._rank(interval)
         if not self.limited and (self.best is None or rank <= self.best[0]):
-            self.best = rank, weights_of(self.student)
+            self.best, self.unmet = (rank, weights_of(self.student)), unmet
         self._add_to_history(interval, measured, seen)
         self._report(interval, measured)
 
-    def _rank(self, interval: Interval) -> float:
-        """Return how far the weights are from the best; 0 if later ones are better, because the rate falls."""
+    def _rank(self, interval: Interval) -> tuple[float, float]:
+        """Return how far the weights are from the best, 0 if later ones are better because the rate falls; and what is
+        unmet."""
         if not self.goals.pulls_up:
-            return self.missed + self.forget  # fewest pairs first, then the lowest MRR
-        return round(self.missed + self.distance + self._earlier_distance(interval), 3) if self.goals.few else 0.0
+            return self.missed + self.forget, math.inf  # fewest pairs first, then the lowest MRR
+        if not self.goals.few:
+            return 0.0, math.inf
+        own, earlier = self.missed + self.distance, self._earlier_distance(interval)
+        before = 0.0 if self.earlier is None else self.earlier[1].before
+        return round(own + earlier, 3), round(own + max(0.0, earlier - before), 3)
 
     def _earlier_distance(self, interval: Interval) -> float:
         """Return how far earlier requests are from their places; 0 if all are near them.

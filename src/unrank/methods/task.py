@@ -142,6 +142,8 @@ class EarlierPlaces:
     """The pairs that are away from their places. It changes after each epoch."""
     requests: Rows
     """The number of the request that each pair is of."""
+    before: float = 0.0
+    """How far requests were from their places when the run began."""
 
     @classmethod
     def of(cls, there: NDArray[np.bool_], scores: NDArray[np.float32], ranks: Rows, requests: Rows) -> EarlierPlaces:
