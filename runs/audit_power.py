@@ -8,7 +8,7 @@ share, so requests of one draw say little. Small rankers stand in for encoders (
 writes one audit a line. Draws that are in the folder are not made again.
 
     python runs/audit_power.py COLLECTION --out FOLDER [--base MODEL] [--requests 200] [--draws 40] [--seeds 1]
-        [--removal documents] [--part 0/4] [--device cpu]
+        [--first-draw 0] [--removal documents] [--part 0/4] [--device cpu]
     python runs/audit_power.py FILE.jsonl...
 """
 
@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
     heads = Heads.open(collection, arguments.base, vectors, arguments.device, HeadRecipe())
     part, parts = map(int, arguments.part.split("/"))
     each = -(-arguments.requests // arguments.draws)
-    for draw in range(arguments.draws)[part::parts]:
+    for draw in range(arguments.first_draw, arguments.first_draw + arguments.draws)[part::parts]:
         path = arguments.out / f"audits-{draw}.jsonl"
         if not path.exists():
             lines = audits_of(heads, draw, each, arguments)
@@ -182,6 +182,7 @@ def main() -> None:
     options.add_argument("--removal", default="documents", choices=("documents", "queries"))
     options.add_argument("--requests", type=int, default=200, help="the number of requests of each size, in all draws")
     options.add_argument("--draws", type=int, default=40, help="how often everything is drawn anew")
+    options.add_argument("--first-draw", type=int, default=0, help="the seed of the first draw")
     options.add_argument("--seeds", type=int, default=1, help="the number of proxies that never saw a pair")
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--part", default="0/1", help="1/4 makes every fourth draw; parts may run side by side")

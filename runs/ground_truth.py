@@ -11,8 +11,8 @@ ranker that does not judge, others to its forget MRR. These are counts: nobody k
 Methods keep their settings, except that rates are larger, because heads learn at a hundred times an encoder's rate.
 
     python runs/ground_truth.py COLLECTION --out FOLDER [--base MODEL] [--rankers 20] [--retrained 100]
-        [--references 5] [--removal documents] [--share 0.05] [--kinds original ... cocol ...] [--part 0/4]
-        [--device cpu]
+        [--references 5] [--removal documents] [--share 0.05] [--removal-seed 0] [--kinds original ... cocol ...]
+        [--part 0/4] [--device cpu]
     python runs/ground_truth.py FILE.jsonl...
 """
 
@@ -123,7 +123,7 @@ def audit(context: AuditContext, ranker: Ranker, device: Device) -> tuple[Verdic
 def run(arguments: argparse.Namespace) -> int:
     torch.set_num_threads(arguments.threads)
     collection = unrank.open_collection(arguments.collection[0])
-    removal = unrank.Removal.sample(collection, arguments.removal, arguments.share)
+    removal = unrank.Removal.sample(collection, arguments.removal, arguments.share, arguments.removal_seed)
     partition = make_partition(collection, removal, reserve=True)
     arguments.out.mkdir(parents=True, exist_ok=True)
     vectors = arguments.out / "vectors.safetensors"
@@ -184,6 +184,7 @@ def main() -> None:
     options.add_argument("--base", help="the encoder that gives the vectors")
     options.add_argument("--removal", default="documents", choices=("documents", "queries"))
     options.add_argument("--share", type=float, default=0.05)
+    options.add_argument("--removal-seed", type=int, default=0)
     options.add_argument("--rankers", type=int, default=20, help="the number of rankers of each kind")
     options.add_argument("--retrained", type=int, default=100, help="the number of retrained rankers")
     options.add_argument("--references", type=int, default=5)

@@ -27,13 +27,16 @@ from unrank.rankers.base import Ranker
 QUERIES, JUDGES, EFFECT = 200, 5, 2.0
 
 
-def planted(seed: int, memory: float, judges: int = JUDGES, level: float = 0.0) -> Sample:
-    """Noise around each query's own value; the original adds its memory, and the ranker a share of as much."""
+def planted(seed: int, memory: float, judges: int = JUDGES, level: float = 0.0, size: Floats | float = 1.0) -> Sample:
+    """Noise around each query's own value; the original adds its memory, and the ranker a share of as much.
+
+    A query's noise and memory are of its size.
+    """
     generator = np.random.default_rng(seed)
     truth = generator.normal(size=QUERIES)
 
     def noisy(more: float = 0.0) -> Floats:
-        return truth + more + generator.normal(size=QUERIES)
+        return np.asarray(truth + (more + generator.normal(size=QUERIES)) * size)
 
     never_saw = np.array([noisy() for _ in range(judges)])
     return Sample(noisy(memory * EFFECT + level), noisy(EFFECT), never_saw)
@@ -50,6 +53,15 @@ def test_a_place_is_the_share_of_the_way(share: float) -> None:
     else:
         assert all(min(one.p_above, one.p_below) < 1e-3 for one in places)
         assert all((one.p_above < one.p_below) == (share > 0) for one in places)
+
+
+def test_the_error_of_a_place_holds_where_few_queries_decide() -> None:
+    """Four queries in 200, as with reciprocal ranks: a ranker's own values say too little about its error there."""
+    size = np.where(np.arange(QUERIES) < 4, 1.0, 0.02)
+    places = [place(planted(seed, 0.0, size=size), None, 0) for seed in range(150)]
+    assert np.median([one.error for one in places]) == pytest.approx(
+        np.std([one.share.value for one in places]), rel=0.15
+    )
 
 
 def test_the_original_itself_is_at_one_and_noise_between_trainings_counts() -> None:

@@ -8,6 +8,7 @@ ranker's lists. Its lists are not compared.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -63,6 +64,18 @@ class Sample:
         number, whole = np.isfinite(self.never_saw).sum(axis=0), self.original - self.level
         chance = np.nanvar(self.never_saw, axis=0, ddof=1) / number  # the level is on both sides of the product
         return self.gap * whole - chance, whole**2 - chance
+
+    @property
+    def way_noise(self) -> float:
+        """The standard error of the mean way of an honest ranker, by what two trainings differ by in each query.
+
+        A few queries decide about reciprocal ranks, so the audited ranker's own values may understate it. 0 for lists.
+        """
+        if self.original is None or self.with_original is not None:
+            return 0.0
+        number, whole = np.isfinite(self.never_saw).sum(axis=0), self.original - self.level
+        chance = np.nanvar(self.never_saw, axis=0, ddof=1) * (1 + 1 / number)
+        return math.sqrt(float(np.sum(whole**2 * chance))) / len(whole)
 
 
 def samples(context: AuditContext, evidence: Evidence, measured: Margins) -> dict[str, Sample]:

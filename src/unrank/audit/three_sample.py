@@ -105,7 +105,8 @@ def place(sample: Sample, unseen: Sample | None, seed: int) -> Place:
     slope = 1.0 if sample.with_original is not None else abs(float(np.mean(sample.original - sample.level)))
     between = slope * between_trainings(unseen) * math.sqrt(1 + 1 / sample.judges)
     length = max(abs(float(way)), 1e-12)
-    error = max(math.hypot(float(resampled[:, 0].std()), between), 1e-12) / length
+    single = max(float(resampled[:, 0].std()), sample.way_noise)
+    error = max(math.hypot(single, between), 1e-12) / length
     share = BootstrapEstimate(float(toward) / length, resampled[:, 0] / length, len(ways))
     return Place(share, error, float(way), float(resampled[:, 1].std()))
 
