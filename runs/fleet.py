@@ -109,7 +109,7 @@ PARTS = (
             f"row-{seed}",
             f"fifty requests in a row, seed {seed}",
             "runs/row_of_requests.py {car} --base {base} --requests 50 --documents 3 "
-            f"--seed {seed} --keep {{keep}} --out {{out}}",
+            f"--seed {seed} --judges 2 --keep {{keep}} --out {{out}}",
         )
         for seed in (1, 2)
     ),

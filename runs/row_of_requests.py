@@ -3,11 +3,11 @@
 Each request removes a few documents, and every fourth one a query. It starts from the ranker of the one before, and
 pulls each pair to its place. Two proxies that saw none of all requests serve them all. After each request a line of
 JSON has what E, D and T are of the first original's, and for each request so far its mean reciprocal rank less that of
-its places. The last two lines compare the end with a run from the first original on the union of all requests, both
-measured on all queries.
+its places. The last lines compare the end with rankers that were trained without any of the requests (`--judges`), and
+with a run from the first original on the union of all requests, all measured on all queries.
 
     python runs/row_of_requests.py COLLECTION --base ENCODER --ranker bi-encoder --requests 50 --documents 3 --seed 1
-        --out row.jsonl [--keep FOLDER] [--without-anchors] [--measure 300] [--proxy-epochs 4]
+        --out row.jsonl [--keep FOLDER] [--without-anchors] [--measure 300] [--proxy-epochs 4] [--judges 2]
     python runs/row_of_requests.py FILE.jsonl...  # prints the table of earlier runs
 
 The state folder of the run is a temporary one. `--without-anchors` writes no anchor file there. `--keep` keeps rankers
@@ -51,6 +51,9 @@ QUERY_EVERY = 4
 NEAR = 0.03
 """The most that a request may be off its places to count as near."""
 PROXY_SEEDS = (1_000, 1_001)
+JUDGES = 2_000
+"""The first seed of the rankers that are trained without any of the requests."""
+JUDGE = "judge "
 
 
 def draw_requests(collection: Collection, number: int, documents: int, seed: int) -> list[Removal]:
@@ -82,10 +85,11 @@ class Row:
         requests: Sequence[Removal],
         options: ForgetOptions,
         keep: Path | None = None,
+        judges: int = 0,
     ):
         self.original, self.collection, self.requests, self.options = original, collection, requests, options
-        self._keep = keep
-        union = Removal.union(requests)
+        self._keep, self._judges = keep, judges
+        self._union = union = Removal.union(requests)
         recipe = proxy_recipe(original.ranker.kind, epochs=options.proxy_epochs or LONGER).method
         self.proxies = []
         for seed in PROXY_SEEDS:
@@ -152,10 +156,20 @@ class Row:
         named_there = {line["run"] for line in there}
         if "in a row" not in named_there:
             yield {"run": "in a row", **self._measured(self._asking(self.whole, ranker), ranker)}
+        for seed in range(JUDGES, JUDGES + self._judges):
+            if f"{JUDGE}{seed}" not in named_there:
+                judge = self._judge(seed)
+                yield {"run": f"{JUDGE}{seed}", **self._measured(self._asking(self.whole, judge), judge)}
         if "union" in named_there:
             return
         union = self._forget(self.whole, self.original.ranker, self.original.record)
         yield {"run": "union", **self._measured(self.whole, union.ranker), "timing": _rounded(union.record.timing)}
+
+    def _judge(self, seed: int) -> Ranker:
+        """Train a ranker that never saw any of the requests."""
+        given = TrainOptions(seed=seed, device=self.options.device)
+        what = (self.collection, self.original.ranker.kind, self.options.base, self._union)
+        return made(self._keep, f"judge-{seed}", partial(train, *what, options=given, progress=Silence())).ranker
 
     def _save(self, done: Forgotten, number: int) -> None:
         """Keep the ranker and the state after a request, and those after the one before until its line is written."""
@@ -240,13 +254,21 @@ def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
             continue
         last, pairs = requests[-1], sum(line["pairs"] for line in requests)
         off = [distance for distance in last["off"] if distance is not None]
-        kept = ", ".join(f"{last[name]:.3f}" if name in last else "–" for name in KEPT)
+        kept, theirs = _kept([last]), _kept([line for line in every if str(line["run"]).startswith(JUDGE)])
         spread = f"{np.mean(off):+.3f} ({min(off):+.3f} to {max(off):+.3f})" if off else "–"
         far = f"{sum(abs(distance) > NEAR for distance in off)} of {len(off)}"
         seconds = f"{np.mean([line['took'] for line in requests]):.1f}"
-        rows.append([f"{collection}, {ranker}", str(seed), f"{len(requests)} ({pairs})", kept, spread, far, seconds])
-    head = ["collection, ranker", "seed", "requests (pairs)", "E, D, T of the first original's"]
+        rows.append(
+            [f"{collection}, {ranker}", str(seed), f"{len(requests)} ({pairs})", kept, theirs, spread, far, seconds]
+        )
+    head = ["collection, ranker", "seed", "requests (pairs)", "E, D, T of the first original's", "of judges"]
     return markdown([*head, "off the places (range)", f"farther than {NEAR:g}", "seconds a request"], rows)
+
+
+def _kept(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return the mean share of each kept set's MRR."""
+    found = [[line[name] for line in lines if name in line] for name in KEPT]
+    return ", ".join(f"{np.mean(shares):.3f}" if shares else "–" for shares in found)
 
 
 def main() -> None:
@@ -259,6 +281,7 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--measure", type=int, default=300)
     options.add_argument("--proxy-epochs", type=int, default=LONGER)
+    options.add_argument("--judges", type=int, default=0, help="rankers to train without any of the requests")
     options.add_argument("--without-anchors", action="store_true")
     options.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE")
     options.add_argument("--device", default="auto")
@@ -287,7 +310,8 @@ def run(arguments: argparse.Namespace) -> None:
         device=arguments.device,
     )
     file = LineFile(arguments.out)
-    if all(file.of({**facts, "run": run}) for run in ("in a row", "union")):
+    judges = [f"{JUDGE}{seed}" for seed in range(JUDGES, JUDGES + arguments.judges)]
+    if all(file.of({**facts, "run": run}) for run in ("in a row", "union", *judges)):
         return
     name = f"{facts['collection']}-{arguments.ranker}-{arguments.seed}"
     keep = arguments.keep and arguments.keep / f"{name}-{split_hash(Removal.union(requests))[:16]}"
@@ -295,7 +319,7 @@ def run(arguments: argparse.Namespace) -> None:
         os.environ["UNRANK_STATE"] = str(keep / "state") if keep else scratch
         what = (collection, arguments.ranker, arguments.base)
         original = made(keep, "original", partial(train, *what, device=arguments.device, progress=Silence()))
-        row = Row(original, collection, requests, chosen, keep)
+        row = Row(original, collection, requests, chosen, keep, arguments.judges)
         facts["rankers"] = hash_of([original.ranker, *row.proxies])
         there = file.go_on({name: facts[name] for name in facts if name != "rankers"}, facts["rankers"] if keep else "")
         for line in row.run(not arguments.without_anchors, there):

@@ -55,16 +55,28 @@ def test_requests_in_a_row(dense: Collection, encoder: Path, tmp_path: Path) -> 
     """A row that was killed goes on, to the same lines."""
     out, keep = tmp_path / "requests.jsonl", str(tmp_path / "keep")
     command = ["runs/row_of_requests.py", str(dense.folder), "--base", str(encoder), "--out", str(out), "--keep", keep]
-    command += ["--requests", "3", "--documents", "2", "--proxy-epochs", "1", "--set", "place_epochs=1"]
+    command += [
+        "--requests",
+        "3",
+        "--documents",
+        "2",
+        "--proxy-epochs",
+        "1",
+        "--set",
+        "place_epochs=1",
+        "--judges",
+        "1",
+    ]
     ran(*command, "--device", "cpu")
     whole = lines_of(out)
-    first, *each, row, union = whole
+    first, *each, row, judge, union = whole
     cut(out, 3)
     ran(*command, "--device", "cpu")
     assert lines_of(out) == whole
-    assert [line["run"] for line in (first, row, union)] == ["first original", "in a row", "union"]
-    assert [len(line["off"]) for line in (*each, row, union)] == [1, 2, 3, 3, 3]
-    assert all(line["disjoint"] > 0 and line["test"] > 0 for line in (*each, row, union))
+    assert [line["run"] for line in (first, row, judge, union)] == ["first original", "in a row", "judge 2000", "union"]
+    assert [len(line["off"]) for line in (*each, row, judge, union)] == [1, 2, 3, 3, 3, 3]
+    assert all(line["disjoint"] > 0 and line["test"] > 0 for line in (*each, row, judge, union))
+    assert judge["test"] not in (row["test"], union["test"]), "it is a ranker of its own"
 
 
 @pytest.mark.slow

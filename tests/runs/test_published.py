@@ -72,7 +72,7 @@ def test_requests_in_a_row(script: Script) -> None:
     assert "its 30 requests name 235 pairs, the 24 of the other 134." in PAGE
     (_, d1, t1), (_, d2, t2) = (row[3].split(", ") for row in (first, second))
     assert f"After the last one D is {d1} and {d2} of the first original's, T {t1} and {t2}" in PAGE
-    assert [row[5] for row in (first, second)] == ["2 of 24", "0 of 25"]
+    assert [row[6] for row in (first, second)] == ["2 of 24", "0 of 25"]
 
 
 def test_trained_rankers(script: Script) -> None:
