@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -69,6 +70,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pair_test(evidence: Evidence, seed: int = 0) -> PairTest:
     return PairTest(fit_pairs(evidence), seed)
+
+
+@pytest.mark.parametrize("pairs", [1, 7, 20, 21, 100, 185, 200])
+def test_the_share_that_must_be_ruled_out_is_tried(pairs: int) -> None:
+    """One pair in twenty of 185 is ten pairs: a share of nine would be below what must be ruled out."""
+    test = PairTest(SimpleNamespace(gaps=np.zeros(pairs)))  # type: ignore[arg-type]
+    tried = test.shares[test.shares >= test.too_many]
+    assert test.too_many <= tried[0] < test.too_many + 1 / pairs
+    assert (np.round(test.shares * pairs, 6) % 1 == 0).all()
 
 
 @pytest.mark.parametrize("judges", [1, 2, 4, 8])

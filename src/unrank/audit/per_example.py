@@ -75,8 +75,8 @@ class PairTest:
 
     @cached_property
     def shares(self) -> Floats:
-        """The shares of remembered pairs that are tried: those of whole pairs."""
-        return np.unique(np.maximum(1.0, np.round(np.array(SHARES) * self.pairs))) / self.pairs
+        """The shares of remembered pairs that are tried: those of whole pairs, and none below what it stands for."""
+        return np.unique(np.ceil(np.round(np.array(SHARES) * self.pairs, 6))) / self.pairs
 
     @cached_property
     def honest(self) -> Floats:
