@@ -1,12 +1,14 @@
 """All runs on a GPU that are left, in their order. Each call goes on where the one before was stopped.
 
-    python runs/fleet.py --data FOLDER --base ENCODER --lines FOLDER [--from FOLDER] [--keep FOLDER] [--minutes 9]
-        [--parts NAME...] [--beside 3]
+    python runs/fleet.py --data FOLDER --base ENCODER --lines FOLDER [--weights FOLDER] [--from FOLDER] [--keep FOLDER]
+        [--minutes 9] [--parts NAME...] [--beside 3]
     python runs/fleet.py --list
 
-`--data` holds the collections `car`, `marco`, `pydocs` and `deep`, imported as `--list` prints. Each part writes one
-file in `--lines`, and `fleet.json` there says which are whole. A call copies what a part has written so far from
-`--from`, the `--lines` of the call before, so that only files of its own parts come back from a machine that is lent.
+`--data` holds the collections `car`, `marco`, `pydocs`, `deep`, `small` and `held-out`, made as `--list` prints.
+`--weights` holds the models `smollm2` and `mpnet`, and `before`, the `src` of commit 8ce1f5f; without it the parts that
+need one are left out. Each part writes one file in `--lines`, and `fleet.json` there says which are whole. A call copies
+what a part has written so far from `--from`, the `--lines` of the call before, so that only files of its own parts come
+back from a machine that is lent.
 `--keep` keeps trained rankers: a part that is begun again on the same machine goes on inside a cell. On another machine
 a cell that is not whole is done again. After `--minutes` all processes end; what they had written stays.
 
@@ -33,6 +35,7 @@ DONE = "fleet.json"
 PAUSE = 0.2
 ENDING = 20.0
 """Seconds that a process has to end."""
+COLLECTIONS = ("car", "marco", "pydocs", "deep", "small", "held-out")
 IMPORTS = (
     "unrank import beir:trec-car-test200 --out car",
     "unrank import beir:msmarco-passage-mini --test-split dev --test-queries 1000 --train-queries 3000 "
@@ -40,6 +43,8 @@ IMPORTS = (
     "unrank import pydocs --relevant 25 --train-queries 1000 --test-queries 400 --out pydocs",
     "unrank import beir:msmarco-passage-mini --test-split dev --test-queries 1000 --train-queries 3000 "
     "--keep queries-with-several-documents --keep queries-sharing-documents --candidates 1000 --out deep",
+    "python runs/modern.py smaller car --queries 600 --out small",
+    "python runs/modern.py smaller car --held-out 200 --out held-out",
 )
 TUNED = "amnesiac bad-teacher finetune neggrad ssd neggrad-plus salun scrub simnpo task-negation undial"
 """The methods whose settings for a bi-encoder are frozen in results/tuned-bi-encoder.json."""
@@ -69,13 +74,13 @@ class Part:
     def file(self) -> str:
         if self.makes == "bench":
             return f"{self.name}.jsonl.gz"
-        return f"{self.name}.json" if self.prints or self.makes else f"{self.name}.jsonl"
+        return f"{self.name}.txt" if self.prints else f"{self.name}.json{'' if self.makes else 'l'}"
 
     def words(self, given: argparse.Namespace) -> list[str]:
         """Return the command line."""
-        places = {name: given.data / name for name in ("car", "marco", "pydocs", "deep")}
+        places = {name.replace("-", "_"): given.data / name for name in COLLECTIONS}
         filled = self.command.format(
-            **places, base=given.base, keep=given.keep / self.name, out=given.lines / self.file
+            **places, base=given.base, weights=given.weights, keep=given.keep / self.name, out=given.lines / self.file
         )
         return [sys.executable, *shlex.split(filled)]
 
@@ -100,9 +105,60 @@ PARTS = (
     Part(
         "million",
         "a hundred documents out of a million: time, memory, what is kept",
-        "benchmarks/million.py --base {base}",
+        "benchmarks/million.py --base {base} --learned 2000 --training epochs=24 --proxy-epochs 2",
         alone=True,
         prints=True,
+    ),
+    Part(
+        "large-adapter",
+        "an adapter of a decoder of 1.5 billion random weights: steps a second, memory, share of the limit",
+        "benchmarks/step.py {car} --rankers decoder --base qwen2-1.5b --tokenizer {base} --lora 16 --batch 64 "
+        "--steps 8 --lists 10 --kernels 12",
+        alone=True,
+        prints=True,
+    ),
+    Part(
+        "latency",
+        "ten documents out of a cross-encoder, with what is kept, beside the version before it",
+        "benchmarks/latency.py {keep} --collection {car} --base {base} --ranker cross-encoder --device cuda "
+        "--on-the-spot --proxies 2 --proxy-epochs 4 --repeat 2 --before {weights}/before --out {keep}/latency.json",
+        alone=True,
+        makes="latency.json",
+    ),
+    Part(
+        "speed",
+        "speed of three rankers beside the published procedure",
+        "benchmarks/speed.py {car} --base {base} --rankers cross-encoder bi-encoder colbert --batch 1024 --seconds 2 "
+        "--out {keep}/speed.json",
+        alone=True,
+        makes="speed.json",
+    ),
+    Part(
+        "speed-lists",
+        "lists of a splade beside sentence-transformers",
+        "benchmarks/speed.py {car} --base {base} --rankers splade --what score --seconds 2 --out {keep}/speed.json",
+        alone=True,
+        makes="speed.json",
+    ),
+    Part(
+        "decoder",
+        "SmolLM2 as a reranker, with an adapter and with all weights",
+        "runs/modern.py decoder {small} --base {weights}/smollm2 --forget place_rounds=1 --keep {keep} --out {out}",
+    ),
+    Part(
+        "splade",
+        "SPLADE from MiniLM, its recipe chosen on development data",
+        "runs/modern.py splade {car} --base {base} --development {pydocs} {held_out} --keep {keep} --out {out}",
+    ),
+    Part(
+        "mpnet",
+        "all-mpnet-base-v2 as a bi-encoder and as a cross-encoder",
+        "runs/modern.py mpnet {car} --base {weights}/mpnet --by documents --keep {keep} --out {out}",
+    ),
+    Part(
+        "adapter-forms",
+        "what comes back of an adapter and of all weights",
+        "runs/modern.py forms {car} --base {base} --by documents --keep {keep} --out {out}",
     ),
     *(
         Part(
@@ -182,6 +238,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--data", type=Path)
     options.add_argument("--base")
+    options.add_argument("--weights", type=Path, help="a folder with smollm2, mpnet and before")
     options.add_argument("--lines", type=Path)
     options.add_argument("--from", type=Path, dest="before")
     options.add_argument("--keep", type=Path, default=ROOT / "build" / "fleet", help="by default build/fleet")
@@ -196,7 +253,8 @@ def main() -> int:
     if not (given.data and given.base and given.lines):
         options.error("--data, --base and --lines are needed")
     given.lines.mkdir(parents=True, exist_ok=True)
-    return run([part for part in PARTS if part.name in (given.parts or [part.name])], given)
+    chosen = [part for part in PARTS if part.name in (given.parts or [part.name])]
+    return run([part for part in chosen if given.weights or "{weights}" not in part.command], given)
 
 
 def run(parts: Sequence[Part], given: argparse.Namespace) -> int:

@@ -24,7 +24,8 @@ def fleet(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def given(folder: Path) -> argparse.Namespace:
-    return argparse.Namespace(data=folder, base="base", keep=folder / "keep", lines=folder / "lines", before=None)
+    return argparse.Namespace(data=folder, base="base", keep=folder / "keep", lines=folder / "lines",
+                              weights=folder, before=None)  # fmt: skip
 
 
 def test_every_command_has_options_that_its_script_knows(fleet: Any, tmp_path: Path) -> None:
@@ -68,7 +69,7 @@ def test_a_call_goes_on_where_the_one_before_was_stopped(
         folder = tmp_path / lines
         folder.mkdir(exist_ok=True)
         given = argparse.Namespace(data=tmp_path / "data", base=str(encoder), keep=tmp_path / "keep", lines=folder)
-        given.before, given.minutes, given.beside = before and tmp_path / before, minutes, 1
+        given.before, given.minutes, given.beside, given.weights = before and tmp_path / before, minutes, 1, None
         status: int = fleet.run([part], given)
         return status
 
