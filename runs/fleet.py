@@ -6,7 +6,7 @@
 
 `--data` holds the collections `car`, `marco`, `pydocs`, `deep`, `small` and `held-out`, made as `--list` prints.
 `--weights` holds the models `smollm2` and `mpnet`, and `before`, the `src` of commit 8ce1f5f; without it the parts that
-need one are left out. Each part writes one file in `--lines`, and `fleet.json` there says which are whole. A call copies
+need one are left out. Each part writes one file in `--lines`; `fleet.json` there says which are whole. A call copies
 what a part has written so far from `--from`, the `--lines` of the call before, so that only files of its own parts come
 back from a machine that is lent.
 `--keep` keeps trained rankers: a part that is begun again on the same machine goes on inside a cell. On another machine
