@@ -212,7 +212,7 @@ def timed_job(command: list[str]) -> None:
     """Run a command in this process, and print the seconds of its steps as JSON."""
     began, watch = float(os.environ.pop(BEGAN)), Stopwatch()
     with suppress(ImportError):  # an earlier version has none
-        import_module("unrank.late").import_libraries()
+        import_module("unrank.cli.late").import_libraries()
     import unrank.cli.main
     import unrank.forgetting.forget
     import unrank.forgetting.unlearn

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unrank.cli.closing import closing, index_state
+from unrank.cli.late import import_libraries
 from unrank.cli.option import (
     NOT_REACHED,
     OUT,
@@ -46,7 +47,6 @@ from unrank.cli.whole_index import check_whole_index, over_index
 from unrank.disk import check_free, check_outside, check_result
 from unrank.errors import UnrankError
 from unrank.forgetting.options import ForgetOptions
-from unrank.late import import_libraries
 from unrank.report.wording import ASK_FOR_INDEX, NOT_A_RANK, over_whole_index
 
 if TYPE_CHECKING:
