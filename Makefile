@@ -79,6 +79,7 @@ results: $(VENV)/ready ## write the page, figures and tables of the records in r
 	$(BIN)/python runs/row_of_requests.py results/requests.jsonl.gz >build/results/requests.md
 	set -e; for name in car marco; do \
 	  $(BIN)/python runs/ground_truth.py results/audit/truth-$$name.jsonl.gz >build/results/truth-$$name.md; \
+	  $(BIN)/python runs/ground_truth.py results/audit/methods-$$name.jsonl.gz >build/results/methods-$$name.md; \
 	  $(BIN)/python runs/audit_power.py results/audit/power-$$name.jsonl.gz >build/results/power-$$name.md; done
 	set -e; for name in car heads; do \
 	  $(BIN)/python runs/forms_table.py results/audit/forms-$$name.jsonl.gz >build/results/forms-$$name.md; done

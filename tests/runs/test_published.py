@@ -5,6 +5,7 @@ Intervals are not compared, because tests resample less often.
 
 from __future__ import annotations
 
+import re
 import runpy
 from collections.abc import Callable
 from pathlib import Path
@@ -96,6 +97,15 @@ def test_rankers_of_hidden_kinds(script: Script) -> None:
         for kind, *figures in rows:
             shown = KINDS[kind] + (", all" if kind == "retrained" and figures[0] != "20" else "")
             assert f"| {collection} | {shown} | {' | '.join(figures)} | " in PAGE
+
+
+def test_what_methods_leave_behind(script: Script) -> None:
+    truth = script("ground_truth")
+    tables = [cells_of(truth["table_of"](lines_of(truth, f"audit/methods-{name}"), 20)) for name in ("car", "marco")]
+    assert [len(rows) for rows in tables] == [13, 13]
+    for (method, _, *car), (_, _, *marco) in zip(*tables, strict=True):
+        [row] = [line for line in PAGE.splitlines() if re.match(rf"\| {method} \| \.\d\d \| \d, ", line)]
+        assert [cell.strip() for cell in row.split("|")][3:6:2] == [", ".join(car), ", ".join(marco)]
 
 
 def test_the_power_that_is_printed(script: Script) -> None:
