@@ -20,6 +20,7 @@ from tests.bench.conftest import QUICK
 from tests.bench.test_kill import ROOT, is_alive, records
 from tests.bench.test_share import FORTY
 from unrank.bench import fleet as fleet_module
+from unrank.bench.claims import MOST_DEATHS
 from unrank.bench.fleet import Fleet, Launcher, Shift
 from unrank.bench.runner import JobRunner
 from unrank.bench.store import Store
@@ -52,10 +53,13 @@ def alone(dense: Collection, encoder: Path, tmp_path_factory: pytest.TempPathFac
 
 
 def workers(out: Path) -> list[int]:
-    """The processes that are at work on a bench."""
-    texts = [path.read_text() for path in out.glob("claims/[!.]*.worker") if path.exists()]
-    found = [json.loads(text) for text in texts if text]
-    return [each["process"]["pid"] for each in found if each["jobs"] and is_alive(each["process"]["pid"])]
+    """The processes that are at work on a bench, but for those whose job would be given up if one more died on it."""
+    texts = {path: path.read_text() for path in out.glob("claims/[!.]*") if path.exists()}
+    claims = [json.loads(text) for path, text in texts.items() if text and path.suffix[1:].isdecimal()]
+    spared = {claim["worker"] for claim in claims if claim["deaths"] >= MOST_DEATHS - 1}
+    beats = {path.stem: json.loads(text) for path, text in texts.items() if text and path.suffix == ".worker"}
+    found = [each["process"]["pid"] for name, each in beats.items() if each["jobs"] and name not in spared]
+    return [process for process in found if is_alive(process)]
 
 
 def kill_some(out: Path, process: subprocess.Popen[str], kills: int = KILLS) -> None:

@@ -149,7 +149,8 @@ class EarlierPlaces:
     def of(cls, there: NDArray[np.bool_], scores: NDArray[np.float32], ranks: Rows, requests: Rows) -> EarlierPlaces:
         """Return the places of the pairs that have one."""
         size = len(there)
-        made = cls(np.full(size, np.nan, np.float32), *(np.zeros(size, kind) for kind in (np.int64, bool, np.int64)))
+        nowhere = np.full(size, np.nan, np.float32)
+        made = cls(nowhere, np.zeros(size, np.int64), np.zeros(size, bool), np.zeros(size, np.int64))
         made.scores[there], made.ranks[there], made.requests[there] = scores, ranks, requests
         return made
 
