@@ -57,8 +57,13 @@ def test_two_benches_share_the_work(cells: list[Cell], tmp_path: Path) -> None:
     retrained = next(cell for cell in cells if cell.is_retrained)
     needing = [cell for cell in cells if retrained.name in cell.needs]
 
+    both = threading.Barrier(2, timeout=30)
+
     def note(job: Job) -> None:
+        first = threading.get_ident() not in {thread for thread, _ in begun}
         begun.append((threading.get_ident(), job.name))
+        if first:
+            both.wait()  # no job ends before both know of all jobs
         if job.name == retrained.name:
             raise UnrankError("this one breaks")
 
