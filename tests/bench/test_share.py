@@ -53,7 +53,7 @@ def run_here(cells: list[Cell], store: Store, begun: Callable[[Job], None]) -> t
 
 def test_two_benches_share_the_work(cells: list[Cell], tmp_path: Path) -> None:
     """One job fails at its worker: the other bench does not try it, and both count it with what needs it."""
-    store, begun, found = Store(tmp_path / "out"), [], []
+    store, begun, found = Store(tmp_path / "out"), list[tuple[int, str]](), []
     retrained = next(cell for cell in cells if cell.is_retrained)
     needing = [cell for cell in cells if retrained.name in cell.needs]
 
