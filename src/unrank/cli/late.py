@@ -1,8 +1,8 @@
 """Packages that a library imports as it starts, though few of its users need them: they are imported at first use.
 
 sentence-transformers and transformers import scikit-learn, scipy, pandas, datasets and peft, for trainers, evaluators
-and losses that no ranker here needs. That takes a third of the time in which they are imported, and a small request
-spends most of its time on imports. So while a command imports them, a name of such a package stands for itself only:
+and losses that no ranker here needs. That takes a fifth of the time in which they are imported, and a small request
+spends much of its time on imports. So while a command imports them, a name of such a package stands for itself only:
 whoever calls it, makes a class of it or reads an attribute gets the package's own, which is imported then.
 """
 
