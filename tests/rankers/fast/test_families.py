@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import copy
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import silu
 from transformers import AutoConfig, AutoModel
+from transformers.models.qwen3 import modeling_qwen3
 
 from tests.rankers.fast.test_encoder import as_on_a_gpu, scores
 from unrank.rankers.base import DualEncoder, Ranker
+from unrank.rankers.fast import decoder_parts, packing
 from unrank.rankers.fast import encoder as fast_encoder
-from unrank.rankers.fast import norms, packing
 from unrank.rankers.fast.packing import FAMILIES, Family, can_pack, packing_family, run_packed
 from unrank.rankers.tokenisation import EncoderInputs
 
@@ -167,14 +171,59 @@ def test_off_means_that_the_library_is_left_alone(kind: str, rankers: dict[str, 
 @pytest.mark.parametrize("family", ["llama", "gemma3_text"])
 def test_a_norm_of_a_decoder_is_torchs_where_that_is_the_same(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_model(family)
-    found = norms.faster_norms(model)
-    assert bool(found) == (family == "llama")  # gemma adds one to the scale
-    for norm, forward in found.items():
+    found = decoder_parts.faster_parts(model)
+    norms = {module: forward for module, forward in found.items() if type(module).__name__.endswith("RMSNorm")}
+    assert bool(norms) == (family == "llama")  # gemma adds one to the scale
+    for norm, forward in norms.items():
         norm.weight.data.uniform_(0.5, 2)
         states = torch.randn(3, 5, 32)
         np.testing.assert_allclose(forward(states).detach(), norm(states).detach(), rtol=1e-5, atol=1e-6)
         shown = torch.nn.functional.rms_norm(states, norm.weight.shape, norm.weight, norm.variance_epsilon)
         np.testing.assert_allclose(shown.detach(), norm(states).detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("family", "is_gated", "halves"), [
+    ("llama", True, True),
+    ("qwen3", True, True),
+    ("gemma3_text", False, True),  # its activation is another
+    ("cohere", True, False),  # it turns neighbours, not halves
+    ("bert", False, None),
+])  # fmt: skip
+def test_parts_of_a_decoder_are_replaced_where_that_is_the_same(
+    family: str, is_gated: bool, halves: bool | None
+) -> None:
+    model = make_model(family)
+    networks = [module for module in decoder_parts.faster_parts(model) if hasattr(module, "gate_proj")]
+    assert len(networks) == (3 if is_gated else 0)
+    turn = getattr(sys.modules[type(model).__module__], decoder_parts.ROTATION, None)
+    assert (None if turn is None else decoder_parts.turns_halves(turn)) == halves
+
+
+def test_kernels_take_the_place_of_a_decoders_parts_in_packed_passes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels themselves are tried on a GPU."""
+    model, texts, called = make_model("qwen3"), some_texts(), list[str]()
+
+    def gated(gate: Tensor, up: Tensor) -> Tensor:
+        called.append("gated")
+        return silu(gate) * up
+
+    def rotated(states: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+        called.append("rotated")
+        first, second = states.chunk(2, -1)
+        return states * cosine.unsqueeze(1) + torch.cat([-second, first], -1) * sine.unsqueeze(1)
+
+    kernels = SimpleNamespace(gated=gated, rotated=rotated)
+    monkeypatch.setitem(sys.modules, "unrank.rankers.fast.decoder_kernels", kernels)
+    monkeypatch.setattr(decoder_parts, "has_kernels", lambda device: True)
+    library = modeling_qwen3.apply_rotary_pos_emb
+    with torch.no_grad():
+        expected = states(model(**texts.padded(CPU)))
+        for module, forward in decoder_parts.faster_parts(model).items():
+            module.forward = forward
+        given = states(run_packed(model, texts, Family(), packing._Probe()))
+    np.testing.assert_allclose(given, expected, rtol=0, atol=1e-5)
+    assert called.count("gated") == 3 and called.count("rotated") == 6
+    assert modeling_qwen3.apply_rotary_pos_emb is library
 
 
 def test_the_last_token_of_each_packed_text_is_its_own() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import gelu, layer_norm, scaled_dot_product_attention
+from torch.nn.functional import gelu, layer_norm, scaled_dot_product_attention, silu
 from transformers import AutoConfig
 from transformers.models.bert.modeling_bert import BertLayer
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from tests.rankers.fast.test_families import TRIED, make_model
 from tests.tiny import make_decoder
@@ -181,6 +183,44 @@ def test_attention_of_first_tokens(size: int, dtype: torch.dtype) -> None:
         return [library_attention(whole.to(dtype))[cu_seqlens[:-1]]]
 
     assert_alike(ours, library, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("size", [16, 24, 64, 128])
+def test_the_rotation_of_heads_and_its_gradient(size: int, dtype: torch.dtype) -> None:
+    from unrank.rankers.fast.decoder_kernels import rotated
+
+    whole, gradient = random(1, TOKENS, HEADS, size), random(1, HEADS, TOKENS, size)
+    cosine, sine = random(1, TOKENS, size), random(1, TOKENS, size)
+
+    def turned(turn: Callable[[Tensor, Tensor, Tensor], Tensor], dtype: torch.dtype) -> Sequence[Tensor]:
+        states = whole.to(dtype, copy=True).requires_grad_()
+        out = turn(states.transpose(1, 2), cosine.to(dtype), sine.to(dtype))
+        return out.detach(), *torch.autograd.grad(out, states, gradient.to(dtype))
+
+    def library(states: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+        out: Tensor = apply_rotary_pos_emb(states, states, cosine, sine)[0]
+        return out
+
+    assert_alike(partial(turned, rotated), partial(turned, library), dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("size", [5, 1_536])
+def test_a_gated_activation_and_its_gradient(size: int, dtype: torch.dtype) -> None:
+    from unrank.rankers.fast.decoder_kernels import gated
+
+    whole, gradient = random(2, TOKENS, size), random(TOKENS, size)
+
+    def given(activate: Callable[[Tensor, Tensor], Tensor], dtype: torch.dtype) -> Sequence[Tensor]:
+        both = whole.to(dtype, copy=True).requires_grad_()
+        out = activate(*both)
+        return out.detach(), *torch.autograd.grad(out, both, gradient.to(dtype))
+
+    def library(gate: Tensor, up: Tensor) -> Tensor:
+        return silu(gate) * up
+
+    assert_alike(partial(given, gated), partial(given, library), dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -22,7 +22,7 @@ from unrank.rankers.fast.bf16_weights import BF16Weights
 from unrank.rankers.fast.bucketing import Bucket
 from unrank.rankers.fast.cpu import FrozenStates, LastLayer, faster_gelus, skipping_frozen
 from unrank.rankers.fast.cuda_graphs import Pass, RecordedPasses
-from unrank.rankers.fast.norms import faster_norms
+from unrank.rankers.fast.decoder_parts import faster_parts
 from unrank.rankers.fast.packing import Family, is_old, layered_family, packing_family, run_packed
 from unrank.rankers.fast.pinned_memory import to_device
 from unrank.rankers.tokenisation import EncoderInputs
@@ -80,7 +80,7 @@ class FastEncoder:
 
     def _replace_forwards(self) -> None:
         encoder = self._encoder
-        replaced: dict[Any, Any] = {**faster_gelus(encoder), **faster_norms(encoder)}
+        replaced: dict[Any, Any] = {**faster_gelus(encoder), **faster_parts(encoder)}
         if family := layered_family(encoder):
             last, heads = getattr(encoder, family.layers).layer[-1], encoder.config.num_attention_heads
             assert family.names is not None

@@ -23,6 +23,7 @@ from transformers.modeling_outputs import (
 
 from unrank.rankers.fast.bucketing import Bucket
 from unrank.rankers.fast.cuda_graphs import Pass
+from unrank.rankers.fast.decoder_parts import faster_rotation
 from unrank.rankers.fast.packed_layers import (
     BERT,
     DISTILBERT,
@@ -197,7 +198,8 @@ def _states(
     with _packed_attention(encoder.config):
         if family.names is None:
             options |= {"cu_seq_lens_q": sequences.cu_seqlens, "max_length_q": sequences.max_length}
-            output = type(encoder).forward(encoder, **options)
+            with faster_rotation(encoder):
+                output = type(encoder).forward(encoder, **options)
         else:
             with _layers_replaced(encoder, sequences, family, first_only), _embeddings_replaced(encoder, given):
                 output = type(encoder).forward(encoder, **options)
