@@ -14,8 +14,9 @@ Each part is a process of its own and writes a line of JSON for each thing that 
 `decoder` trains a language model as a reranker, then forgets a share of the documents and of the queries, to places and
 to the mean of a retrained ranker (destination 1), with an adapter and with all weights. It also writes the size of the
 adapter, and whether scores without it are the original's to the bit. The most telling figures come first.
-`splade` trains by several recipes on the development collections, takes the one with the best mean of their test MRRs
-among those that learned their training lists, and forgets with it; nothing is chosen by the test queries of COLLECTION.
+`splade` trains by several recipes on the development collections and takes the one with the best mean of their test
+MRRs. On the last of them it forgets at several learning rates and takes the one that keeps most. Then it trains and
+forgets on COLLECTION; nothing is chosen by its test queries.
 `mpnet` forgets documents to places with a bi-encoder and a cross-encoder, beside a retrained judge. `forms` compares
 what comes back of an adapter and of all weights, after an epoch on kept data and after rounding to 4 bits.
 
@@ -68,6 +69,7 @@ from unrank.forgetting.workspace import Workspace
 from unrank.methods import read_settings
 from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker
+from unrank.rankers import splade as splade_ranker
 from unrank.rankers.adapter_folder import adapted_model, write_adapter
 from unrank.rankers.base import Ranker
 from unrank.record import KEPT
@@ -82,13 +84,17 @@ TRAINING: dict[str, dict[str, str]] = {
     "mpnet": {"epochs": "4", "negatives": "4", "falls": "true"},
 }
 """The settings of a part's training that differ from the recipe of its ranker."""
-RECIPES: dict[str, dict[str, str]] = {
-    f"{rate}, falls": {"learning_rate": rate, "epochs": "6", "negatives": "4", "falls": "true"}
-    for rate in ("2e-5", "5e-5", "1e-5")
+FLOPS = splade_ranker.QUERY_FLOPS, splade_ranker.DOCUMENT_FLOPS
+RECIPES: dict[str, tuple[float, dict[str, str]]] = {
+    f"{rate}, {epochs} epochs, FLOPS times {factor:g}": (
+        factor,
+        {"learning_rate": rate, "epochs": epochs, "negatives": "4", "falls": "true"},
+    )
+    for rate, epochs, factor in (("2e-5", "6", 0.1), ("2e-5", "6", 0.01), ("2e-5", "2", 0.1))
 }
-"""What is tried on the development collections to train a SPLADE."""
-LEARNED = 0.8
-"""The least MRR on training queries of a recipe that may be chosen: else there is little to forget."""
+"""What is tried on the development collections to train a SPLADE: the factor of its regulariser, and settings."""
+RATES = ("8.5e-5", "3e-5", "1e-5")
+"""The learning rates that are tried to forget with a SPLADE; the first is the method's own."""
 
 
 @dataclass(eq=False)
@@ -230,7 +236,9 @@ class Request:
             found["distance"] = distance(card.forget.reciprocal, self._card.forget.reciprocal)
         return {**found, "mrr": card.mrrs, "queries": {name: len(getattr(card, name).queries) for name in card.mrrs}}
 
-    def forget(self, target: str, adapt: str | None, more: Callable[[Forgotten], Line] | None = None) -> None:
+    def forget(
+        self, target: str, adapt: str | None, more: Callable[[Forgotten], Line] | None = None, named: str | None = None
+    ) -> None:
         """Forget with an adapter or with all weights, and write the line."""
 
         def work() -> Line:
@@ -266,7 +274,8 @@ class Request:
             }
             return {**figures, **self.kept(done.after), **(more(done) if more else {})}
 
-        self.study.run({"by": self.by, "run": f"{target}, {'adapter' if adapt else 'all weights'}"}, work)
+        named = named or f"{target}, {'adapter' if adapt else 'all weights'}"
+        self.study.run({"by": self.by, "run": named}, work)
 
 
 def entries_of(entries: Any) -> Line | None:
@@ -359,6 +368,7 @@ def splade(study: Study) -> None:
     given = study.arguments
     if given.development:
         study.settings = {**choose_recipe(study), **study.settings}
+        given.forget = [f"learning_rate={choose_rate(study)}", *given.forget]
     study.write_original()
     study.run({"run": "untrained"}, study.untrained)
     for by in given.by:
@@ -368,10 +378,12 @@ def splade(study: Study) -> None:
 
 
 def choose_recipe(study: Study) -> dict[str, str]:
-    """Train on each development collection by each recipe; return the best of those that learned their lists."""
+    """Train on each development collection by each recipe; return the best, and weigh its regulariser so."""
     given, tried = study.arguments, dict[str, list[Line]]()
 
-    def work(collection: Collection, settings: Mapping[str, str]) -> Line:
+    def work(collection: Collection, name: str) -> Line:
+        factor, settings = RECIPES[name]
+        weigh_flops(factor)
         how = {"method": recipe_of(study.kind, settings), "device": given.device, "progress": Lines()}
         record = train(collection, study.kind, given.base, seed=given.seed, **how).record
         after = {name: summary.mrr for name, summary in record.after.items()}
@@ -383,17 +395,39 @@ def choose_recipe(study: Study) -> dict[str, str]:
         developed = replace(study, collection=unrank.open_collection(folder))
         developed.facts["part"] = "development"
         developed.run({"run": "untrained"}, developed.untrained)
-        for name, settings in RECIPES.items():
+        for name in RECIPES:
             what = {**developed.facts, "run": name}
-            developed.run({"run": name}, partial(work, developed.collection, settings))
+            developed.run({"run": name}, partial(work, developed.collection, name))
             tried.setdefault(name, []).extend(line for line in study.file.of(what) if "learned" in line)
     whole = {name: lines for name, lines in tried.items() if len(lines) == len(given.development)}
-    learned = {name: of for name, of in whole.items() if all((one["learned"] or [0])[-1] >= LEARNED for one in of)}
     if not whole:
         return {}
-    best = max(learned or whole, key=lambda name: np.mean([line["test"] for line in whole[name]]))
+    best = max(whole, key=lambda name: np.mean([line["test"] for line in whole[name]]))
     print(f"splade: the recipe is {best}", flush=True)
-    return RECIPES[best]
+    factor, settings = RECIPES[best]
+    weigh_flops(factor)
+    return settings
+
+
+def weigh_flops(factor: float) -> None:
+    splade_ranker.QUERY_FLOPS, splade_ranker.DOCUMENT_FLOPS = (factor * weight for weight in FLOPS)
+
+
+def choose_rate(study: Study) -> str:
+    """Forget on the last development collection at each rate; return the one whose least share kept is the largest."""
+    arguments = argparse.Namespace(**{**vars(study.arguments), "keep": None})
+    developed = replace(study, arguments=arguments, collection=unrank.open_collection(arguments.development[-1]))
+    developed.facts["part"] = "rates"
+    request, least = Request(developed, "documents"), dict[str, float]()
+    for rate in RATES:
+        arguments.forget = [f"learning_rate={rate}", *study.arguments.forget]
+        what = {"by": request.by, "run": f"{FIRST}, all weights at {rate}"}
+        request.forget(FIRST, None, named=what["run"])
+        for line in study.file.of({**developed.facts, **what}):
+            least[rate] = min(line.get("kept", {"": 0.0}).values())
+    best = max(least, key=lambda rate: least[rate])
+    print(f"splade: it forgets at a rate of {best}: {least}", flush=True)
+    return best
 
 
 def mpnet(study: Study) -> None:
