@@ -222,7 +222,7 @@ def test_the_record_has_what_was_promised(forgotten: Forgotten, dense: Collectio
     assert (named["name"], named["fingerprint"]) == (dense.name, dense.fingerprint)
     assert record["hashes"] == {"model.safetensors": "0"}
     assert {"unrank", "python", "torch", "transformers", "sentence-transformers"} <= record["versions"].keys()
-    assert record["versions"]["torch"] == torch.__version__
+    assert torch.__version__.startswith(record["versions"]["torch"])  # torch adds its build, which a wheel may not name
     assert all(line.keys() >= {"epoch", "seconds", "forget", "losses"} for line in record["history"])
 
 

@@ -53,6 +53,8 @@ from unrank.rankers.tokenizer_check import check_tokenizer
 INNER_ADAPTER = "an adapter of a part of a model, which unrank does not read; merge it and save the model"
 MOST_MODULES = 16
 """The most modules of a model, or of one of its routers; models of the hub have five or fewer."""
+MOST_LEVELS = 32
+"""The most folders within one another; models of the hub have a few."""
 
 
 def model_files(folder: Path) -> list[Path]:
@@ -61,7 +63,7 @@ def model_files(folder: Path) -> list[Path]:
     home = folder.resolve()
     blobs = home.parent.parent / "blobs" if home.parent.name == "snapshots" else None
     found = []
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(_below(folder)):
         inside(folder, str(path.relative_to(folder)), besides=blobs)
         if path.is_file():
             found.append(path)
@@ -76,6 +78,14 @@ def model_files(folder: Path) -> list[Path]:
         if path.suffix.lower() != ".safetensors" and path.stat().st_size > LARGEST_FILE:
             raise BadFile(path, f"{path.stat().st_size:,} bytes, though it holds no weights; at most {LARGEST_FILE:,}")
     return read
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield all that is below a folder, without following links; refuse folders within folders without end."""
+    for here, inner, names in os.walk(folder):
+        if len(Path(here).relative_to(folder).parts) > MOST_LEVELS:
+            raise BadFile(folder, f"holds folders within folders, more than {MOST_LEVELS} deep; remove them")
+        yield from (Path(here) / name for name in (*inner, *names))
 
 
 def check_folder(folder: Path) -> None:
