@@ -36,6 +36,7 @@ STEPS: Sequence[tuple[str, str, str]] = (
     ("workspace", "unrank.forgetting.workspace", "Workspace.for_removal"),
     ("vocabulary", "unrank.forgetting.vocabulary", "find_clearing"),
     ("hashes of files", "unrank.disk", "sha256"),
+    ("hashes of files", "unrank.disk", "sha256_once"),
     ("hashes of weights", "unrank.engine.checkpoint", "digest"),
     ("trials of models", "unrank.rankers.trial", "try_out"),
     ("read kept files", "unrank.engine.checkpoint", "Cache.load"),
@@ -152,7 +153,7 @@ def forget_once(arguments: argparse.Namespace, collection: Path, name: str, sour
         shutil.rmtree(left, ignore_errors=True)
     shutil.copytree(folder / f"state.{name}", state)
     command = ["forget", folder / "ranker", collection, "--removal", folder / "removal.json", "--out", out]
-    command += ["--device", arguments.device, "--quiet", *(f"--{option}" for option in arguments.forget)]
+    command += ["--device", arguments.device, "--quiet", "--no-resume", *(f"--{option}" for option in arguments.forget)]
     environment = os.environ | {"UNRANK_STATE": str(state), BEGAN: str(time.time())}
     if source is not None:
         environment["PYTHONPATH"] = str(source)
@@ -221,7 +222,7 @@ def timed_job(command: list[str]) -> None:
 
     watch.seconds["start, imports"] = time.time() - began
     for name, module, path in STEPS:
-        with suppress(ImportError, AttributeError):
+        with suppress(ImportError, AttributeError, KeyError):  # an earlier version has none
             replace_everywhere(watch, name, module, path)
     status = unrank.cli.main.run(command)
     watch.seconds["others"] = time.time() - began - sum(watch.seconds.values())

@@ -16,6 +16,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -37,11 +38,16 @@ JOURNAL = "progress.jsonl"
 PLACES_FILE = "places.checkpoint"
 """The file with the places of a run's pairs, beside its checkpoints. It must never ship with a ranker."""
 TRIES = 100
+SETTLED = 3_000_000_000
+"""Nanoseconds after which the next change of a file has another time, on any file system."""
 LARGEST = 1e300
 NOT_REGULAR = errno.EINVAL
 """The number of the error for a file that is not regular."""
 NUMBERS = re.compile(r"\[\n\s+(?:\d+,\n\s+)*\d+\n\s+\]")
 """A list of whole numbers as JSON writes it, one number a line. No string of JSON holds a line break."""
+
+_hashes: dict[tuple[int, ...], str] = {}
+"""The SHA-256 of files, by what tells their versions apart."""
 
 
 def several_processes() -> bool:
@@ -300,12 +306,23 @@ def inside(folder: Path, name: str, besides: Path | None = None) -> Path:
     `..`, by an absolute path or by a link."""
     path, home = folder / name, folder.resolve()
     try:
-        place = path.resolve()
+        place = _resolved(path)
     except (OSError, RuntimeError, ValueError) as error:  # a link to itself, or an impossible name
         raise BadFile(folder, f"names {name!r}, which is not a file") from error
     if not any(place.is_relative_to(each) for each in (home, besides) if each is not None):
         raise BadFile(path, f"leads outside {folder.name or folder}, and is not followed; put the file itself there")
     return path
+
+
+def _resolved(path: Path) -> Path:
+    """Return where a path leads. Raise an error if it is a circle of links, which Python 3.13 leaves as it is."""
+    place = path.resolve()
+    try:
+        place.stat()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise
+    return place
 
 
 def regular_files(folder: Path) -> list[Path]:
@@ -336,6 +353,28 @@ def sha256(path: Path) -> str:
     """Return the SHA-256 of a file."""
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_once(path: Path) -> str:
+    """Return the SHA-256 of a file, which this process reads again only if it may have changed.
+
+    A change gives a file another time, unless it follows another within moments. So the hash of a file that has just
+    changed is not remembered.
+    """
+    with open_regular(path) as file:
+        before, now = _identity(file), time.time_ns()
+        if before not in _hashes:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+            if _identity(file) != before or now - before[-1] < SETTLED:
+                return found
+            _hashes[before] = found
+    return _hashes[before]
+
+
+def _identity(file: io.BufferedReader) -> tuple[int, ...]:
+    """Return which file is open, its size, and the times of its last changes."""
+    about = os.fstat(file.fileno())
+    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
 
 
 def flush(path: Path) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import unrank
-from unrank.disk import read_json, sha256, write_json
+from unrank.disk import read_json, sha256, sha256_once, write_json
 from unrank.errors import BadFile, UnrankError
 from unrank.owner import OwnerKey, owner_key
 from unrank.parse import WrongValue, parse
@@ -737,7 +737,7 @@ def sealed_by_owner(folder: str | Path) -> bool:
     for name in (RECORD, HISTORY, MODEL_CARD):
         files.pop(name, None)
     return record.hashes.keys() == files.keys() and all(
-        file.is_file() and sha256(file) == record.hashes[name] for name, file in files.items()
+        file.is_file() and sha256_once(file) == record.hashes[name] for name, file in files.items()
     )
 
 

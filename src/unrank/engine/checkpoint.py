@@ -29,6 +29,8 @@ from unrank.errors import BadFile, UnrankError
 
 BETWEEN = "/"
 ENDING = ".cache"
+INDEX = ("rows", "keys")
+"""The arrays that say what the others of a file are of. A file has one of them, with a hash of its own."""
 PARTIAL = ".partial-"
 LONG_AGO = 3_600.0
 """Seconds after which a partial file belongs to a job that was killed."""
@@ -119,6 +121,10 @@ def digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
     return hashed.hexdigest()
 
 
+def _index_digest(name: str, tensors: Mapping[str, Tensor]) -> str:
+    return digest({key: tensor for key, tensor in tensors.items() if key in INDEX}, name)
+
+
 def _damaged(path: Path) -> BadFile:
     return BadFile(path, "damaged, so the run cannot continue from it; start again with --no-resume")
 
@@ -147,6 +153,23 @@ class Cache:
             return None
         return {key: tensor.numpy() for key, tensor in found.tensors.items()}
 
+    def index(self, name: str) -> Arrays | None:
+        """Return the array that says what a file is of, without reading the others; `None` if that is not known."""
+        path = self.path(name)
+        try:
+            check_regular(path)
+            with safe_open(path, framework="pt", device="cpu") as file:
+                facts = json.loads((file.metadata() or {})["facts"])
+                found = {key: file.get_tensor(key).clone() for key in file.keys() if key in INDEX}  # noqa: SIM118
+            whole = bool(found) and facts == {"name": name, "index": _index_digest(name, found)}
+        except (OSError, SafetensorError, KeyError, ValueError):
+            return None
+        return {key: tensor.numpy() for key, tensor in found.items()} if whole else None
+
+    def names(self, start: str) -> list[str]:
+        """Return the names of the files that begin so."""
+        return sorted(path.name.removesuffix(ENDING) for path in self.folder.glob(f"{start}*{ENDING}"))
+
     def save(self, name: str, arrays: Arrays, say: Callable[[str], None]) -> None:
         """Replace the arrays kept under a name. If that fails, say so and go on."""
         if follows():
@@ -158,7 +181,8 @@ class Cache:
 
     def write(self, name: str, arrays: Arrays) -> None:
         """Replace the arrays kept under a name, whole or not at all."""
-        kept = Checkpoint({"name": name}, {key: torch.from_numpy(array) for key, array in arrays.items()})
+        tensors = {key: torch.from_numpy(array) for key, array in arrays.items()}
+        kept = Checkpoint({"name": name, "index": _index_digest(name, tensors)}, tensors)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._tidy()
         with TemporaryDirectory(prefix=PARTIAL, dir=self.folder, ignore_cleanup_errors=True) as apart:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from safetensors import SafetensorError, safe_open
+from numpy.typing import NDArray
 
 from unrank.collection.collection import Collection, open_collection
 from unrank.collection.removal import Removal
@@ -60,15 +60,18 @@ class NamedRows:
         query, document = (rows[rows >= 0] for rows in named)
         return cls(len(documents), query, document, keys)
 
+    def others(self, name: str, index: Arrays) -> NDArray[np.bool_]:
+        """Mark what a kept file has besides these rows; `index` has its `rows` or, of scores, its `keys`."""
+        kind, _, rest = name.partition("-")
+        if kind != "scores":
+            return ~np.isin(index["rows"], getattr(self, rest.partition("-")[0]))
+        queries, documents = np.divmod(index["keys"], self.documents)
+        named = np.isin(queries, self.query) | np.isin(documents, self.document)
+        return ~(named | np.isin(index["keys"], self.pairs))
+
     def left_of(self, name: str, arrays: Arrays) -> Arrays:
         """Return the arrays of a kept file without these rows; the same object if it has none of them."""
-        kind, _, rest = name.partition("-")
-        if kind == "scores":
-            queries, documents = np.divmod(arrays["keys"], self.documents)
-            keep = ~(np.isin(queries, self.query) | np.isin(documents, self.document))
-            keep &= ~np.isin(arrays["keys"], self.pairs)
-        else:
-            keep = ~np.isin(arrays["rows"], getattr(self, rest.partition("-")[0]))
+        keep = self.others(name, arrays)
         if keep.all():
             return arrays
         each = np.repeat(keep, arrays["lengths"]) if "lengths" in arrays else keep
@@ -128,12 +131,9 @@ class KeptState(Cache):
         self._prune()
 
     def rows_in(self, name: str) -> int:
-        """Return the number of texts in a file, without reading it."""
-        try:
-            with safe_open(self.path(name), framework="np") as file:
-                return int(file.get_slice("rows").get_shape()[0])
-        except (OSError, SafetensorError):
-            return 0
+        """Return the number of texts in a file."""
+        index = self.index(name)
+        return 0 if index is None else len(index.get("rows", ()))
 
     def _is_current(self) -> bool:
         about = _read_about(self.folder)
@@ -151,7 +151,8 @@ class KeptState(Cache):
     def erase(self, rows: NamedRows | None = None) -> list[Path]:
         """Erase rows from every file, by default those that are left out; return the files for which that failed.
 
-        A file that cannot be read or written is deleted: it can be made again.
+        A file whose index names none of them stays as it is. One that cannot be read or written is deleted: it can be
+        made again.
         """
         rows, failed = rows or self.gone, []
         if (about := _read_about(self.folder)) is not None:
@@ -169,10 +170,13 @@ class KeptState(Cache):
 
     def _erase_from(self, name: str, rows: NamedRows) -> bool:
         """Erase rows from a file; return whether that was possible."""
-        found = super().load(name)
-        if found is None:
-            return False
         try:
+            if (index := self.index(name)) is None:
+                return False
+            if rows.others(name, index).all():
+                return True
+            if (found := super().load(name)) is None:
+                return False
             left = rows.left_of(name, found)
             if left is not found:
                 super().write(name, left)

@@ -8,6 +8,7 @@ would fill the memory with zeros, so encodings are stored without padding and pa
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -98,12 +99,13 @@ class TokenStore:
         if not self.would_keep_vectors(ranker):
             return
         assert self._cache is not None and isinstance(ranker, DualEncoder)
+        hashes: Hashes = {}
         for role in self._sides:
             side = next((side for side in self._kept if side.is_of(role, ranker)), None)
             if side is None:
                 side = self._add(role, (ranker,), KeptEncodings(len(self._sides[role]), NUMBERS_KEPT))
             if side.name is None:
-                side.name = _vectors_name(ranker, role, device)
+                side.name = _vectors_name(ranker, role, device, hashes)
                 if not side.encodings.known and (found := self._cache.load(side.name)):
                     side.encodings.restore(found, ranker.device)
 
@@ -141,12 +143,26 @@ def has_one_vector(ranker: Ranker) -> bool:
     return ranker.similarity is not None and ranker.tokens_fingerprint("document") is not None
 
 
-def _vectors_name(ranker: DualEncoder, role: Role, device: str) -> str:
-    """Return the name of a side's vectors in the cache: a hash of everything that they depend on."""
+Hashes = dict[tuple[object, ...], str]
+"""The hashes of tensors that do not change meanwhile, by their place in memory."""
+
+
+def _vectors_name(ranker: DualEncoder, role: Role, device: str, hashes: Hashes) -> str:
+    """Return the name of a side's vectors in the cache: a hash of everything that they depend on.
+
+    A weight of both sides is hashed once.
+    """
     weights, settings = ranker.document_state()
     facts = [ranker.kind, ranker.tokens_fingerprint(role), settings, device, ranker.fast, torch.__version__]
     state = weights if role == "document" else ranker.state_dict()
-    return f"vectors-{role}-{digest(state, json.dumps(facts, sort_keys=True, default=str))[:32]}"
+    lines = [json.dumps(facts, sort_keys=True, default=str)]
+    for name, weight in sorted(state.items()):
+        key = weight.data_ptr(), weight.shape, weight.stride(), weight.dtype
+        if key not in hashes:
+            hashes[key] = digest({"": weight})
+        lines.append(f"{name} {hashes[key]}")
+    made_by = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return f"vectors-{role}-{made_by[:32]}"
 
 
 _NOTHING = np.empty(0, np.int64)

@@ -1,7 +1,8 @@
 """States of frozen layers in the owner's kept state: the last layers of the next job begin with them.
 
 On a CPU a job whose last layers alone move computes the states of the others once for each text (`rankers/layers.py`).
-They stay the same from request to request, so they are kept with the tokens that they are of.
+They stay the same from request to request, so they are kept with the tokens that they are of. They lie in files of a
+few texts each, so that to add or erase some need not read and write all.
 """
 
 from __future__ import annotations
@@ -23,18 +24,34 @@ from unrank.rankers.fast.cpu import FrozenStates
 from unrank.rankers.fast.encoder import FastEncoder
 
 ROLES: tuple[Role, ...] = ("query", "document")
+TEXTS_IN_FILE = 64
+"""The most texts in a file: those whose rows, divided by this number, are the same."""
 
 
-def restore_states(workspace: Workspace, ranker: Ranker, states: FrozenStates | None) -> None:
-    """Take the states that a ranker's frozen layers give from the owner's kept state, if it has them."""
+def restore_states(
+    workspace: Workspace, ranker: Ranker, student: Ranker | None = None, states: FrozenStates | None = None
+) -> None:
+    """Take the states that a ranker's frozen layers give from the owner's kept state, if it has them.
+
+    They are for the encoders of the ranker itself, or for those of a student that shares `states` with it. A side whose
+    encoder uses none is left out, such as frozen documents.
+    """
+    reader = ranker if student is None else student
     for kept, role, encoder in _kept(workspace, ranker):
-        arrays = kept.load(_name(workspace, ranker, role, encoder, states.frozen)) if states is not None else None
-        if arrays is None or states is None:
+        assert isinstance(reader, DualEncoder)
+        own = reader.fast_encoder(role)
+        if own is None or own.frozen_states is None:
             continue
-        rows, values = arrays["rows"], torch.from_numpy(arrays["states"])
-        texts = workspace.store.get(rows, role)
-        if np.array_equal(texts.lengths, arrays["lengths"]) and texts.lengths.sum() == len(values):
-            states.take_in(texts, torch.split(values, texts.lengths.tolist()))
+        known = own.frozen_states if states is None else states
+        for name in kept.names(_name(workspace, ranker, role, encoder, known.frozen)):
+            if (arrays := kept.load(name)) is not None:
+                _take_in(workspace, role, known, arrays)
+
+
+def _take_in(workspace: Workspace, role: Role, states: FrozenStates, arrays: Arrays) -> None:
+    values, texts = torch.from_numpy(arrays["states"]), workspace.store.get(arrays["rows"], role)
+    if np.array_equal(texts.lengths, arrays["lengths"]) and texts.lengths.sum() == len(values):
+        states.take_in(texts, torch.split(values, texts.lengths.tolist()))
 
 
 def knows_states(workspace: Workspace, ranker: Ranker, pairs: Pairs) -> bool:
@@ -54,11 +71,13 @@ def keep_states(workspace: Workspace, ranker: Ranker) -> None:
         if states is None:
             continue
         each = states.find(workspace.store.get(rows, role))
-        there = np.array([state is not None for state in each], bool)
+        there = np.flatnonzero([state is not None for state in each])
         name = _name(workspace, ranker, role, encoder, states.frozen)
-        if np.count_nonzero(there) > (1 + WORTH_KEEPING) * kept.rows_in(name):
-            values = [state for state in each if state is not None]
-            kept.save(name, _arrays(rows[there], values), workspace.runtime.progress.say)
+        for part in np.unique(rows[there] // TEXTS_IN_FILE):
+            places, file = there[rows[there] // TEXTS_IN_FILE == part], f"{name}{part}"
+            if len(places) > (1 + WORTH_KEEPING) * kept.rows_in(file):
+                values = [state for place in places if (state := each[place]) is not None]
+                kept.save(file, _arrays(rows[places], values), workspace.runtime.progress.say)
 
 
 def _arrays(rows: Rows, states: Sequence[torch.Tensor]) -> Arrays:
@@ -78,9 +97,9 @@ def _kept(workspace: Workspace, ranker: Ranker) -> list[tuple[KeptState, Role, F
 
 
 def _name(workspace: Workspace, ranker: Ranker, role: Role, encoder: FastEncoder, frozen: int) -> str:
-    """Return the name of states: a hash of everything that they depend on."""
+    """Return what the names of states begin with: a hash of everything that they depend on."""
     assert isinstance(ranker, DualEncoder)
     settings, tokens = ranker.document_state()[1], ranker.tokens_fingerprint(role)
     facts = [ranker.kind, tokens, settings, frozen, workspace.runtime.name, torch.__version__]
     weights = digest(encoder.weights_before(frozen), json.dumps(facts, sort_keys=True, default=str))
-    return f"states-{role}-{weights[:32]}"
+    return f"states-{role}-{weights[:32]}-"

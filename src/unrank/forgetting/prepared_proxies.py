@@ -22,6 +22,7 @@ from unrank.engine.kept import KeptState
 from unrank.engine.runtime import Device, Progress
 from unrank.errors import UnrankError, count
 from unrank.evaluation.scorecard import Evaluator
+from unrank.forgetting.kept_states import keep_states
 from unrank.forgetting.previous_requests import hashed, not_recognised, previous_removals, union, was_trained_on
 from unrank.forgetting.progress import listening
 from unrank.forgetting.proxies import (
@@ -155,6 +156,7 @@ def keep_for_requests(workspace: Workspace, ranker: Ranker, recipe: Recipe, reco
     teacher = workspace.teacher(ranker, workspace.cache)
     teacher.scores(collection.list_pairs(queries))
     teacher.save()
+    keep_states(workspace, ranker)
     workspace.store.save(workspace.runtime.progress.say)
     if recipe.layers is not None:
         drop_frozen_states(ranker.requires_grad_(True))

@@ -222,7 +222,7 @@ class Recipe:
             return
         train_layers_of(ranker, self.layers)
         keep_frozen_states(ranker)
-        restore_states(workspace, ranker, next((each.frozen_states for each in ranker.fast_encoders), None))
+        restore_states(workspace, ranker)
         lists = workspace.collection.list_pairs(np.unique(workspace.partition.retain[:, 0]))
         on_cpu = workspace.runtime.device.type == "cpu"
         if not (on_cpu and ranker.keeps_states and ranker.separable and len(lists) <= MOST_READ):

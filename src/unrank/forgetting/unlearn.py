@@ -142,7 +142,7 @@ def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
             task = replace(task, partition=previous.with_risen(workspace.partition, collection))
     if method.start == "original":
         states = request.shared.enter_context(sharing_frozen_states(ranker, student, clearing.tokens))
-        restore_states(workspace, ranker, states)
+        restore_states(workspace, ranker, student, states)
     with clock.on("teacher"):
         estimator = _estimator(request, task)
         method.prepare(task)

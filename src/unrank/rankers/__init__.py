@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from unrank.disk import exists, open_regular, sha256
+from unrank.disk import exists, open_regular, sha256_once
 from unrank.errors import BadFile, UnrankError
 from unrank.plugins import Catalogue, summary_of
 from unrank.record import MODEL_CARD
@@ -186,7 +186,7 @@ def base_hash(kind: str, base: str | None) -> str:
     """Return a hash of all files of a base; of its name if it has no files."""
     ranker = ranker_class(kind)
     try:
-        hashes = sorted(sha256(path) for path in ranker.base_files(base))
+        hashes = sorted(sha256_once(path) for path in ranker.base_files(base))
     except OSError as error:
         raise BadFile(error.filename, error.strerror or "cannot be read") from error
     return hashlib.sha256(" ".join(hashes or [base or ranker.default_base]).encode()).hexdigest()

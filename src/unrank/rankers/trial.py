@@ -29,7 +29,7 @@ from pathlib import Path
 import torch
 
 import unrank
-from unrank.disk import sha256
+from unrank.disk import sha256_once
 from unrank.errors import BadFile, UnrankError
 from unrank.owner import recall, remember
 from unrank.rankers.allow_list import DESCRIPTION
@@ -176,7 +176,7 @@ def note_own(folder: Path, hashes: Mapping[str, str]) -> None:
 def file_hashes(folder: Path, files: Sequence[Path]) -> dict[str, str]:
     """Return the SHA-256 of each file, by its name in the folder."""
     try:
-        return {str(path.relative_to(folder)): sha256(path) for path in files}
+        return {str(path.relative_to(folder)): sha256_once(path) for path in files}
     except OSError as error:
         raise BadFile(error.filename or folder, error.strerror or "cannot be read") from error
 
