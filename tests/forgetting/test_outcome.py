@@ -84,6 +84,23 @@ def test_what_cannot_be_verified_is_not_called_forgotten() -> None:
     assert state([1] + [9] * 9, [1] + [9] * 9, found=before) is FORGOTTEN
 
 
+def test_places_that_unseen_pairs_do_not_keep_to_show_little() -> None:
+    """A stranger's cross-encoder: of pairs that it never saw more than a third stood above their places."""
+    places: dict[str, Any] = {"least_ranks": (1,) * 12, "places": (3,) * 12, "target": 0.99}
+    found = replace(MOVED, unseen_above=0.37)
+    fell, kept = ([1] * 12, [2] * 12), ([2] * 12, [2] * 12)
+    assert judge(ranks(*fell, **places), MOVED).state is FORGOTTEN
+    told = judge(ranks(*fell, **places), found)
+    assert told.state is ForgetState.NOT_VERIFIABLE and "37% of pairs that the ranker never saw stand above" in told.why
+    assert "--reference" in told.why
+    unchanged = replace(found, weights_changed=False)
+    assert state(*kept, found=replace(unchanged, unseen_above=0.33), **places) is NOTHING
+    assert state(*kept, found=unchanged, **places) is NOT
+    assert state(*kept, found=replace(unchanged, unseen_mrr=0.5), **places) is NOTHING, "it is as low as unseen pairs"
+    assert state(*kept, found=replace(unchanged, for_others=True), **places) is NOT
+    assert state([1] * 12, [20] * 12, found=found) is FORGOTTEN, "the target is a mean, so there are no places"
+
+
 def test_without_a_change_there_is_nothing_to_forget_or_it_was_not_forgotten() -> None:
     untouched = Findings(weights_changed=False)
     nothing = judge(ranks([3, 9], [3, 9]), untouched)

@@ -183,6 +183,7 @@ def findings(
         remembered=remembered,
         untold=untold_by(audit, doubts, rows_left=bool(record.rows_left)),
         apart=record.adapter is not None,
+        unseen_above=(record.places.above or 0.0) if record.places else 0.0,
     )
 
 

@@ -176,6 +176,7 @@ def _at_places(context: RunContext, workspace: Workspace, forgotten: Forgotten) 
         rows_left=record.rows_left,
         has_reference=bool(places.found.proxies),
         unseen_mrr=forgotten.before.mrrs.get("test"),
+        unseen_above=places.found.above or 0.0,
     )
     pairs = RequestPairs.of(context.collection, context.batch.items, places=places)
     return _all_nothing(context, workspace, pairs, found, forgotten.target)

@@ -337,6 +337,7 @@ def judge_run(request: Request, unlearned: Unlearned, assessed: Assessment) -> J
         default_known=default is not None,
         unseen_mrr=unlearned.before.mrrs.get("test"),
         apart=request.options.saved_as == "adapter",
+        unseen_above=(places.found.above or 0.0) if places else 0.0,
     )
     return judge(ranks, found)
 

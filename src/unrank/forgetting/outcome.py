@@ -23,6 +23,8 @@ from unrank.record import ROUNDING, PairRank, PairRanks
 __all__ = ["Findings", "ForgetState", "Judgement", "PairRank", "PairRanks", "judge", "pair_ranks", "ranks_of"]
 
 
+MOST_ABOVE = 1 / 3
+"""The share of unseen pairs that stand above their own places beyond which places show little."""
 APART = "the ranker that it is for still remembers it, and so does every service that runs without the adapter"
 
 
@@ -65,6 +67,8 @@ class Findings:
     """The rows of the vocabulary that only removed texts touch and that could not be reset."""
     apart: bool = False
     """Whether the change is an adapter apart from its ranker, which remembers all of it."""
+    unseen_above: float = 0.0
+    """The share of unseen pairs that stand above their own places."""
 
 
 @dataclass(frozen=True)
@@ -170,17 +174,31 @@ def _may_exceed(ranks: PairRanks, mrr: float) -> int:
 
 
 def _estimated_only(ranks: PairRanks, found: Findings) -> str:
-    """Say that a few places are estimates, so that they do not show that there is nothing to forget; empty if they do.
+    """Say that places are estimates, so that they do not show that there is nothing to forget; empty if they do.
 
     A pair that is ranked no higher than unseen ones are on average has nothing to forget, wherever its place is.
     """
-    if not ranks.places or found.has_reference or ranks.queries >= MIN_QUERIES:
+    if not ranks.places:
         return ""
     if found.unseen_mrr is not None and all(1 / rank <= found.unseen_mrr + ROUNDING for rank in ranks.ranks_before):
+        return ""
+    if unclear := _unclear(ranks, found):
+        return unclear
+    if found.has_reference or ranks.queries >= MIN_QUERIES:
         return ""
     return (
         f"its places could only be estimated, and for {count(ranks.queries, 'query')} an estimate does not show that "
         "there is nothing to forget: name the base of the ranker with --base"
+    )
+
+
+def _unclear(ranks: PairRanks, found: Findings) -> str:
+    """Say that too many unseen pairs stand above their own places for places to show much; empty if not."""
+    if not ranks.places or found.unseen_above <= MOST_ABOVE:
+        return ""
+    return (
+        f"its places show little, because {found.unseen_above:.0%} of pairs that the ranker never saw stand above "
+        "theirs: name a ranker that was trained as this one was, but without the request, with --reference"
     )
 
 
@@ -189,6 +207,7 @@ def _doubts(ranks: PairRanks, found: Findings) -> list[str]:
     number = count(ranks.queries, "query")
     return [
         *([f"{number}, where {MIN_QUERIES} or a retrained reference are needed"] if few else []),
+        *([unclear] if (unclear := _unclear(ranks, found)) and not found.retrained else []),
         *([found.untold] if found.untold else []),
         *([] if found.default_known else ["what is unseen cannot be measured here"]),
     ]
