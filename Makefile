@@ -71,12 +71,13 @@ results: $(VENV)/ready ## write the page, figures and tables of the records in r
 	$(BIN)/python runs/destinations.py results/quarter.jsonl.gz --out build/results/destinations
 	$(BIN)/python runs/ablation.py results/ablation.jsonl.gz --out build/results/ablation
 	$(BIN)/python runs/word_curves.py results/words.jsonl.gz --out build/results/words
-	set -e; for name in places rivals rivals-second places-nfcorpus-half; do \
+	set -e; for name in places rivals rivals-second strangers places-nfcorpus-half; do \
 	  $(BIN)/python runs/places.py results/$$name.jsonl.gz >build/results/$$name.md; done
 	$(BIN)/python runs/places.py --times results/place-times.jsonl.gz >build/results/place-times.md
 	$(BIN)/python runs/rankers_table.py results/rankers.jsonl.gz >build/results/rankers.md
 	$(BIN)/python runs/single.py results/single.jsonl.gz >build/results/single.md
 	$(BIN)/python runs/row_of_requests.py results/requests.jsonl.gz >build/results/requests.md
+	$(BIN)/python runs/modern.py results/modern.jsonl.gz >build/results/modern.md
 	set -e; for name in car marco; do \
 	  $(BIN)/python runs/ground_truth.py results/audit/truth-$$name.jsonl.gz >build/results/truth-$$name.md; \
 	  $(BIN)/python runs/ground_truth.py results/audit/methods-$$name.jsonl.gz >build/results/methods-$$name.md; \

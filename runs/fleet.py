@@ -1,7 +1,7 @@
 """All runs on a GPU that are left, in their order. Each call goes on where the one before was stopped.
 
     python runs/fleet.py --data FOLDER --base ENCODER --lines FOLDER [--weights FOLDER] [--from FOLDER] [--keep FOLDER]
-        [--minutes 9] [--parts NAME...] [--beside 3]
+        [--minutes 9] [--parts NAME...] [--beside 1]
     python runs/fleet.py --list
 
 `--data` holds the collections `car`, `marco`, `pydocs`, `deep`, `small` and `held-out`, made as `--list` prints.
@@ -12,7 +12,8 @@ back from a machine that is lent.
 `--keep` keeps trained rankers: a part that is begun again on the same machine goes on inside a cell. On another machine
 a cell that is not whole is done again. After `--minutes` all processes end; what they had written stays.
 
-Parts run side by side, except those whose times count: while such a part runs, nothing else does.
+Parts run one after another. With `--beside` several run side by side, except those whose times count; that gains
+nothing on one GPU (docs/log.md), and a part that is stopped by the clock has to begin its cell again.
 """
 
 from __future__ import annotations
@@ -244,7 +245,7 @@ def main() -> int:
     options.add_argument("--keep", type=Path, default=ROOT / "build" / "fleet", help="by default build/fleet")
     options.add_argument("--minutes", type=float, default=9.0)
     options.add_argument("--parts", nargs="+", choices=[part.name for part in PARTS], metavar="NAME")
-    options.add_argument("--beside", type=int, default=3, help="the most parts that run side by side")
+    options.add_argument("--beside", type=int, default=1, help="the most parts that run side by side")
     options.add_argument("--list", action="store_true")
     given = options.parse_args()
     if given.list:

@@ -37,7 +37,7 @@ def cells_of(table: list[str]) -> list[list[str]]:
 
 def test_distances_of_runs_to_places_and_of_rivals(script: Script) -> None:
     places = script("places")
-    for name in ("places", "rivals", "rivals-second", "places-nfcorpus-half"):
+    for name in ("places", "rivals", "rivals-second", "strangers", "places-nfcorpus-half"):
         lines = lines_of(places, name)
         pairs = [(found[0], found[2]) for found in places["by_cell"](lines).values()]
         ratio = places["in_noise"](pairs).split(" ")[0]
@@ -68,12 +68,12 @@ def test_small_requests_also_of_a_kind_that_was_stopped(script: Script) -> None:
 
 def test_requests_in_a_row(script: Script) -> None:
     requests = script("row_of_requests")
-    first, second = cells_of(requests["table"](lines_of(requests, "requests")))
-    assert (first[2], second[2]) == ("24 (134)", "30 (235)")
-    assert "its 30 requests name 235 pairs, the 24 of the other 134." in PAGE
-    (_, d1, t1), (_, d2, t2) = (row[3].split(", ") for row in (first, second))
-    assert f"After the last one D is {d1} and {d2} of the first original's, T {t1} and {t2}" in PAGE
-    assert [row[6] for row in (first, second)] == ["2 of 24", "0 of 25"]
+    for row in cells_of(requests["table"](lines_of(requests, "requests"))):
+        seed, number, kept, off, far = row[1], row[2], row[3], row[5], row[6]
+        assert f"| {seed} | {number} | {kept} | {off} | {far} |" in PAGE
+    before = cells_of(requests["table"](lines_of(requests, "log/requests-before-the-rule")))
+    test_shares = [row[3].split(", ")[2] for row in before]
+    assert "T was {} after 24 and {} after 30 requests".format(*test_shares) in PAGE
 
 
 def test_trained_rankers(script: Script) -> None:
@@ -124,3 +124,14 @@ def test_what_forms_and_lessons_bring_back(script: Script) -> None:
     for row in rows:
         figures = [cell.split(" ")[0] for cell in row[1:]]
         assert any(all(f"| {figure} (" in line for figure in figures) for line in lines), row
+
+
+def test_the_rankers_of_today(script: Script) -> None:
+    modern = script("modern")
+    trained, forgotten, _ = map(cells_of, modern["tables"](lines_of(modern, "modern")))
+    for row in (row for row in trained if row[1] == "splade" and row[3] == "untrained"):
+        assert f"{row[4]} ({row[7]})" in PAGE
+    runs = [row for row in forgotten if "," in row[2]]
+    assert [row[0] for row in runs] == ["splade", "splade", "bi-encoder", "bi-encoder", "decoder", "decoder"]
+    for row in (*runs[:3], *runs[4:]):  # the fourth is in the paragraph on other forms
+        assert f"{row[3]} → {row[4]} (" in PAGE and row[8] in PAGE
