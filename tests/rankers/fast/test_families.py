@@ -223,6 +223,9 @@ def test_kernels_take_the_place_of_a_decoders_parts_in_packed_passes_alone(monke
         given = states(run_packed(model, texts, Family(), packing._Probe()))
     np.testing.assert_allclose(given, expected, rtol=0, atol=1e-5)
     assert called.count("gated") == 3 and called.count("rotated") == 6
+    with decoder_parts.faster_rotation(model), decoder_parts.faster_rotation(model):
+        replaced: Any = modeling_qwen3.apply_rotary_pos_emb
+        assert replaced.func is decoder_parts._rotated and replaced.args == (library,)
     assert modeling_qwen3.apply_rotary_pos_emb is library
 
 

@@ -45,7 +45,12 @@ def faster_rotation(encoder: nn.Module) -> Iterator[None]:
     """Turn queries and keys by a kernel, if the family of an encoder turns the halves of each head."""
     family: Any = sys.modules[type(encoder).__module__]
     library = getattr(family, ROTATION, None)
-    if library is None or not has_kernels(next(encoder.parameters()).device) or not turns_halves(library):
+    if (
+        library is None
+        or isinstance(library, partial)  # replaced already, by another thread
+        or not has_kernels(next(encoder.parameters()).device)
+        or not turns_halves(library)
+    ):
         yield
         return
     setattr(family, ROTATION, partial(_rotated, library))
@@ -122,7 +127,7 @@ def _rotated(
 ) -> tuple[Tensor, Tensor]:
     """Turn packed queries and keys. each [1, heads, tokens, size]"""
     packed = cosine.dim() == 3 and len(cosine) == len(queries) == 1 and cosine.shape[-1] == queries.shape[-1]
-    if not packed or more or options:
+    if not packed or more or options or not has_kernels(queries.device):
         return library(queries, keys, cosine, sine, *more, **options)
     from unrank.rankers.fast.decoder_kernels import rotated
 
