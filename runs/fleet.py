@@ -5,10 +5,9 @@
     python runs/fleet.py --list
 
 `--data` holds the collections `car`, `marco`, `pydocs`, `deep`, `small` and `held-out`, made as `--list` prints.
-`--weights` holds the models `smollm2` and `mpnet`, and `before`, the `src` of commit 8ce1f5f; without it the parts that
-need one are left out. Each part writes one file in `--lines`; `fleet.json` there says which are whole. A call copies
-what a part has written so far from `--from`, the `--lines` of the call before, so that only files of its own parts come
-back from a machine that is lent.
+`--weights` holds the models `smollm2` and `mpnet`; without it the parts that need one are left out. Each part writes
+one file in `--lines`; `fleet.json` there says which are whole. A call copies what a part has written so far from
+`--from`, the `--lines` of the call before, so that only files of its own parts come back from a machine that is lent.
 `--keep` keeps trained rankers: a part that is begun again on the same machine goes on inside a cell. On another machine
 a cell that is not whole is done again. After `--minutes` all processes end; what they had written stays.
 
@@ -98,33 +97,12 @@ class Part:
 
 PARTS = (
     Part(
-        "place-times",
-        "time of runs to places, as a share of retraining's: proxies of one and of two epochs",
-        f"{PLACES} --rankers bi-encoder cross-encoder --by documents --removal-seed 31 --judges 1 --proxy-epochs 1 2",
-        alone=True,
-    ),
-    Part(
-        "million",
-        "a hundred documents out of a million: time, memory, what is kept",
-        "benchmarks/million.py --base {base} --learned 2000 --training epochs=24 --proxy-epochs 2",
+        "kernels",
+        "where the time of a step and of lists goes, kernel by kernel",
+        "benchmarks/step.py {car} --rankers cross-encoder colbert --base {base} --batch 1024 --steps 8 --lists 100 "
+        "--kernels 12",
         alone=True,
         prints=True,
-    ),
-    Part(
-        "large-adapter",
-        "an adapter of a decoder of 1.5 billion random weights: steps a second, memory, share of the limit",
-        "benchmarks/step.py {car} --rankers decoder --base qwen2-1.5b --tokenizer {base} --lora 16 --batch 64 "
-        "--steps 8 --lists 10 --kernels 12",
-        alone=True,
-        prints=True,
-    ),
-    Part(
-        "latency",
-        "ten documents out of a cross-encoder, with what is kept, beside the version before it",
-        "benchmarks/latency.py {keep} --collection {car} --base {base} --ranker cross-encoder --device cuda "
-        "--on-the-spot --proxies 2 --proxy-epochs 4 --repeat 2 --before {weights}/before --out {keep}/latency.json",
-        alone=True,
-        makes="latency.json",
     ),
     Part(
         "speed",
@@ -135,9 +113,10 @@ PARTS = (
         makes="speed.json",
     ),
     Part(
-        "speed-lists",
-        "lists of a splade beside sentence-transformers",
-        "benchmarks/speed.py {car} --base {base} --rankers splade --what score --seconds 2 --out {keep}/speed.json",
+        "speed-decoder",
+        "lists of a decoder beside sentence-transformers",
+        "benchmarks/speed.py {car} --rankers decoder --base llama-135m --tokenizer {base} --what score --seconds 2 "
+        "--lists 40 --out {keep}/speed.json",
         alone=True,
         makes="speed.json",
     ),
@@ -153,13 +132,27 @@ PARTS = (
     ),
     Part(
         "mpnet",
-        "all-mpnet-base-v2 as a bi-encoder and as a cross-encoder",
-        "runs/modern.py mpnet {car} --base {weights}/mpnet --by documents --keep {keep} --out {out}",
+        "all-mpnet-base-v2 as a cross-encoder",
+        "runs/modern.py mpnet {car} --base {weights}/mpnet --rankers cross-encoder --by documents --keep {keep} "
+        "--out {out}",
     ),
     Part(
         "adapter-forms",
         "what comes back of an adapter and of all weights",
         "runs/modern.py forms {car} --base {base} --by documents --keep {keep} --out {out}",
+    ),
+    Part(
+        "place-times",
+        "time of runs to places, as a share of retraining's: proxies of one and of two epochs",
+        f"{PLACES} --rankers bi-encoder cross-encoder --by documents --removal-seed 31 --judges 1 --proxy-epochs 1 2",
+        alone=True,
+    ),
+    Part(
+        "million",
+        "a hundred documents out of a million: time, memory, what is kept",
+        "benchmarks/million.py --base {base} --learned 2000 --training epochs=24 --proxy-epochs 2",
+        alone=True,
+        prints=True,
     ),
     *(
         Part(
@@ -169,14 +162,6 @@ PARTS = (
             f"--seed {seed} --judges 2 --keep {{keep}} --out {{out}}",
         )
         for seed in (1, 2)
-    ),
-    *(
-        Part(
-            f"strangers-{name}",
-            f"rankers of another library, {name}",
-            f"runs/strangers.py {{{name}}} --more {{{more}}} --base {{base}} --removal-seed 31 --out {{out}}",
-        )
-        for name, more in (("car", "marco"), ("marco", "car"))
     ),
     Part(
         "tuned-npo",
@@ -239,7 +224,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--data", type=Path)
     options.add_argument("--base")
-    options.add_argument("--weights", type=Path, help="a folder with smollm2, mpnet and before")
+    options.add_argument("--weights", type=Path, help="a folder with smollm2 and mpnet")
     options.add_argument("--lines", type=Path)
     options.add_argument("--from", type=Path, dest="before")
     options.add_argument("--keep", type=Path, default=ROOT / "build" / "fleet", help="by default build/fleet")
