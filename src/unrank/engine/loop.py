@@ -108,10 +108,11 @@ def fit(
 
 def make_optimizer(ranker: Ranker, learning_rate: float, runtime: Runtime) -> torch.optim.Optimizer:
     trained = [parameter for parameter in ranker.parameters() if parameter.requires_grad]
+    fused = runtime.device.type == "cuda"
     sharded = [parameter for parameter in trained if isinstance(parameter, DTensor)]
     whole = [parameter for parameter in trained if not isinstance(parameter, DTensor)]
     groups = [{"params": weights} for weights in (whole, sharded) if weights]  # one update takes weights of one type
-    return torch.optim.AdamW(groups, lr=learning_rate, weight_decay=0.0, fused=True)
+    return torch.optim.AdamW(groups, lr=learning_rate, weight_decay=0.0, fused=fused)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
