@@ -190,13 +190,17 @@ def test_a_norm_of_a_decoder_is_torchs_where_that_is_the_same(family: str, monke
     ("bert", False, None),
 ])  # fmt: skip
 def test_parts_of_a_decoder_are_replaced_where_that_is_the_same(
-    family: str, is_gated: bool, halves: bool | None
+    family: str, is_gated: bool, halves: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_model(family)
     networks = [module for module in decoder_parts.faster_parts(model) if hasattr(module, "gate_proj")]
     assert len(networks) == (3 if is_gated else 0)
-    turn = getattr(sys.modules[type(model).__module__], decoder_parts.ROTATION, None)
+    library = sys.modules[type(model).__module__]
+    turn = getattr(library, decoder_parts.ROTATION, None)
     assert (None if turn is None else decoder_parts.turns_halves(turn)) == halves
+    monkeypatch.setattr(decoder_parts, "has_kernels", lambda device: True)
+    with decoder_parts.faster_rotation(model):
+        assert (getattr(library, decoder_parts.ROTATION, None) is not turn) == bool(halves)
 
 
 def test_kernels_take_the_place_of_a_decoders_parts_in_packed_passes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
