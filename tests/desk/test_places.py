@@ -305,6 +305,14 @@ def told(before: list[int], after: list[int], places: list[int], may_exceed: int
             "By that estimate, every pair is about where",
         ),
         (
+            ForgetState.NOT_VERIFIABLE,
+            told([1] * 12, [12] * 12, [8] * 12),
+            replace(FOUND, above=0.37),
+            "Its places show little, because 37% of pairs that the ranker never saw stand above theirs. By these, "
+            "every pair is about where a ranker that never saw it would place it, or lower, but nobody can say whether "
+            "a trace is left.",
+        ),
+        (
             ForgetState.FORGOTTEN,
             told([1] * 12, [2] + [8] * 11, [8] * 12, may_exceed=3),
             FOUND,

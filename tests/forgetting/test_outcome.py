@@ -111,6 +111,17 @@ def test_without_a_change_there_is_nothing_to_forget_or_it_was_not_forgotten() -
     assert state([1] + [9] * 9, [1] + [9] * 9, found=untouched) is NOTHING, "the mean of ten is what unseen ones have"
 
 
+def test_a_run_that_only_reset_rows_of_the_vocabulary_forgot_nothing_if_nothing_had_to_move() -> None:
+    places: dict[str, Any] = {"least_ranks": (2,) * 12, "places": (2,) * 12, "target": 0.55, "may_exceed": 4}
+    found = replace(MOVED, only_rows=True)
+    still = judge(ranks([1] + [2] * 11, [1] + [2] * 11, **places), found)
+    assert still.state is NOTHING and "not ranked above the target before the run, and is not now" in still.why
+    assert state([3, 3], [3, 3], found=found) is NOTHING
+    assert state([1, 1], [5, 6], found=found) is FORGOTTEN, "the rows were what it was remembered by"
+    assert state([3, 3], [1, 1], found=found) is NOT, "it rose"
+    assert state([1, 1], [1, 1], found=found) is NOT
+
+
 def test_the_worst_pair_and_the_unmoved_ones_are_named_without_ids() -> None:
     found = ranks([1, 1, 2, 9], [4, 1, 1, 12])
     assert str(found.worst) == "rank 1 of 30 before, rank 1 now"

@@ -199,6 +199,17 @@ def test_pairs_come_nearer_to_their_places(
     assert re.search(worst, capsys.readouterr().out)
 
 
+def test_a_run_says_that_its_places_show_little(
+    original: Trained, dense: Collection, removal: Removal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unrank.forgetting.outcome.MOST_ABOVE", -1.0)
+    result = forget(original.ranker, dense, removal, method=FAST, record=original.record, device="cpu")
+    assert result.record.places is not None and result.record.places.above is not None
+    share = f"{result.record.places.above:.0%}"
+    assert result.state == "forgotten, not verifiable"
+    assert f"its places show little, because {share} of pairs that the ranker never saw" in result.judgement.why
+
+
 def test_a_check_of_few_pairs_is_one_measurement(
     original: Trained, dense: Collection, encoder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,13 +7,14 @@ from dataclasses import replace
 from unrank.desk.predicate import OwnFigures, PlacesPart, RankerPart
 from unrank.desk.request import State
 from unrank.errors import count
-from unrank.forgetting.outcome import had_to_move
+from unrank.forgetting.outcome import MOST_ABOVE, had_to_move
 from unrank.forgetting.target import NEAR, SPREAD
 from unrank.parse import parse
 from unrank.record import PairRank, PairRanks, PlacesFound
 from unrank.report.wording import places_found
 
 ESTIMATED = "Where its pairs belong could only be estimated, because no ranker that never saw them was there to ask"
+UNCLEAR = "Its places show little, because {:.0%} of pairs that the ranker never saw stand above theirs"
 AT_PLACE = "about where a ranker that never saw it would place it, or lower"
 
 
@@ -22,11 +23,18 @@ def is_estimated(ranker: RankerPart) -> bool:
     return "places" in ranker["done"] and not ranker["done"]["places"]["proxies"]
 
 
+def is_unclear(ranker: RankerPart) -> bool:
+    """Return whether too many unseen pairs stand above their own places for places to show much."""
+    return "places" in ranker["done"] and (ranker["done"]["places"].get("above") or 0.0) > MOST_ABOVE
+
+
 def by_places(ranker: RankerPart) -> str:
-    """Say how the pairs stand to their places; before anything else, if those are estimates."""
+    """Say how the pairs stand to their places; before anything else, if those are estimates or show little."""
     said = _by_places(ranks_of(ranker["measured"]["request"]), State(ranker["state"]))
     if is_estimated(ranker):
         return f"{ESTIMATED}. By that estimate, {said[0].lower()}{said[1:]}"
+    if is_unclear(ranker):
+        return f"{UNCLEAR.format(ranker['done']['places']['above'])}. By these, {said[0].lower()}{said[1:]}"
     return said
 
 

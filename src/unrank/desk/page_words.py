@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from datetime import date
 
 from unrank.audit.verdict import MEANING
-from unrank.desk.page_places import by_places, first_of, how_found, mean_of_places, one_pair, ranks_of, risen
+from unrank.desk.page_places import (
+    by_places,
+    first_of,
+    how_found,
+    is_unclear,
+    mean_of_places,
+    one_pair,
+    ranks_of,
+    risen,
+)
 from unrank.desk.predicate import Closing, Done, OwnFigures, OwnSubstitutes, Predicate, RankerPart
 from unrank.desk.request import State
 from unrank.errors import count
@@ -147,7 +156,9 @@ def _untested(ranker: RankerPart) -> list[str]:
         return []
     queries = ranker["measured"]["request"]["queries"]
     few = f"{count(queries, 'query')} {'is' if queries == 1 else 'are'} too few to test its memory with"
-    return [few if queries < MIN_QUERIES else "the audit could not tell"]
+    if queries < MIN_QUERIES:
+        return [few]
+    return [] if is_unclear(ranker) else ["the audit could not tell"]
 
 
 def _left_high(own: OwnFigures) -> list[str]:

@@ -330,6 +330,7 @@ def judge_run(request: Request, unlearned: Unlearned, assessed: Assessment) -> J
     never_seen = before and was_trained_on(workspace.collection, request.record, workspace.removal) is False
     found = Findings(
         weights_changed=moved or bool(unlearned.clearing.moved),
+        only_rows=bool(unlearned.clearing.moved) and not (moved or before),
         rows_left=unlearned.clearing.record.left,
         retrained=never_seen or (moved and request.method.name == RETRAIN),
         forgotten_before=before,

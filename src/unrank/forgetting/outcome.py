@@ -47,6 +47,8 @@ class Findings:
     """Whether the run changed any weight."""
     for_others: bool = False
     """Whether the run had other requests too, for which it may have changed weights."""
+    only_rows: bool = False
+    """Whether the run took no step, and changed only rows of the vocabulary that no kept text touches."""
     retrained: bool = False
     """Whether the ranker was trained again without the request: then its pairs have no target to reach."""
     forgotten_before: bool = False
@@ -101,7 +103,7 @@ def judge(ranks: PairRanks, found: Findings) -> Judgement:
 
     if found.never_seen:
         return said(ForgetState.NOTHING, "the ranker was never trained on it, as its record shows")
-    if found.for_others and found.default_known and not had_to_move(ranks):
+    if (found.for_others or found.only_rows) and found.default_known and not had_to_move(ranks):
         if rose(ranks):
             return said(ForgetState.NOT_FORGOTTEN, "it was not ranked above the target before the run, and is now")
         never = "it was not ranked above the target before the run, and is not now"
