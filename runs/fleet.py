@@ -43,8 +43,8 @@ IMPORTS = (
     "unrank import pydocs --relevant 25 --train-queries 1000 --test-queries 400 --out pydocs",
     "unrank import beir:msmarco-passage-mini --test-split dev --test-queries 1000 --train-queries 3000 "
     "--keep queries-with-several-documents --keep queries-sharing-documents --candidates 1000 --out deep",
-    "python runs/modern.py smaller car --queries 600 --out small",
-    "python runs/modern.py smaller car --held-out 200 --out held-out",
+    "python runs/smaller.py car --queries 600 --out small",
+    "python runs/smaller.py car --held-out 200 --out held-out",
 )
 TUNED = "amnesiac bad-teacher finetune neggrad ssd neggrad-plus salun scrub simnpo task-negation undial"
 """The methods whose settings for a bi-encoder are frozen in results/tuned-bi-encoder.json."""

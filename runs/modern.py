@@ -8,7 +8,6 @@ Each part is a process of its own and writes a line of JSON for each thing that 
     python runs/modern.py forms COLLECTION --base MINILM --out forms.jsonl
         [--by documents queries] [--share 0.25] [--removal-seed 7] [--seed 0] [--device cuda] [--minutes 4]
         [--set NAME=VALUE ...] [--forget NAME=VALUE ...] [--proxy-epochs 1] [--keep FOLDER]
-    python runs/modern.py smaller COLLECTION --out SMALLER [--queries 600] [--candidates 20 50] [--held-out 200]
     python runs/modern.py FILE.jsonl...
 
 `decoder` trains a language model as a reranker, then forgets a share of the documents and of the queries, to places and
@@ -20,10 +19,8 @@ forgets on COLLECTION; nothing is chosen by its test queries.
 `mpnet` forgets documents to places with a bi-encoder and a cross-encoder, beside a retrained judge. `forms` compares
 what comes back of an adapter and of all weights, after an epoch on kept data and after rounding to 4 bits.
 
-`smaller` writes a collection with fewer training queries and shorter lists, for rankers that read every pair: all test
-queries stay, with the first 50 candidates, and a training query keeps its first 20; with `--held-out` so many of the
-training queries are the test queries instead, so that a recipe can be chosen by them. It needs bm25s. By default a
-decoder is trained for 3 epochs with 4 negatives, and its proxy for one.
+By default a decoder is trained for 3 epochs with 4 negatives, and its proxy for one. It reads every pair, so it takes a
+collection that `smaller.py` made.
 
 `--set` are settings of the training, `--forget` those of the method. After `--minutes` no further run is begun, and the
 rest is named. The same command goes on after the lines that its file holds, if `--keep` kept the rankers; without it
@@ -51,10 +48,8 @@ from shared import Line, LineFile, Lines, Made, earlier_lines, hash_of, made, ma
 
 import unrank
 from unrank.audit.other_forms import rounded
-from unrank.collection.collection import Collection, Pairs
-from unrank.collection.options import ImportOptions
+from unrank.collection.collection import Collection
 from unrank.collection.removal import Kind, Removal
-from unrank.collection.sources.source import Candidate, Judgement, Raw, Text
 from unrank.engine.checkpoint import digest
 from unrank.engine.runtime import Device, Runtime
 from unrank.errors import UnrankError
@@ -473,42 +468,6 @@ SHOWN = (
 """The figures that are printed as they come."""
 
 
-def smaller(
-    collection: Collection, out: Path, queries: int, candidates: Sequence[int], held_out: int = 0
-) -> Collection:
-    """Write a collection with fewer training queries, and lists of at most so many negatives in training and test.
-
-    If any are held out, so many of the training queries are the test queries, and the others are left out.
-    """
-    from unrank.collection.build import build_collection  # needs bm25s
-
-    texts, documents, train, test = collection.queries, collection.documents, collection.pairs, collection.test_pairs
-    if held_out:
-        chosen = np.random.default_rng(0).permutation(np.unique(train[:, 0]))[:held_out]
-        apart = np.isin(train[:, 0], chosen)
-        train, test = train[~apart], train[apart]
-    tested = set(test[:, 0].tolist())
-    every = np.unique(np.concatenate([train[:, 0], test[:, 0]]))
-    names, files = dict(zip(every.tolist(), texts.ids(every), strict=True)), documents.ids(np.arange(len(documents)))
-
-    def judged(pairs: Pairs) -> Callable[[], Iterator[Judgement]]:
-        return lambda: (Judgement(names[query], files[document], 1) for query, document in pairs.tolist())
-
-    def listed() -> Iterator[Candidate]:
-        for row in names:
-            for document in collection.negatives[row][: candidates[row in tested]].tolist():
-                yield Candidate(names[row], files[document])
-
-    raw = Raw(
-        f"{collection.named.name}-{queries}{'-held-out' if held_out else ''}",
-        lambda: (Text(*both) for both in zip(names.values(), texts.texts(every), strict=True)),
-        lambda: (Text(*both) for both in zip(files, documents.texts(np.arange(len(files))), strict=True)),
-        {"train": judged(train), "test": judged(test)},
-        listed,
-    )
-    return build_collection(raw, out, ImportOptions(candidates=max(candidates), train_queries=queries))
-
-
 def tables(lines: Sequence[Line]) -> list[list[str]]:
     """Return the tables of earlier runs in Markdown: trainings, what was forgotten, and other forms."""
     return [table for table in (_trained(lines), _forgotten(lines), _forms(lines)) if len(table) > 2]
@@ -562,7 +521,7 @@ def _written(value: float | None, digits: int = 3) -> str:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("part", help="decoder, splade, mpnet, forms or smaller; or a file of lines")
+    options.add_argument("part", help="decoder, splade, mpnet or forms; or a file of lines")
     options.add_argument("more", nargs="*", help="the collection; or more files of lines")
     options.add_argument("--out", type=Path)
     options.add_argument("--base", help="the folder of the encoder or of the language model")
@@ -578,19 +537,13 @@ def main() -> None:
     options.add_argument("--minutes", type=float, default=60.0)
     options.add_argument("--device", default="auto")
     options.add_argument("--keep", type=Path, help="a folder for the trained rankers, so that a stopped part goes on")
-    options.add_argument("--queries", type=int, default=600)
-    options.add_argument("--candidates", nargs=2, type=int, default=[20, 50], metavar=("TRAIN", "TEST"))
-    options.add_argument("--held-out", type=int, default=0, help="training queries that are the test queries instead")
     arguments = options.parse_args()
     if lines := earlier_lines([arguments.part, *arguments.more]):
         print("\n\n".join("\n".join(table) for table in tables(lines)))
         return
-    if arguments.part not in (*PARTS, "smaller") or len(arguments.more) != 1 or arguments.out is None:
-        options.error(f"a part is one of {', '.join(PARTS)} or smaller, with one collection and --out")
+    if arguments.part not in PARTS or len(arguments.more) != 1 or arguments.out is None:
+        options.error(f"a part is one of {', '.join(PARTS)}, with one collection and --out")
     collection = unrank.open_collection(arguments.more[0])
-    if arguments.part == "smaller":
-        smaller(collection, arguments.out, arguments.queries, arguments.candidates, arguments.held_out)
-        return
     began, file = perf_counter(), LineFile(arguments.out)
     work, kinds = PARTS[arguments.part]
     settings = {**TRAINING.get(arguments.part, {}), **read_settings(arguments.set)}

@@ -113,7 +113,7 @@ def test_a_smaller_collection_keeps_the_test_queries(
     dense: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(RUNS)
-    runpy.run_path(str(RUNS / "modern.py"), run_name="modern")["smaller"](dense, tmp_path / "few", 6, (3, 5))
+    runpy.run_path(str(RUNS / "smaller.py"), run_name="smaller")["smaller"](dense, tmp_path / "few", 6, (3, 5))
     few = open_collection(tmp_path / "few")
     assert len(set(few.pairs[:, 0])) == 6 and len(few.test_pairs) == len(dense.test_pairs)
     counts = few.negatives.counts
@@ -124,7 +124,7 @@ def test_held_out_queries_are_no_training_queries(
     dense: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(RUNS)
-    write = runpy.run_path(str(RUNS / "modern.py"), run_name="modern")["smaller"]
+    write = runpy.run_path(str(RUNS / "smaller.py"), run_name="smaller")["smaller"]
     few = write(dense, tmp_path / "few", 6, (3, 5), held_out=4)
     known = set(dense.queries.ids(dense.test_pairs[:, 0]))
     train, test = (set(few.queries.ids(pairs[:, 0])) for pairs in (few.pairs, few.test_pairs))
