@@ -29,9 +29,7 @@ ARRIVED = 0.01
 """The largest distance of a small request to its places at which no further round is needed. Earlier requests must be
 as near theirs as they were before it: what others broke is mended meanwhile, and not waited for."""
 ROUNDS_ALONE = 2
-"""The most rounds of a request if none came before it."""
-NEARER = 0.9
-"""The most that may be left of the distance to the places after a round, for another one to be worth its time."""
+"""The most rounds of a request of many queries, or of one with no earlier request that has places."""
 
 
 @dataclass(kw_only=True)
@@ -54,8 +52,6 @@ class PairStoppingRule(StoppingRule):
     """How far pairs are from their places at the best check, and earlier requests further than before."""
     round: int | None = None
     """The epochs after which the rate has fallen; `None` if it does not fall."""
-    round_distance: float = math.inf
-    """The distance to the goals after the round before."""
 
     @property
     def on_target(self) -> bool:
@@ -73,7 +69,7 @@ class PairStoppingRule(StoppingRule):
         return None
 
     def _ends_round(self, interval: Interval) -> bool:
-        """Return whether a round is over, and no other one is needed or worth its time.
+        """Return whether a round is over, and no other one is needed.
 
         If earlier requests have places too, a later round ends with the epoch in which nothing is unmet.
         """
@@ -85,23 +81,20 @@ class PairStoppingRule(StoppingRule):
         with self.clock.on("checks"):
             self.forget = self.estimator.measure()
             ranks = self.estimator.pair_ranks()
-        before, self.round_distance = self.round_distance, self.goals.distance(ranks)
-        if arrived or (self.earlier is None and interval.epochs >= ROUNDS_ALONE * self.round):
+        if self.earlier is None and interval.epochs >= ROUNDS_ALONE * self.round:
             return True
-        return not self.goals.few and (not self.goals.left(ranks) or self.round_distance > NEARER * before)
+        return arrived if self.goals.few else not self.goals.left(ranks)
 
     def state(self) -> Checkpoint:
         found = super().state()
         tensors = dict(found.tensors)
         if self.earlier is not None:
             tensors["away"] = torch.tensor(self.earlier[1].away)
-        return Checkpoint(
-            {**found.facts, "missed": self.missed, "unmet": self.unmet, "round": self.round_distance}, tensors
-        )
+        return Checkpoint({**found.facts, "missed": self.missed, "unmet": self.unmet}, tensors)
 
     def restore(self, state: Checkpoint) -> None:
         super().restore(state)
-        self.missed, self.unmet, self.round_distance = (state.facts[name] for name in ("missed", "unmet", "round"))
+        self.missed, self.unmet = state.facts["missed"], state.facts["unmet"]
         if self.earlier is not None:
             self.earlier[1].away[:] = state.tensors["away"].numpy()
 

@@ -114,8 +114,8 @@ class Cocol(Method):
     place_epochs: int = 6
     """With places, the epochs of a round, over which the rate falls to a tenth."""
     place_rounds: int = 4
-    """With places, the most rounds of a run. There is another one only if pairs are not at their places, and a third
-    one only if those of earlier requests are not."""
+    """With places, the most rounds of a run. Another one comes only if pairs are not at their places, and a third one
+    only if the request has fewer than 10 queries and earlier requests have places."""
     hard_negatives: int = 2
     """With places, how many of the highest negatives of a forget pair's query a step holds and compares the pair with:
     else the list comes down with the pair."""
