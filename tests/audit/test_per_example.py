@@ -184,7 +184,7 @@ def test_without_a_judge_it_says_what_to_give(open_world: Open, original: TableR
     alone = open_world(original, with_references=0)
     found = per_example(alone)
     assert found.verdict is Verdict.UNDECIDED
-    assert found.words == "there is no ranker that never saw the pairs: give --proxies or --reference"
+    assert found.words == "there is no ranker that never saw the pairs: give a --reference, or prepared proxies"
     steered = per_example(replace(alone, left_out=2))
     assert steered.words.startswith("2 rankers had a share in the run and may not judge it")
     assert str(foresee(alone)) == f"single pairs cannot be tested: {no_judge(0)}"

@@ -138,7 +138,7 @@ def test_the_plan_says_what_can_be_found_and_does_nothing(
     assert "--out is missing: name the folder to write, or ask for the --plan" in capsys.readouterr().err
     assert run([*command, "--plan", "--quiet"]) == 0
     said = capsys.readouterr().out.splitlines()
-    why = "there is no ranker that never saw the pairs: give --proxies or --reference"
+    why = "there is no ranker that never saw the pairs: give a --reference, or prepared proxies"
     assert said[0] == f"single pairs cannot be tested: {why}"
     assert said[1].startswith("no margin can be said, so the verdict cannot be 'equivalent'")
     assert said[2].startswith("11 pairs of 11 queries; all tests take ") and said[3] == "nothing was done"

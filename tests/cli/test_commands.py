@@ -382,7 +382,7 @@ def test_few_queries_are_not_verifiable_unless_they_did_not_move(
     found = json.loads(said)
     assert status == found["exit_status"] == 4 and found["state"] == "forgotten, not verifiable"
     assert found["words"].startswith(
-        "the one pair that had to fall did, but this cannot be verified; 1 query, where 10 or"
+        "the one pair that had to fall did, but this cannot be verified; 1 query, where 10 are"
     )
     assert found["pairs"]["pairs"] == found["pairs"]["changed"] == 1 and found["pairs"]["unmoved"] == 0
     assert found["pairs"]["worst"]["after"] > found["pairs"]["worst"]["before"]

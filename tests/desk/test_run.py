@@ -8,7 +8,8 @@ from dataclasses import replace
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,6 +18,9 @@ from tests.forgetting.conftest import QUICK
 from tests.tiny import made_record, make_bi_encoder
 from unrank.audit.audit import OF_MEMORY
 from unrank.audit.context import Thoroughness
+from unrank.audit.margins import SaidMargins
+from unrank.audit.plan import AuditPlan
+from unrank.audit.plan import Prospect as PairsProspect
 from unrank.cli.desk_show import result_json
 from unrank.cli.option import NOT_REACHED, exit_status
 from unrank.collection.collection import Collection, Pairs
@@ -41,6 +45,7 @@ from unrank.engine.checkpoint import Cache
 from unrank.engine.tokens import TokenStore
 from unrank.errors import Stopped, UnrankError
 from unrank.evaluation.scorecard import Evaluator
+from unrank.forgetting.estimate import Seconds
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.outcome import Findings, ForgetState, Judgement, pair_ranks
 from unrank.forgetting.previous_requests import hashed, recognised
@@ -566,18 +571,23 @@ def test_who_notices(golden: Collection) -> None:
 
 
 def test_the_plan_says_what_a_run_can_show(ledger: Ledger, key: Key, dense: Collection) -> None:
+    """Two judges are needed, and a judge that never saw a pair; a few queries need a ranker to compare with."""
     ask(ledger, key, dense, documents=["doc1"])
-    [few] = prospects(dense, open_batch(ledger, key, dense, None), 1, [""]).values()
-    assert few.lacks[0].startswith(f"all requests have {few.queries} queries, an audit needs 10")
     ask(ledger, key, dense, queries=[f"query{number}" for number in range(12)])
-    batch = open_batch(ledger, key, dense, None)
-    for references, doubts, lacks in ((0, [], "no --reference"), (1, ["it has no record"], "provenance unknown")):
-        found = prospects(dense, batch, references, doubts)
-        assert all(lacks in str(one) and "'forgotten, not verifiable' at best" in str(one) for one in found.values())
-    assert [one.queries for one in found.values()] == [few.queries, 12]
-    lacking = [one.lacks for one in prospects(dense, batch, 1, [""]).values()]
-    assert lacking == [("7 test queries left, an audit needs 10",)] * 2
-    assert str(Prospect(3, 1, ())) == "3 pairs of 1 query: the result can be verified"
+    batch, margins = open_batch(ledger, key, dense, None), cast(SaidMargins, SimpleNamespace())
+    can, cannot = PairsProspect(9, 9, 0.4), PairsProspect(9, 0, None, "there is none")
+    alone, whole = AuditPlan(9, 9, cannot, Seconds(0, 0)), AuditPlan(9, 9, can, Seconds(0, 0), margins)
+    for audit, doubts, lacks in (
+        (alone, [], "it takes two rankers that never saw a pair; give --reference or --audit-proxies"),
+        (replace(whole, single=cannot), [""], "single pairs cannot be tested: there is none"),
+        (whole, ["", "it has no record"], "reference 2: provenance unknown: it has no record"),
+    ):
+        found = prospects(dense, batch, audit, doubts).values()
+        assert all(str(one).endswith(lacks) and "'forgotten, not verifiable' at best" in str(one) for one in found)
+    few, many = prospects(dense, batch, whole, [], compared=False).values()
+    assert few.queries < 10 and few.lacks[0].startswith(f"{few.queries} queries, where 10 are needed")
+    assert many == Prospect(many.pairs, 12, ())
+    assert "the result will be 'forgotten' at best, if the audit says 'equivalent'" in str(many)
 
 
 def test_gates() -> None:

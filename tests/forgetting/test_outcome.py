@@ -72,7 +72,8 @@ def test_what_cannot_be_verified_is_not_called_forgotten() -> None:
     assert few.state is ForgetState.NOT_VERIFIABLE
     assert few.words.startswith(
         "all 3 pairs that had to fall did, but this cannot be verified; "
-        "3 queries, where 10 or a retrained reference are needed; worst pair: rank 1 of 30 before, rank 5 now; 3 of 3"
+        "3 queries, where 10 are needed, or a proxy or a retrained reference to compare with; "
+        "worst pair: rank 1 of 30 before, rank 5 now; 3 of 3"
     )
     assert state([1] * 10, [5] * 10, found=Findings(weights_changed=True)) is FORGOTTEN
     assert state(*moved, found=replace(MOVED, untold="the audit has no test pairs")) is ForgetState.NOT_VERIFIABLE

@@ -248,11 +248,11 @@ def no_judge(left_out: int, others: int = 0) -> str:
     if left_out:
         return (
             f"{count(left_out, 'ranker')} had a share in the run and may not judge it: give another --reference, or "
-            "--proxies that were prepared with another --seed"
+            "proxies that were prepared with another --seed"
         )
     if others:
-        return "every judge saw all of the pairs: give a --reference, or --proxies that never saw them"
-    return "there is no ranker that never saw the pairs: give --proxies or --reference"
+        return "every judge saw all of the pairs: give a --reference, or prepared proxies that never saw them"
+    return "there is no ranker that never saw the pairs: give a --reference, or prepared proxies"
 
 
 def power_words(test: PairTest) -> str:

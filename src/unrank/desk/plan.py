@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from unrank.audit.plan import AuditPlan, plan_before
-from unrank.collection.collection import Collection
+from unrank.audit.plan import NO_MARGINS, AuditPlan, plan_before
+from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition
 from unrank.collection.removal import Removal
 from unrank.collection.texts import Rows
@@ -20,7 +20,7 @@ from unrank.errors import count
 from unrank.evaluation.bootstrap import MIN_QUERIES
 from unrank.forgetting.estimate import Seconds, estimate
 from unrank.forgetting.options import ForgetOptions
-from unrank.forgetting.outcome import ForgetState
+from unrank.forgetting.outcome import ForgetState, too_few
 from unrank.forgetting.provenance import unknown_provenance
 from unrank.forgetting.proxies import Foreseen, foresee_proxies, remembered_proxies, tells_places
 from unrank.forgetting.target import PLACES
@@ -59,12 +59,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Prospect:
-    """The evidence that a run can give for one request, and why the result cannot be verified, if it cannot."""
+    """The best state that a run can have for one request, and why the result cannot be verified, if it cannot."""
 
     pairs: int
     queries: int
     lacks: tuple[str, ...]
-    """Empty if it can be verified."""
+    """Empty if it may be verified; that is for the audit of the run to say."""
     apart: bool = False
     """Whether the run would write an adapter apart."""
 
@@ -73,7 +73,7 @@ class Prospect:
         if self.apart:
             return f"{size}: the result will be '{ForgetState.WHILE_ADAPTED}' at best, and cannot be closed"
         if not self.lacks:
-            return f"{size}: the result can be verified"
+            return f"{size}: the result will be '{ForgetState.FORGOTTEN}' at best, if the audit says 'equivalent'"
         return f"{size}: the result will be '{ForgetState.NOT_VERIFIABLE}' at best: {'; '.join(self.lacks)}"
 
 
@@ -104,6 +104,8 @@ def make_plan(
     given = Path(options.proxies) if options.proxies else None
     proxies = foresee_proxies(workspace, ranker.kind, base, given=given, known_reference=known)
     steers = proxies.reference and options.target == PLACES
+    audit = plan_before(workspace, ranker, references[int(steers) :], judges, base.digest)
+    compared = (bool(proxies.number) and options.target == PLACES) or (bool(references) and not any(unknown))
     seconds = {
         "cocol": estimate(workspace, ranker, cocol, base=base.place, record=record, proxies=proxies),
         "retrain": _retraining(ranker, workspace, record, options),
@@ -117,27 +119,37 @@ def make_plan(
         find_copies([*look, *remembered_proxies()], batch.all_items, collection, ledger),
         not_searched(look),
         seconds,
-        plan_before(workspace, ranker, references[int(steers) :], judges, base.digest),
-        prospects(collection, batch, len(references), unknown, options.saved_as == "adapter"),
+        audit,
+        prospects(collection, batch, audit, unknown, compared=compared, apart=options.saved_as == "adapter"),
         proxies if options.target == PLACES else None,
     )
 
 
 def prospects(
-    collection: Collection, batch: Batch, references: int, doubts: Sequence[str], apart: bool = False
+    collection: Collection,
+    batch: Batch,
+    audit: AuditPlan,
+    doubts: Sequence[str],
+    *,
+    compared: bool = True,
+    apart: bool = False,
 ) -> dict[int, Prospect]:
-    """Say beforehand what a run can show for each request. `doubts` are empty for references of known provenance."""
-    partition = batch.partition(collection)
-    tests = collection.test_pairs[~np.isin(collection.test_pairs[:, 1], partition.documents)]
-    asked, left = (len(np.unique(pairs[:, 0])) for pairs in (partition.forget, tests))
-    lacks = [
-        *(["there is no --reference that never saw it"] if not references else []),
-        *(f"reference {number}: provenance unknown: {why}" for number, why in enumerate(doubts, 1) if why),
-        *([f"all requests have {count(asked, 'query')}, an audit needs {MIN_QUERIES}"] if asked < MIN_QUERIES else []),
-        *([f"{count(left, 'test query')} left, an audit needs {MIN_QUERIES}"] if left < MIN_QUERIES else []),
-    ]
-    of_request = RequestPairs.of(collection, batch.items).of_request
-    return {id: Prospect(len(own), len(np.unique(own[:, 0])), tuple(lacks), apart) for id, own in of_request.items()}
+    """Say beforehand what a run can show for each request. `doubts` are empty for references of known provenance.
+
+    `compared` is whether a known reference or a proxy stands beside the pairs: a request of few queries needs one.
+    """
+    lacks = [f"reference {number}: provenance unknown: {why}" for number, why in enumerate(doubts, 1) if why]
+    if audit.margins is None:
+        lacks.append(f"{NO_MARGINS}; give --reference or --audit-proxies")
+    elif audit.single.power is None:
+        lacks.append(str(audit.single))
+
+    def prospect(own: Pairs) -> Prospect:
+        queries = len(np.unique(own[:, 0]))
+        few = [] if compared or queries >= MIN_QUERIES else [too_few(queries)]
+        return Prospect(len(own), queries, (*few, *lacks), apart)
+
+    return {id: prospect(own) for id, own in RequestPairs.of(collection, batch.items).of_request.items()}
 
 
 def queries_that_notice(collection: Collection, partition: Partition, removal: Removal) -> Rows:

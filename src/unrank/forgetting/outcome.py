@@ -20,7 +20,17 @@ from unrank.evaluation.scorecard import Scorer
 from unrank.forgetting.target import NEAR, tolerance
 from unrank.record import ROUNDING, PairRank, PairRanks
 
-__all__ = ["Findings", "ForgetState", "Judgement", "PairRank", "PairRanks", "judge", "pair_ranks", "ranks_of"]
+__all__ = [
+    "Findings",
+    "ForgetState",
+    "Judgement",
+    "PairRank",
+    "PairRanks",
+    "judge",
+    "pair_ranks",
+    "ranks_of",
+    "too_few",
+]
 
 
 MOST_ABOVE = 1 / 3
@@ -56,7 +66,7 @@ class Findings:
     never_seen: bool = False
     """Whether the ranker's record shows that it was never trained on the request."""
     has_reference: bool = False
-    """Whether it was compared with a ranker whose record shows that it never saw the request."""
+    """Whether it was compared with a ranker that never saw the request: a known reference, or a proxy."""
     default_known: bool = True
     """Whether the default target can be measured. If not, a target of the user's own shows nothing."""
     remembered: str = ""
@@ -206,13 +216,18 @@ def _unclear(ranks: PairRanks, found: Findings) -> str:
 
 def _doubts(ranks: PairRanks, found: Findings) -> list[str]:
     few = ranks.queries < MIN_QUERIES and not (found.has_reference or found.retrained)
-    number = count(ranks.queries, "query")
     return [
-        *([f"{number}, where {MIN_QUERIES} or a retrained reference are needed"] if few else []),
+        *([too_few(ranks.queries)] if few else []),
         *([unclear] if (unclear := _unclear(ranks, found)) and not found.retrained else []),
         *([found.untold] if found.untold else []),
         *([] if found.default_known else ["what is unseen cannot be measured here"]),
     ]
+
+
+def too_few(queries: int) -> str:
+    """Say that there are too few queries to verify without another ranker."""
+    number = count(queries, "query")
+    return f"{number}, where {MIN_QUERIES} are needed, or a proxy or a retrained reference to compare with"
 
 
 def _fell(ranks: PairRanks, found: Findings) -> str:
