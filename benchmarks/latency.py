@@ -6,7 +6,8 @@ FOLDER gets a collection (Python's documentation, if no other is given), a ranke
 what is there already is used again. Then the same command runs with the prepared proxies alone, and with the kept state
 that `unrank proxies` makes. With `--on-the-spot` the first run has no prepared proxies either, and makes one. The first
 run is of the version of unrank whose `src` folder `--before` names, if it does. Prints for both the seconds of the
-process, where they went, how near the pairs are to their places and what is kept of E, D and T.
+process, where they went, how near the pairs are to their places and what is kept of E, D and T. Packages are compiled
+before they are timed, as pip does on a user's machine.
 """
 
 from __future__ import annotations
@@ -97,13 +98,19 @@ def read_arguments() -> argparse.Namespace:
 
 def unrank(folder: Path, *command: object, state: str = "state", source: Path | None = None) -> None:
     """Run one command in a process of its own, whose owner's state is in the folder."""
-    environment = os.environ | {"UNRANK_STATE": str(folder / state)}
-    if source is not None:
-        environment["PYTHONPATH"] = str(source)
-    run = [sys.executable, "-m", "unrank", *map(str, command), "--quiet"]
-    done = subprocess.run(run, check=False, env=environment, capture_output=True, text=True)
+    process(["-m", "unrank", *map(str, command), "--quiet"], folder, folder / state, source)
+
+
+def process(command: Sequence[str], folder: Path, state: Path, source: Path | None) -> str:
+    """Run Python in a process of its own, which keeps what it compiles; return what it prints."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment |= {"UNRANK_STATE": str(state), "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
+    environment |= {"PYTHONPATH": str(source)} if source is not None else {}
+    run = [sys.executable, *command]
+    done = subprocess.run(run, check=False, env=environment | {BEGAN: str(time.time())}, capture_output=True, text=True)
     if done.returncode not in (0, 3, 4):
         raise SystemExit(f"{' '.join(run)}\n{done.stderr}")
+    return done.stdout
 
 
 def prepare(arguments: argparse.Namespace, collection: Path) -> None:
@@ -140,6 +147,7 @@ def write_removal(collection: Path, documents: int, seed: int, out: Path) -> Non
 
 def forget(arguments: argparse.Namespace, collection: Path, name: str, source: Path | None) -> dict[str, Any]:
     """Time the request; return the figures of the fastest run, and the seconds of all."""
+    process([__file__], arguments.folder, arguments.folder / "state.now", source)
     runs = [forget_once(arguments, collection, name, source) for _ in range(arguments.repeat)]
     walls = [float(run["wall"]) for run in runs]
     return {**runs[walls.index(min(walls))], "walls": walls}
@@ -154,17 +162,11 @@ def forget_once(arguments: argparse.Namespace, collection: Path, name: str, sour
     shutil.copytree(folder / f"state.{name}", state)
     command = ["forget", folder / "ranker", collection, "--removal", folder / "removal.json", "--out", out]
     command += ["--device", arguments.device, "--quiet", "--no-resume", *(f"--{option}" for option in arguments.forget)]
-    environment = os.environ | {"UNRANK_STATE": str(state), BEGAN: str(time.time())}
-    if source is not None:
-        environment["PYTHONPATH"] = str(source)
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    run = [sys.executable, __file__, *map(str, command)]
-    done = subprocess.run(run, check=False, env=environment, capture_output=True, text=True)
+    printed = process([__file__, *map(str, command)], folder, state, source)
     seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode not in (0, 3, 4):
-        raise SystemExit(done.stderr)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"wall": seconds, "cpu": cpu, "steps": json.loads(done.stdout.splitlines()[-1]), **quality(out)}
+    return {"wall": seconds, "cpu": cpu, "steps": json.loads(printed.splitlines()[-1]), **quality(out)}
 
 
 def quality(out: Path) -> dict[str, Any]:
@@ -210,7 +212,7 @@ class Stopwatch:
 
 
 def timed_job(command: list[str]) -> None:
-    """Run a command in this process, and print the seconds of its steps as JSON."""
+    """Run a command in this process, and print the seconds of its steps as JSON; without one, only import."""
     began, watch = float(os.environ.pop(BEGAN)), Stopwatch()
     with suppress(ImportError):  # an earlier version has none
         import_module("unrank.cli.late").import_libraries()
@@ -224,6 +226,8 @@ def timed_job(command: list[str]) -> None:
     for name, module, path in STEPS:
         with suppress(ImportError, AttributeError, KeyError):  # an earlier version has none
             replace_everywhere(watch, name, module, path)
+    if not command:
+        return
     status = unrank.cli.main.run(command)
     watch.seconds["others"] = time.time() - began - sum(watch.seconds.values())
     print(json.dumps(watch.seconds))
