@@ -257,13 +257,14 @@ def run(parts: Sequence[Part], given: argparse.Namespace) -> int:
                 if process.poll() is not None:
                     del at_work[part]
                     whole = part.finish(process.returncode, given)
-                    _tell(f"{part.name}: {'whole' if whole else f'ended with {process.returncode}'}")
+                    print(f"{part.name}: {'whole' if whole else f'ended with {process.returncode}'}", flush=True)
                     (done if whole else failed).append(part.name)
                     (given.lines / DONE).write_text(json.dumps({"whole": done}) + "\n")
     finally:
         _end([*at_work.values()])
     waiting = [part.name for part in (*at_work, *left)]
-    _tell(f"whole: {', '.join(done) or 'none'}; left: {', '.join(waiting) or 'none'}; failed: {failed or 'none'}")
+    shown = {"whole": done, "left": waiting, "failed": failed}
+    print("; ".join(f"{name}: {', '.join(parts) or 'none'}" for name, parts in shown.items()), flush=True)
     return 1 if failed else 3 if waiting else 0
 
 
@@ -286,7 +287,7 @@ def _start(part: Part, given: argparse.Namespace) -> subprocess.Popen[bytes]:
     if given.before is not None and not out.exists() and (given.before / part.file).exists():
         shutil.copy(given.before / part.file, out)
     (given.keep / part.name).mkdir(parents=True, exist_ok=True)
-    _tell(f"{part.name}: {part.shows}")
+    print(f"{part.name}: {part.shows}", flush=True)
     with (given.lines / "fleet.log").open("a") as log, (out if part.prints else Path("/dev/null")).open("w") as printed:
         return subprocess.Popen(part.words(given), cwd=ROOT, stdout=printed, stderr=log)
 
@@ -300,10 +301,6 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
             process.wait(ENDING)
         except subprocess.TimeoutExpired:
             process.kill()
-
-
-def _tell(line: str) -> None:
-    print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from unrank.errors import BadFile
-from unrank.owner import KEY, forget_fact, owner_key, recall, remember, state_folder
+from unrank.owner import KEY, fact_path, owner_key, recall, remember, state_folder
 
 
 @pytest.fixture
@@ -57,12 +57,13 @@ def test_a_key_that_others_may_read_is_refused(state: Path) -> None:
         owner_key()
 
 
-def test_a_fact_is_kept_until_it_is_forgotten(state: Path) -> None:
+def test_a_fact_is_kept_in_a_file_of_its_own(state: Path) -> None:
     assert recall("base", "ab") is None
     assert remember("base", "ab", "here") and remember("base", "ab", "there")
     assert recall("base", "ab") == "there" and recall("other", "ab") is None
-    forget_fact("base", "ab")
-    forget_fact("base", "ab")
+    place = fact_path("base", "ab")
+    assert place is not None
+    place.unlink()
     assert recall("base", "ab") is None
 
 

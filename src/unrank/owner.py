@@ -148,14 +148,6 @@ def fact_path(kind: str, digest: str) -> Path | None:
     return None if folder is None else _fact(folder, kind, digest)
 
 
-def forget_fact(kind: str, digest: str) -> None:
-    """Delete what was remembered about the files with this digest."""
-    folder = state_folder()
-    if folder is not None:
-        with suppress(FileNotFoundError):
-            _fact(folder, kind, digest).unlink()
-
-
 def forget_kind(kind: str) -> int:
     """Delete everything that was remembered under a kind; return the number of facts."""
     folder = state_folder()

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from tests.cli.conftest import Refused, write_beir
 from unrank.cli.main import run
-from unrank.owner import forget_fact, recall, remember
+from unrank.owner import fact_path, recall, remember
 from unrank.rankers import create_ranker
 from unrank.record import Record
 
@@ -345,9 +345,9 @@ def test_a_base_whose_place_is_not_known(
 ) -> None:
     record = Record.read(ranker)
     assert record is not None and record.base_digest is not None
-    place = recall("base", record.base_digest)
-    assert place is not None
-    forget_fact("base", record.base_digest)
+    place, file = recall("base", record.base_digest), fact_path("base", record.base_digest)
+    assert place is not None and file is not None
+    file.unlink()
     try:
         command = ("forget", ranker, collection, "--removal", removal, "--out", tmp_path / "out", "--quiet")
         said = refused(*command, "--method", "bad-teacher")

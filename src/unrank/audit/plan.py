@@ -89,9 +89,7 @@ def plan_before(
     sets = sampled_sets(workspace.collection, whole, effort.queries, 0)
     rankers = PerRanker(audited, audited, compared)
     return plan_audit(
-        AuditContext(
-            *(rankers, workspace.collection, workspace.partition, whole, sets, effort, 0), proxies=judges.proxies
-        )
+        AuditContext(rankers, workspace.collection, workspace.partition, whole, sets, effort, 0, proxies=judges.proxies)
     )
 
 

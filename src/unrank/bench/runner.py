@@ -125,7 +125,10 @@ class JobRunner:
         removed = cell.original.name, cell.removal
         options = cell.options(self._target(cell), self.device)
         workspace = Workspace.for_removal(
-            *(ranker, collection, cell.removal.sample(collection), record),
+            ranker,
+            collection,
+            cell.removal.sample(collection),
+            record,
             device=self.device,
             progress=progress,
             cache=self.store.cache,

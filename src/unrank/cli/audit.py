@@ -13,6 +13,7 @@ from unrank.cli.option import (
     AUDITED,
     NOT_REACHED,
     OUT,
+    REFERENCES,
     AsJson,
     AuditQueries,
     CollectionFolder,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from unrank.evaluation.bootstrap import BootstrapEstimate
 
 
-REFERENCE = "A ranker retrained without what is removed; give two to measure their difference."
 FULL = "Also choose the best of many attempts to relearn, and test more forms of the ranker; takes far longer."
 PROXIES = (
     "A folder of prepared proxies, which judge single pairs; those that had a share in the run do not. Repeatable."
@@ -51,7 +51,7 @@ class AuditFlags:
     out: Annotated[Path | None, OUT] = None
     plan: Annotated[bool, typer.Option("--plan", help=PLAN)] = False
     original: Annotated[str | None, typer.Option("--original", help="The ranker before it forgot.")] = None
-    reference: Annotated[list[str] | None, typer.Option("--reference", help=REFERENCE)] = None
+    reference: Annotated[list[str] | None, typer.Option("--reference", help=REFERENCES)] = None
     proxies: Annotated[list[str] | None, typer.Option("--proxies", help=PROXIES)] = None
     base: Annotated[str | None, typer.Option("--base", help=BASE)] = None
     queries: AuditQueries = AUDITED
@@ -83,7 +83,7 @@ def audit(
     flags: AuditFlags,
     on: DeviceFlags,
 ) -> None:
-    """Test whether a ranker has forgotten; exit 3 if something is still remembered."""
+    """Test whether a ranker has forgotten; exit code 3 if something is still remembered."""
     from unrank.collection.collection import open_collection
     from unrank.collection.partition import make_partition
     from unrank.collection.removal import Removal
@@ -133,7 +133,7 @@ def show_plan(made: AuditPlan, as_json: bool) -> None:
 
 
 def report(result: Audit, out: Path | None, as_json: bool) -> None:
-    """Print the result; exit with status 3 if something is still remembered."""
+    """Print the result; exit code 3 if something is still remembered."""
     from unrank.audit.verdict import Verdict
 
     if as_json:

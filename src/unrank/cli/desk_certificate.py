@@ -83,7 +83,7 @@ def verify(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Check a certificate, the ranker that it is about, and the ledger; exit 3 if not as certified, 4 if not known."""
+    """Check a certificate, its ranker and the ledger; exit code 3 if not as certified, 4 if not known."""
     from unrank.desk.signature import read_public_key
 
     known = read_public_key(flags.public_key) if flags.public_key is not None else None
@@ -159,7 +159,7 @@ def match(
     as_json: AsJson = False,
     files: LedgerFlags = LEDGER,
 ) -> None:
-    """Show with the ledger's key that a certificate is about a text or an id; exit 3 if it is not."""
+    """Show with the ledger's key that a certificate is about a text or an id; exit code 3 if it is not."""
     if (text is None) == (id is None):
         raise UnrankError("give either --text FILE or --id ID")
     with files.read() as (desk, secret):

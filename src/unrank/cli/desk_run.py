@@ -14,6 +14,7 @@ from unrank.cli.option import (
     AUDITED,
     FORGET,
     NOT_REACHED,
+    REFERENCES,
     AsJson,
     AuditQueries,
     CheckpointEvery,
@@ -33,20 +34,19 @@ from unrank.cli.option import (
 from unrank.cli.show import say, say_json
 from unrank.disk import several_processes
 from unrank.errors import UnrankError
-from unrank.forgetting.options import METHOD, PROXIES, DeviceName, ForgetOptions, SavedAs
+from unrank.forgetting.options import METHOD, DeviceName, ForgetOptions, SavedAs
 from unrank.methods import read_settings
 
 Look = Annotated[
     list[Path] | None,
     typer.Option("--look", help="A folder or file to search for copies: rankers, collections, files. Repeatable."),
 ]
-Base = Annotated[str | None, flag_of(FORGET["base"], help="The encoder or word vectors the ranker was trained from.")]
+Base = Annotated[str | None, flag_of(FORGET["base"])]
 TARGET = "Where to stop, as in 'unrank forget'; by default each pair comes to its own place (places)."
 Target = Annotated[str | None, flag_of(FORGET["target"], help=TARGET)]
-Proxies = Annotated[str | None, flag_of(FORGET["proxies"], help=PROXIES)]
+Proxies = Annotated[str | None, flag_of(FORGET["proxies"])]
 JUDGES = "A folder of prepared proxies for the audit, which had no share in the run. Repeatable."
 AuditProxies = Annotated[list[str] | None, typer.Option("--audit-proxies", help=JUDGES)]
-REFERENCE = "A ranker retrained without what is removed, for the audit; give two to measure their difference."
 PROGRESS = "A file that always holds how far the run has come, as JSON."
 LEDGER = LedgerFlags()
 EVERY = ForgetOptions.checkpoint_every
@@ -102,9 +102,7 @@ def _plan(
         opened, record = open_collection(collection), Record.read(Path(ranker))
         batch = open_batch(desk, secret, opened, record, ranker_at(desk, ranker))
         if not batch.requests:
-            waiting = [request.id for request in batch.elsewhere]
-            nothing = {"service_ranker": name, "requests": [], "elsewhere": waiting}
-            say_json(nothing) if flags.json else say_nothing_open(waiting)
+            _say_nothing_open(name, [request.id for request in batch.elsewhere], flags.json)
             return
         partition, options = batch.partition(opened), flags.forget(on.device)
         check_target(options.target, opened, partition, bool(flags.reference))  # before anything is loaded
@@ -112,7 +110,10 @@ def _plan(
         look_at, loaded = [*places, *(flags.look or ())], load_ranker(ranker, on.fast)
         compared = (flags.reference or (), flags.audit_proxies or ())
         made = make_plan(loaded, opened, batch, record, look_at, files.ledger, options, *compared)
-        say_json({"service_ranker": name, **plan_json(made)}) if flags.json else show_plan(made, on.quiet)
+        if flags.json:
+            say_json({"service_ranker": name, **plan_json(made)})
+        else:
+            show_plan(made, on.quiet)
 
 
 @dataclass(frozen=True)
@@ -123,10 +124,10 @@ class DeskRunFlags:
         Path | None, typer.Option("--out", help="The folder for the new ranker; by default beside the old one.")
     ] = None
     yes: Annotated[bool, typer.Option("--yes", help="Run; without it only the plan is shown.")] = False
-    method: Annotated[str, flag_of(FORGET["method"], help="The method; see 'unrank list methods'.")] = METHOD
+    method: Annotated[str, flag_of(FORGET["method"])] = METHOD
     settings: Settings = None
     target: Target = None
-    reference: Annotated[list[str] | None, typer.Option("--reference", help=REFERENCE)] = None
+    reference: Annotated[list[str] | None, typer.Option("--reference", help=REFERENCES)] = None
     keep_at_least: KeepAtLeast = None
     strict: Annotated[bool, typer.Option("--strict", help="Require an audit without any difference or loss.")] = False
     queries: AuditQueries = AUDITED
@@ -193,7 +194,7 @@ def run(
 ) -> None:
     """Forget all open requests in one run of each ranker, audit it, and judge each request by itself.
 
-    Exit status 3 if one is not forgotten or more was lost than allowed, 4 if one cannot be verified.
+    Exit code 3 if one is not forgotten or more was lost than allowed, 4 if one cannot be verified.
     """
     if several_processes():
         raise UnrankError(
@@ -221,7 +222,7 @@ def run(
 def _run(
     name: str | None, ranker: str, collection: Path, flags: DeskRunFlags, files: WriteFlags, on: DeviceFlags
 ) -> int:
-    """Run one ranker, and print what came of it; return the exit status."""
+    """Run one ranker, and print what came of it; return the exit code."""
     with files.open() as (desk, _):
         from unrank.desk.progress_file import progress_to
         from unrank.desk.run import run_open
@@ -246,11 +247,21 @@ def _run(
             done = run_open(desk, files.key_file, options, flags.out, listener)
         if done is None:
             waiting = [request.id for request in runnable_in(desk, ranker_at(desk, ranker))]
-            nothing = {"service_ranker": name, "run": None, "requests": [], "elsewhere": waiting}
-            say_json(nothing) if flags.json else say_nothing_open(waiting)
+            _say_nothing_open(name, waiting, flags.json, run=None)
             return 0
-    say_json({"service_ranker": name, **result_json(done)}) if flags.json else show_result(done)
+    if flags.json:
+        say_json({"service_ranker": name, **result_json(done)})
+    else:
+        show_result(done)
     return exit_status(one.state for one in done.requests.values()) if done.usable else NOT_REACHED
+
+
+def _say_nothing_open(name: str | None, waiting: list[int], as_json: bool, **more: object) -> None:
+    """Say that no request is open for a ranker, and which ones wait for another ranker."""
+    if as_json:
+        say_json({"service_ranker": name, **more, "requests": [], "elsewhere": waiting})
+    else:
+        say_nothing_open(waiting)
 
 
 def _say_name(name: str | None) -> None:

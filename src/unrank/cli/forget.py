@@ -112,7 +112,8 @@ def forget(
 
     if not (job.quiet or job.as_json):
         tell_of_places(options.target)
-    options.method_for(None), layers_of(options)  # wrong names are refused before anything is loaded
+    options.method_for(None)  # wrong names are refused before anything is loaded
+    layers_of(options)
     check_trackers(job.report_to or ())
     check_target(options.target, opened, partition, job.reference is not None)
     loaded, record = load_ranker(ranker, job.fast), Record.read(Path(ranker))
@@ -124,7 +125,10 @@ def forget(
         check_whole_index(job.index, loaded, options)
     with deterministic(options.deterministic), show_progress(job.quiet or job.as_json) as listener:
         workspace = Workspace.for_removal(
-            *(loaded, opened, removal, record),
+            loaded,
+            opened,
+            removal,
+            record,
             device=options.device,
             progress=listener,
             measure=options.measure,
@@ -236,7 +240,7 @@ def check_folders(job: JobOptions) -> None:
 
 
 def report(result: Forgotten, workspace: Workspace, job: JobOptions, least: float | None) -> None:
-    """Print the result; exit with 3 if it is not forgotten or too much was lost, with 4 if it cannot be verified."""
+    """Print the result; exit code 3 if it is not forgotten or too much was lost, 4 if it cannot be verified."""
     lost = [name for name, share in result.kept.items() if least is not None and share < least]
     status = NOT_REACHED if lost or result.came_back else exit_status([result.state])
     if job.as_json:

@@ -122,7 +122,7 @@ def check(
     as_json: AsJson = False,
     on: DeviceFlags = DEVICE,
 ) -> None:
-    """Find vectors that are stale, of another model, or of removed documents; exit with 3 if there are any."""
+    """Find vectors that are stale, of another model, or of removed documents; exit code 3 if there are any."""
     from unrank.index.check import check_index
 
     store, opened, listener = _open(index, collection, on, as_json)

@@ -1,4 +1,4 @@
-"""The command `unrank`, and `unrank list`. A mistake of the user is one line on standard error and exit status 2."""
+"""The command `unrank`, and `unrank list`. A mistake of the user is one line on standard error and exit code 2."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command, and return its exit status."""
+    """Run one command, and return its exit code."""
     if follows():
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - until the process ends
     try:

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from unrank.engine.runtime import Progress
 
 NOT_REACHED = 3
-"""The exit status if a request is not forgotten, or more was lost than allowed."""
+"""The exit code if a request is not forgotten, or more was lost than allowed."""
 NOT_VERIFIABLE = 4
-"""The exit status if a request is forgotten as far as can be seen, but this cannot be verified or is not complete."""
+"""The exit code if a request is forgotten as far as can be seen, but this cannot be verified or is not complete."""
 
 
 def exit_status(states: Iterable[str]) -> int:
-    """Return the exit status of a run: that of the request with the worst state.
+    """Return the exit code of a run: that of the request with the worst state.
 
     >>> exit_status(["forgotten", "nothing to forget"]), exit_status(["forgotten, not verifiable", "not forgotten"])
     (0, 3)
@@ -81,6 +81,7 @@ Settings = Annotated[list[str] | None, flag_of(FORGET["settings"])]
 KeepAtLeast = Annotated[float | None, flag_of(FORGET["keep_at_least"])]
 AuditQueries = Annotated[int, typer.Option("--queries", help="Maximal number of queries of each set.", min=1)]
 AUDITED = 1_000
+REFERENCES = "A ranker retrained without what is removed; give two to measure their difference. Repeatable."
 MEASURE = "Maximal number of queries of each kept set to measure, sampled; 0 for all."
 Measure = Annotated[int, flag_of(FORGET["measure"], help=MEASURE)]
 MEASURED = 3_000

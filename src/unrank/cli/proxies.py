@@ -65,7 +65,10 @@ def prepare(ranker: str, collection: Path, out: Path, how: ProxyFlags, on: Devic
     options = ProxyOptions(how.count, how.epochs, how.seed, on.device, how.rebuild)
     with show_progress(on.quiet) as listener:
         done = prepare_proxies(
-            *(loaded, opened, out, base),
+            loaded,
+            opened,
+            out,
+            base,
             record=record,
             options=options,
             progress=listener,

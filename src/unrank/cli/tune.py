@@ -12,6 +12,7 @@ import typer
 
 from unrank.cli.bench import JOBS, show_update, what_is_left
 from unrank.cli.option import NOT_REACHED, CollectionFolder, Quiet, RunFlags, Seed, with_flags
+from unrank.cli.ranker import BASE
 from unrank.cli.show import say
 from unrank.errors import count
 from unrank.record import MARGIN
@@ -32,7 +33,7 @@ class TuneFlags:
     """The options that say what is tuned, and how."""
 
     ranker: Annotated[str, typer.Option(help="The kind of ranker; see 'unrank list rankers'.")] = "bi-encoder"
-    base: Annotated[str | None, typer.Option(help="The encoder or word vectors to train from.")] = None
+    base: Annotated[str | None, typer.Option("--base", help=BASE)] = None
     trials: Annotated[int, typer.Option(help=TRIALS, min=1)] = 20
     target: Annotated[str | None, typer.Option(help=TARGET)] = None
     remove: Annotated[list[str] | None, typer.Option(help=REMOVE)] = None

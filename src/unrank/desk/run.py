@@ -120,7 +120,10 @@ def _forget_from(
         resumable(run.out, every=options.checkpoint_every, resume=resume) as checkpoints,
     ):
         workspace = Workspace.for_removal(
-            *(original, context.collection, context.batch.removal, context.record),
+            original,
+            context.collection,
+            context.batch.removal,
+            context.record,
             device=options.device,
             progress=progress,
             measure=options.measure,
@@ -133,7 +136,9 @@ def _forget_from(
             return Unchanged(found)
         _say_margins(ledger, run, context, progress)
         forgotten = forget_in(
-            *(workspace, original, options),
+            workspace,
+            original,
+            options,
             reference=context.reference,
             record=context.record,
             run=checkpoints,

@@ -161,14 +161,19 @@ def forget(
     options = (options or ForgetOptions()).changed(**changes)
     with deterministic(options.deterministic), listening(progress) as listener:
         workspace = Workspace.for_removal(
-            *(ranker, collection, removal, record),
+            ranker,
+            collection,
+            removal,
+            record,
             device=options.device,
             progress=listener,
             measure=options.measure,
             cache=cache,
         )
         return forget_in(
-            *(workspace, ranker, options),
+            workspace,
+            ranker,
+            options,
             reference=reference,
             record=record,
             run=run,

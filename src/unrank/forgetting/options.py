@@ -53,8 +53,8 @@ MEASURE = (
     "must read every pair with an encoder."
 )
 KEEP_AT_LEAST = (
-    "The share of its MRR that each kept set must keep; exit status 3 if one does not. A run to beyond:K stops before "
-    "it is passed."
+    "The share of its MRR that each kept set must keep; exit code 3 if one does not. A run to beyond:K stops before "
+    "a set falls below it."
 )
 CHECKPOINTS = "Seconds between checkpoints; a stopped run resumes from the last one."
 FOLLOW = "The id of a query whose list 'unrank watch' shows; by default those of a few of each set. Repeatable."

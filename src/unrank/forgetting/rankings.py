@@ -117,7 +117,11 @@ def score_rankings(
     ranks = _ranks(pairs, before, tie), _ranks(pairs, after, tie)
     moved = None if places is None else _at_places(before, collection.pair_keys(pairs), collection, places)
     return Rankings(
-        *(pairs, forgotten, relevant, (before, after), ranks),
+        pairs,
+        forgotten,
+        relevant,
+        (before, after),
+        ranks,
         place_ranks=None if moved is None else _ranks(pairs, moved, tie),
     )
 

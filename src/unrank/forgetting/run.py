@@ -139,11 +139,12 @@ def make_rule(run: MethodRun, estimator: MrrEstimator) -> StoppingRule:
             kept = workspace.evaluator.watch(run.task.teacher.scores, watched)
     near = tolerance(queries)
     begin = (run.forget_before, weights_of(run.student))
-    watching = (run.student, workspace, estimator, run.target, near, run.clock, watched, options.minutes)
+    watching = (run.student, workspace, estimator, run.target, near, run.clock, watched, options.minutes, begin)
     if run.goals is None:
-        return StoppingRule(*watching, begin, run.forget_before)
+        return StoppingRule(*watching, run.forget_before)
     return PairStoppingRule(
-        *(*watching, begin, run.forget_before),
+        *watching,
+        run.forget_before,
         goals=run.goals,
         keep_at_least=limit,
         kept_before=kept,

@@ -154,10 +154,10 @@ def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
     _tell_before(request, before, goal, goals)
     if method.run_kind == "training":
         clock = Clock(runtime)  # it asks no teacher
-    steer = request.steers_by(goals)
     left = None if goals is None else goals.left(before.pair_ranks)
-    if is_fulfilled(workspace, method, str(options.target), goal, before.forget, left, bool(request.apart)):
-        student, outcome, fulfilled = copy.deepcopy(ranker), Outcome(reached=True), True
+    fulfilled = is_fulfilled(workspace, method, str(options.target), goal, before.forget, left, bool(request.apart))
+    if fulfilled:
+        student, outcome = copy.deepcopy(ranker), Outcome(reached=True)
     else:
         start, ranks = before.forget.mean, before.pair_ranks
         if estimator is not None:
@@ -165,13 +165,37 @@ def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
             if clearing.moved:
                 with clock.on("checks"):
                     start, ranks = estimator.measure(), estimator.pair_ranks()
-        inputs = (clock, goal, start, estimator, request.checkpoints, ranks, steer)
-        outcome = RUNNERS[method.run_kind](MethodRun(method, options, task, student, workspace, *inputs))
-        fulfilled = False
+        run = MethodRun(
+            method=method,
+            options=options,
+            task=task,
+            student=student,
+            workspace=workspace,
+            clock=clock,
+            target=goal,
+            forget_before=start,
+            estimator=estimator,
+            checkpoints=request.checkpoints,
+            ranks_before=ranks,
+            goals=request.steers_by(goals),
+        )
+        outcome = RUNNERS[method.run_kind](run)
     adapter = take_adapter(request.student)
     clearing.put(student)  # a recorded pass on a GPU may know nothing of the hooks that hold the rows
-    made = (student, outcome, before, goal, fulfilled, previous, clearing, clock, epoch, task.teacher, goals, adapter)
-    return Unlearned(*made)
+    return Unlearned(
+        student=student,
+        outcome=outcome,
+        before=before,
+        goal=goal,
+        fulfilled=fulfilled,
+        previous=previous,
+        clearing=clearing,
+        clock=clock,
+        learning_epoch=epoch,
+        teacher=task.teacher,
+        goals=goals,
+        adapter=adapter,
+    )
 
 
 def _find_goal(request: Request, score: Scorer, before: Scorecard, clock: Clock) -> tuple[float, PairGoals | None]:
@@ -201,7 +225,10 @@ def _find_places(request: Request, score: Scorer, clock: Clock) -> Places:
 
     with clock.on("proxies"):
         proxies = [*request.proxies] or gather_proxies(
-            *(workspace, request.ranker, replace(request.base, place=_untrained(request)), options.seed),
+            workspace,
+            request.ranker,
+            replace(request.base, place=_untrained(request)),
+            options.seed,
             reference=request.reference,
             given=Path(options.proxies) if options.proxies else None,
             epochs=options.proxy_epochs,
@@ -247,10 +274,10 @@ def clear(request: Request) -> Clearing:
     workspace, record = request.workspace, request.record
     seed = record.seed if record and record.method == RETRAIN else request.options.seed
     clearing = find_clearing(request.ranker, workspace, _untrained(request), seed)
-    if request.method.start != "original":
-        return replace(clearing, how=NEVER_SEEN, values=(), moved=0) if clearing.record.rows else clearing
-    if request.options.saved_as == "adapter":
-        return replace(clearing, how=ADAPTER, values=(), moved=0) if clearing.record.rows else clearing
+    never = request.method.start != "original"
+    if never or request.options.saved_as == "adapter":
+        how = NEVER_SEEN if never else ADAPTER
+        return replace(clearing, how=how, values=(), moved=0) if clearing.record.rows else clearing
     if request.options.adapt is not None and clearing.moved:  # the tables are the original's until now
         own_weights(*(table for vocabulary in request.student.vocabularies for table in vocabulary.tables))
     request.shared.enter_context(clearing.held(request.student))

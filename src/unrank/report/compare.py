@@ -90,11 +90,6 @@ class Floor:
         both = [(where, ours, theirs) for where, ours, theirs in twins if name in ours and name in theirs]
         return self._hides([(where, ours[name].mrr - theirs[name].mrr) for where, ours, theirs in both], name)
 
-    def hides_loss(self, cells: Iterable[Cell], name: str) -> bool:
-        """Return whether the noise is more than the difference of a set's MRR from the original's."""
-        runs = [(cell.setting, cell.record) for cell in _others(cells) if name in cell.record.before]
-        return self._hides([(where, run.after[name].mrr - run.before[name].mrr) for where, run in runs], name)
-
     def hides_distance(self, cells: Iterable[Cell]) -> bool:
         """Return whether the noise is more than the paper's distance."""
         return self._hides([(cell.setting, cell.distance) for cell in _others(cells)], "test")
