@@ -13,6 +13,7 @@ import platform
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from enum import StrEnum
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -170,6 +171,17 @@ class RemovedHashes:
         return RemovedHashes("", queries, documents, pairs)
 
 
+class ForgetState(StrEnum):
+    """The outcome of a request."""
+
+    FORGOTTEN = "forgotten"
+    NOT_VERIFIABLE = "forgotten, not verifiable"
+    NOT_CLEARED = "forgotten, weights not cleared"
+    WHILE_ADAPTED = "forgotten while the adapter is on"
+    NOT_FORGOTTEN = "not forgotten"
+    NOTHING = "nothing to forget"
+
+
 @dataclass(frozen=True)
 class PreviousRequest(RemovedHashes):
     """A removal of an earlier run, the method of that run, and the target it was brought to."""
@@ -180,11 +192,18 @@ class PreviousRequest(RemovedHashes):
     target: float | None = None
     """`None` if nothing was brought to a target."""
     target_name: str | None = None
+    state: str | None = None
+    """The outcome of that run; `None` in older records, and if the ranker was retrained since."""
 
     @property
     def never_seen(self) -> bool:
         """Whether the ranker was trained without it since."""
         return self.by == RETRAIN
+
+    @property
+    def missed(self) -> bool:
+        """Whether that run did not forget it."""
+        return self.reached is False or self.state == ForgetState.NOT_FORGOTTEN
 
 
 @dataclass(frozen=True)
@@ -470,7 +489,7 @@ class PlacesFound:
     calibrated_by: str | None = None
     """The queries of those pairs: `reserved` ones, or `openings`, which were made of the first words of documents."""
     above: float | None = None
-    """The share of unseen pairs that are ranked higher than their places allow; a guess if nothing was calibrated."""
+    """The share of unseen pairs that are ranked higher than their places allow; `None` if places were tried on none."""
     mrr: float = 0.0
     """The forget MRR of a ranker that has every pair at its place."""
     distance_before: float | None = None
@@ -777,16 +796,18 @@ def requests_of(record: Record | None) -> tuple[PreviousRequest, ...]:
     if record.removed is not None:
         target, name = (record.target, record.target_name) if record.changed else (None, None)
         parts = {each.name: getattr(record.removed, each.name) for each in fields(RemovedHashes)}
-        last = PreviousRequest(**parts, by=record.method, reached=record.reached, target=target, target_name=name)
+        last = PreviousRequest(
+            **parts, by=record.method, reached=record.reached, target=target, target_name=name, state=record.state
+        )
         runs = (*runs, last)
     if record.method == RETRAIN:
-        return tuple(replace(run, by=RETRAIN, reached=None) for run in runs)
+        return tuple(replace(run, by=RETRAIN, reached=None, state=None) for run in runs)
     return runs
 
 
 def forgotten_requests(record: Record | None) -> tuple[PreviousRequest, ...]:
-    """Return the requests of a ranker without those that missed their target."""
-    return tuple(run for run in requests_of(record) if run.reached is not False)
+    """Return the requests of a ranker without those that were not forgotten."""
+    return tuple(run for run in requests_of(record) if not run.missed)
 
 
 def measured_epoch(record: Record | None, fingerprint: str, device: str) -> LearningEpoch | None:

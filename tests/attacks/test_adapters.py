@@ -59,6 +59,8 @@ def test_whatever_else_was_found_an_adapter_apart_is_never_forgotten() -> None:
             changed: dict[str, Any] = dict(zip(flags, values, strict=True))
             found = replace(APART, **changed, rows_left=left)
             state = judge(ranks(then, now), found).state
+            if found.forgotten_before and not found.weights_changed:
+                continue  # then the ranker below has forgotten it too
             assert state not in (ForgetState.FORGOTTEN, ForgetState.NOT_VERIFIABLE), (values, left, then)
 
 

@@ -38,6 +38,7 @@ def settled(**done: Any) -> Any:
         "done": {**plain, "vocabulary": "reset", **done},
         "requests": 1,
         "run": 1,
+        "audited": None,
         "in_service_since": None,
     }
 

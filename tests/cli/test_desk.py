@@ -105,7 +105,7 @@ def test_the_whole_walk(
         )
         assert said.count(" here, of which the audit takes ") == 2
         assert said.count("'forgotten, not verifiable' at best: no margin can be said, so the verdict cannot be") == 3
-        assert "ranker: was trained on this collection and has not forgotten all of it" in said
+        assert "ranker: was trained on this collection, and its record does not show that it forgot all of it" in said
         assert "collection: holds 5 of 5 named" in said
     assert not Path("ranker-run1").exists()
 

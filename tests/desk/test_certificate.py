@@ -66,7 +66,8 @@ def test_the_first_sentence_is_the_state(state: ForgetState, ledger: Ledger, key
 
 def test_the_first_sheet_has_the_requests_own_pairs(ledger: Ledger, key: Key) -> None:
     take_in(ledger, key)
-    made_run(ledger, {1: Judgement(ForgetState.NOT_VERIFIABLE, "why", MOVED)})
+    judged = {1: Judgement(ForgetState.NOT_VERIFIABLE, "why", MOVED)}
+    made_run(ledger, judged, made_result(judged, Verdict.UNDECIDED))
     page = certificate_page(certificate(ledger, key, 1).value, key.public)
     html = page_html(page).replace("\xa0", " ")
     sheet = html[: html.index('<div class="appendix">')]
@@ -75,7 +76,7 @@ def test_the_first_sheet_has_the_requests_own_pairs(ledger: Ledger, key: Key) ->
     assert "is at rank 3 of 11; it was at rank 1" in sheet
     assert (
         "Every pair that was ranked above the target is ranked lower now, but 3 of 3 pairs are still among the first 10"
-        " of their lists, 3 queries are too few to test its memory with and nobody can say whether a trace is left."
+        " of their lists, the audit could not tell and nobody can say whether a trace is left."
     ) in sheet
     assert "forget 1 document (ground: consent withdrawn)" in sheet and "What is not claimed" in sheet
     assert "SHA-256" not in sheet and "seed" not in sheet, "that is for the appendix"
@@ -124,6 +125,27 @@ def test_what_was_achieved_is_true_of_runs_that_moved_nothing(
     page = certificate_page(certificate(ledger, key, 1).value, key.public)
     assert page.lead.startswith(words), page.lead
     assert f"0 of {len(placed)} changed." in page_html(page)
+
+
+@pytest.mark.parametrize(
+    ("queries", "verdict", "change", "words"),
+    [
+        (3, Verdict.EQUIVALENT, {}, "of their lists and nobody can say"),
+        (3, Verdict.EQUIVALENT, {"unknown_references": 1}, "3 queries are too few to test its memory with, nobody can"),
+        (12, Verdict.EQUIVALENT, {"unknown_references": 1}, "nobody can show what 1 reference was trained on and"),
+        (12, Verdict.EQUIVALENT, {"unseen_measured": False}, "what it never saw could not be measured and nobody"),
+        (12, Verdict.UNDECIDED, {"unknown_references": 0, "unseen_measured": True}, "the audit could not tell and"),
+    ],
+)
+def test_a_certificate_names_the_reason_why_nothing_can_be_verified(
+    queries: int, verdict: Verdict, change: dict[str, object], words: str, ledger: Ledger, key: Key
+) -> None:
+    take_in(ledger, key)
+    judged = {1: Judgement(ForgetState.NOT_VERIFIABLE, "why", ranks([1] * queries, [9] * queries))}
+    made_run(ledger, judged, made_result(judged, verdict) | change)
+    page = certificate_page(certificate(ledger, key, 1).value, key.public)
+    assert words in page.lead, page.lead
+    assert ("could not tell" in page.lead) is (verdict is Verdict.UNDECIDED)
 
 
 def test_a_request_that_no_run_settled_has_no_certificate(ledger: Ledger, key: Key) -> None:

@@ -41,6 +41,8 @@ from unrank.errors import UnrankError
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.outcome import Findings, ForgetState, Judgement, pair_ranks
 from unrank.forgetting.places import Places, near
+from unrank.forgetting.previous_requests import was_trained_on
+from unrank.forgetting.provenance import base_saw
 from unrank.forgetting.proxies import Foreseen, foresee_proxies
 from unrank.forgetting.train import train
 from unrank.forgetting.validation import Base
@@ -274,9 +276,27 @@ def test_a_ranker_that_was_never_trained_on_it_has_nothing_to_forget(
         return
     done = run_open(ledger, key_file(path), asked)
     assert done is not None and done.out is None and done.states == {1: State.NOTHING_TO_FORGET}
-    assert done.requests[1].why == "the ranker was never trained on it, as its record shows"
+    assert done.requests[1].why == "the ranker was trained without it, as its record shows"
     page = certificate_page(certificate(ledger, key, 1).value, key.public)
-    assert page.lead.startswith("The old ranker was never trained on what the request names, as its record with the")
+    assert page.lead.startswith("The old ranker was trained without what the request names, as its record with the")
+    assert "That the base, the model that the ranker was trained from, never saw it." in page_html(page)
+
+
+def test_a_base_whose_record_is_of_another_collection_may_have_seen_it(
+    ledger: Ledger, key: Key, dense: Collection, encoder: Path, options: RunOptions, tmp_path: Path
+) -> None:
+    """The record of the ranker shows what its own training left out, not what that of its base did."""
+    first, out, removed = tmp_path / "first", tmp_path / "without", Removal(documents=["doc1"])
+    base = train(dense, "bi-encoder", str(encoder), method=QUICK, device="cpu")
+    elsewhere = replace(base.record, collection=replace(base.record.collection, fingerprint="0" * 64))
+    replace(base, record=elsewhere).save(first)
+    train(dense, "bi-encoder", str(first), removed, method=QUICK, device="cpu").save(out)
+    ask(ledger, key, dense, documents=["doc1"])
+    record = Record.read(out)
+    context = RunContext.of(replace(options, ranker=str(out)), open_batch(ledger, key, dense, record), dense, record)
+    assert was_trained_on(dense, record, removed) is False and context.never_seen == []
+    assert base_saw(str(first), dense, removed) is None
+    assert base_saw(str(encoder), dense, removed) is False, "a model without a record counts as one that did not"
 
 
 def told(before: list[int], after: list[int], places: list[int], may_exceed: int = 0) -> PairRanks:
@@ -295,7 +315,7 @@ def told(before: list[int], after: list[int], places: list[int], may_exceed: int
             told([1], [9], [8]),
             FOUND,
             "Every pair is about where a ranker that never saw it would place it, or lower, but 1 of 1 pair is still "
-            "among the first 10 of its list, 1 query is too few",
+            "among the first 10 of its list and nobody can say",
         ),
         (
             ForgetState.NOT_VERIFIABLE,
@@ -303,6 +323,13 @@ def told(before: list[int], after: list[int], places: list[int], may_exceed: int
             replace(FOUND, proxies=0, source="estimated"),
             "Where its pairs belong could only be estimated, because no ranker that never saw them was there to ask. "
             "By that estimate, every pair is about where",
+        ),
+        (
+            ForgetState.NOT_VERIFIABLE,
+            told([1] * 12, [12] * 12, [8] * 12),
+            replace(FOUND, calibrated_on=0, above=0.5),
+            "Its places show little, because too few pairs that no ranker saw were there to try them on. By these, "
+            "every pair is about where",
         ),
         (
             ForgetState.NOT_VERIFIABLE,
@@ -358,7 +385,7 @@ def test_what_the_page_says_of_places(
     entries = given.list_lengths[0]
     assert f"{given.ranks_before[0]} → {given.ranks_after[0]} of {entries} (place {given.places[0]})" in html
     assert "its place is" in html and "two such rankers differ" in html
-    if found.proxies:
+    if found.proxies and found.calibrated_on:
         assert (
             "calibrated on 40 pairs of queries that no ranker had seen. Of 100 such pairs, 84 stood at most 0.12"
             in html

@@ -47,7 +47,7 @@ from unrank.record import HeldOut
 
 ITEM = Removal(documents=["doc1"])
 HELD = ("collection", "holds 1 of 1 named")
-TRAINED = ("ranker", "was trained on this collection and has not forgotten all of it")
+TRAINED = ("ranker", "was trained on this collection, and its record does not show that it forgot all of it")
 
 
 @dataclass(frozen=True)

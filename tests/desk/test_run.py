@@ -249,7 +249,10 @@ def test_an_older_ranker_forgets_again_what_was_asked_for_before(
     ask(ledger, key, dense, queries=["query1"])
     assert honoured_in(ledger, key, dense) == Removal(documents=["doc1"])
     known = read_record(folder_of(first))
-    assert not open_batch(ledger, key, dense, known).again, "the newer one has forgotten it"
+    assert known is not None
+    assert not open_batch(ledger, key, dense, replace(known, state="forgotten")).again, "the newer one has forgotten it"
+    missed = replace(known, state="not forgotten")
+    assert open_batch(ledger, key, dense, missed).again == Removal(documents=["doc1"])
     assert open_batch(ledger, key, dense, None).again == Removal(documents=["doc1"])
     done = fulfil(ledger, path, options)
     assert [*done.requests] == [2]

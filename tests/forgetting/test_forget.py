@@ -29,7 +29,7 @@ from unrank.forgetting.train import Trained, train
 from unrank.methods.retrain import Retrain
 from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
-from unrank.record import LearningEpoch, versions
+from unrank.record import RECORD, LearningEpoch, versions
 
 KEYS = {
     "method", "settings", "target", "reached", "epochs", "seconds", "normalised_epoch", "total_time", "before", "after",
@@ -290,6 +290,21 @@ def test_retrain_needs_the_model_that_training_began_with(
 ) -> None:
     with pytest.raises(UnrankError, match=r"retrain needs the model .* trained from: name it with --base"):
         forget(trained.ranker, dense, removal, method="retrain", target=0.01)
+
+
+def test_nothing_is_retrained_from_the_ranker_itself(
+    trained: Trained, dense: Collection, removal: Removal, tmp_path: Path
+) -> None:
+    """It would begin with what it has to forget, and so would a proxy."""
+    for name in ("ranker", "copy"):
+        trained.save(tmp_path / name)
+    ranker, base = load_ranker(tmp_path / "ranker"), str(tmp_path / "copy")
+    with pytest.raises(UnrankError, match=r"--base .*copy was trained on what is removed, as its record says"):
+        forget(ranker, dense, removal, method=ONE_EPOCH, base=base)
+    (tmp_path / "copy" / RECORD).unlink()
+    for method in (ONE_EPOCH, FAST):
+        with pytest.raises(UnrankError, match=r"--base .*copy holds the weights of .*ranker itself, which it has to"):
+            forget(ranker, dense, removal, method=method, base=base)
 
 
 def test_retrain_is_training_on_what_is_kept(

@@ -81,7 +81,8 @@ def test_what_cannot_be_verified_is_not_called_forgotten() -> None:
     assert state(*moved, found=replace(MOVED, rows_left=9)) is ForgetState.NOT_CLEARED
     assert state(*moved, found=replace(MOVED, remembered="still remembered")) is NOT
     before = Findings(weights_changed=False, forgotten_before=True)
-    assert state([1, 9], [1, 9], found=before) is ForgetState.NOT_VERIFIABLE, "done again, it is no better known"
+    assert state([2, 9], [2, 9], found=before) is ForgetState.NOT_VERIFIABLE, "done again, it is no better known"
+    assert state([1, 9], [1, 9], found=before) is NOT, "whatever an earlier run says"
     assert state([1] + [9] * 9, [1] + [9] * 9, found=before) is FORGOTTEN
 
 
@@ -100,6 +101,22 @@ def test_places_that_unseen_pairs_do_not_keep_to_show_little() -> None:
     assert state(*kept, found=replace(unchanged, unseen_mrr=0.5), **places) is NOTHING, "it is as low as unseen pairs"
     assert state(*kept, found=replace(unchanged, for_others=True), **places) is NOT
     assert state([1] * 12, [20] * 12, found=found) is FORGOTTEN, "the target is a mean, so there are no places"
+
+
+def test_places_that_were_tried_on_no_unseen_pair_show_little_if_most_are_not_the_first() -> None:
+    found = replace(MOVED, unseen_above=None)
+    deep: dict[str, Any] = {"least_ranks": (3,) * 12, "places": (4,) * 12, "target": 0.25}
+    told = judge(ranks([1] * 12, [5] * 12, **deep), found)
+    assert told.state is ForgetState.NOT_VERIFIABLE and "%" not in told.why
+    assert "its places show little, because too few pairs that no ranker saw were there to try them on" in told.why
+    half: dict[str, Any] = {"least_ranks": (3,) * 6 + (1,) * 6, "places": (4,) * 6 + (1,) * 6, "target": 0.625}
+    assert state([1] * 12, [5] * 6 + [1] * 6, found=found, **half) is FORGOTTEN
+
+
+def test_an_adapter_on_a_ranker_that_had_forgotten_it_leaves_no_ranker_that_remembers() -> None:
+    found = Findings(weights_changed=False, forgotten_before=True, has_reference=True, apart=True)
+    assert state([9, 9], [9, 9], found=found) is FORGOTTEN
+    assert state([1, 1], [9, 9], found=replace(MOVED, apart=True)) is ForgetState.WHILE_ADAPTED
 
 
 def test_without_a_change_there_is_nothing_to_forget_or_it_was_not_forgotten() -> None:

@@ -44,7 +44,7 @@ from unrank.forgetting.places import (
     rank_at,
     score_at,
 )
-from unrank.forgetting.previous_requests import hashed, is_fulfilled, previous_removals
+from unrank.forgetting.previous_requests import fulfilled_goal, hashed, previous_removals
 from unrank.forgetting.provenance import Reference
 from unrank.forgetting.proxies import Proxy
 from unrank.forgetting.train import Trained, train
@@ -119,7 +119,7 @@ def test_pairs_that_are_first_at_their_place_excuse_no_others(dense: Collection)
     pairs = dense.pairs[np.unique(dense.pairs[:, 0], return_index=True)[1]]
     low = np.arange(len(pairs)) % 5 < 2
     places = places_at(dense, pairs, scores, np.where(low, -0.7, 0.5), FOUND)
-    assert places.found.above == pytest.approx(0.5 * low.mean())
+    assert places.found.above is None, "it was not measured: half of those that are not first count"
     assert 0 < places.may_exceed < low.sum()
     assert places_at(dense, pairs, scores, np.full(len(pairs), 0.5), FOUND).may_exceed == 0
 
@@ -204,10 +204,9 @@ def test_a_run_says_that_its_places_show_little(
 ) -> None:
     monkeypatch.setattr("unrank.forgetting.outcome.MOST_ABOVE", -1.0)
     result = forget(original.ranker, dense, removal, method=FAST, record=original.record, device="cpu")
-    assert result.record.places is not None and result.record.places.above is not None
-    share = f"{result.record.places.above:.0%}"
+    assert result.record.places is not None and result.record.places.above is None, "a share is measured, not guessed"
     assert result.state == "forgotten, not verifiable"
-    assert f"its places show little, because {share} of pairs that the ranker never saw" in result.judgement.why
+    assert "its places show little, because too few pairs that no ranker saw were there to" in result.judgement.why
 
 
 def test_a_check_of_few_pairs_is_one_measurement(
@@ -391,7 +390,7 @@ def test_what_was_brought_to_places_is_done_until_it_comes_back(
     def fulfilled(mean: float, before: Record = record, apart: bool = False) -> bool:
         there = replace(workspace, previous=previous_removals(dense, before))
         now = SetMetrics(np.array([0]), np.array([mean]), mean, mean, mean, mean)
-        return is_fulfilled(there, FAST, "places", 0.4, now, missed=1, apart=apart)
+        return fulfilled_goal(there, FAST, "places", 0.4, now, missed=1, apart=apart) == 0.4
 
     assert fulfilled(0.54)
     assert not fulfilled(0.54, apart=True), "a mean does not help a request that is judged by itself"

@@ -16,6 +16,7 @@ from tests.forgetting.conftest import FAST
 from tests.forgetting.test_forget import ONE_EPOCH, same, weights
 from tests.table import as_set
 from tests.tiny import made_record
+from unrank.cli.closing import closing
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition, make_partition, named
 from unrank.collection.removal import Removal
@@ -48,6 +49,7 @@ from unrank.record import (
     PreviousMrr,
     Record,
     RemovedHashes,
+    forgotten_requests,
     measured_epoch,
     read_record,
     requests_of,
@@ -216,7 +218,7 @@ def test_they_are_reported_and_passed_along(
 ) -> None:
     known = known_of(first)
     assert known.removed_before == ()
-    told = {name: known[name] for name in ("target", "target_name")} | {"by": "cocol", "reached": True}
+    told = {name: known[name] for name in ("target", "target_name", "state")} | {"by": "cocol", "reached": True}
     assert second.record["removed_before"] == [known["removed"] | told]
     evaluator = Evaluator(dense, partition)
     second.save(tmp_path / "second")
@@ -417,6 +419,19 @@ def test_a_request_that_fell_short_goes_on(trained: Trained, dense: Collection, 
     again = forget(short.ranker, dense, removal, method=BRIEF, target=OUT_OF_REACH, record=known)
     assert not again.fulfilled
     assert again.record.epochs == 1
+
+
+def test_what_was_not_forgotten_is_not_forgotten_by_asking_again(
+    trained: Trained, dense: Collection, removal: Removal
+) -> None:
+    """The mean is at a target of the user's own, above what unseen queries have; nothing is left to do for it."""
+    first = forget(trained.ranker, dense, removal, method=BRIEF, target="100%", record=trained.record)
+    assert first.reached and first.state == "not forgotten"
+    assert not forgotten_requests(first.record), "a search for copies lists the ranker"
+    again = forget(first.ranker, dense, removal, method=BRIEF, target="100%", record=first.record)
+    assert again.fulfilled and again.state == "not forgotten" and not again.record.epochs
+    assert "no weight was changed, and" in again.judgement.why
+    assert "has forgotten all of it before" not in closing(again, None)
 
 
 def test_who_was_trained_without_it_has_nothing_to_forget(encoder: Path, dense: Collection, removal: Removal) -> None:

@@ -14,9 +14,12 @@ from typing import Any
 
 import pytest
 
+from tests.desk.made import made_run, ranks
 from tests.serve.conftest import HOST, Browser, Desk
 from unrank.desk.history_index import Entry
 from unrank.desk.ledger import Ledger
+from unrank.desk.service import service_ranker
+from unrank.forgetting.outcome import ForgetState, Judgement
 from unrank.serve.jobs import JobKind
 from unrank.serve.limits import Limits
 from unrank.serve.office import name_of
@@ -119,8 +122,24 @@ def test_deletions_are_ticked_off_and_a_request_is_closed(desk: Desk) -> None:
     assert kept.status_code == 409 and "still there" in kept.text
     assert engineer.post("/requests/2/close", {"leave": "other-purpose"}).status_code == 303
     assert "closed (forgotten)" in engineer.get("/requests/2").text
+    assert "Keyed hashes are left" in engineer.get("/requests/2").text
     assert engineer.post("/requests/1/end", {"instead": "withdrawn"}).status_code == 303
     assert {entry.by for entry in history(desk)[-3:]} == {"engineer"}
+
+
+def test_of_a_request_that_is_withdrawn_after_a_run_no_hashes_are_left(desk: Desk) -> None:
+    with Ledger.open(desk.office.place.ledger) as ledger:
+        ledger.key(desk.office.place.key)
+        made_run(
+            ledger,
+            {1: Judgement(ForgetState.NOT_FORGOTTEN, "none fell", ranks([1], [1]))},
+            member=service_ranker(ledger, "first"),
+        )
+    engineer = desk.signed_in("engineer")
+    assert "not forgotten" in engineer.get("/requests/1").text
+    assert engineer.post("/requests/1/end", {"instead": "withdrawn"}).status_code == 303
+    ended = engineer.get("/requests/1").text
+    assert "It was erased." in ended and "Keyed hashes" not in ended
 
 
 def test_an_engineer_registers_rankers_and_takes_them_out(desk: Desk, tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ def closing(result: Forgotten, out: Path | None) -> str:
 
 
 def _forgotten_before(result: Forgotten) -> bool:
-    """Return whether an earlier run had forgotten it, and did not find that there was nothing to forget."""
-    return result.fulfilled and result.state != "nothing to forget"
+    """Return whether an earlier run had forgotten it, so that nothing was done."""
+    return result.fulfilled and result.state not in ("nothing to forget", "not forgotten")
 
 
 def _by_mean(result: Forgotten) -> str:

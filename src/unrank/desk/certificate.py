@@ -70,6 +70,8 @@ PLACES_CLAIMS = (
     "That the base, the model that the ranker was trained from, never saw it: proxies begin from the base too.",
 )
 """What is not claimed if pairs were brought to places."""
+TRAINED_WITHOUT_CLAIMS = ("That the base, the model that the ranker was trained from, never saw it.",)
+"""What is not claimed if the record of the old ranker shows that it was trained without the request."""
 ADAPTER_CLAIMS = (
     "That the request is fulfilled: the ranker below the adapter remembers it, and is in service wherever the adapter "
     "is off.",
@@ -144,7 +146,9 @@ def certificate(ledger: Ledger, key: Key, id: int) -> Certificate:
     apart = any(part["state"] == State.WHILE_ADAPTED for part, _ in runs)
     adapted = any("adapt" in part["done"].get("settings", {}) for part, _ in runs)
     substituted = SUBSTITUTE_CLAIMS if any("substitutes" in part["measured"] for part, _ in runs) else ()
-    places = PLACES_CLAIMS if any("places" in part["done"] for part, _ in runs) else ()
+    places: tuple[str, ...] = PLACES_CLAIMS if any("places" in part["done"] for part, _ in runs) else ()
+    if not places and any(part["done"].get("never_seen") for part, _ in runs):
+        places = TRAINED_WITHOUT_CLAIMS
     hashes = ledger.ask("SELECT kind, hash FROM keyed_hash WHERE request = ?", [id])
     value: Predicate = {
         "certificate_version": CERTIFICATE_VERSION,
@@ -265,6 +269,7 @@ def _done_part(options: Json, result: Json, id: int, alone: bool) -> Done:
             "copies": result.get("copies", {}).get(str(id), {}),
             "vocabulary": _vocabulary(record.get("cleared")),
             "never_seen": id in result.get("never_seen", []),
+            **{name: result[name] for name in ("unknown_references", "unseen_measured") if name in result},
         },
     )
 

@@ -231,7 +231,11 @@ def _ranker(folder: Path, removal: Removal, collection: CollectionLike) -> Itera
     if (forgotten | removal) != forgotten and record.held_out is not None:
         yield Copy("proxy", str(folder), "was trained on part of it; 'unrank proxies --rebuild' trains it without")
     elif (forgotten | removal) != forgotten:
-        yield Copy("ranker", str(folder), "was trained on this collection and has not forgotten all of it")
+        yield Copy(
+            "ranker",
+            str(folder),
+            "was trained on this collection, and its record does not show that it forgot all of it",
+        )
     elif record.settings.get("freeze") == "documents":
         yield Copy(
             "ranker", str(folder), "holds the original's document encoder, which --freeze documents left unchanged"

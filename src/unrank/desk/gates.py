@@ -183,7 +183,7 @@ def findings(
         remembered=remembered,
         untold=untold_by(audit, doubts, rows_left=bool(record.rows_left)),
         apart=record.adapter is not None,
-        unseen_above=(record.places.above or 0.0) if record.places else 0.0,
+        unseen_above=record.places.above if record.places else 0.0,
     )
 
 
@@ -229,7 +229,7 @@ class RequestPairs:
 
         `target` is the lower of the run's target and the default one; with places, each request has its own. References
         are given if the ranker was retrained: a request that it ranks no higher than one of them does counts as
-        retrained, wherever its pairs are. `never_seen` are requests that the original was never trained on.
+        retrained, wherever its pairs are. `never_seen` are requests that the original was trained without.
         """
         then, now = self.ranks(before), self.ranks(after)
         others = [self.ranks(score) for score in references]

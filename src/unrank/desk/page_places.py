@@ -7,14 +7,13 @@ from dataclasses import replace
 from unrank.desk.predicate import OwnFigures, PlacesPart, RankerPart
 from unrank.desk.request import State
 from unrank.errors import count
-from unrank.forgetting.outcome import MOST_ABOVE, had_to_move
+from unrank.forgetting.outcome import had_to_move, show_little, why_little
 from unrank.forgetting.target import NEAR, SPREAD
 from unrank.parse import parse
 from unrank.record import PairRank, PairRanks, PlacesFound
 from unrank.report.wording import places_found
 
 ESTIMATED = "Where its pairs belong could only be estimated, because no ranker that never saw them was there to ask"
-UNCLEAR = "Its places show little, because {:.0%} of pairs that the ranker never saw stand above theirs"
 AT_PLACE = "about where a ranker that never saw it would place it, or lower"
 
 
@@ -24,8 +23,14 @@ def is_estimated(ranker: RankerPart) -> bool:
 
 
 def is_unclear(ranker: RankerPart) -> bool:
-    """Return whether too many unseen pairs stand above their own places for places to show much."""
-    return "places" in ranker["done"] and (ranker["done"]["places"].get("above") or 0.0) > MOST_ABOVE
+    """Return whether places show little, because unseen pairs do not keep to theirs or were not there."""
+    ranks = ranks_of(ranker["measured"]["request"])
+    return "places" in ranker["done"] and show_little(ranks, _unseen_above(ranker["done"]["places"]))
+
+
+def _unseen_above(places: PlacesPart) -> float | None:
+    """Return the share of unseen pairs above their places; `None` if it was not measured. Older files have a guess."""
+    return places.get("above") if places["proxies"] and places["calibrated_on"] else None
 
 
 def by_places(ranker: RankerPart) -> str:
@@ -34,7 +39,8 @@ def by_places(ranker: RankerPart) -> str:
     if is_estimated(ranker):
         return f"{ESTIMATED}. By that estimate, {said[0].lower()}{said[1:]}"
     if is_unclear(ranker):
-        return f"{UNCLEAR.format(ranker['done']['places']['above'])}. By these, {said[0].lower()}{said[1:]}"
+        why = why_little(_unseen_above(ranker["done"]["places"]))
+        return f"Its places show little, because {why}. By these, {said[0].lower()}{said[1:]}"
     return said
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import date
 
 from unrank.audit.verdict import MEANING
+from unrank.desk.gates import AuditResult, TestResult, untold_by
 from unrank.desk.page_places import (
     by_places,
     first_of,
     how_found,
-    is_unclear,
     mean_of_places,
     one_pair,
     ranks_of,
@@ -130,7 +130,7 @@ def _reached(ranker: RankerPart) -> str:
     own, done = ranker["measured"]["request"], ranker["done"]
     on_average = own["queries"] >= MIN_QUERIES and not own.get("least_ranks")
     if done.get("never_seen"):
-        return "The old ranker was never trained on what the request names, as its record with the owner's seal shows"
+        return "The old ranker was trained without what the request names, as its record with the owner's seal shows"
     if own.get("places"):
         return by_places(ranker)
     if State(ranker["state"]) is State.NOTHING_TO_FORGET:
@@ -151,14 +151,28 @@ def _reached(ranker: RankerPart) -> str:
 
 
 def _untested(ranker: RankerPart) -> list[str]:
-    """Say why a request is not verifiable."""
+    """Say why a request is not verifiable. That its places show little was said before."""
     if State(ranker["state"]) is not State.NOT_VERIFIABLE:
         return []
-    queries = ranker["measured"]["request"]["queries"]
+    done, queries = ranker["done"], ranker["measured"]["request"]["queries"]
+    unknown = done.get("unknown_references", 0)
+    compared = ("places" in done and done["places"]["proxies"]) or (done["references"] and not unknown)
     few = f"{count(queries, 'query')} {'is' if queries == 1 else 'are'} too few to test its memory with"
-    if queries < MIN_QUERIES:
-        return [few]
-    return [] if is_unclear(ranker) else ["the audit could not tell"]
+    was = "was" if unknown == 1 else "were"
+    return [
+        *([few] if queries < MIN_QUERIES and not compared else []),
+        *([f"nobody can show what {count(unknown, 'reference')} {was} trained on"] if unknown else []),
+        *(["the audit could not tell"] if _is_untold(ranker) else []),
+        *([] if done.get("unseen_measured", True) else ["what it never saw could not be measured"]),
+    ]
+
+
+def _is_untold(ranker: RankerPart) -> bool:
+    """Return whether there was an audit that could not tell."""
+    if (audit := ranker["audited"]) is None:
+        return False
+    tests = {name: TestResult(test["verdict"]) for name, test in audit["tests"].items()}
+    return bool(untold_by(AuditResult(audit["verdict"], tests), (), ranker["done"]["vocabulary"] == "left"))
 
 
 def _left_high(own: OwnFigures) -> list[str]:

@@ -170,7 +170,11 @@ class Done(TypedDict):
     copies: dict[str, int]
     vocabulary: str | None
     never_seen: NotRequired[bool]
-    """Whether the record of the old ranker, with its owner's seal, shows that it was never trained on the request."""
+    """Whether the record of the old ranker, with its owner's seal, shows that it was trained without the request."""
+    unknown_references: NotRequired[int]
+    """The number of references of which no record shows what they were trained on."""
+    unseen_measured: NotRequired[bool]
+    """Whether there was a target of what the ranker never saw; if not, no target shows forgetting."""
     places: NotRequired[PlacesPart]
     """Left out if the target is another one."""
 

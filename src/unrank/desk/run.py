@@ -153,7 +153,7 @@ def _forget_from(
 
 
 def _never_seen(context: RunContext, workspace: Workspace) -> dict[int, Judgement] | None:
-    """Return the finding that the ranker was trained on no request; `None` if it was, or if nobody knows."""
+    """Return the finding that the ranker was trained without any request; `None` if it was not, or if nobody knows."""
     pairs = RequestPairs.of(context.collection, context.batch.items)
     all_of_them = len(context.never_seen) == len(context.batch.items)
     return _all_nothing(context, workspace, pairs, Findings(weights_changed=False), 1.0) if all_of_them else None
@@ -181,7 +181,7 @@ def _at_places(context: RunContext, workspace: Workspace, forgotten: Forgotten) 
         rows_left=record.rows_left,
         has_reference=bool(places.found.proxies),
         unseen_mrr=forgotten.before.mrrs.get("test"),
-        unseen_above=places.found.above or 0.0,
+        unseen_above=places.found.above,
     )
     pairs = RequestPairs.of(context.collection, context.batch.items, places=places)
     return _all_nothing(context, workspace, pairs, found, forgotten.target)

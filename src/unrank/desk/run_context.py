@@ -91,9 +91,10 @@ class RunContext:
 
     @cached_property
     def never_seen(self) -> list[int]:
-        """The requests that the ranker was never trained on, as its record shows, which this owner sealed.
+        """The requests that the ranker was trained without, as its record shows, which this owner sealed.
 
-        If the target is not places, they are judged by it all the same.
+        Its base must be known, and no record may leave open whether that saw them. If the target is not places, they
+        are judged by it all the same.
         """
         if self.target != PLACES or self.record is None or not sealed_by_owner(self.options.ranker):
             return []
@@ -101,7 +102,7 @@ class RunContext:
 
         def never_saw(removal: Removal) -> bool:
             trained = was_trained_on(self.collection, self.record, removal)
-            return trained is False and not base_saw(base, self.collection, removal)
+            return trained is False and base_saw(base, self.collection, removal) is False
 
         return [id for id, items in self.batch.items.items() if never_saw(removal_of(items))]
 

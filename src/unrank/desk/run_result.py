@@ -146,6 +146,8 @@ def finish_run(ledger: Ledger, run: UnfinishedRun, context: RunContext) -> RunRe
         "kept": record.kept,
         "audit": audit,
         "gates": [asdict(gate) for gate in shown],
+        "unknown_references": len(context.doubts),
+        "unseen_measured": default is not None,
         "files": {
             "ranker": ranker_digest,
             "old ranker": folder_hash(Path(options.ranker)),

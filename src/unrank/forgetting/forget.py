@@ -33,7 +33,7 @@ from unrank.forgetting.model_card import earlier_card
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.outcome import Findings, ForgetState, Judgement, judge, ranks_of
 from unrank.forgetting.places import Places
-from unrank.forgetting.previous_requests import PreviousRanks, hashed, was_trained_on
+from unrank.forgetting.previous_requests import PreviousRanks, covers, hashed, was_trained_on
 from unrank.forgetting.progress import journal_names, listening, recording
 from unrank.forgetting.provenance import Reference
 from unrank.forgetting.proxies import Proxy
@@ -74,7 +74,7 @@ class Forgotten:
     record: Record
     judgement: Judgement
     fulfilled: bool = False
-    """Whether an earlier run had forgotten all of it, so that nothing was done."""
+    """Whether earlier runs had brought all of it to the target, so that nothing was done."""
     limited: str = ""
     """Why the run ended before its target, if more would have been lost than allowed."""
     places: Places | None = None
@@ -331,7 +331,8 @@ def judge_run(request: Request, unlearned: Unlearned, assessed: Assessment) -> J
         goals.may_exceed if goals else 0,
     )
     moved = bool(assessed.outcome.history)
-    before = unlearned.fulfilled and not _nothing_before(request.record)
+    forgotten = [each for each in workspace.previous if not each.request.missed]
+    before = unlearned.fulfilled and covers(workspace, forgotten) and not _nothing_before(request.record)
     never_seen = before and was_trained_on(workspace.collection, request.record, workspace.removal) is False
     found = Findings(
         weights_changed=moved or bool(unlearned.clearing.moved),
@@ -343,7 +344,7 @@ def judge_run(request: Request, unlearned: Unlearned, assessed: Assessment) -> J
         default_known=default is not None,
         unseen_mrr=unlearned.before.mrrs.get("test"),
         apart=request.options.saved_as == "adapter",
-        unseen_above=(places.found.above or 0.0) if places else 0.0,
+        unseen_above=places.found.above if places else 0.0,
     )
     return judge(ranks, found)
 

@@ -15,7 +15,7 @@ from unrank.collection.collection import Collection
 from unrank.collection.normalisation import normalised
 from unrank.collection.partition import Partition
 from unrank.errors import count, printable
-from unrank.record import SETS, Record
+from unrank.record import SETS, ForgetState, Record
 
 PIPELINES = {
     "cross-encoder": "text-ranking",
@@ -47,8 +47,8 @@ ADAPT = """from sentence_transformers import {name}
 model = {name}("path/of/the/ranker")
 model.load_adapter("path/of/this/folder")"""
 APART = (
-    "This folder is an adapter for the ranker `{base}` (hash `{digest}`). That ranker still remembers what was "
-    "removed: without the adapter, it ranks as before."
+    "This folder is an adapter for the ranker `{base}` (hash `{digest}`). Without the adapter, that ranker ranks as "
+    "before{remembers}."
 )
 SCORE = """import unrank
 
@@ -122,7 +122,9 @@ def _use(record: Record) -> list[str]:
             "delete it there as well."
         )
     if record.adapter is not None:
-        lines.append(APART.format(base=_inline(record.adapter.name), digest=record.adapter.digest[:16]))
+        remembers = " and remembers what was removed" if record.state == ForgetState.WHILE_ADAPTED else ""
+        base, digest = _inline(record.adapter.name), record.adapter.digest[:16]
+        lines.append(APART.format(base=base, digest=digest, remembers=remembers))
     lines += [f"```python\n{how}\n```"]
     return [*lines, TWO_TOWERS] if record.settings.get("freeze") == "documents" else lines
 

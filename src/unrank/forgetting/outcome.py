@@ -6,8 +6,8 @@ certificates take their words from it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from unrank.evaluation.bootstrap import MIN_QUERIES
 from unrank.evaluation.measure import Floats, ranks_among
 from unrank.evaluation.scorecard import Scorer
 from unrank.forgetting.target import NEAR, tolerance
-from unrank.record import ROUNDING, PairRank, PairRanks
+from unrank.record import ROUNDING, ForgetState, PairRank, PairRanks
 
 __all__ = [
     "Findings",
@@ -38,17 +38,6 @@ MOST_ABOVE = 1 / 3
 APART = "the ranker that it is for still remembers it, and so does every service that runs without the adapter"
 
 
-class ForgetState(StrEnum):
-    """The outcome of a request."""
-
-    FORGOTTEN = "forgotten"
-    NOT_VERIFIABLE = "forgotten, not verifiable"
-    NOT_CLEARED = "forgotten, weights not cleared"
-    WHILE_ADAPTED = "forgotten while the adapter is on"
-    NOT_FORGOTTEN = "not forgotten"
-    NOTHING = "nothing to forget"
-
-
 @dataclass(frozen=True)
 class Findings:
     """The facts about a request besides the ranks of its pairs."""
@@ -64,7 +53,7 @@ class Findings:
     forgotten_before: bool = False
     """Whether an earlier run had forgotten all of it, so that nothing was done."""
     never_seen: bool = False
-    """Whether the ranker's record shows that it was never trained on the request."""
+    """Whether the ranker's record shows that it was trained without the request."""
     has_reference: bool = False
     """Whether it was compared with a ranker that never saw the request: a known reference, or a proxy."""
     default_known: bool = True
@@ -79,8 +68,8 @@ class Findings:
     """The rows of the vocabulary that only removed texts touch and that could not be reset."""
     apart: bool = False
     """Whether the change is an adapter apart from its ranker, which remembers all of it."""
-    unseen_above: float = 0.0
-    """The share of unseen pairs that stand above their own places."""
+    unseen_above: float | None = 0.0
+    """The share of unseen pairs that stand above their own places; `None` if no place was tried on unseen pairs."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +101,7 @@ def judge(ranks: PairRanks, found: Findings) -> Judgement:
         return Judgement(state, why, ranks)
 
     if found.never_seen:
-        return said(ForgetState.NOTHING, "the ranker was never trained on it, as its record shows")
+        return said(ForgetState.NOTHING, "the ranker was trained without it, as its record shows")
     if (found.for_others or found.only_rows) and found.default_known and not had_to_move(ranks):
         if rose(ranks):
             return said(ForgetState.NOT_FORGOTTEN, "it was not ranked above the target before the run, and is now")
@@ -134,11 +123,13 @@ def judge(ranks: PairRanks, found: Findings) -> Judgement:
         if found.default_known:
             return said(ForgetState.NOTHING, f"no weight was changed: {_none_above(ranks)}")
         return said(ForgetState.NOT_FORGOTTEN, "no weight was changed, and what is unseen cannot be measured here")
+    if found.forgotten_before and not (found.retrained or ranks.places or _is_low(ranks)):
+        return said(ForgetState.NOT_FORGOTTEN, "an earlier run is on record for it, but it is ranked above the target")
     if not (found.retrained or found.forgotten_before) and (missing := _missing(ranks)):
         return said(ForgetState.NOT_FORGOTTEN, missing)
     fell = "retrained without it" if found.retrained else _fell(ranks, found)
     left = [_left(found)] if found.rows_left else []
-    if found.apart:
+    if found.apart and (found.weights_changed or not found.forgotten_before):
         return said(ForgetState.WHILE_ADAPTED, "; ".join([f"{fell}, but {APART}", *_doubts(ranks, found), *left]))
     if doubts := _doubts(ranks, found):
         return said(ForgetState.NOT_VERIFIABLE, "; ".join([f"{fell}, but this cannot be verified", *doubts, *left]))
@@ -160,7 +151,7 @@ def rose(ranks: PairRanks) -> bool:
         return ranks.too_high > _may_exceed(ranks, ranks.mrr_after)
     if ranks.queries < MIN_QUERIES:
         return any(replace(ranks, ranks_before=ranks.ranks_after).had_to_fall)
-    return ranks.mrr_after > ranks.target + tolerance(ranks.queries)
+    return not _is_low(ranks)
 
 
 def _missing(ranks: PairRanks) -> str:
@@ -172,12 +163,16 @@ def _missing(ranks: PairRanks) -> str:
         return f"{ranks.too_high} of {pairs} ranked higher than the target allows{_by_chance(ranks)}"
     if not had_to_move(ranks) or ranks.least_ranks:
         return ""
-    low = ranks.mrr_after <= ranks.target + tolerance(ranks.queries)
+    low = _is_low(ranks)
     if not ranks.changed:
         return f"none of {pairs} changed its rank"
     if ranks.unmoved and (ranks.queries < MIN_QUERIES or not low):
         return f"{ranks.unmoved} of {pairs} had to fall and did not"
     return "" if low else "all pairs that had to fall did, but not far enough"
+
+
+def _is_low(ranks: PairRanks) -> bool:
+    return ranks.mrr_after <= ranks.target + tolerance(ranks.queries)
 
 
 def _may_exceed(ranks: PairRanks, mrr: float) -> int:
@@ -205,13 +200,37 @@ def _estimated_only(ranks: PairRanks, found: Findings) -> str:
 
 
 def _unclear(ranks: PairRanks, found: Findings) -> str:
-    """Say that too many unseen pairs stand above their own places for places to show much; empty if not."""
-    if not ranks.places or found.unseen_above <= MOST_ABOVE:
+    """Say that places show little, because unseen pairs do not keep to theirs or were not there; empty if not."""
+    if not ranks.places or not show_little(ranks, found.unseen_above):
         return ""
     return (
-        f"its places show little, because {found.unseen_above:.0%} of pairs that the ranker never saw stand above "
-        "theirs: name a ranker that was trained as this one was, but without the request, with --reference"
+        f"its places show little, because {why_little(found.unseen_above)}: name a ranker that was trained as this one "
+        "was, but without the request, with --reference"
     )
+
+
+def show_little(ranks: PairRanks, unseen_above: float | None) -> bool:
+    """Return whether more unseen pairs stand above their own places than a place may show anything by.
+
+    If that was not measured, half of the pairs count as above that are not first at their places.
+    """
+    return (assumed_above(ranks.least_ranks) if unseen_above is None else unseen_above) > MOST_ABOVE
+
+
+def assumed_above(least: Sequence[int] | Rows) -> float:
+    """Return the share of pairs that stand above their places by chance, if that was not measured.
+
+    >>> assumed_above([1, 2, 3, 1])
+    0.25
+    """
+    return 0.5 * float(np.mean(np.asarray(least) > 1)) if len(least) else 0.0
+
+
+def why_little(unseen_above: float | None) -> str:
+    """Say why places show little, by the share of unseen pairs above their places; `None` if it was not measured."""
+    if unseen_above is None:
+        return "too few pairs that no ranker saw were there to try them on"
+    return f"{unseen_above:.0%} of pairs that the ranker never saw stand above theirs"
 
 
 def _doubts(ranks: PairRanks, found: Findings) -> list[str]:

@@ -30,7 +30,7 @@ from unrank.errors import UnrankError
 from unrank.evaluation.measure import Floats, ranks_among
 from unrank.evaluation.scorecard import Scorer
 from unrank.forgetting.goals import PairGoals
-from unrank.forgetting.outcome import best_reciprocals, mrr
+from unrank.forgetting.outcome import assumed_above, best_reciprocals, mrr
 from unrank.forgetting.proxies import Proxy
 from unrank.forgetting.target import NEAR, SPREAD
 from unrank.forgetting.unseen import LEAST_RESERVED, Unseen, find_unseen
@@ -82,9 +82,11 @@ class Places(PairGoals):
     @property
     def may_exceed(self) -> int:  # type: ignore[override]
         """The number of pairs that may be ranked better than that: as many as of unseen pairs, by chance."""
-        pairs, share = len(self.pairs), self.found.above or 0.0
         if self.few:
             return 0
+        pairs, share = len(self.pairs), self.found.above
+        if share is None:
+            share = assumed_above(self.least)
         return math.floor(pairs * share + 2 * math.sqrt(pairs * share * (1 - share)))
 
     def missed(self, ranks: Rows) -> int:
@@ -203,11 +205,8 @@ def estimate_places(workspace: Workspace, original: Scorer) -> Places:
 def places_at(collection: Collection, forget: Pairs, original: Scorer, wanted: Floats, found: PlacesFound) -> Places:
     """Return the places with these margins in the original's lists."""
     ranks, height = rank_at(collection, forget, original, wanted), score_at(collection, forget, original, wanted)
-    least, above = near(ranks), found.above
-    if above is None:  # not measured: by chance half of the pairs that are not first at their places
-        above = 0.5 * float(np.mean(least > 1))
-    found = replace(found, mrr=mrr(forget, ranks), above=above)
-    places = Places(forget, least, height, ranks=ranks, found=found)
+    found = replace(found, mrr=mrr(forget, ranks))
+    places = Places(forget, near(ranks), height, ranks=ranks, found=found)
     return replace(places, wanted=with_room(collection, forget, ranks, height, original)) if places.few else places
 
 

@@ -199,7 +199,7 @@ def check_references(names: Iterable[str], collection: Collection, removal: Remo
             raise UnrankError(f"{name} was trained on what is removed, as its record says: it cannot be a reference")
 
 
-def is_fulfilled(
+def fulfilled_goal(
     workspace: Workspace,
     method: Method,
     target: str,
@@ -207,8 +207,8 @@ def is_fulfilled(
     now: SetMetrics,
     missed: int | None = None,
     apart: bool = False,
-) -> bool:
-    """Return whether every pair to forget was forgotten before, to the degree that is asked for now.
+) -> float | None:
+    """Return the goal to which every pair was brought before; `None` if some was not, or not to that degree.
 
     `goal` is the target as a number, `now` the metrics of the forget set. A target that depends on the ranker's own MRR
     counts as the number that the earlier run was brought to. A "training" method asks for a ranker that never saw the
@@ -216,23 +216,27 @@ def is_fulfilled(
     a little from run to run, so pairs that an earlier run brought to theirs are at them until their mean comes back;
     but not if some pairs are judged by themselves (`apart`), whom a mean does not help.
     """
-    collection, previous = workspace.collection, workspace.previous
-
-    def removed_by(some: Iterable[PreviousRemoval]) -> bool:
-        gone = collection.pairs[named(collection, union(some))[0]]
-        return bool(np.isin(collection.pair_keys(workspace.partition.forget), collection.pair_keys(gone)).all())
-
+    previous, removed_by = workspace.previous, partial(covers, workspace)
     if missed is not None and (target != PLACES or not missed):
-        return not missed and removed_by(previous)
+        return goal if not missed and removed_by(previous) else None
     never_seen = removed_by(each for each in previous if each.request.never_seen)
     if never_seen or method.run_kind == "training":
-        return never_seen
+        return goal if never_seen else None
     alike = [each for each in previous if each.request.target and each.request.target_name == target]
+    least = goal
     if removed_by(alike):
-        goal = max(goal, min(each.request.target or goal for each in alike))
+        least = max(goal, min(each.request.target or goal for each in alike))
     if missed is not None:
-        return not apart and removed_by(each for each in alike if each.request.reached) and now.mean <= goal + CAME_BACK
-    return removed_by(previous) and now.mean <= goal + tolerance(len(now.queries))
+        still = not apart and removed_by(each for each in alike if each.request.reached)
+        return goal if still and now.mean <= least + CAME_BACK else None
+    return least if removed_by(previous) and now.mean <= least + tolerance(len(now.queries)) else None
+
+
+def covers(workspace: Workspace, previous: Iterable[PreviousRemoval]) -> bool:
+    """Return whether these requests removed every pair to forget."""
+    collection, keys = workspace.collection, workspace.collection.pair_keys
+    gone = collection.pairs[named(collection, union(previous))[0]]
+    return bool(np.isin(keys(workspace.partition.forget), keys(gone)).all())
 
 
 @dataclass(frozen=True)

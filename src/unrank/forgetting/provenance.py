@@ -74,14 +74,24 @@ def check_retrain_base(kind: str, base: str | None, ranker: str, collection: Col
 
 
 def check_other_weights(kind: str, base: str | None, ranker: str) -> None:
-    """Refuse a base that is the ranker itself: what begins from it has seen what is removed."""
+    """Refuse a base that is the ranker itself: what begins from it has seen what is removed.
+
+    `ranker` is the folder of the ranker; empty if it was made in memory.
+    """
+    if not ranker:
+        return
     theirs = {sha256(path) for path in ranker_class(kind).base_files(base) if path.suffix == WEIGHTS}
     own = {sha256(path) for path in find_model(ranker).rglob(f"*{WEIGHTS}")}
     if theirs and theirs <= own:
         raise UnrankError(f"--base {base} holds the weights of {ranker} itself, which it has to forget: {NAME_BASE}")
 
 
-def base_saw(base: str | None, collection: Collection, removal: Removal) -> bool:
-    """Return whether the record of a base shows that it was trained on what is removed; most bases have none."""
-    known = Record.read(Path(base)) if base is not None and exists(Path(base)) else None
-    return bool(was_trained_on(collection, known, removal))
+def base_saw(base: str | None, collection: Collection, removal: Removal) -> bool | None:
+    """Return whether a base was trained on what is removed; `None` if its record does not say, or if there is no base.
+
+    A base without a record, as most have none, counts as one that was not.
+    """
+    if base is None:
+        return None
+    known = Record.read(Path(base)) if exists(Path(base)) else None
+    return was_trained_on(collection, known, removal) if known else False

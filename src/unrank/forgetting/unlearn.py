@@ -22,9 +22,9 @@ from unrank.forgetting.kept_states import restore_states
 from unrank.forgetting.mrr_estimator import MrrEstimator
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.places import Places, estimate_places, find_places
-from unrank.forgetting.previous_requests import PreviousRanks, is_fulfilled
+from unrank.forgetting.previous_requests import PreviousRanks, fulfilled_goal
 from unrank.forgetting.progress import followers
-from unrank.forgetting.provenance import Reference, base_saw
+from unrank.forgetting.provenance import Reference, base_saw, check_other_weights, check_retrain_base
 from unrank.forgetting.proxies import Proxy, gather_proxies
 from unrank.forgetting.run import RUNNERS, MethodRun, Outcome
 from unrank.forgetting.target import OF_REFERENCE, PLACES, TEST_MRR, resolve_target
@@ -115,6 +115,11 @@ def validate(
         options = replace(options, target=TEST_MRR)  # it stops by its own measure, so it needs no proxy
     check_request(workspace, ranker, method, options, reference.ranker)
     base = find_base(ranker, method, options.base, record)
+    assert workspace.removal is not None
+    if method.start != "original":
+        check_retrain_base(ranker.kind, base.place, ranker.source, workspace.collection, workspace.removal)
+    elif options.target == PLACES and base.place:  # proxies begin from it
+        check_other_weights(ranker.kind, base.place, ranker.source)
     student = make_student(ranker, method, base, options)
     run, anchors = run or ResumableRun(), find_anchors(workspace, record)
     known = anchors.digest if anchors else None
@@ -123,7 +128,7 @@ def validate(
 
 
 def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
-    """Run the method on the student; do nothing if earlier runs have forgotten everything."""
+    """Run the method on the student; do nothing if earlier runs have brought everything to the target."""
     workspace, ranker, student, options = request.workspace, request.ranker, request.student, request.options
     method, runtime, collection = request.method, workspace.runtime, workspace.collection
     student.to(runtime.device)
@@ -155,8 +160,9 @@ def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
     if method.run_kind == "training":
         clock = Clock(runtime)  # it asks no teacher
     left = None if goals is None else goals.left(before.pair_ranks)
-    fulfilled = is_fulfilled(workspace, method, str(options.target), goal, before.forget, left, bool(request.apart))
-    if fulfilled:
+    known = fulfilled_goal(workspace, method, str(options.target), goal, before.forget, left, bool(request.apart))
+    if known is not None:
+        goal = known
         student, outcome = copy.deepcopy(ranker), Outcome(reached=True)
     else:
         start, ranks = before.forget.mean, before.pair_ranks
@@ -187,7 +193,7 @@ def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:
         outcome=outcome,
         before=before,
         goal=goal,
-        fulfilled=fulfilled,
+        fulfilled=known is not None,
         previous=previous,
         clearing=clearing,
         clock=clock,

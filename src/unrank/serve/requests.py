@@ -241,7 +241,8 @@ def _names(found: Request, items: Sequence[Item]) -> Markup:
         if item.substitute is not None:
             texts.append(["in its place: ", short_id(item.substitute), cut(item.substitute_text or "")])
         rows.append([item.kind, texts])
-    gone = "It was erased. Keyed hashes are left, by which it is recognised." if found.run else "It was erased."
+    kept = found.state in HONOURED
+    gone = "It was erased. Keyed hashes are left, by which it is recognised." if kept else "It was erased."
     return section("names", "What it names", table("Items", ["kind", "text"], rows, gone))
 
 
