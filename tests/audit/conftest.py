@@ -27,6 +27,8 @@ THOROUGHNESS = Thoroughness(
 )
 
 Open = Callable[..., AuditContext]
+SHOWS_NOTHING = ("three_sample", "paraphrases", "probe")
+"""The tests that may show a difference, and otherwise show nothing."""
 
 
 @pytest.fixture(scope="session")

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import unrank
-from tests.audit.conftest import THOROUGHNESS
+from tests.audit.conftest import SHOWS_NOTHING, THOROUGHNESS
 from tests.table import TableRanker
 from tests.tiny import made_record, make_collection
-from unrank.audit.audit import ATTACKS, AUDIT, DECIDING, OF_MEMORY, TESTS, Audit, audit_ranker
+from unrank.audit.audit import AUDIT, DECIDING, OF_MEMORY, TESTS, Audit, audit_ranker
 from unrank.audit.evaluation import contradictions
 from unrank.audit.verdict import DIFFERENT, Verdict
 from unrank.collection.collection import Collection
@@ -166,10 +166,10 @@ def test_its_file_names_nothing_that_was_removed(dense: Collection, encoder: Pat
 def test_alone_it_says_what_cannot_be_known(world: Collection, removal: Removal, retrained: TableRanker) -> None:
     alone = table_audit(world, removal, retrained, None, [])
     assert alone.verdict is Verdict.UNDECIDED
-    silent = ("weights", *ATTACKS)
+    silent = ("weights", *SHOWS_NOTHING)
     assert all(found.verdict is Verdict.UNDECIDED for name, found in alone.findings.items() if name not in silent)
     assert all(alone.findings[name].figure is not None for name in OF_MEMORY if name not in (*silent, *DECIDING))
-    assert all(alone.findings[name].words.startswith("not tested: ") for name in ATTACKS)
+    assert all(alone.findings[name].words.startswith("not tested: ") for name in SHOWS_NOTHING)
 
 
 def test_what_is_kept_does_not_decide_what_is_remembered(passed: Audit) -> None:

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.audit.conftest import LEARNED, THOROUGHNESS, Open, learned
+from tests.audit.conftest import LEARNED, SHOWS_NOTHING, THOROUGHNESS, Open, learned
 from tests.table import TableRanker, as_set
-from unrank.audit.audit import ATTACKS, DECIDING, OF_MEMORY, TESTS
+from unrank.audit.audit import DECIDING, OF_MEMORY, TESTS
 from unrank.audit.membership import membership
 from unrank.audit.mrr_tests import retention
 from unrank.audit.per_example import PER_EXAMPLE
@@ -28,7 +28,7 @@ from unrank.evaluation.bootstrap import BootstrapEstimate
 from unrank.evaluation.measure import ScoredLists
 from unrank.rankers.tokens import Tokens
 
-BY_SCORES = [name for name in OF_MEMORY if name not in (WEIGHTS, *ATTACKS, *DECIDING)]
+BY_SCORES = [name for name in OF_MEMORY if name not in (WEIGHTS, *SHOWS_NOTHING, *DECIDING)]
 """The tests of memory that read scores. A table has no words to list, and attacks have tests of their own."""
 
 

@@ -66,8 +66,6 @@ TESTS: dict[str, Callable[[AuditContext], Finding]] = {
     WEIGHTS: weights,
     PROBE: probe,
 }
-ATTACKS = ("three_sample", "paraphrases", PROBE)
-"""The tests that may show a difference, and otherwise show nothing."""
 OF_MEMORY = tuple(name for name in TESTS if name != "retention")
 """The tests of memory, which decide the verdict."""
 DECIDING = ("equivalence", PER_EXAMPLE)

@@ -131,6 +131,8 @@ def _tried_family(encoder: Any) -> Family | str:
             given = run_packed(encoder, texts, Family(after_padding), _Probe()).last_hidden_state[mask]
             if torch.allclose(given, expected, atol=TOLERANCE * float(expected.abs().max())):
                 return Family(after_padding)
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:
         return f"{family} cannot run packed: {' '.join(str(error).split())[:200]}"
     return f"{family} gives other states packed than padded"
