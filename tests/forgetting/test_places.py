@@ -396,6 +396,7 @@ def test_what_was_brought_to_places_is_done_until_it_comes_back(
     assert not fulfilled(0.54, apart=True), "a mean does not help a request that is judged by itself"
     assert not fulfilled(0.6)
     assert not fulfilled(0.54, replace(record, reached=False))
+    assert not fulfilled(0.54, replace(record, state="not forgotten"))
     assert not fulfilled(0.54, replace(record, target_name="test-mrr"))
     assert fulfilled(0.9, replace(record, method="retrain")), "a ranker that never saw it has nothing to forget"
 

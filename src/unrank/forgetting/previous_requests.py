@@ -227,7 +227,7 @@ def fulfilled_goal(
     if removed_by(alike):
         least = max(goal, min(each.request.target or goal for each in alike))
     if missed is not None:
-        still = not apart and removed_by(each for each in alike if each.request.reached)
+        still = not apart and removed_by(each for each in alike if each.request.reached and not each.request.missed)
         return goal if still and now.mean <= least + CAME_BACK else None
     return least if removed_by(previous) and now.mean <= least + tolerance(len(now.queries)) else None
 
