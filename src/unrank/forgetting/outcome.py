@@ -123,9 +123,7 @@ def judge(ranks: PairRanks, found: Findings) -> Judgement:
         if found.default_known:
             return said(ForgetState.NOTHING, f"no weight was changed: {_none_above(ranks)}")
         return said(ForgetState.NOT_FORGOTTEN, "no weight was changed, and what is unseen cannot be measured here")
-    if found.forgotten_before and not (found.retrained or ranks.places or _is_low(ranks)):
-        return said(ForgetState.NOT_FORGOTTEN, "an earlier run is on record for it, but it is ranked above the target")
-    if not (found.retrained or found.forgotten_before) and (missing := _missing(ranks)):
+    if missing := _missing(ranks, found):
         return said(ForgetState.NOT_FORGOTTEN, missing)
     fell = "retrained without it" if found.retrained else _fell(ranks, found)
     left = [_left(found)] if found.rows_left else []
@@ -151,11 +149,16 @@ def rose(ranks: PairRanks) -> bool:
         return ranks.too_high > _may_exceed(ranks, ranks.mrr_after)
     if ranks.queries < MIN_QUERIES:
         return any(replace(ranks, ranks_before=ranks.ranks_after).had_to_fall)
-    return not _is_low(ranks)
+    return ranks.mrr_after > ranks.target + tolerance(ranks.queries)
 
 
-def _missing(ranks: PairRanks) -> str:
-    """Say which pairs did not move as they had to; empty if all did."""
+def _missing(ranks: PairRanks, found: Findings) -> str:
+    """Say which pairs did not move as they had to; empty if all did, or if none has to after what was done."""
+    if found.retrained:
+        return ""
+    low = ranks.mrr_after <= ranks.target + tolerance(ranks.queries)
+    if found.forgotten_before:  # places differ a little from run to run
+        return "" if low or ranks.places else "an earlier run had worked on it, but it is ranked above the target"
     pairs = count(ranks.pairs, "pair")
     if ranks.too_high > _may_exceed(ranks, ranks.mrr_after):
         if ranks.too_high <= ranks.may_exceed:
@@ -163,16 +166,11 @@ def _missing(ranks: PairRanks) -> str:
         return f"{ranks.too_high} of {pairs} ranked higher than the target allows{_by_chance(ranks)}"
     if not had_to_move(ranks) or ranks.least_ranks:
         return ""
-    low = _is_low(ranks)
     if not ranks.changed:
         return f"none of {pairs} changed its rank"
     if ranks.unmoved and (ranks.queries < MIN_QUERIES or not low):
         return f"{ranks.unmoved} of {pairs} had to fall and did not"
     return "" if low else "all pairs that had to fall did, but not far enough"
-
-
-def _is_low(ranks: PairRanks) -> bool:
-    return ranks.mrr_after <= ranks.target + tolerance(ranks.queries)
 
 
 def _may_exceed(ranks: PairRanks, mrr: float) -> int:
