@@ -1,9 +1,12 @@
-"""A file is hashed once in a process, and again if it may have changed."""
+"""A file is hashed once in a process, and again if it may have changed; what killed jobs left half written goes."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from typing import Any
 import pytest
 
 from unrank import disk
-from unrank.disk import sha256, sha256_once
+from unrank.disk import clear_half_written, new_file, new_folder, sha256, sha256_once
 
 
 @pytest.fixture
@@ -70,3 +73,51 @@ def test_the_hash_of_a_new_file_is_not_remembered(
     path = tmp_path / "one"
     path.write_bytes(b"weights")
     assert sha256_once(path) == sha256_once(path) and len(reads) == 2
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from unrank.disk import new_file, new_folder
+
+out = Path(sys.argv[1])
+with new_folder(out / "folder") as folder, new_file(out / "file.parquet") as file:
+    (folder / "texts").write_text("a text")
+    file.write_text("a text")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_job_left_half_written_goes_with_the_next_of_its_name(tmp_path: Path) -> None:
+    assert subprocess.run([sys.executable, "-c", KILLED, tmp_path]).returncode == -signal.SIGKILL
+    assert len([*tmp_path.rglob("*")]) > 2 and all(path.name.startswith(".") for path in tmp_path.iterdir())
+    with new_folder(tmp_path / "folder") as folder, new_file(tmp_path / "file.parquet") as file:
+        assert len([path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"]) == 0
+        (folder / "texts").write_text("new")
+        file.write_text("new")
+    found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
+    assert found == {"folder", "folder/texts", "file.parquet"}
+
+
+def test_what_a_job_at_work_has_half_written_stays(tmp_path: Path) -> None:
+    out, elsewhere = tmp_path / "a[b]*", tmp_path / "elsewhere"
+    others = [tmp_path / name for name in (".ab.partial-1", ".a[b]*.partial", ".a[b]*.partial-1-2")]
+    for other in (*others, elsewhere):
+        other.mkdir()
+    (elsewhere / "mine").write_text("mine")
+    (tmp_path / ".a[b]*.partial-link").symlink_to(elsewhere)
+    (tmp_path / ".a[b]*.partial-123").write_text("the file of a job that replaces it")
+    before = {*tmp_path.iterdir()}
+    with new_folder(out) as partial:
+        (partial / "half").write_text("half")
+        clear_half_written(out)
+        assert (partial / "half").exists()
+    assert {*tmp_path.iterdir()} == {*before, out} and (elsewhere / "mine").exists()
+
+
+def test_a_job_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    for make in (new_folder, new_file):
+        with pytest.raises(KeyError), make(tmp_path / "new" / "out") as partial:
+            (partial / "half" if partial.is_dir() else partial).write_text("half")
+            raise KeyError
+        assert not [*tmp_path.iterdir()]

@@ -13,6 +13,8 @@ import pytest
 from unrank.journal import KEPT_LINES, Journal, Process, read_journal
 from unrank.record import Check
 
+HUGE = '{"event":"say","at":1' + "0" * 400 + "}"
+
 
 def begun(path: Path, **about: str) -> Journal:
     journal = Journal(path)
@@ -56,7 +58,9 @@ def test_a_killed_run_leaves_half_a_line_and_its_successor_repeats_checks(tmp_pa
     assert found is not None and [(check.epoch, check.forget) for check in found.checks] == [(1, 0.5), (2, 0.4)]
 
 
-@pytest.mark.parametrize("line", ["", "null", "[]", "{}", '{"event":"start"}', '{"event":"say","at":"x"}', "[" * 9_999])
+@pytest.mark.parametrize(
+    "line", ["", "null", "[]", "{}", '{"event":"start"}', '{"event":"say","at":"x"}', "[" * 9_999, HUGE]
+)
 def test_lines_of_a_stranger_are_left_out(line: str, tmp_path: Path) -> None:
     path = tmp_path / "progress.jsonl"
     path.write_text(f"{line}\n")
@@ -82,6 +86,7 @@ def test_a_process_that_is_gone_is_known_by_its_number_and_its_beginning() -> No
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     assert not Process(gone.pid, mine.host).is_alive
+    assert not replace(mine, pid=10**30).is_alive, "no process has such a number"
     assert not replace(mine, born="1").is_alive, "another process has its number now"
 
 

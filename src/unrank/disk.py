@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, TextIO
 
 from unrank.errors import BadFile, UnrankError
@@ -108,10 +109,15 @@ def beside(out: Path) -> Path:
     return out.with_name(f"{out.name}.unfinished")
 
 
-def half_written(out: Path) -> list[Path]:
-    """Return the folders that killed jobs left half written beside `out`. Names are compared and never patterns."""
+def clear_half_written(out: Path) -> None:
+    """Delete the folders that killed jobs left half written beside `out`; those of jobs at work are locked. Names are
+    compared and never patterns."""
     name = re.compile(re.escape(f".{out.name}.partial-") + r"\w+")
-    return [path for path in (out.parent.iterdir() if out.parent.is_dir() else ()) if name.fullmatch(path.name)]
+    with suppress(OSError):  # a folder that cannot be listed
+        for path in [path for path in out.parent.iterdir() if name.fullmatch(path.name)]:
+            if path.is_dir() and not path.is_symlink():
+                with suppress(UnrankError), sole_user(path, f"another job is at work on {out}"):
+                    shutil.rmtree(path, ignore_errors=True)
 
 
 def clear_checkpoints(folder: Path) -> None:
@@ -125,8 +131,21 @@ def clear_unfinished(out: Path) -> None:
     if (left := beside(out)).is_dir():
         with sole_user(left, f"another job is at work on {out}: wait for it, or stop it"):
             clear_checkpoints(left)
-    for partial in half_written(out):
-        shutil.rmtree(partial, ignore_errors=True)
+    clear_half_written(out)
+
+
+@contextmanager
+def _half_written(out: Path) -> Iterator[Path]:
+    """Yield a path to write to, in a locked folder beside `out` that is deleted afterwards."""
+    clear_half_written(out)
+    folder = out.with_name(f".{out.name}.partial-{token_hex(4)}")
+    with sole_user(folder, f"another job has just deleted {folder}: try again"):
+        folder.chmod(0o700)
+        partial = folder / out.name
+        try:
+            yield partial
+        finally:
+            shutil.rmtree(partial, ignore_errors=True) if partial.is_dir() else partial.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -137,24 +156,14 @@ def new_folder(out: Path) -> Iterator[Path]:
             yield Path(nowhere)
         return
     check_free(out)
-    new_parents = [parent for parent in out.parents if not parent.exists()]
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.partial-", dir=out.parent))
-    except OSError as error:
-        raise UnrankError(f"cannot write to {out.parent}: {error.strerror}") from error
-    try:
+    with _half_written(out) as partial:
+        partial.mkdir()
         yield partial
         for path in regular_files(partial):
             flush(path)
         partial.chmod(0o755)
         partial.replace(out)
         flush(out.parent)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        for parent in new_parents:
-            parent.rmdir()
-        raise
 
 
 @contextmanager
@@ -204,14 +213,11 @@ def new_file(path: Path) -> Iterator[Path]:
             yield Path(nowhere) / path.name
         return
     check_free(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    try:
+    with _half_written(path) as partial:
         yield partial
         flush(partial)
         partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+        flush(path.parent)
 
 
 def write_new(path: Path, text: str) -> None:
@@ -249,11 +255,20 @@ def read_json(path: Path) -> Any:
         raise BadFile(path, error.strerror or "cannot be read") from error
 
 
+def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; refuse one in which a key hides another value under the same name."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise KeyError(next(key for key in keys if keys.count(key) > 1))
+    return found
+
+
 def json_of(data: bytes, path: Path, line: int | None = None) -> Any:
     """Return the value of a JSON text; an error names the file and, if it is given, the line that the text is from."""
     try:
         text = data.decode()
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=object_of)
         if "\\ud" in text.lower():
             json.dumps(value, ensure_ascii=False).encode()
         return value
@@ -263,6 +278,8 @@ def json_of(data: bytes, path: Path, line: int | None = None) -> Any:
         raise BadFile(path, "half of a surrogate pair, which is not text", line) from error
     except json.JSONDecodeError as error:
         raise BadFile(path, f"not JSON: {error.msg}", line or error.lineno) from error
+    except KeyError as error:
+        raise BadFile(path, f"the key {error.args[0]!r} is there twice in one object", line) from error
     except RecursionError as error:
         raise BadFile(path, "JSON that cannot be read: nested too deep", line) from error
     except ValueError as error:

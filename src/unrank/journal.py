@@ -17,7 +17,7 @@ from time import perf_counter, time
 from typing import Any, Literal
 
 from unrank.disk import open_regular
-from unrank.parse import WrongValue, parse
+from unrank.parse import parse
 from unrank.record import Check
 
 MOST_BYTES = 64 * 2**20
@@ -98,7 +98,7 @@ class Process:
         """Whether a process on this machine is still there."""
         try:
             os.kill(self.pid, 0)
-        except ProcessLookupError:
+        except (ProcessLookupError, OverflowError):  # no process has such a number
             return False
         except PermissionError:  # somebody else's
             pass
@@ -194,7 +194,7 @@ def read_journal(path: Path) -> Lines | None:
         try:
             value = json.loads(line)
             found = _with(found, value["event"], value)
-        except (ValueError, KeyError, TypeError, RecursionError, WrongValue):  # half a line, or a stranger's
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):  # half a line, or a stranger's
             continue
     return found
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,7 +17,9 @@ import unrank
 from tests.audit.conftest import SHOWS_NOTHING, THOROUGHNESS
 from tests.table import TableRanker
 from tests.tiny import made_record, make_collection
-from unrank.audit.audit import AUDIT, DECIDING, OF_MEMORY, TESTS, Audit, audit_ranker
+from unrank.audit.audit import AUDIT, DECIDING, OF_MEMORY, TESTS, Audit, audit_ranker, open_audit
+from unrank.audit.comparison import PerRanker
+from unrank.audit.context import AuditOptions
 from unrank.audit.evaluation import contradictions
 from unrank.audit.verdict import DIFFERENT, Verdict
 from unrank.collection.collection import Collection
@@ -186,6 +189,20 @@ def test_large_sets_are_sampled_and_it_says_so(
     found = table_audit(world, removal, retrained, original, references, thoroughness=some)
     assert all(counts["queries"] == 12 < counts["queries_in_all"] for counts in found.about["sets"].values())
     assert found.about["thoroughness"]["queries"] == 12
+
+
+def test_what_training_left_out_is_not_compared_with_the_original(
+    world: Collection, original: TableRanker, retrained: TableRanker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It never saw that either, so to be as high as it is no sign of memory."""
+    rows = np.arange(12)
+    monkeypatch.setattr("unrank.audit.audit.reserved_queries", lambda _: rows)
+    left_out = Removal(queries=world.queries.ids(rows))
+    record = replace(made_record(world.fingerprint), reserved=len(left_out.queries))
+    options = AuditOptions(THOROUGHNESS, device="cpu")
+    for known, compared in ((record, False), (replace(record, reserved=0), True)):
+        context = open_audit(PerRanker(retrained, original, ()), world, left_out, known, options)
+        assert (context.rankers.original is not None) is compared
 
 
 def test_what_was_forgotten_before_is_not_kept(world: Collection, removal: Removal, retrained: TableRanker) -> None:

@@ -95,7 +95,7 @@ def test_too_few_paraphrases_give_no_verdict(world: Collection, partition: Parti
     few = replace(context, sets=context.sets | {"forget": forget[forget[:, 0] == one]})
     found = paraphrases(few)
     assert found.verdict is Verdict.MEASURED and found.figure is not None
-    assert found.words == "needs 9 more queries: there is 1, and 10 are the fewest that tell"
+    assert found.words == "needs 9 more queries: 1 was tested, and 10 are the fewest that tell"
     relevant = np.concatenate([world.test_pairs, partition.forget])
     alone = np.array([pair for pair in forget.tolist() if (relevant[:, 1] == pair[1]).sum() == 1]).reshape(-1, 2)
     none = paraphrases(replace(context, sets=context.sets | {"forget": alone[:1]}))

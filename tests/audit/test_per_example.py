@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -197,6 +198,16 @@ def test_an_unusual_ranker_that_remembers_too_little_is_said_to_be_unusual() -> 
     said = tested._words(Verdict.UNDECIDED, test, 0.02)
     assert said.endswith("but only 2.0% of honest rankers look as unusual as this one")
     assert "may be remembered" not in said
+
+
+def test_a_share_is_rounded_up_and_an_average_is_only_said_if_it_is_below() -> None:
+    gaps = SimpleNamespace(gaps=np.array([0.3, 0.2, -0.1]))
+    test: Any = SimpleNamespace(share=SimpleNamespace(low=0.0, high=0.025), model=gaps, rules_out=True)
+    assert tested._words(Verdict.EQUIVALENT, test, 1.0) == "no more than 3% of the pairs can be remembered"
+    assert tested._words(Verdict.REMEMBERED, test, 1.0) == "up to 3% of the pairs are as if remembered"
+    assert tested._words(Verdict.SUPPRESSED, test, 1.0).endswith("though not on average")
+    gaps.gaps = -gaps.gaps
+    assert tested._words(Verdict.SUPPRESSED, test, 1.0).startswith("on average they are 0.13 standard deviations below")
 
 
 def test_the_power_comes_first_in_its_words(open_world: Open, original: TableRanker) -> None:

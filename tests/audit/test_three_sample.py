@@ -13,7 +13,7 @@ from tests.audit.conftest import LEARNED, THOROUGHNESS, learned
 from tests.table import TableRanker
 from unrank.audit.comparison import PerRanker
 from unrank.audit.context import AuditContext, AuditOptions, Judge, Marks, open_context
-from unrank.audit.equivalence import equivalence, say_margins, within
+from unrank.audit.equivalence import equivalence, needed_for_margins, say_margins, within
 from unrank.audit.evidence import gather_evidence
 from unrank.audit.margins import Equivalence, Margin, SaidMargins, draw_margin
 from unrank.audit.samples import LISTS, RANKS, SCORES, Sample, mean_by_query, samples
@@ -149,12 +149,26 @@ def test_too_little_to_tell(world: Collection, partition: Partition, original: T
     for references in (0, 1):
         context = opened(world, partition, original, original, references)
         assert say_margins(context) is None
-        needed = f"needs {2 - references} more references or proxies that never saw it"
+        more = "1 more reference or proxy" if references else "2 more references or proxies"
+        needed = f"needs {more} that never saw it"
         assert equivalence(context).verdict is Verdict.UNDECIDED and equivalence(context).words == needed
         assert three_sample(context).words == f"not tested: {needed}"
+        assert no_margins(context) == needed
         steered = replace(context, left_out=3)
         assert equivalence(steered).words == f"{needed}; those at hand had a share in the run"
     assert "no original" in three_sample(opened(world, partition, original, None, 2)).words
+
+
+def test_margins_take_pairs_that_no_ranker_saw(world: Collection, partition: Partition, original: TableRanker) -> None:
+    """More references would not help."""
+    context = opened(world, partition, original, original, 2)
+    evidence = gather_evidence(context)
+    seen = replace(evidence, unseen=evidence.unseen.some(np.zeros(len(evidence.unseen.pairs), np.bool_)))
+    assert needed_for_margins(context, seen).startswith("needs pairs that no ranker saw")
+
+
+def no_margins(context: AuditContext) -> str:
+    return needed_for_margins(context, gather_evidence(context))
 
 
 def outside(fold: int, pairs: Pairs) -> Marks:

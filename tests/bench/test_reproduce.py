@@ -58,7 +58,10 @@ def test_the_same_ranks_bit_by_bit(
     assert run([*words(cell, dense, encoder), "--out", str(tmp_path / "again")]) == 0
     said = capsys.readouterr().out
     assert "code, versions, device and data are as they were" in said
-    assert "the ranks are the same, bit by bit" in said
+    assert "not recorded" not in said
+    ranks = [of for of in read_cell_folder(cell).ranks.values() if of]
+    number = sum(len(of["before"]) + len(of["after"]) for of in ranks)
+    assert f"the ranks are the same, bit by bit: {number} ranks in all sets, before and after" in said
     assert read_cell_folder(tmp_path / "again" / "cells" / cell.name).ranks == read_cell_folder(cell).ranks
 
 
@@ -76,6 +79,25 @@ def test_what_differs_is_said_before(
     for line in ("not as it was: torch: 1.0.0, now ", "device: another device, now ", "method_source: abab"):
         assert line in said
     assert "bit by bit" not in said
+
+
+def test_what_was_not_recorded_is_named(
+    cell: Path, dense: Collection, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = Path(shutil.copytree(cell, tmp_path / cell.name))
+    record, described = (json.loads((copy / name).read_text()) for name in ("unrank.json", "cell.json"))
+    record["code"], record["versions"], record["device"] = None, {}, ""
+    del described["made"], described["split"]
+    (copy / "unrank.json").write_text(json.dumps(record))
+    (copy / "cell.json").write_text(json.dumps(described))
+    assert run([*words(copy, dense, encoder), "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    (line,) = [line for line in said.splitlines() if line.startswith("not recorded: ")]
+    names = line.removeprefix("not recorded: ").split(", ")
+    assert names[:3] == ["device", "threads", "code"]
+    assert {"torch", "unrank", "deterministic", "fast", "the ids that were removed (split)"} <= {*names}
+    assert "all else is as it was" in said
+    assert "as they were" not in said and "not as it was" not in said
 
 
 def test_other_data_is_refused(

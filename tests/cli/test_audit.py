@@ -56,11 +56,19 @@ def test_a_few_queries_acquit_nobody(
     capsys.readouterr()
     assert run([*command, "--out", str(tmp_path / "out"), "--quiet", "--queries", "5"]) == 0
     said = capsys.readouterr().out
-    few = "needs 5 more queries: there are 5, and 10 are the fewest that tell"
+    few = "needs 5 more queries: 5 were tested, and 10 are the fewest that tell"
     assert f"forgetting, by the forget MRR: undecided; {few}" in said
     unseen = "needs 20 pairs that no ranker saw to compare with, and there are 5"
     assert said.startswith(f"single pairs: {unseen}\n") and "in all: undecided: equivalence: " in said
     assert ": equivalent" not in said and "kept;" not in said
+
+
+def test_a_base_that_is_not_there_is_refused(
+    ranker: Path, collection: Path, removal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["audit", str(ranker), str(collection), "--removal", str(removal), "--base", "./nowhere"]
+    assert run([*command, "--out", str(tmp_path / "out"), "--quiet"]) == 2
+    assert "nowhere: no such folder" in capsys.readouterr().err
 
 
 def test_json_alone(

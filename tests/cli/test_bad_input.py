@@ -164,6 +164,13 @@ def test_a_collection_without_candidates(
     assert "imported without candidates, so there is nothing to rank against" in refused(*commands[command])
 
 
+def test_a_collection_of_one_document(refused: Refused, encoder: Path, tmp_path: Path) -> None:
+    source = write_beir(tmp_path / "beir", [("q1", "d1"), ("q2", "d1")])
+    assert run(["import", f"beir:{source}", "--out", str(tmp_path / "one")]) == 0
+    train = ("train", tmp_path / "one", "--ranker", "bi-encoder", "--base", encoder, "--out", tmp_path / "out")
+    assert "every document is relevant to every query, so there is nothing to rank against; add" in refused(*train)
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [

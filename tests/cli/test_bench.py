@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Refused
+from unrank.bench.grid import read_grid
+from unrank.bench.plan import plan_cells, shard_cells
+from unrank.cli.main import run
 
 GRID = 'collections = ["{collection}"]\nrankers = ["bi-encoder"]\nbase = "{encoder}"\n'
 
@@ -129,6 +132,18 @@ def test_a_damaged_cell(refused: Refused, grid: Path, tmp_path: Path) -> None:
 def test_a_shard_that_is_none(refused: Refused, grid: Path, tmp_path: Path, shard: str) -> None:
     said = refused("bench", grid, "--out", tmp_path / "out", f"--shard={shard}")
     assert said == f"--shard {shard}: expected I/N with I from 1 to N, such as 1/4 to 4/4 for four shards"
+
+
+def test_a_shard_without_a_cell_is_no_grid_that_is_done(
+    grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid.write_text(grid.read_text() + 'removals = ["documents"]\nmethods = ["ssd"]\ndestinations = ["test-mrr"]\n')
+    cells = plan_cells(read_grid(grid))
+    empty = next(number for number in range(1, 10) if not shard_cells(cells, number, 9))
+    assert run(["bench", str(grid), "--out", str(tmp_path / "out"), "--shard", f"{empty}/9"]) == 0
+    said = capsys.readouterr().out
+    assert said.endswith(f"this part of the grid, shard {empty}/9, holds no cell\n")
+    assert "the grid is done" not in said
 
 
 def test_workers_that_cannot_be_had(

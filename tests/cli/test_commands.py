@@ -74,7 +74,7 @@ def test_the_whole_walk(done: Callable[..., str], beir: Path, encoder: Path, tmp
     original, clean = tmp_path / "original", tmp_path / "clean"
 
     said = done("import", f"beir:{beir}", "--out", collection, "--candidates", 10)
-    assert f"written to {collection}" in said
+    assert f"written to {collection}" in said and "listed per query" in said and "candidates per query" not in said
     counts = json.loads(done("inspect", collection, "--json"))
     assert (counts["queries"], counts["test_queries"], counts["pairs"]) == (24, 6, 54)
     assert "for example, to the query query0" in done("inspect", collection)

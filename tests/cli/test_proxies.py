@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,34 @@ def test_proxies_are_written_beside_a_ranker_and_added_later(
     assert "proxy-1: holds out fold 1 of 2 by seed 0" in capsys.readouterr().err
     assert run(["proxies", str(out), data, "--out", str(out / "inside")]) == 2
     assert "is inside" in capsys.readouterr().err
+
+
+def test_a_training_that_is_stopped_at_its_proxies_says_how_to_go_on(
+    dense: Collection,
+    encoder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("UNRANK_STATE", str(tmp_path / "state"))
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    data, out = str(dense.folder), str(tmp_path / "my ranker")
+    train = ["train", data, "--ranker", "bi-encoder", "--base", str(encoder), "--out", out, "--seed", "3", *FEW]
+    with monkeypatch.context() as stopping:
+        stopping.setattr("unrank.forgetting.prepared_proxies.prepare_proxies", stop)
+        assert run([*train, "--proxies", "2"]) == 130
+    said = capsys.readouterr().err
+    assert said.startswith("unrank: stopped; the ranker is written, go on with: unrank proxies ")
+    command = said.split("go on with: ")[1]
+    assert run([*train, "--proxies", "2"]) == 2
+    again = capsys.readouterr().err
+    assert "exists already" in again and again.endswith(
+        f"if this command wrote it and was stopped then, go on with: {command}"
+    )
+    assert run([*train, *FEW]) == 2 and "go on with" not in capsys.readouterr().err, "it asks for no proxies"
+    assert run([*shlex.split(command)[1:], "--quiet"]) == 0
+    records = [Record.read(tmp_path / "my ranker-proxies" / f"proxy-{fold}") for fold in (1, 2)]
+    assert [record and record.held_out for record in records] == [HeldOut(2, 1, 3), HeldOut(2, 2, 3)]

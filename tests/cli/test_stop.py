@@ -12,6 +12,7 @@ import pytest
 
 from unrank.cli.main import run
 from unrank.disk import CHECKPOINT, beside, sha256
+from unrank.forgetting.forget import Forgotten
 
 
 def stop_at_first_checkpoint(out: Path) -> threading.Thread:
@@ -23,6 +24,26 @@ def stop_at_first_checkpoint(out: Path) -> threading.Thread:
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
     return thread
+
+
+def test_details_are_written_before_the_ranker_and_neither_without_the_other(
+    collection: Path, ranker: Path, removal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, details = tmp_path / "out", tmp_path / "details"
+    asked = ["forget", str(ranker), str(collection), "--removal", str(removal), "--out", str(out), "--quiet"]
+    asked += ["--details", str(details), "--target", "0.9", "--set", "epochs=1", "--device", "cpu"]
+    seen: list[bool] = []
+
+    def stop(*_: object) -> None:
+        seen.append((details / "details.json").exists())
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as stopping:
+        stopping.setattr(Forgotten, "save", stop)
+        assert run(asked) == 130
+    assert seen == [True] and not details.exists() and not out.exists()
+    assert run(asked) in (0, 3, 4)
+    assert (details / "details.json").exists() and (out / "unrank.json").exists()
 
 
 def test_a_signal_is_answered_in_one_line(

@@ -33,7 +33,12 @@ def test_a_run_that_has_not_begun_and_one_that_was_stopped(tmp_path: Path, capsy
     page = tmp_path / "page.html"
     assert run(["watch", str(tmp_path / "out"), "--page", str(page)]) == 3
     assert "It was stopped" in page.read_text() and page.stat().st_mode & 0o777 == 0o600
-    assert "delete it after use" in capsys.readouterr().out
+    assert "delete it after use" not in capsys.readouterr().out, "it has no list"
+    assert "No text of the collection is on this page." in page.read_text()
+    journal.write("lists", lists=[{"query": 1, "part": "forget", "entries": 2, "first": [4], "ranks": {"4": 1}}])
+    assert run(["watch", str(tmp_path / "out"), "--page", str(page)]) == 3
+    shown = "shows texts that are to be forgotten"
+    assert f"{page} {shown}: delete it after use" in capsys.readouterr().out and f"page {shown}." in page.read_text()
     assert run(["watch", str(tmp_path / "out"), "--page", str(page)]) == 3, "its own page may be written again"
 
 

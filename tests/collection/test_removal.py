@@ -66,6 +66,16 @@ def test_substitutes_are_kept_and_joined(tmp_path: Path) -> None:
     assert hash(one) == hash(Removal.load(tmp_path / "one.json"))
 
 
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [('{"documents": ["a"], "documents": ["b"]}', "documents"), ('{"substitutes": {"a": "c", "a": "d"}}', "a")],
+)
+def test_a_key_that_hides_another_is_refused(text: str, key: str, tmp_path: Path) -> None:
+    """Half of the request would be dropped without a word."""
+    with pytest.raises(BadFile, match=f"the key '{key}' is there twice in one object"):
+        Removal.load(write(tmp_path / "removal.json", text))
+
+
 def test_kinds_without_ids_are_left_out_of_the_file(tmp_path: Path) -> None:
     Removal(pairs=[("q1", "d1")]).save(tmp_path / "removal.json")
     assert json.loads((tmp_path / "removal.json").read_text()) == {"pairs": [["q1", "d1"]]}

@@ -108,13 +108,69 @@ def test_labelled_pairs(matcher: Matcher) -> None:
         {"query": "a", "passage": "x", "label": 1, "negative": FOUND},
         {"query": "a", "passage": "x", "label": 1, "negatives": ["y", FOUND]},
         {"query": "a", "positive": "x", "negative": "y", "text": FOUND},
+        {"query": "a", "positive": "x", "negatives": ["y", FOUND], "text": FOUND},
     ],
-    ids=["a negative", "negatives", "a text"],
+    ids=["a negative", "negatives", "a text", "a text that is a negative too"],
 )
 def test_a_column_that_no_pair_is_made_of_lets_nothing_through(row: dict[str, object], matcher: Matcher) -> None:
     assert kept_row(row, matcher) is None
     innocent = {name: ["y", "z"] if isinstance(value, list) else value for name, value in row.items() if value != FOUND}
     assert kept_row(innocent, matcher) == innocent
+
+
+OTHER: list[Any] = [{FOUND: 1}, {"a": [{"b": FOUND}]}, FOUND.encode(), [("k", FOUND)], [(FOUND, "v")]]
+
+
+@pytest.mark.parametrize("value", OTHER, ids=["a key", "deep", "bytes", "a map", "a key of a map"])
+def test_a_removed_text_is_found_at_any_depth(value: object, matcher: Matcher) -> None:
+    row = {"query": "a", "positive": "x", "more": value}
+    assert kept_row(row, matcher) is None
+    assert kept_row({**row, "more": [b"\xff", {"k": 1}, ("l", None)]}, matcher) is not None
+    assert kept_row({"query": "a", "positive": "x", FOUND: 1}, matcher) is None, "a column is called by it"
+
+
+MAP = pa.map_(pa.string(), pa.string())
+DICTIONARY = pa.dictionary(pa.int32(), pa.string())
+
+
+def parquet(folder: Path, rows: int, **more: pa.Array) -> Path:
+    """A file of rows with these further columns."""
+    columns = {"query": ["a"] * rows, "positive": [f"x{row}" for row in range(rows)], **more}
+    pq.write_table(pa.table(columns), folder / "in.parquet")
+    return folder / "in.parquet"
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([[("k", FOUND)], [("k", "v")], [(FOUND, "v")]], MAP),
+        pa.array([FOUND.encode(), b"\xff", f" {FOUND}".encode()]),
+        pa.array([FOUND, "v", FOUND], DICTIONARY),
+        pa.array([[FOUND], ["v"], [FOUND]], pa.list_(DICTIONARY)),
+    ],
+    ids=["map", "binary", "dictionary", "list of dictionary"],
+)
+def test_in_parquet_a_removed_text_is_found_in_any_type(column: pa.Array, matcher: Matcher, tmp_path: Path) -> None:
+    source, out = parquet(tmp_path, 3, more=column), tmp_path / "out.parquet"
+    filter_source(f"triples:{source}", out, matcher)
+    assert pq.read_table(out)["positive"].to_pylist() == ["x1"]
+    assert pq.read_schema(out).equals(pq.read_schema(source)) and FOUND.encode() not in out.read_bytes()
+
+
+def test_in_parquet_other_columns_keep_their_values(matcher: Matcher, tmp_path: Path) -> None:
+    """Python has no nanoseconds."""
+    times = pa.array([1, 2, 3], pa.time64("ns"))
+    source = parquet(tmp_path, 3, times=times, negatives=pa.array([["y", FOUND], [FOUND], ["z"]]))
+    filter_source(f"triples:{source}", tmp_path / "out.parquet", matcher)
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table["times"].cast(pa.int64()).to_pylist() == [1, 3] and table["negatives"].to_pylist() == [["y"], ["z"]]
+
+
+def test_parquet_that_cannot_be_written_without_a_text_is_refused(matcher: Matcher, tmp_path: Path) -> None:
+    source = parquet(tmp_path, 2, negatives=pa.array([["y", FOUND], ["z", "u"]], pa.list_(pa.string(), 2)))
+    with pytest.raises(BadFile, match="cannot be written without what was removed"):
+        filter_source(f"triples:{source}", tmp_path / "out.parquet", matcher)
+    assert not (tmp_path / "out.parquet").exists()
 
 
 def test_a_text_that_is_removed_whole_and_in_a_pair_does_not_pass(ledger: Ledger, key: Key) -> None:
@@ -157,6 +213,19 @@ def test_beir(matcher: Matcher, tmp_path: Path) -> None:
     assert (out / "qrels" / "train.tsv").read_text().splitlines() == ["query-id\tcorpus-id\tscore", *kept]
     assert (out / "qrels" / "bare.tsv").read_text().splitlines() == kept
     assert tally.dropped["qrels/train.tsv"] == 8
+
+
+@pytest.mark.parametrize("more", [{"metadata": {FOUND: 1}}, {FOUND: 1}, {"body": FOUND}, {"title": "a", "text": FOUND}])
+def test_a_document_passes_only_if_all_of_its_row_does(
+    more: dict[str, object], matcher: Matcher, tmp_path: Path
+) -> None:
+    (tmp_path / "in" / "qrels").mkdir(parents=True)
+    rows = [{"_id": "d1", "text": "x", "title": ASKED, "metadata": {"n": 1}}, {"_id": "d2", "text": "x", **more}]
+    (tmp_path / "in" / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "in" / "queries.jsonl").write_text('{"_id": "q1", "text": "a"}\n')
+    (tmp_path / "in" / "qrels" / "train.tsv").write_text("q1\td1\t1\nq1\td2\t1\n")
+    tally = filter_source(f"beir:{tmp_path / 'in'}", tmp_path / "out", matcher)
+    assert tally.dropped == {"queries.jsonl": 0, "corpus.jsonl": 1, "qrels/train.tsv": 1}
 
 
 @pytest.mark.parametrize("ending", ["tsv", "jsonl"])

@@ -579,9 +579,10 @@ def test_the_plan_says_what_a_run_can_show(ledger: Ledger, key: Key, dense: Coll
     ask(ledger, key, dense, queries=[f"query{number}" for number in range(12)])
     batch, margins = open_batch(ledger, key, dense, None), cast(SaidMargins, SimpleNamespace())
     can, cannot = PairsProspect(9, 9, 0.4), PairsProspect(9, 0, None, "there is none")
-    alone, whole = AuditPlan(9, 9, cannot, Seconds(0, 0)), AuditPlan(9, 9, can, Seconds(0, 0), margins)
+    two = "needs 2 more references or proxies that never saw it"
+    alone, whole = AuditPlan(9, 9, cannot, Seconds(0, 0), None, two), AuditPlan(9, 9, can, Seconds(0, 0), margins)
     for audit, doubts, lacks in (
-        (alone, [], "it takes two rankers that never saw a pair; give --reference or --audit-proxies"),
+        (alone, [], f"cannot be 'equivalent': it {two}"),
         (replace(whole, single=cannot), [""], "single pairs cannot be tested: there is none"),
         (whole, ["", "it has no record"], "reference 2: provenance unknown: it has no record"),
     ):

@@ -14,8 +14,10 @@ from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.forgetting.forget import Forgotten, forget
 from unrank.forgetting.model_card import EARLIER, LEFT_OUT, earlier_card, model_card
+from unrank.forgetting.previous_requests import hashed
 from unrank.forgetting.train import Trained
 from unrank.rankers import load_ranker
+from unrank.record import SetSummary
 
 
 def head_of(card: str) -> dict[str, object]:
@@ -64,6 +66,16 @@ def test_a_card_that_was_there_is_kept_below_without_its_head_and_only_once(
     partition = make_partition(dense, removal)
     again = earlier_card(load_ranker(tmp_path / "first").card, dense, partition)
     assert again == "# My ranker\n\nFor my shop.", "what unrank wrote itself is not kept"
+
+
+def test_a_card_of_a_run_that_forgot_nothing_does_not_say_that_it_did() -> None:
+    summary = {"forget": SetSummary(0.5, 0.4, 0.6, 9)}
+    asked = replace(made_record(removed=hashed(Removal(["q1"]))), state="not forgotten", before=summary, after=summary)
+    card = model_card(replace(asked, epochs=0))
+    assert "## What was asked to be forgotten" in card and "The state of the request: not forgotten." in card
+    assert "The weights are those of the original." in card and "can still be found" not in card
+    done = model_card(replace(asked, epochs=2, state="forgotten"))
+    assert "those of the original" not in done and "can still be found if its text is in the index" in done
 
 
 def test_a_card_with_words_of_what_is_removed_is_left_out(dense: Collection, removals: dict[str, Removal]) -> None:

@@ -21,7 +21,7 @@ from tests.tiny import make_bi_encoder
 from unrank.collection.removal import Removal
 from unrank.engine.pieces import PIECES, Made, Pieces
 from unrank.engine.runtime import Silence
-from unrank.errors import UnrankError
+from unrank.errors import BadFile, UnrankError
 from unrank.index.document_side import DocumentSide
 from unrank.index.encode import Encoding
 
@@ -83,6 +83,16 @@ def test_a_folder_that_cannot_be_written(new_collection: NewCollection, side: Do
     (tmp_path / "file").write_text("")
     with pytest.raises(UnrankError, match=r"cannot write to .*: Not a directory|File exists"):
         Pieces(tmp_path / "file", Encoding(side, new_collection(some_texts(9)))).run(1, 1, Silence())
+
+
+def test_a_damaged_file_is_no_table(new_collection: NewCollection, side: DocumentSide, tmp_path: Path) -> None:
+    pieces = Pieces(tmp_path / "out", Encoding(side, new_collection(some_texts(9))))
+    assert pieces.run(1, 1, Silence()) == Made(3, 3, 0)
+    whole = pieces.file.read_bytes()
+    for left in (b"", whole[: len(whole) // 2]):
+        pieces.file.write_bytes(left)
+        with pytest.raises(BadFile, match=r"vectors\.arrow: damaged: .*; delete .*out, and make it again"):
+            pieces.run(1, 1, Silence())
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 from collections.abc import Iterator
@@ -10,11 +11,12 @@ from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from tests.index import qdrant_server
-from unrank.errors import UnrankError
-from unrank.index.faiss_store import FaissStore
+from unrank.errors import BadFile, UnrankError
+from unrank.index.faiss_store import FaissStore, _read, _write
 from unrank.index.pgvector_store import PgvectorStore
 from unrank.index.qdrant_store import QdrantStore
 from unrank.index.store import Header, Points, Store, Vectors, open_store
@@ -206,7 +208,8 @@ def test_damaged_folders_are_refused(faiss_store: FaissStore, tmp_path: Path) ->
     manifest = (folder / "index.json").read_text()
     for wrong, said in (
         ("[]", "not an index of format 1"),
-        (manifest.replace("points-1", "../points-1"), "a folder outside"),
+        (manifest.replace("points-1", "../points-1"), "'../points-1' is no folder of points"),
+        (manifest.replace("points-1", "points-abc"), "'points-abc' is no folder of points"),
         (manifest.replace('"width": 4', '"width": "4"'), "damaged"),
         (manifest.replace('"dot"', '"taxi"'), "compares by 'taxi'"),
     ):
@@ -222,6 +225,27 @@ def test_damaged_folders_are_refused(faiss_store: FaissStore, tmp_path: Path) ->
     (tmp_path / "full" / "thesis.txt").write_text("mine")
     with pytest.raises(UnrankError, match="not an index, and not empty"):
         FaissStore(str(tmp_path / "full")).points()
+
+
+def test_damaged_tables_are_refused(faiss_store: FaissStore) -> None:
+    path, aside = faiss_store.folder / "points-1" / "points.arrow", faiss_store.folder / "aside" / "000001.arrow"
+    table, whole = _read(path), path.read_bytes()
+    numbers = pa.array([1, 2, 3])
+    for damaged in (table.drop_columns(["text"]), table.set_column(0, "id", numbers)):
+        _write(path, damaged)
+        with pytest.raises(BadFile, match=r"points\.arrow: .*build the index again"):
+            faiss_store.points()
+    for place in range(len(whole)):
+        flipped = bytearray(whole)
+        flipped[place] ^= 0x80
+        path.write_bytes(flipped)
+        with contextlib.suppress(BadFile):
+            faiss_store.points()
+    path.write_bytes(whole)
+    faiss_store.put(HEADER, *made("d"))
+    _write(aside, _read(aside).drop_columns(["vector"]))
+    with pytest.raises(BadFile, match=r"000001\.arrow: .*one vector for each point"):
+        faiss_store.switch(HEADER, keep=True)
 
 
 @pytest.mark.parametrize(

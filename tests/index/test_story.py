@@ -96,8 +96,9 @@ def typed(original: Documents) -> list[str]:
 
 def first_ten(documents: Documents, collection: Collection) -> list[set[str]]:
     """The first ten documents for unrelated queries, the article apart."""
-    lists = documents.first(collection.queries.texts(range(UNRELATED)), 11)
-    return [set([hit.id for hit in hits if hit.id != "almanac"][:10]) for hits in lists]
+    ids, scores = documents.scores(collection.queries.texts(range(UNRELATED)))
+    lists = [[ids[row] for row in np.argsort(-each, kind="stable")[:11]] for each in scores]
+    return [set([id for id in each if id != "almanac"][:10]) for each in lists]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from unrank.index.check import check_index
 from unrank.index.document_side import DocumentSide
 from unrank.index.store import Points, Store, Vectors, open_store
 from unrank.index.update import build_index, check_one_model, text_digest, update_index
+from unrank.index.whole import measure_forgotten
 from unrank.rankers.base import Role
 
 
@@ -158,6 +159,32 @@ def test_check_finds_what_was_planted(
     assert len(all_other.other_model) == 29
 
 
+def test_check_compares_the_model_that_the_index_says_it_is_of(
+    store: Store, side: DocumentSide, new_collection: NewCollection
+) -> None:
+    collection = new_collection(some_texts(6))
+    build_index(store, side, collection, (), Silence())
+    header = store.header()
+    assert header is not None
+    with store.writing():
+        store.switch(replace(header, model="another"), keep=True)
+    found = check_index(store, side, collection, (), 0, Silence())
+    assert not any(found.findings.values()) and not found.same_model and not found.sound
+    assert found.compared == 0, "vectors of two models are not compared"
+
+
+def test_an_update_that_encodes_nothing_notes_where_the_collection_is(
+    store: Store, side: DocumentSide, new_collection: NewCollection
+) -> None:
+    texts = some_texts(6)
+    build_index(store, side, new_collection(texts), (), Silence())
+    moved, before = new_collection(texts), store.points()
+    done = update_index(store, side.digest, side, moved, (), Silence())
+    header = store.header()
+    assert header is not None and header.collection == str(moved.folder.resolve())
+    assert (done.encoded, done.switched, store.points()) == (0, False, before)
+
+
 def test_check_finds_a_vector_that_is_not_that_of_its_text(
     store: Store, side: DocumentSide, new_collection: NewCollection
 ) -> None:
@@ -185,3 +212,17 @@ def test_what_cannot_be_built_or_updated_is_refused(
     build_index(store, side, collection, (), Silence())
     with pytest.raises(UnrankError, match="exists already"):
         build_index(store, side, collection, (), Silence())
+
+
+def test_both_rankers_are_measured_over_the_same_documents(
+    store: Store, side: DocumentSide, other_side: DocumentSide, new_collection: NewCollection
+) -> None:
+    """The text of a document that left the collection is gone, so the new ranker cannot encode it."""
+    texts = some_texts()
+    build_index(store, side, new_collection(texts), (), Silence())
+    left = new_collection({id: text for id, text in texts.items() if id not in ("d20", "d21")})
+    found = measure_forgotten(store, (side, other_side), left, left.pairs, Silence())
+    assert found.documents == 28 and found.before.not_in_index == 0
+    build_index(again := open_store(f"{store.name}_again"), side, left, (), Silence())
+    assert found.before == measure_forgotten(again, (side, other_side), left, left.pairs, Silence()).before
+    assert measure_forgotten(store, (side, side), left, left.pairs, Silence()).documents == 30

@@ -17,8 +17,12 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 
 from tests.rankers.conftest import ENCODER_KINDS
+from tests.tiny import made_record
+from unrank.collection.removal import Removal
 from unrank.errors import BadFile, UnknownName, UnrankError
-from unrank.rankers import RANKERS, create_ranker, detect_kind, encoder, load_ranker, ranker_kind
+from unrank.forgetting.previous_requests import hashed
+from unrank.rankers import RANKERS, create_ranker, detect_kind, encoder, load_ranker, ranker_kind, record_of
+from unrank.record import requests_of
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -207,6 +211,19 @@ def test_a_hub_id_is_found_in_the_cache(kind: str, folders: dict[str, Path], cac
     put_in_cache(folders[kind], cache, "someone/a-ranker")
     texts = (["ba be", "ce"], ["di fo", "gu"])
     assert load_ranker("someone/a-ranker").score_texts(*texts) == load_ranker(folders[kind]).score_texts(*texts)
+
+
+def test_the_record_of_a_hub_id_is_read(folders: dict[str, Path], cache: Path, tmp_path: Path) -> None:
+    """What it forgot is in its record, wherever its files are."""
+    shutil.copytree(folders["bi-encoder"], tmp_path / "recorded")
+    made_record(removed=hashed(Removal(["q1"]))).write(tmp_path / "recorded", {})
+    put_in_cache(tmp_path / "recorded", cache, "someone/a-ranker")
+    put_in_cache(folders["bi-encoder"], cache, "someone/without")
+    found = record_of("someone/a-ranker")
+    assert found is not None and found == record_of(tmp_path / "recorded") and len(requests_of(found)) == 1
+    assert record_of("someone/without") is None
+    with pytest.raises(BadFile, match="no such folder, and no model of that name"):
+        record_of("someone/nothing")
 
 
 @pytest.mark.parametrize("kind", ENCODER_KINDS)

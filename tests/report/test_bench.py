@@ -20,17 +20,20 @@ from tests.report.made import SETS, write_bench, write_cell
 from unrank.errors import UnrankError, count
 from unrank.record import Said
 from unrank.report.agreement_tables import agreement_table, kept_table
+from unrank.report.bench_cells import cells_section, cells_table
 from unrank.report.bench_figures import mean_radars, radars_of, rank_changes, set_bars, times
 from unrank.report.bench_folder import read_bench
+from unrank.report.bench_page import headline
 from unrank.report.bench_tables import (
     GAP,
     control_table,
     detail_tables,
     making_tables,
+    removed_table,
 )
 from unrank.report.cell import Bench
 from unrank.report.compare import noise
-from unrank.report.control import control_words
+from unrank.report.control import control_words, where
 from unrank.report.paper import the_paper
 from unrank.report.paper_tables import DISTANCE, ablation_table, paper_details, paper_table
 from unrank.report.primary import TWICE, Primary, margin_table, pairs_table, primary_table, said_by
@@ -117,7 +120,7 @@ def test_what_comes_back_stands_beside_what_comes_back_to_retrain(tmp_path: Path
     bench = read_bench(folder)
     primary, detail = primary_table(Primary(bench)), detail_tables(bench)[0]
     found = {row[0].text: row[primary.head.index("comes back")].text for row in primary.rows}
-    assert found == {TWICE: "+0.010", "nothing (the original)": "", "cocol": "+0.050", "ssd": ""}
+    assert found == {"retrain": "+0.010", "nothing (the original)": "", "cocol": "+0.050", "ssd": ""}
     assert all(len(row) == len(detail.head) for row in detail.rows)
     assert all(len(row) == len(primary.head) for row in primary.rows)
 
@@ -286,8 +289,8 @@ def test_draws_are_averaged_and_widen_the_interval(tmp_path: Path) -> None:
 
 def test_the_primary_method_is_compared_with_every_other_by_holm(bench: Bench) -> None:
     found = Primary(bench)
-    alone = pairs_table(found, Said(), beforehand=False)
-    table = pairs_table(found, Said("cocol"), beforehand=True)
+    alone = pairs_table(found, Said(), None)
+    table = pairs_table(found, Said("cocol"), Said("cocol"))
     assert alone is not None and table is not None
     assert [row[0].text for row in alone.rows] == ["cocol", "finetune", "ssd"]
     assert "No primary method was said beforehand" in alone.note
@@ -300,7 +303,7 @@ def test_the_primary_method_is_compared_with_every_other_by_holm(bench: Bench) -
         assert nearer == (row[0 if (difference.number or 0) < 0 else 1].text if sure else "not shown")
         if sure:
             assert (difference.low or 0) * (difference.high or 0) > 0, "the interval leaves out 0"
-    assert "Primary: cocol" not in (pairs_table(found, Said("neggrad"), beforehand=False) or table).note
+    assert "Primary: cocol" not in (pairs_table(found, Said("neggrad"), None) or table).note
 
 
 def test_retention_is_tested_against_the_margin(tmp_path: Path) -> None:
@@ -312,7 +315,7 @@ def test_retention_is_tested_against_the_margin(tmp_path: Path) -> None:
         (path / "ranks.json").write_text(json.dumps(ranks))
     found = Primary(read_bench(folder))
     for margin, verdict in ((0.1, "not inferior"), (0.025, "undecided"), (0.005, "inferior")):
-        table = margin_table(found, Said(margin=margin), beforehand=True)
+        table = margin_table(found, Said(margin=margin), Said(margin=margin))
         rows = {row[0].text: row for row in table.rows}
         assert rows["cocol"][-1].text == verdict
         assert rows["nothing (the original)"][-1].text == rows["finetune"][-1].text == "not inferior"
@@ -321,13 +324,15 @@ def test_retention_is_tested_against_the_margin(tmp_path: Path) -> None:
 
 def test_what_was_said_beforehand_is_read_from_the_cells(tmp_path: Path) -> None:
     folder = write_bench(tmp_path / "bench", ["retrain", "cocol"], ["one"], ["bi-encoder"], [0.25], [0])
-    assert said_by(read_bench(folder)) == (Said(), False)
+    assert said_by(read_bench(folder)) == (Said(), None)
     for path in (folder / "cells").glob("*/cell.json"):
         said = {"primary": "cocol", "margin": 0.02}
         path.write_text(json.dumps(json.loads(path.read_text()) | {"said": said}))
     bench = read_bench(folder)
-    assert said_by(bench) == (Said("cocol", 0.02), True)
-    assert said_by(bench, Said("finetune")) == (Said("finetune"), False)
+    before = Said("cocol", 0.02)
+    assert said_by(bench) == (before, before)
+    assert said_by(bench, Said("finetune")) == (Said("finetune"), before)
+    assert said_by(bench, Said(margin=0.1)) == (Said("cocol", 0.1), before), "the primary method stays"
 
 
 def test_a_radar_has_no_corner_for_what_nobody_was_asked_for(bench: Bench) -> None:
@@ -439,8 +444,8 @@ def test_who_hits_the_target_and_wrecks_the_rest_did_not_do_best(tmp_path: Path)
                 record["after"][name]["mrr"] = value
             path.write_text(json.dumps(record))
     said = control_words(read_bench(folder))
-    assert said.startswith("cocol did best: target reached in 2 of 2 cells, 0.")
-    assert "neggrad (reached in 2 of 2 cells, 0.000 away on average, 3" in said
+    assert said.startswith("cocol did best: at δ or below, within the tolerance, in 2 of 2 cells, 0.")
+    assert "neggrad (at δ or below, within the tolerance, in 2 of 2 cells, 0.000 away on average, 3" in said
     alone = read_bench(write_bench(tmp_path / "ssd", ["retrain", "ssd"], ["one"], ["bi-encoder"], [0.25], [0]))
     assert control_words(alone) == "No method with a target was run." and control_table(alone) is None
 
@@ -533,8 +538,8 @@ def test_no_method_did_best_if_none_reached_its_target(tmp_path: Path) -> None:
     change_records(folder, lambda record: record.update(reached=False) if record["reached"] else None)
     bench = read_bench(folder)
     said, control = control_words(bench), control_table(bench)
-    assert said.startswith("No method reached its target.") and "did best" not in said
-    assert "cocol (reached in 0 of 2 cells, 0." in said
+    assert said.startswith("No method brought F to δ or below, within the tolerance.") and "did best" not in said
+    assert "cocol (at δ or below, within the tolerance, in 0 of 2 cells, 0." in said
     assert control is not None
     assert [row[3].text for row in control.rows] == ["", *["none reached its target"] * 2]
     assert not any(value.best for table in (control, *detail_tables(bench)) for row in table.rows for value in row)
@@ -543,7 +548,7 @@ def test_no_method_did_best_if_none_reached_its_target(tmp_path: Path) -> None:
 def test_one_method_is_not_called_the_best_of_one(tmp_path: Path) -> None:
     folder = write_bench(tmp_path / "bench", ["retrain", "cocol"], ["one"], ["bi-encoder"], [0.25], [0])
     change_records(folder, lambda record: record.update(reached=False) if record["reached"] else None)
-    assert control_words(read_bench(folder)).startswith("cocol: target reached in 0 of 2 cells")
+    assert control_words(read_bench(folder)).startswith("cocol: at δ or below, within the tolerance, in 0 of 2 cells")
 
 
 @pytest.mark.parametrize("method", ["finetune", "ssd"])
@@ -575,8 +580,8 @@ def test_destinations_are_not_ranked_with_each_other(tmp_path: Path) -> None:
             record["after"] = record["before"] | {"forget": record["after"]["forget"] | {"mrr": record["target"]}}
             path.with_name("unrank.json").write_text(json.dumps(record))
     said = control_words(read_bench(folder))
-    assert "To destination-2: cocol did best: target reached in 2 of 2 cells" in said
-    assert "To destination-3: cocol: target reached in 2 of 2 cells, 0.000 away" in said
+    assert "To destination-2: cocol did best: at δ or below, within the tolerance, in 2 of 2 cells" in said
+    assert "To destination-3: cocol: at δ or below, within the tolerance, in 2 of 2 cells, 0.000 away" in said
 
 
 def test_unequal_numbers_of_seeds_are_named_and_not_compared(tmp_path: Path) -> None:
@@ -603,7 +608,7 @@ def test_unequal_numbers_of_seeds_are_named_and_not_compared(tmp_path: Path) -> 
     assert cells == {TWICE: "2", "nothing (the original)": "1", "cocol": "1", "neggrad": "1"}
     first = [cell.record.after["test"].mrr for cell in bench.of("cocol", setting) if cell.seed == 0]
     assert f"test, {setting.removal} {first[0]:.3f}" in radars_of(bench)[0].description.partition("cocol")[2]
-    assert "reached in 2 of 2 cells" in control_words(bench)
+    assert "within the tolerance, in 2 of 2 cells" in control_words(bench)
 
 
 def test_what_is_kept_has_a_row_for_doing_nothing(bench: Bench) -> None:
@@ -666,4 +671,150 @@ def test_damaged_lists_are_named(tmp_path: Path, value: Any) -> None:
     folder = write_bench(tmp_path / "bench", ["retrain"], ["one"], ["bi-encoder"], [0.25], [0])
     (folder / "cells" / "0000" / "forget.json").write_text(json.dumps(value))
     with pytest.raises(UnrankError, match=r"damaged cell: .*forget"):
+        read_bench(folder)
+
+
+def change_ranks(folder: Path, change: Callable[[str, dict[str, Any]], dict[str, Any]]) -> Path:
+    """Change the ranks of every cell of a bench; `change` is given the method too."""
+    for path in (folder / "cells").glob("*/ranks.json"):
+        method = json.loads(path.with_name("cell.json").read_text())["method"]
+        path.write_text(json.dumps(change(method, json.loads(path.read_text()))))
+    return folder
+
+
+def test_a_set_that_is_not_there_was_not_kept(tmp_path: Path) -> None:
+    """No entangled pair and no test query: the original kept neither, and verdicts name the set that is there."""
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol"], ["one"], ["bi-encoder"], [0.25], [0])
+    change_ranks(folder, lambda _, ranks: ranks | {"entangled": None, "test": None})
+
+    def without(record: dict[str, Any]) -> None:
+        for side in ("before", "after"):
+            record[side] |= {"entangled": None, "test": None}
+
+    change_records(folder, without)
+    found = Primary(read_bench(folder))
+    margin, kept, cells = margin_table(found, Said(margin=0.9), None), kept_table(found), cells_table(found)
+    assert {row[-1].text for row in margin.rows} == {"not inferior on D"}
+    rows = {row[0].text: dict(zip(kept.head, row, strict=True)) for row in kept.rows}
+    nothing = rows["nothing (the original)"]
+    assert [nothing[f"{letter} of original's"].text for letter in "EDT"] == ["", "1.000 ± 0.000", ""]
+    assert [nothing[f"{letter} least"].text for letter in "EDT"] == ["", "", ""], "no set has 50 queries"
+    row = dict(zip(cells.head, next(row for row in cells.rows if row[0].text.startswith("nothing")), strict=True))
+    assert [row[f"{letter} kept"].text for letter in "EDT"] == ["", "1.000", ""]
+    assert [card.label for card in headline(found)[2] if card.label.startswith("Kept")] == ["Kept of D"]
+
+
+@pytest.mark.parametrize(("queries", "few"), [(9, True), (10, False)])
+def test_few_queries_give_no_verdict(tmp_path: Path, queries: int, few: bool) -> None:
+    """Two seeds have the same queries, so that they make no more of them."""
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol"], ["one"], ["bi-encoder"], [0.25], [0, 1])
+    after = {"retrain": [4] * queries, "cocol": [3] * queries}
+    change_ranks(folder, lambda method, _: {name: {"before": [1] * queries, "after": after[method]} for name in SETS})
+    for path in (folder / "cells").glob("*/cell.json"):
+        if json.loads(path.read_text())["removal"] == "queries":
+            shutil.rmtree(path.parent)
+    bench = read_bench(folder)
+    tests = pairs_table(Primary(bench), Said(), None)
+    assert tests is not None
+    chance, nearer = tests.rows[0][4:]
+    assert (chance.text == "", nearer.text) == (few, "too few queries" if few else "cocol")
+    cocol = next(row for row in margin_table(Primary(bench), Said(), None).rows if row[0].text == "cocol")
+    assert cocol[-1].text == ("undecided" if few else "inferior")
+    marks = {value.differs for row in detail_tables(bench)[0].rows if row[2].text == "cocol" for value in row[5:9]}
+    assert marks == {not few}
+
+
+def test_what_was_at_its_target_before_the_run_is_counted_apart(tmp_path: Path) -> None:
+    """Finetune found the forget MRR below the target, and did nothing."""
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol", "finetune"], ["one"], ["bi-encoder"], [0.25], [0])
+
+    def nothing_to_do(record: dict[str, Any]) -> None:
+        if record["method"] == "finetune":
+            record["before"]["forget"]["mrr"] = record["after"]["forget"]["mrr"] = 0.55
+            record["epochs"] = 0
+
+    change_records(folder, nothing_to_do)
+    bench = read_bench(folder)
+    said, control = control_words(bench), control_table(bench)
+    assert said.startswith("cocol did best: at δ or below, within the tolerance, in 2 of 2 cells, ")
+    assert "finetune (at δ or below, within the tolerance, in 2 of 2 cells (2 of them before the run), " in said
+    assert control is not None
+    assert {row[0].text: row[3].text for row in control.rows[1:]} == {"cocol": "2 of 2", "finetune": "0 of 2, 2 before"}
+    opened = str(cells_section(bench, cells_table(Primary(bench))).content)
+    assert "destination-2, at it or below, within the tolerance, also before the run" in opened
+    alone = read_bench(
+        change_records(folder, lambda record: record.update(reached=False) if record["target"] else None)
+    )
+    assert "before the run" not in control_words(alone).partition("Best:")[0]
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(9.0, "cocol and finetune did best alike: cocol at"), (8.0, "finetune")])
+def test_all_that_did_best_alike_are_named(tmp_path: Path, seconds: float, said: str) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol", "finetune"], ["one"], ["bi-encoder"], [0.25], [0])
+
+    def alike(record: dict[str, Any]) -> None:
+        if record["method"] != "retrain":
+            record["after"] = record["before"] | {"forget": record["before"]["forget"] | {"mrr": record["target"]}}
+            record["seconds"] = {"cocol": 9.0, "finetune": seconds}[record["method"]]
+
+    words = control_words(read_bench(change_records(folder, alike)))
+    assert words.startswith(said)
+    assert "of two alike, the faster" in words
+    for path in (folder / "cells").glob("*/cell.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"jobs": 2}))
+    assert control_words(read_bench(folder)).startswith("cocol and finetune did best alike: "), "no time is known"
+
+
+def test_all_that_are_nearest_are_named(tmp_path: Path) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol", "finetune"], ["one"], ["bi-encoder"], [0.25], [0])
+    after = {"retrain": [4] * 40, "cocol": [3] * 40, "finetune": [3] * 40}
+    change_ranks(folder, lambda method, _: {name: {"before": [1] * 40, "after": after[method]} for name in SETS})
+    verdict, _, _ = headline(Primary(read_bench(folder)))
+    assert verdict.startswith(
+        "cocol and finetune are nearest: 0.083 from retrain query by query; doing nothing is 0.750"
+    )
+
+
+def test_a_margin_that_is_given_after_the_runs_is_no_default(bench: Bench) -> None:
+    found = Primary(bench)
+    for margin, before, words in (
+        (0.2, None, "(said after the runs)"),
+        (0.2, Said("cocol"), "(said after the runs)"),
+        (0.2, Said("cocol", 0.2), "(said before the runs)"),
+        (0.01, None, "(the default; it was not said before these runs)"),
+    ):
+        assert words in margin_table(found, Said(margin=margin), before).note
+
+
+def test_draws_that_differ_are_not_shown_as_one(tmp_path: Path) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol"], ["one"], ["bi-encoder"], [0.25], [0, 1])
+    for path in (folder / "cells").iterdir():
+        value, record = (json.loads((path / name).read_text()) for name in ("cell.json", "unrank.json"))
+        draw = value["seed"]
+        record["removed"]["documents"]["count"], record["after"]["forget"]["queries"] = 120 + draw, 40 + draw
+        (path / "cell.json").write_text(json.dumps(value | {"seed": 0, "removal_seed": draw}))
+        (path / "unrank.json").write_text(json.dumps(record))
+    bench = read_bench(folder)
+    table = removed_table(bench)
+    row = next(row for row in table.rows if row[1].text == "25% by documents")
+    assert [value.text for value in row[2:]] == ["120 to 121", "40 to 41", "40", "40", "40"]
+    assert table.note == "Where draws differ, the least and the most."
+    assert where(bench) == "over 4 combinations of setting, seed and draw, all in which every method was run"
+
+
+def test_ranks_before_and_after_are_of_the_same_queries(tmp_path: Path) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol"], ["one"], ["bi-encoder"], [0.25], [0])
+    path = folder / "cells" / "0000" / "ranks.json"
+    ranks = json.loads(path.read_text())
+    path.write_text(json.dumps(ranks | {"disjoint": ranks["disjoint"] | {"before": []}}))
+    with pytest.raises(UnrankError, match=r"cells/0000: damaged cell: ranks.json holds ranks before and after of diff"):
+        read_bench(folder)
+
+
+@pytest.mark.parametrize(("file", "key"), [("cell.json", "seed"), ("unrank.json", "seed")])
+def test_a_number_that_no_table_can_show_is_refused(tmp_path: Path, file: str, key: str) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain"], ["one"], ["bi-encoder"], [0.25], [0])
+    path = folder / "cells" / "0000" / file
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: 10**400}))
+    with pytest.raises(UnrankError, match=rf"0000/{file}: damaged: a number in it has hundreds of digits; restore"):
         read_bench(folder)

@@ -14,6 +14,8 @@ from unrank.bench.packed import IDENTITY, StoredCell, hash_of, read_cells, write
 from unrank.bench.splits import Split, splits_to_json
 from unrank.cli.main import run
 from unrank.disk import write_json
+from unrank.report.bench_folder import bench_of
+from unrank.report.leaderboard import Submission, setting_table
 
 Object = dict[str, Any]
 SIDES = ("before", "after")
@@ -55,8 +57,9 @@ def test_a_page_of_two_submissions(
     out = tmp_path / "page.html"
     given = ["leaderboard", *map(str, names), "--splits", str(splits), "--out", str(out)]
     assert run(given) == 0
-    assert "12 cells of 2 submissions, all checked." in capsys.readouterr().out
+    assert "12 cells of 2 submissions, means and splits checked." in capsys.readouterr().out
     page = out.read_text()
+    assert "What came back and the code are as the file says, unchecked" in page
     for text in ("ours.jsonl.gz", "theirs.jsonl.gz", "cocol → destination-2", "(doing nothing)", "dddddddd"):
         assert text in page
     assert page.count("<section id=") == 1, "one section a collection, so that its links fit a narrow page"
@@ -112,3 +115,14 @@ def test_a_removal_of_no_frozen_split_is_refused(
     write_packed(cells, tmp_path / "ours.jsonl.gz")
     assert run(["leaderboard", str(tmp_path / "ours.jsonl.gz"), "--out", str(tmp_path / "page.html")]) == 2
     assert "its removal is not one of the frozen splits" in capsys.readouterr().err
+
+
+def test_the_original_kept_no_set_that_is_not_there(cells: list[StoredCell]) -> None:
+    def without(stored: StoredCell) -> StoredCell:
+        sides = {side: stored.record[side] | {"entangled": None} for side in SIDES}
+        return replace(stored, record=stored.record | sides, ranks=stored.ranks | {"entangled": None})
+
+    found = bench_of([without(cell) for cell in cells]).cells
+    table = setting_table(found[0].setting, [Submission("ours", found)])
+    row = next(row for row in table.rows if row[0].text == "(doing nothing)")
+    assert [value.text for value in row[3:6]] == ["", "1.000", "1.000"]

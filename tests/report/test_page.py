@@ -223,3 +223,43 @@ def test_what_came_after_a_run_is_told(tmp_path: Path) -> None:
     page = page_of(write_run(tmp_path / "run", made), tmp_path / "page.html")
     assert "from 0.600 to 0.710. If it rises further than that of a ranker trained without" in page
     assert "stay valid" in page
+
+
+def test_a_run_that_began_at_its_target_did_not_forget_to_it(tmp_path: Path) -> None:
+    made = record("neggrad", (0.109, 0.9, 0.9, 0.6), target=0.185)
+    made["before"]["forget"]["mrr"] = 0.111
+    page, _ = read_page(write_run(tmp_path / "run", made))
+    assert (
+        page.verdict == "The forget MRR went from 0.111, at the target (0.185) or below within the tolerance, to 0.109."
+    )
+
+
+@pytest.mark.parametrize(("hashes", "held"), [([], "counts of what"), (["ab"], "counts and hashes of what")])
+def test_hashes_are_named_where_there_are_any(tmp_path: Path, hashes: list[str], held: str) -> None:
+    made = record("cocol", (0.6, 0.9, 0.9, 0.6))
+    made["removed"]["documents"]["hashes"] = hashes
+    assert f"The record holds {held} was removed" in page_of(write_run(tmp_path / "run", made), tmp_path / "page.html")
+
+
+def test_a_number_that_no_page_can_show_is_refused(tmp_path: Path) -> None:
+    made = record("cocol", (0.6, 0.9, 0.9, 0.6))
+    made["after"]["test"]["queries"] = 10**400
+    with pytest.raises(BadFile, match=r"unrank.json: damaged: a number in it has hundreds of digits; restore the file"):
+        read_page(write_run(tmp_path / "run", made))
+
+
+@pytest.mark.parametrize("name", ["queries", "documents"])
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        ({"text": "\ud800"}, "line 2: half of a surrogate pair, which is not text"),
+        ({"more": 10**400}, "line 2: damaged: a number in it has hundreds of digits"),
+    ],
+)
+def test_a_damaged_line_of_details_is_named(tmp_path: Path, name: str, wrong: dict[str, object], line: str) -> None:
+    details = write_details(tmp_path / "details", 9, ["word"])
+    lines = (details / f"{name}.jsonl").read_text().splitlines()
+    lines[1] = json.dumps(json.loads(lines[1]) | wrong)
+    (details / f"{name}.jsonl").write_text("\n".join(lines))
+    with pytest.raises(BadFile, match=rf"{name}.jsonl, {line}"):
+        read_page(write_run(tmp_path / "run"), details)

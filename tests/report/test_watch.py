@@ -135,6 +135,10 @@ def test_the_page_loads_nothing_escapes_all_and_rests_when_the_run_is_over(tmp_p
     assert 'http-equiv="refresh" content="5"' in page and "<script" not in page
     assert not any(outside in page for outside in ("src=", "http://", "https://"))
     live = watch_page(see(tmp_path / "out"), live=True)
+    assert "This page shows texts that are to be forgotten." in page
+    assert "No text of the collection" in watch_page(see(tmp_path / "out", texts=False), texts=False)
+    bare = replace(see(tmp_path / "out"), lists=())
+    assert "may come to show texts" in watch_page(bare, live=True) and "No text of the collection" in watch_page(bare)
     assert "connect-src 'self'" in live and "EventSource" in live and "refresh" not in live.replace("auto-refresh", "")
     write_run(beside(tmp_path / "dead"), dense, gone())
     assert "refresh" not in watch_page(see(tmp_path / "dead"), refresh=5)

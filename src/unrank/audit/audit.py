@@ -33,7 +33,7 @@ from unrank.audit.three_sample import three_sample
 from unrank.audit.verdict import Finding, Verdict, corrected, overall
 from unrank.audit.weights import WEIGHTS, weights
 from unrank.collection.collection import Collection
-from unrank.collection.partition import make_partition
+from unrank.collection.partition import Partition, make_partition, reserved_documents, reserved_queries
 from unrank.collection.removal import Removal
 from unrank.disk import new_folder, write_json
 from unrank.engine.checkpoint import digest
@@ -42,7 +42,7 @@ from unrank.errors import UnrankError, count
 from unrank.forgetting.options import change
 from unrank.forgetting.previous_requests import not_recognised, recognised
 from unrank.forgetting.target import check_measurable
-from unrank.forgetting.validation import Base, remembered_base
+from unrank.forgetting.validation import Base, check_base, remembered_base
 from unrank.rankers import base_hash
 from unrank.rankers.base import Ranker
 from unrank.record import Record, requests_of, reserved_in, versions
@@ -162,12 +162,16 @@ def open_audit(
     previous, reserve = recognised(collection, requests_of(record)), reserved_in(record, collection.fingerprint)
     partition = make_partition(collection, removal, previous=previous, reserve=bool(reserve))
     check_measurable(collection, partition)
+    never = bool(reserve) and rankers.original is not None and _was_reserved(collection, partition)
+    rankers = replace(rankers, original=None) if never else rankers
     options, judging = replace(options, base=base.place), replace(rankers, references=apart)
     context = open_context(judging, collection, partition, options, progress)
     folders = [Path(folder) for folder in options.proxies]
     judges = load_judges(folders, context.rankers.ranker, removal, base.digest, steered)
     left_out = judges.steered + len(rankers.references) - len(apart)
     say = context.rankers.ranker.workspace.runtime.progress.say
+    if never:
+        say("training left out all that is removed, as the record shows: it is not compared with the original")
     if left_out:
         say(f"{count(left_out, 'ranker')} had a share in the run: not used to judge it")
     if warning := not_recognised(record):
@@ -175,9 +179,18 @@ def open_audit(
     return replace(context, proxies=judges.proxies, left_out=left_out)
 
 
+def _was_reserved(collection: Collection, partition: Partition) -> bool:
+    """Return whether training left out every pair to forget, because its query or its document is reserved."""
+    forget = partition.forget
+    left_out = np.isin(forget[:, 0], reserved_queries(collection))
+    left_out |= np.isin(forget[:, 1], reserved_documents(collection))
+    return bool(left_out.all())
+
+
 def _base(kind: str, record: Record | None, options: AuditOptions) -> Base:
     """Return the model that a ranker was trained from: the one that is given, or the one that its record leads to."""
     if options.base is not None:
+        check_base(kind, options.base)
         return Base(digest=base_hash(kind, options.base) if options.proxies else None, place=options.base)
     return remembered_base(kind, record) if record is not None else Base()
 

@@ -42,12 +42,19 @@ def say_margins(
     return SaidMargins(figures, queries, drawn_from, evidence.source, len(context.judges))
 
 
+def needed_for_margins(context: AuditContext, evidence: Evidence) -> str:
+    """Say what more is needed to draw margins: pairs that no ranker saw, or rankers that never saw the request."""
+    if len(context.judges) > 1 and not len(evidence.unseen.pairs):
+        return "needs pairs that no ranker saw, reserved ones or those of test queries: there are none"
+    return needed_judges(context)
+
+
 def equivalence(context: AuditContext) -> Finding:
     evidence = gather_evidence(context)
     said = context.said or say_margins(context, evidence)
     found = samples(context, evidence, evidence.forget)
     if said is None or not found:
-        return undecided(MEASURES, needed_judges(context))
+        return undecided(MEASURES, needed_for_margins(context, evidence))
     tests = {name: within(found[name], margin) for name, margin in said.figures.items() if name in found}
     name = max(tests, key=lambda each: max(-tests[each].low, tests[each].high) / max(tests[each].margin, 1e-12))
     worst, failed = tests[name], [each for each, test in tests.items() if not test.passed]

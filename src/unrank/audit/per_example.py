@@ -8,6 +8,7 @@ most 1 % of honest rankers were accused.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
@@ -21,6 +22,7 @@ from unrank.audit.verdict import Finding, Verdict, undecided
 from unrank.errors import count
 from unrank.evaluation.bootstrap import RESAMPLES, BootstrapEstimate
 from unrank.evaluation.measure import Floats
+from unrank.record import ROUNDING
 
 PER_EXAMPLE = "per_example"
 MEASURES = "the margins of forgotten pairs above those of rankers that never saw them, in standard deviations"
@@ -266,12 +268,16 @@ def power_words(test: PairTest) -> str:
 def _words(verdict: Verdict, test: PairTest, chance_of_honest: float) -> str:
     """Give the reason for a verdict."""
     share = test.share
-    range_of = f"{share.low:.0%} to {share.high:.0%} of the pairs"
+    high = f"{math.ceil(100 * share.high - ROUNDING)}%"
+    range_of = f"{share.low:.0%} to {high} of the pairs"
     if verdict is Verdict.REMEMBERED:
-        return f"{range_of} are as if remembered"
+        return f"{range_of} are as if remembered" if share.low else f"up to {high} of the pairs are as if remembered"
     if verdict is Verdict.SUPPRESSED:
-        return f"on average they are {-test.model.gaps.mean():.2f} standard deviations below a ranker that never saw it"
-    most = f"no more than {share.high:.0%} of the pairs can be remembered" if share.high else "none is as if remembered"
+        below = -test.model.gaps.mean()
+        if below <= 0:
+            return "some of them are far below a ranker that never saw it, though not on average"
+        return f"on average they are {below:.2f} standard deviations below a ranker that never saw it"
+    most = f"no more than {high} of the pairs can be remembered" if share.high else "none is as if remembered"
     if verdict is Verdict.EQUIVALENT:
         return most
     if test.rules_out:

@@ -10,11 +10,12 @@ import numpy as np
 
 from unrank.audit.comparison import PerRanker
 from unrank.audit.context import AuditContext, AuditedRanker, Marks, Thoroughness, sampled_sets, whole_sets
-from unrank.audit.equivalence import say_margins
+from unrank.audit.equivalence import needed_for_margins, say_margins
 from unrank.audit.evidence import Evidence, gather_evidence
 from unrank.audit.judges import load_judges
 from unrank.audit.margins import SaidMargins
 from unrank.audit.per_example import FALSE_SHARE, no_judge, test_pairs
+from unrank.audit.three_sample import needed_judges
 from unrank.audit.time import audit_time
 from unrank.collection.removal import Removal
 from unrank.engine.teacher import Teacher
@@ -27,7 +28,7 @@ from unrank.rankers.base import Ranker
 FEW_JUDGES = 3
 """The most judges by which the power is foreseen."""
 SMALL = Thoroughness(judged_pairs=40, judged_negatives=10)
-NO_MARGINS = "no margin can be said, so the verdict cannot be 'equivalent': it takes two rankers that never saw a pair"
+NO_MARGINS = "no margin can be said, so the verdict cannot be 'equivalent'"
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,14 @@ class AuditPlan:
     single: Prospect
     seconds: Seconds
     margins: SaidMargins | None = None
-    """About the margins of the test of equivalence; `None` if fewer than two rankers never saw the request."""
+    """About the margins of the test of equivalence; `None` if there are none."""
+    lacks: str = ""
+    """Why there are none; empty if there are."""
 
     @property
     def words(self) -> tuple[str, str]:
         """What can be found out about single pairs, and within which margins a ranker is equivalent."""
-        return str(self.single), f"about {self.margins}" if self.margins else NO_MARGINS
+        return str(self.single), f"about {self.margins}" if self.margins else f"{NO_MARGINS}: it {self.lacks}"
 
 
 def plan_audit(context: AuditContext) -> AuditPlan:
@@ -75,7 +78,9 @@ def plan_audit(context: AuditContext) -> AuditPlan:
     small = _small(context)
     evidence = gather_evidence(small) if small else None
     margins = say_margins(small, evidence, queries) if small else None
-    return AuditPlan(len(forget), queries, foresee(context, evidence), audit_time(context), margins)
+    lacks = needed_for_margins(small, evidence) if small and evidence else needed_judges(context)
+    single, seconds = foresee(context, evidence), audit_time(context)
+    return AuditPlan(len(forget), queries, single, seconds, margins, "" if margins else lacks)
 
 
 def plan_before(

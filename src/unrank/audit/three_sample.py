@@ -130,4 +130,5 @@ def normal_tail(deviations: float) -> float:
 def needed_judges(context: AuditContext) -> str:
     """Say how many more rankers that never saw the request are needed."""
     left_out = "; those at hand had a share in the run" if context.left_out else ""
-    return f"needs {1 if context.judges else 2} more references or proxies that never saw it{left_out}"
+    more = "1 more reference or proxy" if context.judges else "2 more references or proxies"
+    return f"needs {more} that never saw it{left_out}"

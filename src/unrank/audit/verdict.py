@@ -48,8 +48,8 @@ MEANING = {
         "stands out in another way: somebody who looks may see that it was made to be forgotten."
     ),
     Verdict.UNDECIDED: (
-        "No difference from rankers that never saw it was shown beyond chance, and none was ruled out. This is no "
-        "sign of forgetting."
+        "No test shows that it is remembered or hidden, and the tests that decide do not show that the ranker is like "
+        "rankers that never saw it. This is no sign of forgetting."
     ),
     Verdict.EQUIVALENT: (
         "By the figures that were tested, the difference from rankers that never saw it is within the margin by which "
@@ -191,15 +191,13 @@ def undecided(measures: str, why: str) -> Finding:
 
 
 def too_few(queries: int) -> str:
-    """Say that there are not enough queries.
+    """Say that not enough queries were tested.
 
     >>> too_few(3)
-    'needs 7 more queries: there are 3, and 10 are the fewest that tell'
+    'needs 7 more queries: 3 were tested, and 10 are the fewest that tell'
     """
-    more = count(MIN_QUERIES - queries, "more query")
-    return (
-        f"needs {more}: there {'is' if queries == 1 else 'are'} {queries}, and {MIN_QUERIES} are the fewest that tell"
-    )
+    more, were = count(MIN_QUERIES - queries, "more query"), "was" if queries == 1 else "were"
+    return f"needs {more}: {queries} {were} tested, and {MIN_QUERIES} are the fewest that tell"
 
 
 def _came_back(now: Comparison, before: Comparison) -> bool:
@@ -233,7 +231,8 @@ def _words(verdict: Verdict, now: Comparison, hiding: Hiding | None) -> str:
     if now.gap is None:
         if verdict is Verdict.UNDECIDED:
             return "there is no retrained ranker to compare with"
-        return "no lower than the original, which was trained on it"
+        back = "it comes back, " if verdict is Verdict.SUPPRESSED else ""
+        return f"{back}not lower than the original by {now.threshold:.3f} or more"
     equal = now.equivalence
     assert equal is not None
     if verdict is Verdict.EQUIVALENT:

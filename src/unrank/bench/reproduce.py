@@ -5,7 +5,7 @@ What differs from the first run, such as another torch or another device, is kno
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -34,12 +34,14 @@ OUTSIDE = ("train_layers", "freeze")
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A finished cell, the same cell to run again, and what is different this time."""
+    """A finished cell, the same cell to run again, what is different this time, and what the cell does not say."""
 
     stored: StoredCell
     record: Record
     cell: Cell
     differences: tuple[str, ...]
+    unknown: tuple[str, ...]
+    """The names of what was not recorded, so that it may be different too."""
 
     @classmethod
     def plan(cls, stored: StoredCell, collection: Path, base: str | None, device: Device) -> Reproduction:
@@ -54,7 +56,9 @@ class Reproduction:
         except (KeyError, TypeError, ValueError) as error:
             raise BadFile(stored.path / CELL, f"this unrank cannot run it: {error}") from error
         _check_data(stored.cell, record, cell, opened)
-        return cls(stored, record, cell, tuple(_differences(stored.cell, record, cell, device)))
+        facts = _facts(stored.cell, record, device)
+        differences = _differences([*(fact for fact in facts if fact[1] is not None), *_identity(stored.cell, cell)])
+        return cls(stored, record, cell, tuple(differences), tuple(_unknown(stored.cell, facts)))
 
     def run(self, out: Path, device: Device) -> tuple[StoredCell, list[str]]:
         """Run the cell in a new bench, and return it with the sets whose ranks differ, in words."""
@@ -117,20 +121,38 @@ def _imported(record: Record) -> str:
     return "; it was imported with " + ", ".join(f"{name}={value}" for name, value in given.items()) if given else ""
 
 
-def _differences(described: Mapping[str, Any], record: Record, cell: Cell, device: Device) -> list[str]:
-    """Return what is not as it was when the cell was run."""
-    now, there = cell.identity(), Runtime.on(device)
+Fact = tuple[str, object, object]
+"""A name, its value when the cell was run (`None` if that was not recorded), and its value now."""
+
+
+def _facts(described: Mapping[str, Any], record: Record, device: Device) -> list[Fact]:
+    """Return where the cell was run, and with which code and versions."""
     made, code = described.get("made", {}), installed_code()
-    pairs: list[tuple[str, object, object]] = [
-        ("device", record.device, there.name),
+    return [
+        ("device", record.device or None, Runtime.on(device).name),
         ("threads", made.get("threads"), torch.get_num_threads()),
-        ("package", record.code and record.code.package_sha256[:12], code.package_sha256[:12]),
+        ("code", record.code and record.code.package_sha256[:12], code.package_sha256[:12]),
         ("commit", record.code and record.code.commit, code.commit),
         *((name, record.versions.get(name), version) for name, version in versions().items()),
-        *((key, described.get(key), now[key]) for key in IDENTITY),
     ]
-    known = [(name, then, today) for name, then, today in pairs if then is not None or name in IDENTITY]
-    return [f"{name}: {_short(then)}, now {_short(today)}" for name, then, today in known if then != today]
+
+
+def _identity(described: Mapping[str, Any], cell: Cell) -> list[Fact]:
+    """Return all that the result depends on."""
+    now = cell.identity()
+    return [(key, described.get(key), now[key]) for key in IDENTITY]
+
+
+def _differences(facts: Iterable[Fact]) -> list[str]:
+    """Return what is not as it was when the cell was run."""
+    return [f"{name}: {_short(then)}, now {_short(today)}" for name, then, today in facts if then != today]
+
+
+def _unknown(described: Mapping[str, Any], facts: Iterable[Fact]) -> list[str]:
+    """Return the names of what was not recorded: a default stands for it, or it is not compared."""
+    missing = [name for name, then, today in facts if then is None and today is not None]
+    how = [name for name in ("deterministic", "fast") if name not in described.get("made", {})]
+    return [*missing, *how, *([] if "split" in described else ["the ids that were removed (split)"])]
 
 
 def _short(value: object) -> str:

@@ -24,7 +24,7 @@ from unrank.cli.option import (
     with_copies,
     with_flags,
 )
-from unrank.cli.show import between, console, duration, say, say_json
+from unrank.cli.show import between, console, duration, say, say_json, tell_unrecognised
 from unrank.disk import check_free, check_outside
 from unrank.errors import UnrankError, count
 from unrank.forgetting.options import DeviceName
@@ -99,8 +99,7 @@ def audit(
     from unrank.audit.plan import plan_audit
     from unrank.forgetting.previous_requests import check_references
     from unrank.forgetting.progress import show_progress
-    from unrank.rankers import load_ranker
-    from unrank.record import Record
+    from unrank.rankers import load_ranker, record_of
 
     references = flags.reference or ()
     check_references(references, opened, removed)
@@ -108,7 +107,9 @@ def audit(
         original = load_ranker(flags.original, on.fast) if flags.original else None
         compared = tuple(load_ranker(name, on.fast) for name in references)
         rankers = PerRanker(load_ranker(ranker, on.fast), original, compared)
-        context = open_audit(rankers, opened, removed, Record.read(Path(ranker)), flags.options(on.device), listener)
+        record = record_of(ranker)
+        tell_unrecognised(record, on.quiet or flags.as_json)
+        context = open_audit(rankers, opened, removed, record, flags.options(on.device), listener)
         if flags.plan:
             made = plan_audit(context)
         else:

@@ -92,7 +92,17 @@ def bench(
         say(f"{count(lost, 'job')} of {total:,} not done; the same command tries again. The records are in {out}")
         raise typer.Exit(NOT_REACHED)
     if not quiet:
-        say(f"the grid is done: {count(len(status.cells), 'cell')}; the records are in {out}")
+        say(what_is_done(share.shard, len(status.cells), out))
+
+
+def what_is_done(shard: str, cells: int, out: Path) -> str:
+    """Return what a bench finished: its grid, or the part that is its shard.
+
+    >>> what_is_done("1/1", 3, Path("bench")), what_is_done("2/5", 0, Path("bench"))
+    ('the grid is done: 3 cells; the records are in bench', 'this part of the grid, shard 2/5, holds no cell')
+    """
+    part = "the grid" if read_shard(shard)[1] == 1 else f"this part of the grid, shard {shard},"
+    return f"{part} is done: {count(cells, 'cell')}; the records are in {out}" if cells else f"{part} holds no cell"
 
 
 def run_shared(status: GridStatus, runner: JobRunner, jobs: int, share: ShareFlags, quiet: bool) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,8 @@ from unrank.collection.options import ImportOptions
 from unrank.errors import LONGEST_LINE, count, one_line
 
 DEFAULTS = ImportOptions()
+LABELS = {"candidates_per_query": "listed per query"}
+"""Labels of counts that say more than their keys."""
 
 
 @with_flags
@@ -46,7 +49,7 @@ def import_(
 
     collection = import_collection(source, out, options)
     if not quiet:
-        show_counts(describe(collection))
+        show_counts(_labelled(describe(collection)))
         say(f"written to {out}")
 
 
@@ -76,7 +79,7 @@ def inspect(
         touched = describe_removal(opened, partition) if partition else {}
         say_json({**counts, "dataset_table": table, **touched})
         return
-    show_counts(counts)
+    show_counts(_labelled(counts))
     for removal_kind, rows in table.items():
         say(f"\nfor {removal_kind.replace('_', ' ')}, counted as in the paper's table")
         show_counts(rows)
@@ -91,6 +94,10 @@ def inspect(
         say("all files are unchanged")
     if partition is not None:
         show_partition(partition)
+
+
+def _labelled(counts: Mapping[str, str | float]) -> dict[str, str | float]:
+    return {LABELS.get(name, name): value for name, value in counts.items()}
 
 
 def find(

@@ -31,7 +31,7 @@ from unrank.cli.option import (
     flag_of,
     with_flags,
 )
-from unrank.cli.show import say, say_json
+from unrank.cli.show import say, say_json, tell_unrecognised
 from unrank.disk import several_processes
 from unrank.errors import UnrankError
 from unrank.forgetting.options import METHOD, DeviceName, ForgetOptions, SavedAs
@@ -95,11 +95,11 @@ def _plan(
         from unrank.desk.plan import make_plan
         from unrank.desk.service import ranker_at
         from unrank.forgetting.target import check_target
-        from unrank.rankers import load_ranker
-        from unrank.record import Record
+        from unrank.rankers import load_ranker, record_of
 
         desk.verify()
-        opened, record = open_collection(collection), Record.read(Path(ranker))
+        opened, record = open_collection(collection), record_of(ranker)
+        tell_unrecognised(record, silent=True)
         batch = open_batch(desk, secret, opened, record, ranker_at(desk, ranker))
         if not batch.requests:
             _say_nothing_open(name, [request.id for request in batch.elsewhere], flags.json)
@@ -229,6 +229,7 @@ def _run(
         from unrank.desk.run_options import RunOptions
         from unrank.desk.service import ranker_at, runnable_in
         from unrank.forgetting.progress import show_progress
+        from unrank.rankers import record_of
 
         options = RunOptions(
             ranker,
@@ -243,6 +244,7 @@ def _run(
             look=tuple(flags.look or ()),
             fast=on.fast,
         )
+        tell_unrecognised(record_of(ranker), on.quiet or flags.json)
         with show_progress(on.quiet or flags.json) as shown, progress_to(flags.progress, shown) as listener:
             done = run_open(desk, files.key_file, options, flags.out, listener)
         if done is None:

@@ -9,7 +9,7 @@ import typer
 
 from unrank.cli.index import KeepRemoved
 from unrank.cli.option import AsJson, CollectionFolder, DeviceFlags, PieceFlags, RankerName, RemovalFile, with_flags
-from unrank.cli.show import show_made
+from unrank.cli.show import show_made, tell_unrecognised
 from unrank.disk import check_outside
 
 VECTORS = "The folder of the vectors; pieces that are there are not encoded again."
@@ -31,8 +31,11 @@ def encode(
     share.check()
     from unrank.forgetting.progress import show_progress
     from unrank.index.encode import EncodingJob
+    from unrank.rankers import record_of
 
     check_outside(out, ranker, collection)
+    if not keep_removed:
+        tell_unrecognised(record_of(ranker), on.quiet or as_json)
     job = EncodingJob(out, ranker, collection, removal, keep_removed, on.device, on.fast)
     with show_progress(on.quiet or as_json) as progress:
         pieces = job.open(progress)

@@ -33,6 +33,7 @@ from unrank.cli.show import (
     show_scorecard,
     show_substitutes,
     show_whole_index,
+    tell_unrecognised,
 )
 from unrank.cli.whole_index import ranks_over_index
 from unrank.disk import check_free, check_outside, several_processes
@@ -128,7 +129,10 @@ def evaluate(
     from unrank.forgetting.previous_requests import check_references
     from unrank.forgetting.progress import show_progress
     from unrank.forgetting.stored_scores import ScoringJob
+    from unrank.rankers import record_of
 
+    if ranker != "bm25":
+        tell_unrecognised(record_of(ranker), on.quiet or as_json)
     with show_progress(on.quiet or as_json) as listener:
         how = (ranker, opened, removed, measure, on, listener)
         measure_ranker = partial(_measure, ranker, *how)
@@ -173,8 +177,7 @@ def _measure(
 ) -> tuple[Scorecard, dict[str, MeasuredLists]]:
     """Return the scorecard and the lists of a ranker, or of bm25. The record of `ranker` names what is left out."""
     from unrank.forgetting.evaluate import evaluate_bm25, evaluate_with_lists
-    from unrank.rankers import load_ranker
-    from unrank.record import Record
+    from unrank.rankers import load_ranker, record_of
 
     if name == "bm25":
         return evaluate_bm25(collection, removal, measure)
@@ -182,7 +185,7 @@ def _measure(
         load_ranker(name, on.fast),
         collection,
         removal,
-        record=Record.read(Path(ranker)),
+        record=record_of(ranker),
         measure=measure,
         device=on.device,
         progress=progress,

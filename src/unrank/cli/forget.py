@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -42,9 +43,10 @@ from unrank.cli.show import (
     show_sampled,
     show_substitutes,
     show_worst_pair,
+    tell_unrecognised,
 )
 from unrank.cli.whole_index import check_whole_index, over_index
-from unrank.disk import check_free, check_outside, check_result
+from unrank.disk import check_free, check_outside, check_result, follows
 from unrank.errors import UnrankError
 from unrank.forgetting.options import ForgetOptions
 from unrank.report.wording import ASK_FOR_INDEX, NOT_A_RANK, over_whole_index
@@ -107,8 +109,7 @@ def forget(
     from unrank.forgetting.trackers import check_trackers
     from unrank.forgetting.validation import check_base, layers_of
     from unrank.forgetting.workspace import Workspace, usual_measure
-    from unrank.rankers import load_ranker
-    from unrank.record import Record
+    from unrank.rankers import load_ranker, record_of
 
     if not (job.quiet or job.as_json):
         tell_of_places(options.target)
@@ -116,7 +117,8 @@ def forget(
     layers_of(options)
     check_trackers(job.report_to or ())
     check_target(options.target, opened, partition, job.reference is not None)
-    loaded, record = load_ranker(ranker, job.fast), Record.read(Path(ranker))
+    loaded, record = load_ranker(ranker, job.fast), record_of(ranker)
+    tell_unrecognised(record, job.quiet or job.as_json)
     if options.measure is None:
         options = replace(options, measure=usual_measure(loaded, options.device))
     check_base(loaded.kind, options.base)
@@ -144,13 +146,12 @@ def load_reference(
 ) -> Reference:
     """Load the ranker to compare with, if one is named; refuse one that saw what is removed."""
     from unrank.forgetting.provenance import Reference, unknown_provenance
-    from unrank.rankers import load_ranker
-    from unrank.record import Record
+    from unrank.rankers import load_ranker, record_of
 
     if job.reference is None:
         return Reference()
     unknown = unknown_provenance(job.reference, collection, removal, record, base)
-    theirs = Record.read(Path(job.reference))
+    theirs = record_of(job.reference)
     return Reference(load_ranker(job.reference, job.fast), known=not unknown, record=theirs)
 
 
@@ -167,7 +168,6 @@ def _run(
     from unrank.forgetting.estimate import estimate
     from unrank.forgetting.forget import forget_in
     from unrank.forgetting.proxies import foresee_proxies
-    from unrank.forgetting.rankings import save_details
     from unrank.forgetting.trackers import reporting
     from unrank.forgetting.unlearn import validate
 
@@ -191,10 +191,24 @@ def _run(
         result = forget_in(workspace, ranker, options, reference=reference, record=record, run=run)
         if job.index is not None:
             result = over_index(result, ranker, workspace, job.index)
-        result.save(job.out)
-    if job.details is not None:
-        save_details(workspace, ranker, result, job.details)
+        save(result, workspace, ranker, job.out, job.details)
     return result
+
+
+def save(result: Forgotten, workspace: Workspace, ranker: Ranker, out: Path, details: Path | None) -> None:
+    """Write the details of a run, and then its ranker. If that is stopped, the same command writes both again."""
+    from unrank.forgetting.rankings import save_details
+
+    if details is None:
+        result.save(out)
+        return
+    save_details(workspace, ranker, result, details)
+    try:
+        result.save(out)
+    except BaseException:
+        if not follows():
+            shutil.rmtree(details, ignore_errors=True)
+        raise
 
 
 def tell_of_places(target: float | str) -> None:
@@ -234,6 +248,8 @@ def check_folders(job: JobOptions) -> None:
     if out is not None:
         check_result(out)
     if details is not None:
+        if details.exists():
+            raise UnrankError(f"--details {details} exists already: choose another folder, or remove it first")
         check_free(details)
     if out is not None and details is not None and details.resolve().is_relative_to(out.resolve()):
         raise UnrankError(f"--details {details} is inside --out, and holds what was removed: choose a folder outside")

@@ -98,17 +98,18 @@ def _encode(index: str, old: str | None, new: str, collection: Path, flags: Inde
     from unrank.index.update import build_index, update_index
 
     store, opened, listener = _open(index, collection, on, flags.json)
+    unknown = _unknown(store, opened, flags.removal)
     if old is None and store.folder is not None:
         check_outside(store.folder, new, collection, option="INDEX")
     with listener as progress:
         side, record = _side(new, on, progress)
-        removed = _removed(opened, None if flags.keep_removed else record, flags.removal, progress)
+        removed = _removed(opened, None if flags.keep_removed else record, flags.removal)
         if old is None:
             done = build_index(store, side, opened, removed, progress)
         else:
             before = side.digest if old == new else _side(old, on, progress)[0].digest
             done = update_index(store, before, side, opened, removed, progress)
-    _show_updated(store, done, flags.json)
+    _show_updated(store, done, unknown, flags.json)
 
 
 @app.command("check")
@@ -122,20 +123,25 @@ def check(
     as_json: AsJson = False,
     on: DeviceFlags = DEVICE,
 ) -> None:
-    """Find vectors that are stale, of another model, or of removed documents; exit code 3 if there are any."""
+    """Find vectors that are stale, of another model, or of removed documents; exit code 3 if there are any.
+
+    It is 3, too, if what the ranker forgot cannot be recognised here and is not named with --removal.
+    """
+    from unrank.forgetting.previous_requests import not_recognised
     from unrank.index.check import check_index
 
     store, opened, listener = _open(index, collection, on, as_json)
+    unknown = _unknown(store, opened, removal)
     with listener as progress:
         side, record = _side(ranker, on, progress)
-        found = check_index(
-            store, side, opened, _removed(opened, record, removal, progress, store.points().ids), sample, progress
-        )
+        removed = _removed(opened, record, removal, store.points().ids)
+        found = check_index(store, side, opened, removed, sample, progress)
+    known = removal is not None or not_recognised(record) is None
     if as_json:
-        say_json({"sound": found.sound, **vars(found)})
+        say_json({"sound": found.sound and known, **vars(found), "unknown": unknown, "recognised": known})
     else:
-        _show_checked(store, found)
-    if not found.sound:
+        _show_checked(store, found, known)
+    if not (found.sound and known):
         raise typer.Exit(NOT_REACHED)
 
 
@@ -179,30 +185,40 @@ def _side(ranker: str, on: DeviceFlags, progress: Progress) -> tuple[DocumentSid
     """Load a ranker's document side, and its record."""
     from unrank.engine.runtime import Runtime
     from unrank.index.document_side import DocumentSide
-    from unrank.rankers import load_ranker
-    from unrank.record import Record
+    from unrank.rankers import load_ranker, record_of
 
-    return DocumentSide.of(load_ranker(ranker, on.fast), Runtime.on(on.device, progress)), Record.read(Path(ranker))
+    return DocumentSide.of(load_ranker(ranker, on.fast), Runtime.on(on.device, progress)), record_of(ranker)
 
 
-def _removed(
-    collection: Collection, record: Record | None, removal: Path | None, progress: Progress, more: Any = ()
-) -> set[str]:
+def _removed(collection: Collection, record: Record | None, removal: Path | None, more: Any = ()) -> set[str]:
     """Return the documents that do not belong into an index, of the collection and of `more`."""
     from unrank.collection.removal import Removal
     from unrank.forgetting.previous_requests import not_recognised
     from unrank.index.update import removed_documents
 
     if warning := not_recognised(record):
-        progress.say(f"{warning}; name it with --removal, or it stays in the index")
+        notice(f"{warning}; name it with --removal, or it stays in the index")
     documents = collection.documents
     ids = [*documents.ids(range(len(documents))), *more]
     return removed_documents(ids, record, Removal.load(removal) if removal else None)
 
 
-def _show_updated(store: Store, done: Updated, as_json: bool) -> None:
+def _unknown(store: Store, collection: Collection, removal: Path | None) -> list[str]:
+    """Return the documents of a removal that are neither in a collection nor in its index, and say which."""
+    from unrank.collection.removal import Removal
+    from unrank.index.update import unknown_documents
+
+    named = Removal.load(removal).documents if removal else ()
+    unknown = unknown_documents(named, collection, store.points().ids) if named else []
+    if unknown:
+        what = f"{count(len(unknown), 'document id')} neither in the collection nor in {store.name}: {listed(unknown)}"
+        notice(f"{removal}: {what}; check them with 'unrank find'")
+    return unknown
+
+
+def _show_updated(store: Store, done: Updated, unknown: list[str], as_json: bool) -> None:
     if as_json:
-        say_json(vars(done))
+        say_json({**vars(done), "unknown": unknown})
         return
     if done.switched:
         say("the document side has changed: all texts were encoded beside the index, and have taken its place")
@@ -210,10 +226,17 @@ def _show_updated(store: Store, done: Updated, as_json: bool) -> None:
     say(f"{did}, {done.documents:,} in {store.name}")
 
 
-def _show_checked(store: Store, found: Checked) -> None:
+def _show_checked(store: Store, found: Checked, known: bool) -> None:
+    """Say what was found. `known` is whether what the ranker forgot can be told from the rest."""
     compared = f"{count(found.compared, 'text')} encoded again"
-    if found.sound:
+    if not found.points:
+        say(f"{store.name} is empty: it has no points")
+    elif found.sound and not known:
+        say("documents that the ranker forgot may be there; apart from that nothing was found")
+    elif found.sound:
         say(f"sound: all {count(found.points, 'point')} of {store.name} are of this ranker and of these texts")
+    if not found.same_model:
+        say(f"{store.name} is of another model")
     for name, ids in found.findings.items():
         if ids:
             say(f"{count(len(ids), 'document')} {WRONG[name]}: {listed(ids)}")

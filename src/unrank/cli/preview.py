@@ -11,17 +11,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from unrank.cli.option import INDEX, AsJson, DeviceFlags, RemovalFile, with_flags
-from unrank.cli.show import console, say, say_json
+from unrank.cli.show import console, notice, say, say_json
 from unrank.errors import UnrankError, one_line
 
 if TYPE_CHECKING:
-    from unrank.collection.collection import Collection
     from unrank.collection.removal import Removal
-    from unrank.engine.runtime import Progress
     from unrank.index.preview import Place, Preview
     from unrank.record import Record
 
 SNIPPET = 48
+GONE = "(not in the collection)"
+"""What stands for the text of a document that is in the index alone."""
 DEVICE = DeviceFlags()
 PLACE = f"A collection folder, or an index of one. {INDEX}"
 
@@ -49,28 +49,29 @@ def preview(
     searched = _place(place)
     with show_progress(on.quiet or as_json) as progress:
         from unrank.engine.runtime import Runtime
-        from unrank.rankers import load_ranker
-        from unrank.record import Record
+        from unrank.rankers import load_ranker, record_of
 
         runtime = Runtime.on(on.device, progress)
         rankers = load_ranker(original, on.fast).to(runtime.device), load_ranker(new, on.fast).to(runtime.device)
-        asked = given or _recognised(searched.collection, Record.read(Path(new)), progress)
+        asked = given or _recognised(searched, record_of(new))
         shown = make_preview(rankers, searched, query, asked, runtime, most)
     if as_json:
         say_json([_preview_json(each) for each in shown])
         return
     for each in shown:
-        _show_preview(each, searched.collection)
+        _show_preview(each, searched, named=bool(asked))
 
 
-def _recognised(collection: Collection, record: Record | None, progress: Progress) -> Removal:
+def _recognised(place: Place, record: Record | None) -> Removal:
     """Return what a ranker was asked to forget, as far as its record can be read here."""
-    from unrank.forgetting.previous_requests import not_recognised, recognised
+    from unrank.collection.removal import Removal
+    from unrank.forgetting.previous_requests import not_recognised, recognised, recognised_among
     from unrank.record import requests_of
 
     if warning := not_recognised(record):
-        progress.say(f"{warning}; nothing of it is marked unless you name it with --removal or --document")
-    return recognised(collection, requests_of(record))
+        notice(f"{warning}; nothing of it is marked unless you name it with --removal or --document")
+    requests, indexed = requests_of(record), Removal(documents=place.ids if place.store else ())
+    return recognised(place.collection, requests) | recognised_among(indexed, requests)
 
 
 def _place(name: str) -> Place:
@@ -101,27 +102,29 @@ def _preview_json(shown: Preview) -> dict[str, object]:
     return {"query": shown.query, **lists, **marked, "among": [*shown.among]}
 
 
-def _show_preview(shown: Preview, collection: Collection) -> None:
+def _show_preview(shown: Preview, place: Place, named: bool) -> None:
     """Print two lists side by side, with a cross before what is to be forgotten, a plus before what takes its place."""
     say(f"query: {one_line(shown.query, 200)}")
     before, after = shown.among
     say(f"before: {before}; after: {after}" if before != after else f"ranked: {before}")
     table = Table("", "before", "after", box=None)
-    known = {hit.id for hit in (*shown.before, *shown.after)}
-    rows = collection.documents.rows(sorted(known))
-    texts = dict(zip(sorted(known), collection.documents.texts(rows), strict=True))
-    for place in range(max(len(shown.before), len(shown.after))):
+    texts = place.texts(sorted({hit.id for hit in (*shown.before, *shown.after)}))
+    for row in range(max(len(shown.before), len(shown.after))):
         cells = []
         for hits in (shown.before, shown.after):
-            id = hits[place].id if place < len(hits) else None
+            id = hits[row].id if row < len(hits) else None
             mark = "✗ " if id in shown.forgotten else "+ " if id in shown.substitutes else "  "
-            cells.append("" if id is None else escape(f"{mark}{one_line(id, 24)}  {one_line(texts[id], SNIPPET)}"))
-        table.add_row(str(place + 1), *cells)
+            cells.append(
+                "" if id is None else escape(f"{mark}{one_line(id, 24)}  {one_line(texts.get(id, GONE), SNIPPET)}")
+            )
+        table.add_row(str(row + 1), *cells)
     console().print(table)
     marks = (("✗", "to be forgotten", shown.forgotten), ("+", "a substitute", shown.substitutes))
     for mark, what, found in marks:
         for id, ranks in found.items():
-            then, now = (f"rank {rank:,}" if rank else "not found" for rank in ranks)
+            then, now = (f"rank {rank:,}" if rank else "not among those ranked" for rank in ranks)
             say(f"{mark} {one_line(id, 200)}, {what}: {then} before, {now} after")
-    if not shown.forgotten:
+    if not shown.forgotten and named:
+        say("nothing is marked: nothing of what is to be forgotten is for this text")
+    elif not shown.forgotten:
         say("nothing is marked: name what is to be forgotten with --removal or --document")

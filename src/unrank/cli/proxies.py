@@ -19,7 +19,7 @@ from unrank.cli.option import (
     open_cache,
     with_flags,
 )
-from unrank.cli.show import duration, say
+from unrank.cli.show import duration, say, tell_unrecognised
 from unrank.disk import check_outside, check_writable
 
 PROXIES_OUT = "The folder of the proxies. Those that it has are kept; never ship it: they remember what they saw."
@@ -57,10 +57,10 @@ def prepare(ranker: str, collection: Path, out: Path, how: ProxyFlags, on: Devic
     from unrank.forgetting.progress import show_progress
     from unrank.forgetting.train import recipe_of
     from unrank.forgetting.validation import find_base
-    from unrank.rankers import load_ranker
-    from unrank.record import Record
+    from unrank.rankers import load_ranker, record_of
 
-    loaded, record = load_ranker(ranker, on.fast), Record.read(Path(ranker))
+    loaded, record = load_ranker(ranker, on.fast), record_of(ranker)
+    tell_unrecognised(record, on.quiet)
     base = find_base(loaded, recipe_of(loaded.kind), how.base, record)
     options = ProxyOptions(how.count, how.epochs, how.seed, on.device, how.rebuild)
     with show_progress(on.quiet) as listener:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -33,7 +34,8 @@ from unrank.cli.show import (
     show_scorecard,
 )
 from unrank.disk import check_outside, check_result
-from unrank.errors import UnrankError
+from unrank.errors import Stopped, UnrankError
+from unrank.record import RECORD
 
 if TYPE_CHECKING:
     from unrank.collection.collection import Collection
@@ -100,7 +102,8 @@ def train(
     if training.shard_weights and training.proxies is not None:
         raise UnrankError("--shard-weights prepares no --proxies, which are trained whole: leave one of them out")
     check_outside(out, collection)
-    check_result(out)
+    on = DeviceFlags(flags.device, flags.fast, quiet)
+    check_new(out, collection, training, on)
     opened, removed = open_both(collection, training.removal, training.copies)
     trained = _train(opened, kind, removed, out, training, flags, quiet)
     show_scorecard(trained.after)
@@ -109,7 +112,18 @@ def train(
         from unrank.engine.runtime import deterministic
 
         with deterministic(flags.deterministic):
-            prepare_beside(out, collection, training, DeviceFlags(flags.device, flags.fast, quiet))
+            prepare_beside(out, collection, training, on)
+
+
+def check_new(out: Path, collection: Path, training: TrainingFlags, on: DeviceFlags) -> None:
+    """Refuse an `--out` that exists; if it may be the ranker of this command, say how its proxies are prepared."""
+    try:
+        check_result(out)
+    except UnrankError as error:
+        if training.proxies is None or not (out / RECORD).is_file():
+            raise
+        go_on = proxies_command(out, collection, training, on)
+        raise UnrankError(f"{error}; if this command wrote it and was stopped then, go on with: {go_on}") from error
 
 
 def _train(
@@ -167,4 +181,21 @@ def prepare_beside(out: Path, collection: Path, training: TrainingFlags, on: Dev
     """Prepare the proxies of a ranker that was just written, in a folder beside it."""
     assert training.proxies is not None
     how = ProxyFlags(training.proxies, seed=training.seed, base=training.base, cache=training.cache)
-    prepare(str(out), collection, out.with_name(f"{out.name}-proxies"), how, on)
+    try:
+        prepare(str(out), collection, proxies_of(out), how, on)
+    except (Stopped, KeyboardInterrupt) as stop:
+        go_on = proxies_command(out, collection, training, on)
+        raise Stopped(f"stopped; the ranker is written, go on with: {go_on}") from stop
+
+
+def proxies_of(out: Path) -> Path:
+    return out.with_name(f"{out.name}-proxies")
+
+
+def proxies_command(out: Path, collection: Path, training: TrainingFlags, on: DeviceFlags) -> str:
+    """Return the command that prepares the proxies of a ranker that `train --proxies` has written."""
+    given = {"--base": training.base, "--seed": training.seed or None, "--cache": training.cache}
+    given |= {"--device": None if on.device == "auto" else on.device}
+    more = [str(word) for option, value in given.items() if value is not None for word in (option, value)]
+    head = ["unrank", "proxies", str(out), str(collection), "--out", str(proxies_of(out))]
+    return shlex.join([*head, "--count", str(training.proxies), *more, *([] if on.fast else ["--no-fast"])])

@@ -56,8 +56,10 @@ def reproduce(
         say(f"{plan.stored.name}: {plan.cell}")
         for line in plan.differences:
             say(f"not as it was: {line}")
+        if plan.unknown:
+            say(f"not recorded: {', '.join(plan.unknown)}")
         if not plan.differences:
-            say("code, versions, device and data are as they were")
+            say("all else is as it was" if plan.unknown else "code, versions, device and data are as they were")
     if dry_run:
         return
     with TemporaryDirectory() as nowhere:
@@ -65,8 +67,8 @@ def reproduce(
     if differing:
         say(f"other ranks: {', '.join(differing)}")
         raise typer.Exit(NOT_REACHED)
-    queries = sum(len(ranks["after"]) for ranks in plan.stored.ranks.values() if ranks)
-    say(f"the ranks are the same, bit by bit: {count(queries, 'query')} in all sets, before and after")
+    ranks = sum(len(of[side]) for of in plan.stored.ranks.values() if of for side in ("before", "after"))
+    say(f"the ranks are the same, bit by bit: {count(ranks, 'rank')} in all sets, before and after")
 
 
 FILES = "Files that 'unrank pack' wrote, or folders of benches."

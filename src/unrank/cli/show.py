@@ -67,6 +67,14 @@ def notice(line: str) -> None:
     print(printable_line(line), file=sys.stderr)
 
 
+def tell_unrecognised(record: Record | None, silent: bool) -> None:
+    """Say that earlier requests of a ranker cannot be recognised here, if the listener of the job is silent."""
+    from unrank.forgetting.previous_requests import not_recognised
+
+    if silent and (warning := not_recognised(record)):
+        notice(warning)
+
+
 def show_copies(found: Duplicates, removed: bool) -> None:
     """Name the copies of what is to be forgotten, on standard error."""
     if found.copies:

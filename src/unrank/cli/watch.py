@@ -53,10 +53,12 @@ def watch(
         view = look(folder, not no_texts)
         say_json(view.to_json())
     else:
+        from unrank.report.watch_page import texts_on
+
         live = sys.stdout.isatty() and not once
         view = show_live(folder, page, every, not no_texts) if live else show_once(folder, page, not no_texts)
-        if page is not None and not no_texts:
-            say(f"{page} shows texts that are to be forgotten: delete it after use; --no-texts leaves them out")
+        if page is not None and not no_texts and (shown := texts_on(view)):
+            say(f"{page} shows {shown}: delete it after use; --no-texts leaves them out")
     if view.state in ("stopped", "failed", "died"):
         raise typer.Exit(NOT_REACHED)
 

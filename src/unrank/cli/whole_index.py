@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unrank.errors import UnrankError
@@ -58,12 +57,11 @@ def ranks_over_index(
     from unrank.index.document_side import DocumentSide
     from unrank.index.store import open_store
     from unrank.index.whole import Documents, check_index_of, whole_ranks
-    from unrank.rankers import load_ranker
-    from unrank.record import Record
+    from unrank.rankers import load_ranker, record_of
 
     if ranker == "bm25":
         raise UnrankError("--index: bm25 has no document vectors, so no index is its own")
     store, side = open_store(index), DocumentSide.of(load_ranker(ranker, on.fast), Runtime.on(on.device, progress))
     check_index_of(store, side)
-    pairs = measured_pairs(collection, removal, Record.read(Path(ranker)), measure)
+    pairs = measured_pairs(collection, removal, record_of(ranker), measure)
     return whole_ranks(Documents.stored(side, store), collection, pairs)

@@ -177,11 +177,17 @@ class Collection:
 
     def check_candidates(self) -> None:
         """Raise an error if no query has a negative."""
-        if not len(self.negatives.values):
+        if len(self.negatives.values):
+            return
+        if self.description.options.get("candidates", 0) == 0:
             raise UnrankError(
                 f"{self.name} was imported without candidates, so there is nothing to rank against; import it again, "
                 "with --candidates above 0"
             )
+        raise UnrankError(
+            f"in {self.name} every document is relevant to every query, so there is nothing to rank against; add "
+            "documents, and import it again"
+        )
 
     @property
     def named(self) -> CollectionName:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,13 +33,13 @@ from unrank.collection.sources.trec import (
     trec_judgements,
     trec_texts,
 )
-from unrank.collection.sources.triples import Pair, files_by_split, pairs_of_row
+from unrank.collection.sources.triples import COLUMNS, Pair, files_by_split, pairs_of_row
 from unrank.desk.matcher import Matcher
 from unrank.disk import check_free, new_file, new_folder
 from unrank.errors import BadFile
 
-OWN_TEXTS = {*ID_KEYS, *TEXT_KEYS, "title"}
-"""The keys of a row whose values are its id and its text."""
+OWN_KEYS = {*ID_KEYS, *TEXT_KEYS, "title", "metadata"}
+"""The names that a format gives to the parts of a query or a document. They are no texts."""
 Count = Callable[[bool], None]
 Kept = Iterator[tuple[Row, Row | None]]
 """Each row as it was read, and as it is written; `None` if it is dropped."""
@@ -107,8 +108,14 @@ def _keeps_rows(path: Path, texts: Iterable[Text], keeps: Callable[[Text, Sequen
     if path.suffix != ".jsonl":
         return (keeps(text, ()) for text in texts)
     rows = (row for _, row in read_json_lines(path))
-    others = ([value for key, value in row.items() if key not in OWN_TEXTS] for row in rows)
-    return (keeps(text, [*_texts_in(more)] if more else ()) for text, more in zip(texts, others, strict=True))
+    return (keeps(text, [*_more_texts(text, row)]) for text, row in zip(texts, rows, strict=True))
+
+
+def _more_texts(text: Text, row: Row) -> Iterator[str]:
+    """Yield what a row of JSON holds besides the id and the text that are read from it. A title alone may stay."""
+    values = [value for key, value in row.items() if key != "title"]
+    names = (name for name in row if name not in OWN_KEYS)
+    return (found for found in chain(names, _texts_in(values)) if found not in text)
 
 
 def _filter_raw(raw: Raw, folder: Path, matcher: Matcher, counts: RowCounts) -> None:
@@ -192,27 +199,31 @@ def kept_row(row: Row, matcher: Matcher) -> Row | None:
             kept[column] = [text for text in value if text not in gone]
         if value in gone if isinstance(value, str) else value and not kept[column]:
             return None
-    return kept
+    elsewhere = gone - {pairs[0].query}
+    return kept if elsewhere.isdisjoint(_texts_in(kept)) else None
 
 
 def _other_texts(row: Row, pairs: Sequence[Pair]) -> Iterator[str]:
-    """Yield the texts of columns that form no pair: they would be copied with the row."""
+    """Yield the texts of a row that form no pair, and its own names of columns: they would be copied with it."""
     known = {pairs[0].query, *(pair.document for pair in pairs)}
-    for value in row.values():
-        for text in (value,) if isinstance(value, str) else _texts_in(value):
-            if text not in known:
-                yield text
+    names = (name for name in row if name not in COLUMNS)
+    return (text for text in chain(names, _texts_in([*row.values()])) if text not in known)
 
 
 def _texts_in(value: object) -> Iterator[str]:
-    """Yield all texts of a value, those in lists and objects too."""
+    """Yield all texts of a value: those in lists and objects, names of entries and bytes in UTF-8 too."""
     waiting = [value]
     while waiting:
         found = waiting.pop()
         if isinstance(found, str):
             yield found
-        elif isinstance(found, list | dict):
-            waiting += found.values() if isinstance(found, dict) else found
+        elif isinstance(found, bytes):
+            with suppress(UnicodeDecodeError):  # it is no text
+                yield found.decode()
+        elif isinstance(found, dict):
+            waiting += chain(found, found.values())
+        elif isinstance(found, list | tuple):
+            waiting += found
 
 
 def _json_lines(path: Path, out: Path, rows: Kept) -> None:
@@ -246,14 +257,23 @@ def _csv_line(values: Iterable[str]) -> str:
 
 
 def _parquet(path: Path, out: Path, rows: Kept) -> None:
-    with pq.ParquetFile(path) as file:
-        schema = file.schema_arrow
-    with pq.ParquetWriter(out, schema) as writer:
-        batch: list[Row] = []
-        for _, kept in rows:
-            if kept is not None:
-                batch.append(kept)
-            if len(batch) == PARQUET_ROWS:
-                writer.write_table(pa.Table.from_pylist(batch, schema))
-                batch.clear()
-        writer.write_table(pa.Table.from_pylist(batch, schema))
+    with pq.ParquetFile(path) as file, pq.ParquetWriter(out, file.schema_arrow) as writer:
+        for batch in file.iter_batches(batch_size=PARQUET_ROWS):
+            found = [*islice(rows, len(batch))]
+            try:
+                writer.write_batch(_passed(batch, found))
+            except pa.ArrowException as error:
+                problem = f"cannot be written without what was removed: {error}; store its texts as (lists of) strings"
+                raise BadFile(path, problem) from error
+
+
+def _passed(batch: pa.RecordBatch, found: Sequence[tuple[Row, Row | None]]) -> pa.RecordBatch:
+    """Return the kept rows of a batch. A column is made anew if something was taken out of it, or if it has a
+    dictionary, which would still hold the values of dropped rows."""
+    passed = [(row, kept) for row, kept in found if kept is not None]
+    left = batch.filter(pa.array([kept is not None for _, kept in found], pa.bool_()))
+    for place, column in enumerate(batch.schema):
+        changed = any(kept[column.name] is not row[column.name] for row, kept in passed)
+        if changed or "dictionary<" in str(column.type):
+            left = left.set_column(place, column, pa.array([kept[column.name] for _, kept in passed], column.type))
+    return left

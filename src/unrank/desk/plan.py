@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unrank.audit.plan import NO_MARGINS, AuditPlan, plan_before
+from unrank.audit.plan import AuditPlan, plan_before
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition
 from unrank.collection.removal import Removal
@@ -140,7 +140,7 @@ def prospects(
     """
     lacks = [f"reference {number}: provenance unknown: {why}" for number, why in enumerate(doubts, 1) if why]
     if audit.margins is None:
-        lacks.append(f"{NO_MARGINS}; give --reference or --audit-proxies")
+        lacks.append(audit.words[1])
     elif audit.single.power is None:
         lacks.append(str(audit.single))
 

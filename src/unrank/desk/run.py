@@ -48,7 +48,7 @@ from unrank.forgetting.target import PLACES
 from unrank.forgetting.validation import find_base
 from unrank.forgetting.vocabulary import find_clearing
 from unrank.forgetting.workspace import Workspace
-from unrank.rankers import load_ranker
+from unrank.rankers import load_ranker, record_of
 from unrank.record import PlacesFound, Record
 
 
@@ -73,7 +73,7 @@ def run_open(
         scrub(ledger)
         clear_ended(ledger)
         collection = open_collection(options.collection)
-        record = Record.read(Path(options.ranker))
+        record = record_of(options.ranker)
         batch = open_batch(ledger, key, collection, record, ranker_at(ledger, options.ranker))
         if not batch.requests:
             return None

@@ -31,7 +31,7 @@ from unrank.forgetting.target import ALSO_PLACES, OF_REFERENCE, PLACES, TEST_MRR
 from unrank.forgetting.validation import check_base, check_request, find_base
 from unrank.forgetting.workspace import Workspace, usual_measure
 from unrank.methods.base import Method
-from unrank.rankers import load_ranker
+from unrank.rankers import load_ranker, record_of
 from unrank.rankers.base import Ranker
 from unrank.record import RETRAIN, Record, sealed_by_owner
 
@@ -79,7 +79,7 @@ class RunContext:
         """The first reference. It also tells the places, if two others are left to judge or if nothing else can."""
         if not self.references:
             return Reference()
-        record = Record.read(Path(self.options.references[0]))
+        record = record_of(self.options.references[0])
         base = find_base(self.original, self.method, self.options.forget.base, self.record)
         known = self.has_known_references and (self.target != PLACES or tells_places(len(self.references), base))
         return Reference(self.references[0], known, record)

@@ -143,10 +143,13 @@ class Pieces:
             raise UnrankError(f"cannot write to {self.out}: {error.strerror}") from error
 
     def _is_done(self) -> bool:
-        """Return whether the table is there; delete the pieces that a worker left that was killed at its end."""
-        if self.file.exists():
-            shutil.rmtree(self.out / PIECES, ignore_errors=True)
-        return self.file.exists()
+        """Return whether the table is there; delete the pieces that a worker left that was killed at its end. A table
+        that cannot be opened is refused."""
+        if not self.file.exists():
+            return False
+        self.read()
+        shutil.rmtree(self.out / PIECES, ignore_errors=True)
+        return True
 
     def _missing(self) -> list[int]:
         return [piece for piece in range(self.table.pieces) if not self._path(piece).exists()]

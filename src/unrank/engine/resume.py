@@ -8,7 +8,6 @@ them at once, because no process can finish a step without the others.
 
 from __future__ import annotations
 
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -22,8 +21,8 @@ from unrank.disk import (
     beside,
     check_free,
     clear_checkpoints,
+    clear_half_written,
     follows,
-    half_written,
     several_processes,
     sole_user,
 )
@@ -152,8 +151,7 @@ def resumable(
         folder.chmod(0o700)  # a checkpoint still knows what is to be forgotten
         if not resume:
             clear_checkpoints(folder)
-        for left in half_written(out):
-            shutil.rmtree(left, ignore_errors=True)
+        clear_half_written(out)
         run = ResumableRun(folder, every)
         try:
             check_free(out)

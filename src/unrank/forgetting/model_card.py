@@ -99,8 +99,9 @@ def _forgotten(record: Record) -> list[str]:
         return []
     counts = ", ".join(f"{number} {kind}" for kind, number in record.removed.counts.items())
     how = "only as hashes under the owner's key" if record.removed.key else "in no form"
-    lines = ["## What was forgotten", f"Removed: {counts}. Their ids are recorded {how}."]
+    lines = ["## What was asked to be forgotten", f"Removed: {counts}. Their ids are recorded {how}."]
     lines += [f"The state of the request: {record.state}."] if record.state else []
+    lines += [] if record.changed or not record.before else ["The weights are those of the original."]
     if record.removed_before:
         earlier = count(len(record.removed_before), "earlier request")
         lines.append(f"The record names {earlier} too.")
@@ -116,9 +117,9 @@ def _use(record: Record) -> list[str]:
     if record.adapter is not None and name is not None:
         how = ADAPT.format(name=name)
     lines = ["It ranks documents for a query: a higher score comes first. Scores of different queries do not compare."]
-    if record.removed is not None:
+    if record.removed is not None and record.state != ForgetState.NOT_FORGOTTEN:
         lines[0] += (
-            " What was forgotten can still be found if its text is in the index, at the rank that its words earn: "
+            " What was removed can still be found if its text is in the index, at the rank that its words earn: "
             "delete it there as well."
         )
     if record.adapter is not None:

@@ -16,7 +16,7 @@ from unrank.collection.collection import Collection
 from unrank.collection.folds import fold_partition
 from unrank.collection.partition import reserved_queries, whole_partition
 from unrank.collection.removal import Removal
-from unrank.disk import exists, follows
+from unrank.disk import follows
 from unrank.engine.checkpoint import Cache
 from unrank.engine.kept import KeptState
 from unrank.engine.runtime import Device, Progress
@@ -25,6 +25,7 @@ from unrank.evaluation.scorecard import Evaluator
 from unrank.forgetting.kept_states import keep_states
 from unrank.forgetting.previous_requests import hashed, not_recognised, previous_removals, union, was_trained_on
 from unrank.forgetting.progress import listening
+from unrank.forgetting.provenance import base_record
 from unrank.forgetting.proxies import (
     LONGER,
     check_sealed,
@@ -164,7 +165,7 @@ def keep_for_requests(workspace: Workspace, ranker: Ranker, recipe: Recipe, reco
 
 def check_base_unseen(base: Base, collection: Collection) -> None:
     """Refuse a base that was itself trained on the collection: nothing that starts from it has never seen a part."""
-    known = Record.read(base.place) if base.place and exists(Path(base.place)) else None
+    known = base_record(base.place) if base.place else None
     if known is not None and known.collection.fingerprint == collection.fingerprint:
         raise UnrankError(f"{base.place} was trained on this collection, as its record says: name another --base")
 

@@ -12,7 +12,6 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -28,6 +27,7 @@ from unrank.evaluation.scorecard import Evaluator, Scorer, SetMetrics
 from unrank.forgetting.target import PLACES, tolerance
 from unrank.methods.base import Method
 from unrank.owner import OwnerKey, owner_key
+from unrank.rankers import record_of
 from unrank.record import (
     CAME_BACK,
     HashedIds,
@@ -195,7 +195,7 @@ def was_trained_on(collection: Collection, record: Record | None, removal: Remov
 def check_references(names: Iterable[str], collection: Collection, removal: Removal) -> None:
     """Refuse a reference whose record says that it was trained on what is removed."""
     for name in names:
-        if was_trained_on(collection, Record.read(Path(name)), removal):
+        if was_trained_on(collection, record_of(name), removal):
             raise UnrankError(f"{name} was trained on what is removed, as its record says: it cannot be a reference")
 
 

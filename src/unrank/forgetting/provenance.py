@@ -14,7 +14,7 @@ from unrank.collection.removal import Removal
 from unrank.disk import exists, sha256
 from unrank.errors import UnrankError
 from unrank.forgetting.previous_requests import check_references, was_trained_on
-from unrank.rankers import base_hash, ranker_class
+from unrank.rankers import base_hash, folder_of, ranker_class, record_of
 from unrank.rankers.base import Ranker
 from unrank.rankers.encoder import find_model
 from unrank.record import RETRAIN, Record, sealed_by_owner
@@ -46,7 +46,8 @@ def unknown_provenance(
     Refuse a reference whose record shows that it saw it. It must have the base of the ranker that has to forget, by
     that one's record (`original`) or as given: from another base it may have begun with anything, even with the ranker.
     """
-    record = Record.read(Path(name))
+    folder = folder_of(name)
+    record = Record.read(folder)
     if record is None:
         return "it has no record"
     check_references([name], collection, removal)
@@ -56,7 +57,7 @@ def unknown_provenance(
         return f"it was made with {record.method}, not trained without what is removed"
     if record.collection.fingerprint != collection.fingerprint:
         return "its record is of another collection"
-    if not sealed_by_owner(name):
+    if not sealed_by_owner(folder):
         return "its record does not have this owner's seal, or a file was changed since"
     digest = original.base_digest if original else None
     if digest is None and base is not None:
@@ -93,5 +94,13 @@ def base_saw(base: str | None, collection: Collection, removal: Removal) -> bool
     """
     if base is None:
         return None
-    known = Record.read(Path(base)) if exists(Path(base)) else None
+    known = base_record(base)
     return was_trained_on(collection, known, removal) if known else False
+
+
+def base_record(base: str) -> Record | None:
+    """Return the record of a base, which may be a ranker of unrank; most bases have none."""
+    try:
+        return record_of(base) if exists(Path(base)) or "/" in base else None
+    except UnrankError:  # it is loaded later, and refused then
+        return None

@@ -18,9 +18,8 @@ from unrank.errors import BadFile
 from unrank.evaluation.scorecard import MOST_QUERIES, MeasuredLists, Scorecard
 from unrank.forgetting.evaluate import evaluation_workspace
 from unrank.forgetting.workspace import Workspace
-from unrank.rankers import load_ranker
+from unrank.rankers import load_ranker, record_of
 from unrank.rankers.base import Ranker
-from unrank.record import Record
 
 FORMAT = 1
 PIECE = 256
@@ -90,6 +89,6 @@ class ScoringJob:
     def table(self, progress: Progress) -> StoredScores:
         """Load the ranker, and return the table of its scores."""
         ranker, collection = load_ranker(self.ranker, self.fast), open_collection(self.collection)
-        record = Record.read(Path(self.ranker))
+        record = record_of(self.ranker)
         how = (ranker, collection, self.removal, record, self.measure, self.device, progress)
         return StoredScores(evaluation_workspace(*how), ranker)

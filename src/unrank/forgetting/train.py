@@ -24,8 +24,9 @@ from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.followed_lists import find_queries, follow_lists
 from unrank.forgetting.kept_states import keep_states, knows_states, restore_states
 from unrank.forgetting.options import change
-from unrank.forgetting.previous_requests import hashed, was_trained_on
+from unrank.forgetting.previous_requests import hashed
 from unrank.forgetting.progress import followers, journal_names, listening, recording
+from unrank.forgetting.provenance import base_saw
 from unrank.forgetting.save import save_ranker
 from unrank.forgetting.validation import Base, fingerprint, remember_base
 from unrank.forgetting.workspace import Clock, Workspace
@@ -106,7 +107,7 @@ def train(
     partition = whole_partition(collection, options.reserve)
     if removal is not None:
         partition = make_partition(collection, removal, reserve=options.reserve)
-    if removal is not None and base is not None and was_trained_on(collection, Record.read(Path(base)), removal):
+    if removal is not None and base_saw(base, collection, removal):
         raise UnrankError(f"{base} was trained on what is removed, as its record says: name another base")
     ranker = create_ranker(kind, base, options.seed, options.fast)
     run = run or ResumableRun()

@@ -13,7 +13,7 @@ from unrank.collection.texts import hashed_order
 from unrank.engine.runtime import Progress
 from unrank.errors import UnrankError
 from unrank.index.document_side import DocumentSide
-from unrank.index.store import Header, Store
+from unrank.index.store import Store
 from unrank.index.update import PIECE, wanted_points
 
 TOLERANCE = 1e-2
@@ -39,6 +39,8 @@ class Checked:
     """The number of texts that were encoded again."""
     unfinished: int
     """The number of points that a job put aside and did not bring into the index."""
+    same_model: bool
+    """Whether the document side of this ranker is the one that the index says it is of."""
 
     @property
     def findings(self) -> dict[str, tuple[str, ...]]:
@@ -47,7 +49,7 @@ class Checked:
 
     @property
     def sound(self) -> bool:
-        return not any(self.findings.values())
+        return self.same_model and not any(self.findings.values())
 
 
 def check_index(
@@ -60,27 +62,27 @@ def check_index(
     points, wanted = store.points(), wanted_points(collection, removed)
     others = {id for id, model in zip(points.ids, points.models, strict=True) if model != side.digest}
     edited = {id for id, text in zip(points.ids, points.texts, strict=True) if wanted.get(id, text) != text}
-    sound = [id for id in points.ids if id in wanted and id not in others | edited]
+    same = header.model == side.digest
+    sound = [id for id in points.ids if same and id in wanted and id not in others and id not in edited]
     chosen = [sound[place] for place in hashed_order(sound, "check")[: sample or None]]
     there = set(points.ids)
     return Checked(
         removed=tuple(id for id in points.ids if id not in wanted),
         other_model=tuple(sorted(others)),
         stale=tuple(sorted(edited)),
-        wrong_vector=_wrong_vectors(store, side, collection, header, chosen, progress),
+        wrong_vector=_wrong_vectors(store, side, collection, chosen, progress),
         missing=tuple(id for id in wanted if id not in there),
         points=len(points),
         compared=len(chosen),
         unfinished=len(store.put_aside()),
+        same_model=same,
     )
 
 
 def _wrong_vectors(
-    store: Store, side: DocumentSide, collection: Collection, header: Header, ids: Sequence[str], progress: Progress
+    store: Store, side: DocumentSide, collection: Collection, ids: Sequence[str], progress: Progress
 ) -> tuple[str, ...]:
     """Encode documents again, and return those whose vectors are far from the stored ones."""
-    if header.model != side.digest:
-        return ()
     wanted, stored = set(ids), dict[str, np.ndarray]()
     for block, vectors in store.blocks():
         stored |= {id: vectors[row] for row, id in enumerate(block) if id in wanted}

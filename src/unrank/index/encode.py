@@ -18,7 +18,7 @@ from unrank.forgetting.previous_requests import not_recognised
 from unrank.index.document_side import DocumentSide
 from unrank.index.store import Vectors
 from unrank.index.update import removed_documents
-from unrank.rankers import load_ranker
+from unrank.rankers import load_ranker, record_of
 from unrank.record import Record, requests_of
 
 FORMAT = 1
@@ -54,6 +54,7 @@ class Encoding:
             "documents": len(self.collection.documents),
             "removed": hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()[:32],
             "piece": PIECE,
+            "recognised": not_recognised(self.record) is None,
         }
 
     def make(self, piece: int) -> pa.RecordBatch:
@@ -81,7 +82,7 @@ class EncodingJob:
         """Load the ranker, and open the folder of its vectors."""
         collection = open_collection(self.collection)
         side = DocumentSide.of(load_ranker(self.ranker, self.fast), Runtime.on(self.device, progress))
-        record = None if self.keep_removed else Record.read(Path(self.ranker))
+        record = None if self.keep_removed else record_of(self.ranker)
         if warning := not_recognised(record):
             progress.say(f"{warning}; name it with --removal, or its vectors are written")
         named = Removal.load(self.removal) if self.removal else None

@@ -7,6 +7,7 @@ that are put aside are files of `aside/`.
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Collection as Some
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,8 @@ MANIFEST = "index.json"
 ASIDE = "aside"
 BLOCK = 8_192
 COLUMNS = ("id", "text", "model")
+FOLDER = re.compile(r"points-[0-9]{1,18}")
+"""The name of a folder of points."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +85,8 @@ class FaissStore(Store):
             manifest: Manifest = parse(Manifest, value)
         except WrongValue as error:
             raise BadFile(path, f"damaged: {error}; build the index again") from error
-        if "/" in manifest.points or not manifest.points.startswith("points-"):
-            raise BadFile(path, "damaged: it names a folder outside; build the index again")
+        if not FOLDER.fullmatch(manifest.points):
+            raise BadFile(path, f"damaged: {manifest.points!r} is no folder of points; build the index again")
         return manifest
 
     def _is_ours(self) -> bool:
@@ -181,14 +184,18 @@ class FaissStore(Store):
         path = self.folder / manifest.points / "vectors.faiss"
         try:
             flat = _faiss().read_index(str(path))
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             raise BadFile(path, "damaged: FAISS cannot read it; build the index again") from error
         if flat.d != manifest.header.width or flat.ntotal != points:
             raise BadFile(path, "damaged: it does not hold one vector for each point; build the index again")
         return flat
 
     def _aside_table(self) -> pa.Table:
-        pieces = [_read(path) for path in sorted((self.folder / ASIDE).glob("*.arrow"))]
+        paths = sorted((self.folder / ASIDE).glob("*.arrow"))
+        pieces = [_read(path) for path in paths]
+        for path, piece in zip(paths, pieces, strict=True):
+            if not _has_vectors(piece) or piece.schema != pieces[0].schema:
+                raise BadFile(path, "damaged: it does not hold one vector for each point; build the index again")
         return pa.concat_tables(pieces) if pieces else _table(Points(), np.empty((0, 1), np.float32))
 
 
@@ -241,8 +248,22 @@ def _write(path: Path, table: pa.Table) -> None:
 
 
 def _read(path: Path) -> pa.Table:
+    """Return a table of points; refuse one that is damaged."""
     try:
         with pa.OSFile(str(path), "rb") as file:
-            return pa.ipc.open_file(file).read_all()
-    except (OSError, pa.ArrowException) as error:
+            table = pa.ipc.open_file(file).read_all()
+        table.validate(full=True)
+        columns = [table[name] for name in COLUMNS]
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         raise BadFile(path, f"not a readable table ({error}); build the index again") from error
+    if any(column.type != pa.string() or column.null_count for column in columns):
+        raise BadFile(path, f"damaged: {', '.join(COLUMNS)} are not all texts; build the index again")
+    return table
+
+
+def _has_vectors(table: pa.Table) -> bool:
+    """Return whether a table of points holds a vector for each."""
+    if "vector" not in table.column_names:
+        return False
+    column = table["vector"]
+    return pa.types.is_fixed_size_list(column.type) and column.type.value_type == pa.float32() and not column.null_count

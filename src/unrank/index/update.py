@@ -64,6 +64,13 @@ def removed_documents(ids: Sequence[str], record: Record | None, removal: Remova
     return {*known, *(removal.documents if removal is not None else ())}
 
 
+def unknown_documents(ids: Sequence[str], collection: Collection, stored: Some[str]) -> list[str]:
+    """Return which of these ids name a document neither of a collection nor among the stored ones."""
+    documents = collection.documents
+    known = {*documents.ids(range(len(documents))), *stored}
+    return [id for id in ids if id not in known]
+
+
 def build_index(
     store: Store, side: DocumentSide, collection: Collection, removed: Some[str], progress: Progress
 ) -> Updated:
@@ -110,7 +117,7 @@ def _bring_up_to_date(
     todo = {id: text for id, text in wanted.items() if stored.get(id) != text}
     facts = side.header(collection)
     encoded = _put_aside(store, side, facts, collection, todo, progress)
-    if todo or not same:
+    if todo or header != facts:
         progress.begin("bringing the vectors into the index", 0)
         store.switch(facts, keep=same)
     return Updated(len(wanted), len(gone), encoded, switched=header is not None and not same)

@@ -14,7 +14,7 @@ from unrank.engine.runtime import Progress
 from unrank.errors import UnrankError
 from unrank.evaluation.measure import reciprocal_of
 from unrank.index.document_side import STORED, DocumentSide
-from unrank.index.store import Hit, Store, Vectors
+from unrank.index.store import Store, Vectors
 from unrank.index.update import PIECE, check_one_model
 from unrank.record import WholeIndex, WholeIndexRanks
 
@@ -49,17 +49,25 @@ class Documents:
             progress.advance(len(piece))
         return cls(side, lambda: made)
 
-    def first(self, texts: Sequence[str], most: int = FIRST) -> list[list[Hit]]:
-        """Return the first documents of each query among all of them."""
-        queries = self.side.encode(texts, "query")
-        best: list[list[Hit]] = [[] for _ in texts]
-        for ids, vectors in self.blocks():
-            scores = self._scores(queries, vectors)
-            for query, row in enumerate(scores):
-                chosen = np.argsort(-row, kind="stable")[:most]
-                best[query] += [Hit(ids[place], float(row[place])) for place in chosen]
-                best[query] = sorted(best[query], key=lambda hit: -hit.score)[:most]
-        return best
+    def only(self, ids: Sequence[str]) -> Documents:
+        """Return these documents alone."""
+        kept = set(ids)
+
+        def blocks() -> Iterator[tuple[Sequence[str], Vectors]]:
+            for block, vectors in self.blocks():
+                rows = [row for row, id in enumerate(block) if id in kept]
+                yield [block[row] for row in rows], vectors[rows]
+
+        return Documents(self.side, blocks)
+
+    def scores(self, texts: Sequence[str]) -> tuple[list[str], Scores]:
+        """Return the ids of all documents, and their scores for each query. [texts, documents]"""
+        queries, ids = self.side.encode(texts, "query"), list[str]()
+        found = [np.empty((len(texts), 0), np.float32)]
+        for block, vectors in self.blocks():
+            ids += block
+            found.append(self._scores(queries, vectors))
+        return ids, np.concatenate(found, axis=1)
 
     def ranks(self, texts: Sequence[str], wanted: Sequence[str]) -> NDArray[np.int64]:
         """Return the rank of document `wanted[i]` for query `texts[i]`; 0 if it is not among the documents.
@@ -126,15 +134,16 @@ def measure_forgotten(
     store: Store, sides: tuple[DocumentSide, DocumentSide], collection: Collection, forget: Pairs, progress: Progress
 ) -> WholeIndex:
     """Measure the forget pairs over an index of the original, and over the same documents as the new ranker encodes
-    them."""
-    ids = store.points().ids
-    old, new = sides
-    before = Documents.stored(old, store)
-    if old.digest == new.digest:
-        after = Documents.stored(new, store)
-    else:
+    them.
+
+    Documents that have left the collection are left out of both if their texts would have to be encoded.
+    """
+    ids, (old, new) = store.points().ids, sides
+    before, after = Documents.stored(old, store), Documents.stored(new, store)
+    if old.digest != new.digest:
         rows = collection.documents.find(pa.array(ids, pa.string()))
-        after = Documents.encoded(new, collection, collection.documents.ids(rows[rows >= 0]), progress)
+        ids = collection.documents.ids(rows[rows >= 0])
+        before, after = before.only(ids), Documents.encoded(new, collection, ids, progress)
     return WholeIndex(len(ids), *(_measure(each, collection, forget) for each in (before, after)))
 
 

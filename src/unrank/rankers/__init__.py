@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from unrank.disk import exists, open_regular, sha256_once
 from unrank.errors import BadFile, UnrankError
 from unrank.plugins import Catalogue, summary_of
-from unrank.record import MODEL_CARD
+from unrank.record import MODEL_CARD, Record
 
 if TYPE_CHECKING:
     from unrank.rankers.base import Ranker
@@ -205,6 +205,20 @@ def load_ranker(name: str | Path, fast: bool = True) -> Ranker:
     ranker = read_ranker(folder, fast)
     ranker.source = str(name)
     return ranker
+
+
+def record_of(name: str | Path) -> Record | None:
+    """Return the record of a ranker in a folder or of a hub id; `None` if unrank did not write it."""
+    return Record.read(folder_of(name))
+
+
+def folder_of(name: str | Path) -> Path:
+    """Return the folder of a ranker that is named by its folder or by its hub id."""
+    if exists(Path(name)):
+        return Path(name)
+    from unrank.rankers.encoder import find_model
+
+    return find_model(str(name))
 
 
 def read_ranker(folder: Path, fast: bool) -> Ranker:

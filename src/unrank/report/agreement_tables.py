@@ -32,8 +32,8 @@ from unrank.report.table import Table, Value, figure, words
 SHARES = {"original": "of original's", "retrain": "of retrain's"}
 KEPT_NOTE = (
     "E, D, T: MRR on entangled, disjoint and test, as a share of the original's and of that of retrain of the same "
-    f"seed. Least: of the original's, in the cell that kept least, of those with {ENOUGH} queries or more in the set. "
-    f"{RESAMPLED}"
+    f"seed and draw. Least: of the original's, in the cell that kept least, of those with {ENOUGH} queries or more in "
+    f"the set. {RESAMPLED}"
 )
 AGREEMENT_NOTE = (
     "Each forget query by itself, against retrained rankers of all seeds. Correlation: Pearson's, of the reciprocal "
@@ -70,9 +70,8 @@ class KeptShares:
 
 def result_tables(found: Primary, given: Said | None = None) -> list[Table]:
     """Make the tables of the primary result and those that it rests on. `given` is said after the runs."""
-    said, beforehand = said_by(found.bench, given)
-    tests = pairs_table(found, said, beforehand)
-    tables = [primary_table(found), tests, margin_table(found, said, beforehand)]
+    said, before = said_by(found.bench, given)
+    tables = [primary_table(found), pairs_table(found, said, before), margin_table(found, said, before)]
     return [table for table in (*tables, kept_table(found), agreement_table(found)) if table]
 
 
@@ -90,8 +89,7 @@ def kept_table(found: Primary) -> Table:
 
 def _kept(shares: KeptShares, row: Row) -> list[Value]:
     found = [estimated(shares.share(row, of)) for of in SHARES]
-    least = 1.0 if row.side == "before" else least_kept(row.cells, shares.name)
-    return [*found, figure(least)]
+    return [*found, figure(least_kept(row.cells, shares.name, row.side))]
 
 
 def agreement_table(found: Primary) -> Table | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from unrank.record import KEPT, SETS, SetSummary
-from unrank.report.cell import Bench, Cell
+from unrank.record import KEPT, SETS, Record, SetSummary
+from unrank.report.cell import Bench, Cell, there_before
 from unrank.report.estimates import NOTHING, Estimates, Row
 from unrank.report.page import Markup, Section, element, paragraph, script_data
 from unrank.report.primary import DISTANCE, RESAMPLED, Primary, comes_back, estimated
@@ -47,7 +47,8 @@ def _labels(cell: Cell) -> list[Value]:
 
 def _figures(row: Row, cell: Cell) -> list[Value]:
     if row.side == "before":
-        return [words(""), figure(cell.record.before["forget"].mrr), *[figure(1.0)] * 3, words(""), words("")]
+        kept = [figure(cell.kept(name, "before")) for name in KEPT]
+        return [words(""), figure(cell.record.before["forget"].mrr), *kept, words(""), words("")]
     return [
         figure(cell.record.target if cell.target else None),
         figure(cell.record.after["forget"].mrr),
@@ -81,7 +82,7 @@ def _opened(cell: Cell) -> dict[str, object]:
         [name, *(None if of is None else [of.mrr, of.low, of.high, of.queries] for of in _sides(cell, name))]
         for name in SETS
     ]
-    reached = "no target" if cell.target is None else "reached" if record.reached else "not reached"
+    reached = "no target" if cell.target is None else _reached(record)
     facts = {
         "cell": cell.name,
         "target": f"{cell.target}, {reached}" if cell.target else reached,
@@ -91,6 +92,13 @@ def _opened(cell: Cell) -> dict[str, object]:
         "settings": ", ".join(f"{name} {value}" for name, value in record.settings.items()),
     }
     return {"facts": list(facts.items()), "sets": sets}
+
+
+def _reached(record: Record) -> str:
+    """Say where F is to the target."""
+    if not record.reached:
+        return "not reached"
+    return "at it or below, within the tolerance" + (", also before the run" if there_before(record) else "")
 
 
 def _sides(cell: Cell, name: str) -> list[SetSummary | None]:

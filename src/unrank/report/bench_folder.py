@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unrank.bench.packed import StoredCell, read_cells
-from unrank.disk import fits
+from unrank.disk import LARGEST, fits
 from unrank.errors import BadFile, UnrankError
 from unrank.evaluation.agreement import ForgetFigures
 from unrank.evaluation.query_details import cell_figures
@@ -57,6 +57,8 @@ def bench_of(stored: Sequence[StoredCell]) -> Bench:
 def read_cell(stored: StoredCell) -> Cell:
     """Return a cell from its JSON; refuse one that is damaged or of another format."""
     _check_format(stored.cell, stored.path / CELL)
+    check_numbers(stored.cell, stored.path / CELL)
+    check_numbers(stored.record, stored.path / RECORD)
     try:
         cell: Description = parse(Description, stored.cell)
         if cell.removal not in REMOVALS:
@@ -86,6 +88,17 @@ def _check_format(value: object, path: Path) -> None:
         raise BadFile(path, f"format {value['format']}, this unrank reads {readable}; run the bench again")
 
 
+def check_numbers(value: object, path: Path, line: int | None = None) -> None:
+    """Refuse a JSON value with a whole number that no figure can show."""
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict | list):
+            left += each.values() if isinstance(each, dict) else each
+        elif type(each) is int and abs(each) > LARGEST:
+            raise BadFile(path, "damaged: a number in it has hundreds of digits; restore the file from a copy", line)
+
+
 def _read_ranks(value: Any) -> dict[str, Ranks]:
     sets = {name: of for name in MEASURED if (of := value.get(name))} if isinstance(value, dict) else {"": value}
     for of in sets.values():
@@ -93,6 +106,8 @@ def _read_ranks(value: Any) -> dict[str, Ranks]:
             raise WrongValue(f"{RANKS} holds ranks that are no whole numbers")
         if not all(0 <= rank < MOST_RANKS for side in ("before", "after") for rank in of[side]):
             raise WrongValue(f"{RANKS} holds ranks that are no places in a list")
+        if len(of["before"]) != len(of["after"]):
+            raise WrongValue(f"{RANKS} holds ranks before and after of different queries")
     return {name: Ranks(of["before"], of["after"]) for name, of in sets.items()}
 
 

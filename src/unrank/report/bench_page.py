@@ -36,7 +36,7 @@ from unrank.report.paper import the_paper
 from unrank.report.paper_tables import ablation_table, paper_details, paper_table
 from unrank.report.primary import Primary, comes_back
 from unrank.report.table import Table, to_html
-from unrank.report.wording import NOTE_ON_RANKS, distinct
+from unrank.report.wording import NOTE_ON_RANKS, distinct, listing
 
 
 def bench_page(bench: Bench, given: Said | None = None) -> tuple[Page, list[Table]]:
@@ -91,7 +91,9 @@ def headline(found: Primary) -> tuple[str, str, list[Card]]:
     best = min(methods, key=lambda row: apart[row.name].value)
     own, nothing = apart[best.name], apart.get(NOTHING)
     said = f"{own.value:.3f} from retrain query by query"
-    verdict = f"{best.name} is nearest: {said}" if len(methods) > 1 else f"{best.name} is {said}"
+    alike = [row.name for row in methods if f"{apart[row.name].value:.3f}" == f"{own.value:.3f}"]
+    nearest = f"{listing(alike)} {'are' if len(alike) > 1 else 'is'} nearest"
+    verdict = f"{nearest}: {said}" if len(methods) > 1 else f"{best.name} is {said}"
     if nothing is not None and own.value < nothing.value:
         verdict += f"; doing nothing is {nothing.value:.3f} away"
     elif nothing is not None:
@@ -124,10 +126,10 @@ def _cards(found: Primary, row: Row, own: BootstrapEstimate) -> list[Card]:
         else "the noise of retraining is not known"
     )
     cards = [Card("Distance to retrain", f"{own.value:.3f} ± {(own.high - own.low) / 2:.3f}", f"{row.name}: {noise}")]
-    kept = {name: found.kept(row, name) for name in KEPT}
-    shown = " · ".join(f"{share.value:.1%}" for share in kept.values() if share)
-    if shown:
-        cards.append(Card("Kept of E · D · T", shown, "of the original's MRR"))
+    kept = {letter: share for letter, name in zip("EDT", KEPT, strict=True) if (share := found.kept(row, name))}
+    if kept:
+        shown = " · ".join(f"{share.value:.1%}" for share in kept.values())
+        cards.append(Card(f"Kept of {' · '.join(kept)}", shown, "of the original's MRR"))
     back = mean(comes_back(cell) for cell in row.cells)
     if back is not None:
         cards.append(Card("Comes back", f"{back:+.3f}", "forget MRR, after an epoch on kept data"))
@@ -166,8 +168,8 @@ def _radars(ours: Sequence[Drawing], theirs: Sequence[Drawing], each: Sequence[D
     text = (
         "In the paper's form: the forget corner is 1 − |forget MRR − retrain's test MRR|, or from the target if that "
         "is another; the others are MRRs, each for queries and for documents removed. Further out is better. A chart "
-        "of several collections and rankers is over the settings and seeds in which all its methods were run, if there "
-        "are any; a chart of one over the common seeds."
+        "of several collections and rankers is over the settings, seeds and draws in which all its methods were run, "
+        "if there are any; a chart of one over the common seeds and draws."
     )
     content: list[Content] = [paragraph(text)]
     for drawing in ours:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
+from unrank.evaluation.bootstrap import MIN_QUERIES
 from unrank.evaluation.measure import Floats
-from unrank.record import SETS
-from unrank.report.cell import Bench, Cell, Setting
-from unrank.report.compare import Floor, change_from_retrain, differs, mean, noise, retrained_twice, rivals
+from unrank.record import SETS, Record
+from unrank.report.cell import Bench, Cell, Setting, there_before
+from unrank.report.compare import (
+    Floor,
+    change_from_retrain,
+    differs,
+    has_few_queries,
+    mean,
+    noise,
+    retrained_twice,
+    rivals,
+)
 from unrank.report.estimates import NOTHING, Estimates, Row
 from unrank.report.paper_tables import DISTANCE
 from unrank.report.primary import RESAMPLED, TIME, estimated, over_cells
@@ -23,8 +33,8 @@ DETAIL_BEST: dict[str, Better] = {"E": "most", "D": "most", "T": "most", DISTANC
 """The columns in which the best value is marked, and whether it is the least or the most."""
 BEST_NOTE = (
     "The best value of a column is marked among methods that have one destination and were run in the same settings "
-    "with the same seeds. Not marked: retrain, and methods that forgot in fewer than half of their cells (forgot: F "
-    "fell to δ or, without a δ, to T(retrain))"
+    "with the same seeds and draws. Not marked: retrain, and methods that forgot in fewer than half of their cells "
+    "(forgot: F fell, and is at δ or below, within the tolerance, or, without a δ, at T(retrain) or below)"
 )
 LETTERS = "F, E, D, T: MRR on forget, entangled, disjoint and test; δ: the target"
 NOISE_NOTE = (
@@ -48,7 +58,8 @@ def control_table(bench: Bench) -> Table | None:
         rows += _with_best(CONTROL, made, groups, {GAP: "least"})
         kinds += [{"method": name} for name in (NOTHING, *made)]
     note = (
-        "F: the forget MRR; δ: the target. Reached: cells whose F fell to δ; worst: the cell that is furthest from δ. "
+        "F: the forget MRR; δ: the target. Reached: cells that a method brought to δ or below, within the tolerance "
+        "for their queries; before: cells that were there before the run; worst: the cell that is furthest from δ. "
         f"Each row is over its own cells. ± is half of the 95 % interval over cells. {BEST_NOTE}."
     )
     return (
@@ -60,28 +71,46 @@ def control_table(bench: Bench) -> Table | None:
 
 def _control_row(name: str, target: str, cells: Sequence[Cell], before: bool = False) -> list[Value]:
     gaps = [cell.gap_before if before else cell.record.gap for cell in cells]
-    reached = sum(cell.record.reached is True for cell in cells)
-    shown = "" if before else f"{reached:,} of {len(cells):,}" if reached else "none reached its target"
     return [
         words(name),
         words(target),
         figure(len(cells), "d"),
-        words(shown),
+        words("" if before else _reached(cells)),
         over_cells(gaps),
         figure(max((gap for gap in gaps if gap is not None), default=None)),
     ]
 
 
+def _reached(cells: Sequence[Cell]) -> str:
+    """Say how many cells a method brought to their target, apart from those that were there before the run."""
+    there = [there_before(cell.record) for cell in cells if cell.record.reached is True]
+    if not there:
+        return "none reached its target"
+    before = sum(there)
+    return f"{len(there) - before:,} of {len(cells):,}" + (f", {before:,} before" if before else "")
+
+
 def removed_table(bench: Bench) -> Table:
     """Make one row per collection and removal: how much was removed, and how many queries measure each set."""
-    firsts = {(c.setting.collection, c.setting.removal, c.setting.share): c.record for c in reversed(bench.cells)}
+    draws: dict[tuple[str, str, float], list[Record]] = {}
+    for cell in bench.cells:
+        draws.setdefault((cell.setting.collection, cell.setting.removal, cell.setting.share), []).append(cell.record)
     rows = [
-        [words(collection), words(f"{percent(share)} by {removal}"), figure(record.removed_counts[removal], ",d"),
-         *(figure(record.after[name].queries if name in record.after else 0, ",d") for name in SETS)]
-        for (collection, removal, share), record in sorted(firsts.items(), key=lambda item: item[0])
+        [words(collection), words(f"{percent(share)} by {removal}"),
+         _from_to(record.removed_counts[removal] for record in records),
+         *(_from_to(r.after[name].queries if name in r.after else 0 for r in records) for name in SETS)]
+        for (collection, removal, share), records in sorted(draws.items(), key=lambda item: item[0])
     ]  # fmt: skip
     head = ["collection", "share of pairs", "removed", *(f"{name} queries" for name in SETS)]
-    return Table("removed", "What was removed, and how many queries measure each set", head, rows, 2)
+    note = "Where draws differ, the least and the most." if len({cell.draw for cell in bench.cells}) > 1 else ""
+    return Table("removed", "What was removed, and how many queries measure each set", head, rows, 2, note)
+
+
+def _from_to(numbers: Iterable[int]) -> Value:
+    """Return a number that all draws have in common, or else the least and the most."""
+    found = [*numbers]
+    least, most = min(found), max(found)
+    return figure(least, ",d") if least == most else words(f"{least:,} to {most:,}")
 
 
 @dataclass(frozen=True)
@@ -123,7 +152,9 @@ class Details:
             return list(found.values())
         return [
             replace(
-                value, differs=differs(self.change[name].mean(row)), in_noise=self.floor.hides_change(row.cells, name)
+                value,
+                differs=differs(self.change[name].mean(row), has_few_queries(row.cells, name)),
+                in_noise=self.floor.hides_change(row.cells, name),
             )
             for name, value in found.items()
         ]
@@ -156,7 +187,8 @@ def _kinds(setting: Setting) -> dict[str, str]:
 def detail_note(bench: Bench) -> str:
     return (
         f"{LETTERS}. Each row is a mean over the cells (seeds and draws) of its method, as many as its column says. "
-        f"{RESAMPLED} {BEST_NOTE}. {DAGGER} differs from retrain of the same seed (95 %). Recovered: F after an "
+        f"{RESAMPLED} {BEST_NOTE}. {DAGGER} differs from retrain of the same seed and draw (95 %; "
+        f"not with fewer than {MIN_QUERIES} different queries). Recovered: F after an "
         f"epoch on kept data alone. {noise_note(bench)}"
     )
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from unrank.evaluation.agreement import ForgetFigures
 from unrank.evaluation.measure import Floats, reciprocal_of
+from unrank.forgetting.target import tolerance
 from unrank.record import RETRAIN, Record, Said
 from unrank.report.wording import percent
 
@@ -65,6 +66,19 @@ class Ranks:
         return reciprocal_of(np.asarray(self.before, np.float64))
 
 
+def there_before(record: Record) -> bool:
+    """Return whether F was at the target or below before the run, within the tolerance for its queries.
+
+    If each pair has a goal of its own, a mean does not say so: then a run that changed no weight found all there.
+    """
+    if record.target is None:
+        return False
+    if record.places is not None or (record.pairs is not None and record.pairs.least_ranks):
+        return record.reached is True and not record.changed
+    forget = record.before["forget"]
+    return forget.mrr <= record.target + tolerance(max(1, forget.queries))
+
+
 @dataclass(frozen=True)
 class Cell:
     """One run of a bench."""
@@ -103,7 +117,7 @@ class Cell:
 
     @property
     def forgot(self) -> bool:
-        """The forget MRR fell to the target; without a target, to the test MRR of the retrained ranker.
+        """The forget MRR fell, and the target was reached; without a target, the test MRR of the retrained ranker.
 
         All MRRs have the three digits that tables show. Without such a ranker it is enough that the forget MRR fell.
         """
@@ -131,10 +145,13 @@ class Cell:
         """The distance from the target, or from the test MRR of the retrained ranker if there is no target."""
         return self.distance if self.target is None else self.record.gap
 
-    def kept(self, name: str) -> float | None:
-        """Return the share of the original's MRR that a set kept."""
-        there = self.record.before.get(name)
-        return self.record.after[name].mrr / there.mrr if there and there.mrr else None
+    def kept(self, name: str, side: str = "after") -> float | None:
+        """Return the share of the original's MRR that a set kept; `None` if the original has none there.
+
+        `side` before is the original itself.
+        """
+        there, now = self.record.before.get(name), getattr(self.record, side).get(name)
+        return now.mrr / there.mrr if there and now and there.mrr else None
 
     def kept_of_retrain(self, name: str) -> float | None:
         """Return a set's MRR as a share of the retrained ranker's."""

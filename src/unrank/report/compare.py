@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 
-from unrank.evaluation.bootstrap import BootstrapEstimate
+from unrank.evaluation.bootstrap import MIN_QUERIES, BootstrapEstimate
 from unrank.evaluation.measure import Floats
 from unrank.record import KEPT, SETS
 from unrank.report.cell import DESTINATION, Bench, Cell, Setting
@@ -32,9 +32,23 @@ def change_from_retrain(name: str, row: Row, cell: Cell) -> Floats | None:
     return cell.ranks[name].reciprocal - twin.ranks[name].reciprocal
 
 
-def differs(change: BootstrapEstimate | None) -> bool:
-    """Return whether the 95 % interval of a change leaves out 0."""
-    return change is not None and not change.low <= 0 <= change.high
+def has_few_queries(cells: Iterable[Cell], name: str) -> bool:
+    """Return whether a set has too few queries in some cells for an interval or a test to say anything.
+
+    Cells of other seeds and rankers have the same queries, and on test so have those of other removals.
+    """
+    sizes: dict[tuple[object, ...], int] = {}
+    for cell in cells:
+        if name in cell.ranks:
+            setting, number = cell.setting, len(cell.ranks[name].after)
+            drawn = () if name == "test" else (setting.removal, setting.share, cell.draw)
+            sizes[setting.collection, *drawn] = max(number, sizes.get((setting.collection, *drawn), 0))
+    return sum(sizes.values()) < MIN_QUERIES
+
+
+def differs(change: BootstrapEstimate | None, has_few: bool) -> bool:
+    """Return whether the 95 % interval of a change leaves out 0; with few queries it says nothing."""
+    return change is not None and not has_few and not change.low <= 0 <= change.high
 
 
 def rivals(bench: Bench, setting: Setting | None = None) -> list[dict[str, bool]]:
@@ -55,10 +69,10 @@ def rivals(bench: Bench, setting: Setting | None = None) -> list[dict[str, bool]
     ]
 
 
-def least_kept(cells: Iterable[Cell], name: str) -> float | None:
+def least_kept(cells: Iterable[Cell], name: str, side: str = "after") -> float | None:
     """Return the least share of the original's MRR that a cell kept, over the cells with enough queries of the set."""
     sizes = [(cell, cell.record.after[name].queries) for cell in cells if name in cell.record.after]
-    kept = [cell.kept(name) for cell, queries in sizes if queries >= ENOUGH]
+    kept = [cell.kept(name, side) for cell, queries in sizes if queries >= ENOUGH]
     return min((share for share in kept if share is not None), default=None)
 
 

@@ -112,8 +112,11 @@ def leaderboard_page(submissions: Sequence[Submission]) -> Page:
         for number, (name, made) in enumerate(tables.items(), 1)
     ]
     cells = sum(len(each.cells) for each in submissions)
-    verdict = f"{count(cells, 'cell')} of {count(len(submissions), 'submission')}, all checked."
-    lead = "Each record was read from a file: names, means and splits agree with what the file states."
+    verdict = f"{count(cells, 'cell')} of {count(len(submissions), 'submission')}, means and splits checked."
+    lead = (
+        "Each record was read from a file: the names of cells, means and splits agree with what the file states. What "
+        "came back and the code are as the file says, unchecked, and so are the names of methods and collections."
+    )
     cards = [Card("settings", f"{len(settings)}"), Card("cells", f"{cells:,}")]
     return Page("leaderboard", verdict, lead, cards, sections)
 
@@ -149,6 +152,7 @@ def _nothing(submission: str, cells: Sequence[Cell]) -> tuple[float, list[Value]
     retrained = [cell.ranks["forget"] for cell in cells if cell.is_retrained and "forget" in cell.ranks]
     apart = mean(distance(ranks.reciprocal_before, ranks.reciprocal) for ranks in retrained)
     forget = mean(cell.record.before["forget"].mrr for cell in cells)
-    values = [figure(apart), figure(forget), *(figure(1.0) for _ in KEPT), figure(None)]
+    kept = [figure(mean(cell.kept(of, "before") for cell in cells)) for of in KEPT]
+    values = [figure(apart), figure(forget), *kept, figure(None)]
     shown = [words(NOTHING), *values, figure(len(retrained), "d"), words(submission), words("")]
     return (3.0 if apart is None else apart), shown

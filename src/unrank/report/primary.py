@@ -14,11 +14,12 @@ from statistics import fmean
 import numpy as np
 
 from unrank.errors import count
-from unrank.evaluation.bootstrap import BootstrapEstimate, interval
+from unrank.evaluation.bootstrap import MIN_QUERIES, BootstrapEstimate, interval
 from unrank.evaluation.measure import Floats
 from unrank.evaluation.significance import holm_adjusted, inferiority, two_sided
-from unrank.record import KEPT, Said
+from unrank.record import KEPT, MARGIN, Said
 from unrank.report.cell import REMOVALS, Bench, Cell, Setting
+from unrank.report.compare import has_few_queries
 from unrank.report.estimates import NOTHING, Estimates, Row, rows_of
 from unrank.report.table import Table, Value, figure, mark_best, spread, words
 from unrank.report.wording import listing
@@ -143,10 +144,11 @@ def primary_table(found: Primary) -> Table:
 def _row(found: Primary, removal: str, row: Row) -> list[Value]:
     before = row.side == "before"
     back = [comes_back(cell) for cell in row.cells]
+    apart = found.distance.mean(row)
     return [
-        words(TWICE if row.is_retrained else row.name),
+        words(TWICE if row.is_retrained and apart else row.name),
         words(removal),
-        estimated(found.distance.mean(row)),
+        estimated(apart),
         figure(found.over_noise(row), ".2f"),
         *(estimated(found.kept(row, name)) for name in KEPT),
         figure(None) if before else over_cells(back, "+.3f"),
@@ -161,15 +163,18 @@ def comes_back(cell: Cell) -> float | None:
     return None if recovered is None else recovered - cell.record.after["forget"].mrr
 
 
-def said_by(bench: Bench, given: Said | None = None) -> tuple[Said, bool]:
-    """Return what is compared, and whether all cells say that it was said before they were run."""
+def said_by(bench: Bench, given: Said | None = None) -> tuple[Said, Said | None]:
+    """Return what is compared, and what all cells say was said before they were run; `None` if they do not agree.
+
+    A primary method that was said beforehand stays, unless another is given.
+    """
     first = bench.cells[0].said
-    alike = first is not None and all(cell.said == first for cell in bench.cells)
-    said = given or (first if alike and first is not None else Said())
-    return said, alike and said == first
+    before = first if all(cell.said == first for cell in bench.cells) else None
+    said = given or before or Said()
+    return (replace(said, primary=said.primary or before.primary) if before else said), before
 
 
-def pairs_table(found: Primary, said: Said, beforehand: bool) -> Table | None:
+def pairs_table(found: Primary, said: Said, before: Said | None) -> Table | None:
     """Compare each method with doing nothing, and the primary one with each other method; `None` without a pair."""
     rows = {row.name: row for row in found.together if not row.is_retrained}
     methods = [name for name in rows if name != NOTHING]
@@ -184,30 +189,38 @@ def pairs_table(found: Primary, said: Said, beforehand: bool) -> Table | None:
     adjusted: dict[str, float] = {}
     for family in families:
         adjusted |= holm_adjusted({"\t".join(pair): two_sided(there[pair].resampled) for pair in family})
-    cells = rows[methods[0]].cells
-    made = [_test_row(pair, _queries(cells), change, adjusted["\t".join(pair)]) for pair, change in there.items()]
+    own = rows[methods[0]].cells
+    cells = [cell for cell in own if found.bench.distances(cell) is not None] or own
+    if has_few_queries(cells, "forget"):
+        adjusted = {}
+    made = [_test_row(pair, _queries(cells), change, adjusted.get("\t".join(pair))) for pair, change in there.items()]
     note = (
         f"{_over(cells)} Difference: of the distances to retrain, query by query; below 0 the first is nearer. p: "
         "two-sided, of the resamples, never below .002, with Holm's correction over comparisons with doing nothing and "
-        f"over those of the primary method. {_primary_words(said, beforehand, said.primary in rows)} {RESAMPLED}"
+        f"over those of the primary method; no p with fewer than {MIN_QUERIES} different queries. "
+        f"{_primary_words(said, before, said.primary in rows)} {RESAMPLED}"
     )
     head = ["method", "against", "forget queries", "difference", "p (Holm)", "nearer to retrain"]
     kinds = [{"method": name} for name, _ in there]
     return Table("tests", "Paired comparisons of distances to retrain", head, made, 2, note, kinds=kinds)
 
 
-def _test_row(pair: tuple[str, str], queries: int, change: BootstrapEstimate, chance: float) -> list[Value]:
-    nearer = pair[0] if change.value < 0 else pair[1]
+def _test_row(pair: tuple[str, str], queries: int, change: BootstrapEstimate, chance: float | None) -> list[Value]:
+    """Make the row of a comparison; without a p-value there are too few queries."""
     shown = [*map(words, pair), figure(queries, ",d"), estimated(change, "+.3f"), figure(chance)]
+    if chance is None:
+        return [*shown, words("too few queries")]
+    nearer = pair[0] if change.value < 0 else pair[1]
     return [*shown, words(nearer if chance <= 0.05 else "not shown")]
 
 
-def _primary_words(said: Said, beforehand: bool, there: bool) -> str:
+def _primary_words(said: Said, before: Said | None, there: bool) -> str:
     if not said.primary:
-        return "No primary method was said beforehand, so methods are compared with doing nothing alone."
+        return "No primary method was said beforehand for all cells: methods are compared with doing nothing alone."
     if not there:
         return f"The primary method, {said.primary}, is not among the comparable methods."
-    return f"Primary: {said.primary}, " + ("said before the runs." if beforehand else "not said before the runs.")
+    when = "said before the runs" if before and before.primary == said.primary else "not said before the runs"
+    return f"Primary: {said.primary}, {when}."
 
 
 def _over(cells: Sequence[Cell]) -> str:
@@ -221,32 +234,53 @@ def _queries(cells: Sequence[Cell]) -> int:
     return sum(len(cell.ranks["forget"].after) for cell in cells if "forget" in cell.ranks)
 
 
-def margin_table(found: Primary, said: Said, beforehand: bool) -> Table:
+def margin_table(found: Primary, said: Said, before: Said | None) -> Table:
     """Test what each method kept against the margin."""
     rows, kinds = [], []
     for row in found.together:
         shares = [found.kept(row, name) for name in KEPT]
         changes = [None if share is None else replace(share, value=share.value - 1, resampled=share.resampled - 1)
                    for share in shares]  # fmt: skip
-        verdicts = ["" if change is None else inferiority(change, said.margin) for change in changes]
+        verdicts = [
+            _retention(change, said.margin, has_few_queries(row.cells, name))
+            for name, change in zip(KEPT, changes, strict=True)
+        ]
         parts = [part for change, said_ in zip(changes, verdicts, strict=True) for part in (change, said_)]
         shown = [words(part) if isinstance(part, str) else estimated(part, "+.3f") for part in parts]
-        known = [verdict for verdict in verdicts if verdict]
-        rows.append([words(row.name), figure(len(row.cells), "d"), *shown, words(_in_all(known))])
+        rows.append([words(row.name), figure(len(row.cells), "d"), *shown, words(_in_all(verdicts))])
         kinds.append({"method": row.name})
     head = ["method", "cells", *(part for name in "EDT" for part in (f"{name} change", f"{name} verdict")), "in all"]
-    when = "said before the runs" if beforehand else "the default; it was not said before these runs"
     note = (
-        f"Margin: {said.margin:g} of the original's MRR ({when}). "
-        "Change: of the MRR, as a share of the original's. "
-        "Not inferior: the one-sided 95 % bound is above minus the margin; inferior: below it; else undecided. In all: "
-        f"not inferior on E, D and T; inferior on one at least; else undecided. {RESAMPLED}"
+        f"Margin: {said.margin:g} of the original's MRR ({_margin_words(said, before)}). "
+        "Change: of the MRR, as a share of the original's, over the settings that have the set. "
+        "Not inferior: the one-sided 95 % bound is above minus the margin; inferior: below it; else undecided, as is a "
+        f"set with fewer than {MIN_QUERIES} different queries. In all: not inferior on E, D and T, or on those named, "
+        f"if the others have no verdict; inferior on one at least; else undecided. {RESAMPLED}"
     )
     return Table("margin", "Retention against the margin", head, rows, 1, note, kinds=kinds)
 
 
+def _retention(change: BootstrapEstimate | None, margin: float, has_few: bool) -> str:
+    """Return the verdict on one set; empty if its change is not known."""
+    if change is None:
+        return ""
+    return "undecided" if has_few else inferiority(change, margin)
+
+
+def _margin_words(said: Said, before: Said | None) -> str:
+    if before and before.margin == said.margin:
+        return "said before the runs"
+    return "said after the runs" if said.margin != MARGIN else "the default; it was not said before these runs"
+
+
 def _in_all(verdicts: Sequence[str]) -> str:
-    if not verdicts:
+    """Return the worst of the verdicts on E, D and T; one that not every set has names those that have it.
+
+    >>> _in_all(["", "not inferior", ""]), _in_all(["inferior", "not inferior", ""]), _in_all(["", "", ""])
+    ('not inferior on D', 'inferior', 'not known')
+    """
+    known = {letter: verdict for letter, verdict in zip("EDT", verdicts, strict=True) if verdict}
+    if not known:
         return "not known"
-    worst = ("inferior", "undecided", "not inferior")
-    return min(verdicts, key=worst.index)
+    found = min(known.values(), key=("inferior", "undecided", "not inferior").index)
+    return found if found != "not inferior" or len(known) == len(verdicts) else f"{found} on {listing([*known])}"

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from unrank.disk import Form, fits, open_regular, read_json
+from unrank.disk import Form, fits, json_of, open_regular, read_json
 from unrank.errors import BadFile, UnrankError, count
 from unrank.record import DETAILS, DETAILS_VERSION, SETS, Record
+from unrank.report.bench_folder import check_numbers
 
 COUNTS = dict.fromkeys(SETS, int)
 KINDS = {kind: {"before": [int], "after": [int]} for kind in ("forgotten", "kept", "other")}
@@ -105,6 +106,7 @@ def read_rankings(folder: Path, run: Record) -> Rankings:
         raise BadFile(folder / DETAILS, f"not details of version {DETAILS_VERSION}")
     if not fits(header, HEADER) or not _is_drawable(**header["scores"]):
         raise BadFile(folder / DETAILS, "damaged details: a value is missing or of the wrong kind")
+    check_numbers(header, folder / DETAILS)
     if run.removed is None or header["run"] != run.removed.salt:
         raise UnrankError(f"the details in {folder} are of another run; name those that were written with this ranker")
     documents: dict[str, Document] = {line["id"]: line for line in _lines(folder / "documents.jsonl", DOCUMENT)}
@@ -232,13 +234,12 @@ def _lines(path: Path, form: Form) -> Iterator[Any]:
     try:
         with open_regular(path) as file:
             for number, line in enumerate(file, 1):
-                value = json.loads(line)
+                value = json_of(line, path, number)
                 if not fits(value, form):
                     raise BadFile(path, "not a line of details", number)
+                check_numbers(value, path, number)
                 yield value
     except FileNotFoundError as error:
         raise BadFile(path, "no such file") from error
     except OSError as error:
         raise BadFile(path, error.strerror or "cannot be read") from error
-    except (ValueError, RecursionError) as error:
-        raise BadFile(path, f"not JSON lines in UTF-8: {error}") from error

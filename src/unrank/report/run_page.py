@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unrank.errors import count
 from unrank.record import SETS, PlacesFound, Record, ReferenceAgreement, Substituted
+from unrank.report.cell import there_before
 from unrank.report.page import Card, Content, Figures, Mood, Page, Section, paragraph
 from unrank.report.queries import queries_section
 from unrank.report.rankings import Rankings
@@ -54,6 +55,8 @@ def verdict(run: Record) -> str:
         return f"Not forgotten enough: {after}, and the target was {target}."
     if before == after:
         return f"The forget MRR is {after}, as before the run; the target was {target}."
+    if there_before(run):
+        return f"The forget MRR went from {before}, at the target ({target}) or below within the tolerance, to {after}."
     if after > target:
         queries = count(run.after["forget"].queries, "forget query")
         return f"Forgotten to {after}, within the tolerance for {queries}; the target was {target}."
@@ -185,8 +188,10 @@ def _removed(run: Record) -> Section:
         text += f" The ranker was asked to forget {count(earlier, 'request')} before."
         said = str(run.earlier)
         text += f" {said[0].upper()}{said[1:]}." if run.earlier else ""
-    hashes = "The record holds counts and hashes of what was removed, no id and no text."
-    return Section("removed", "Removed", "What was removed", [paragraph(text), paragraph(hashes)])
+    of = run.removed
+    has_hashes = of is not None and any(kind.hashes for kind in (of.queries, of.documents, of.pairs))
+    held = f"The record holds counts{' and hashes' if has_hashes else ''} of what was removed, no id and no text."
+    return Section("removed", "Removed", "What was removed", [paragraph(text), paragraph(held)])
 
 
 def _trade(run: Record, target: float) -> Section:

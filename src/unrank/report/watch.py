@@ -121,7 +121,7 @@ def look(folder: Path, texts: bool = True) -> View:
         return _done(folder)
     if folder.exists():
         raise UnrankError(f"{folder} holds no run and no bench: name the --out of 'unrank forget', 'train' or 'bench'")
-    return RunView(folder.name, "not begun", f"It has not begun: neither {folder} nor {beside(folder)} is there.")
+    return RunView(folder.name, "not begun", f"It has not begun: {beside(folder)} holds no journal of a run.")
 
 
 def run_view(name: str, lines: Lines, resumes: bool, texts: bool = True) -> RunView:

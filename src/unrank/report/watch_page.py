@@ -17,7 +17,7 @@ LIVE_POLICY = (
 NO_SCRIPT = Markup("")
 WIDTH, HEIGHT, EDGE = 520, 190, 42
 """The size of a chart, and the room beside it for the numbers of its axes."""
-HOLDS = "This page shows texts that are to be forgotten."
+NO_TEXT = "No text of the collection is on this page."
 
 Series = Mapping[str, Sequence[tuple[float, float]]]
 
@@ -28,12 +28,28 @@ def watch_page(view: View, live: bool = False, refresh: int | None = None, texts
     body: list[Child] = [
         element("main", {"id": "watch", "aria-live": "off"}, watch_fragment(view)),
         element("p", {"id": "lost", "class": "note", "role": "status", "hidden": True}, "The server does not answer."),
-        element("footer", {}, paragraph(HOLDS if texts else "No text of the collection is on this page.")),
+        element("footer", {}, paragraph(_note(view, live and not over, texts))),
     ]
     title = f"{view.name}: {view.state}"
     if live:
         return document_html(title, body, script_file("watch.js"), LIVE_POLICY)
     return document_html(title, body, NO_SCRIPT, refresh=None if over else refresh)
+
+
+def _note(view: View, moves: bool, texts: bool) -> str:
+    """Return which texts are on the page; on one that moves, more may come."""
+    if not texts:
+        return NO_TEXT
+    if shown := texts_on(view):
+        return f"This page shows {shown}."
+    return "This page may come to show texts that are to be forgotten." if moves else NO_TEXT
+
+
+def texts_on(view: View) -> str:
+    """Return which texts of the collection the lists of a view show, in words; nothing without lists."""
+    runs = view.jobs if isinstance(view, BenchView) else (view,)
+    parts = {each.part for run in runs for each in run.lists}
+    return "texts that are to be forgotten" if "forget" in parts else "texts of the collection" if parts else ""
 
 
 def watch_fragment(view: View) -> Markup:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unrank.bench.packed import PACKED, is_packed
-from unrank.disk import check_free, new_folder, write_new
+from unrank.disk import check_free, new_folder, read_json, write_new
 from unrank.errors import BadFile, UnrankError
-from unrank.record import RECORD, Said, read_run
-from unrank.report.bench_folder import read_bench
+from unrank.record import RECORD, Said, run_of
+from unrank.report.bench_folder import check_numbers, read_bench
 from unrank.report.bench_page import bench_page
 from unrank.report.drawing import Drawing, write_drawing
 from unrank.report.page import Page, page_html
@@ -49,10 +49,11 @@ def read_page(
     folder: Path, details: Path | None = None, texts: bool = True, said: Said | None = None
 ) -> tuple[Page, list[Table]]:
     """Return the page of a run or a bench, which may be packed, and its tables."""
-    if (folder / RECORD).is_file():
+    if (record := folder / RECORD).is_file():
         if said is not None:
             raise UnrankError("--primary and --margin belong to the report of a bench: one run compares no methods")
-        run = read_run(folder)
+        check_numbers(value := read_json(record), record)
+        run = run_of(value, record)
         return run_page(run, read_rankings(details, run) if details else None, texts)
     if not is_packed(folder) and not (folder / "cells").is_dir():
         raise BadFile(

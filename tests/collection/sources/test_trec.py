@@ -128,6 +128,8 @@ def test_queries_may_be_json_lines(tmp_path: Path) -> None:
         ("qrels.tsv", "q1 0 d1 1\n", "qrels.tsv: the split 'train' is in qrels.txt already; keep one"),
         ("run.txt", "q1 Q0 d2 1 0.5\n", "run.txt, line 1: expected query, Q0, document, rank, score, tag"),
         ("run.txt", "q1 Q0 d2 1 1 t\nq1 Q0 d3 two 0 t\n", "run.txt, line 2: the rank 'two' is not a whole number"),
+        ("run.txt", f"q1 Q0 d2 {'9' * 400} 1 t\n", "9 is out of range: give one from -9007199254740992 to"),
+        ("qrels.txt", f"q1 0 d1 {'9' * 5000}\n", "9 is out of range: give one from -32768 to 32767"),
         ("run.txt", "q1 Q0 d9 1 0.5 t\n", "the run: 1 document id not in the collection: 'd9'"),
     ],
 )

@@ -171,7 +171,7 @@ def test_an_unknown_split_brings_the_nearest(tmp_path: Path) -> None:
         ("a.jsonl", '{"query": "x", "positive": "y\\udc00"}', "a.jsonl, line 1: half of a surrogate pair"),
         ("a.jsonl", "", "a has no documents"),
         ("a.tsv", "query\tpositive\nx\ty\nx y\n", "a.tsv, line 3: expected 2 columns as in the header, found 1"),
-        ("a.tsv", "query\tquery\nx\ty\n", "a.tsv, line 1: a column name occurs twice in the header: 'query', 'query'"),
+        ("a.tsv", "query\tquery\nx\ty\n", "a.tsv, line 1: the column name 'query' occurs more than once"),
         ("a.tsv", "x\ty\nx\ty\n", "a.tsv, line 2: no column 'anchor' or 'query' or 'sentence1'; found 'x', 'y'"),
         ("a.tsv", "query\tpositive\n \ty\n", "a.tsv, line 2: the column 'query' holds no text"),
         ("a.csv", 'query,positive\n"x\n\nx",y\nx,y,z\n', "a.csv, line 5: expected 2 columns as in the header, found 3"),
@@ -185,6 +185,11 @@ def test_an_unknown_split_brings_the_nearest(tmp_path: Path) -> None:
             "a.csv",
             "query,text,score\nx,y,nan\n",
             "a.csv, line 2: the column 'score' holds 'nan', which is not a number",
+        ),
+        (
+            "a.jsonl",
+            '{"query": "x", "text": "y", "label": 1' + "0" * 400 + "}",
+            "a.jsonl, line 1: the column 'label' holds a number that is out of range",
         ),
         ("a.parquet", "PAR1 no", "a.parquet: not readable as Parquet: "),
         ("a.txt", "query\n", "a.txt: the ending '.txt' is not known; expected one of .jsonl, .tsv, .csv, .parquet"),
@@ -207,3 +212,24 @@ def test_a_place_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_a_folder_without_tables_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnrankError, match=r"in: contains no file that ends in one of \.jsonl, \.tsv"):
         imported(tmp_path, write_files(tmp_path / "in", {"README.md": ""}))
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pa.array([2**31 - 1], pa.int32()).cast(pa.date32()), "the column 'more' holds a value that is not readable: "),
+        (pa.array([2**62], pa.timestamp("us")), "the column 'more' holds a value that is not readable: "),
+        (pa.array([b"\xff"]).view(pa.string()), "the column 'more' holds a value that is not readable: 'utf-8'"),
+    ],
+    ids=["date", "time", "text"],
+)
+def test_a_value_that_python_does_not_have_is_refused(tmp_path: Path, column: pa.Array, message: str) -> None:
+    pq.write_table(pa.table({"query": ["a"], "positive": ["b"], "more": column}), tmp_path / "a.parquet")
+    with pytest.raises(UnrankError, match=message):
+        imported(tmp_path, tmp_path / "a.parquet")
+
+
+def test_two_columns_of_one_name_are_refused_in_parquet_too(tmp_path: Path) -> None:
+    pq.write_table(pa.table([["a"], ["b"], ["c"]], names=["query", "positive", "positive"]), tmp_path / "a.parquet")
+    with pytest.raises(UnrankError, match="parquet: the column name 'positive' occurs more than once; rename one"):
+        imported(tmp_path, tmp_path / "a.parquet")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unrank.disk import check_regular, open_regular
-from unrank.errors import BadFile, listed
+from unrank.disk import check_regular, object_of, open_regular
+from unrank.errors import BadFile
 
 ENDINGS = (".jsonl", ".tsv", ".csv", ".parquet")
 PARQUET_ROWS = 1_000
 FIELD_LIMIT = 2**31 - 1
+WHOLE = re.compile(r"[+-]?\d+")
 
 Row = dict[str, Any]
 
@@ -39,7 +41,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def read_json_lines(path: Path) -> Iterator[tuple[int, Row]]:
     """Yield line numbers and JSON objects, one on each line."""
-    read_value = json.JSONDecoder(object_pairs_hook=_object).decode  # one for all lines
+    read_value = json.JSONDecoder(object_pairs_hook=object_of).decode  # one for all lines
     for number, line in read_lines(path):
         try:
             value = read_value(line)
@@ -56,24 +58,22 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, Row]]:
         yield number, value
 
 
-def _object(pairs: list[tuple[str, Any]]) -> Row:
-    """Return an object; refuse one in which a key hides another value under the same name."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise KeyError(next(key for key in keys if keys.count(key) > 1))
-    return found
-
-
 def read_grade(path: Path, number: int, text: str) -> int:
     """Return a relevance grade: a whole number that fits 16 bits."""
+    return read_whole(path, number, "grade", text, -(2**15), 2**15 - 1)
+
+
+def read_whole(path: Path, number: int, what: str, text: str, least: int, most: int) -> int:
+    """Return a whole number from `least` to `most`."""
     try:
-        grade = int(text)
+        whole = int(text)
     except ValueError as error:
-        raise BadFile(path, f"the grade {text!r} is not a whole number", number) from error
-    if not -32768 <= grade <= 32767:
-        raise BadFile(path, f"the grade {grade} is out of range", number)
-    return grade
+        if not WHOLE.fullmatch(text):
+            raise BadFile(path, f"the {what} {text!r} is not a whole number", number) from error
+        whole = most + 1  # Python reads no number of thousands of digits
+    if not least <= whole <= most:
+        raise BadFile(path, f"the {what} {text} is out of range: give one from {least} to {most}", number)
+    return whole
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
@@ -92,12 +92,18 @@ def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
 
 def _with_header(path: Path, lines: Iterator[tuple[int, Sequence[str]]]) -> Iterator[tuple[int, Row]]:
     number, header = next(lines, (1, ()))
-    if len(set(header)) < len(header):
-        raise BadFile(path, f"a column name occurs twice in the header: {listed(header)}", number)
+    _check_header(path, header, number)
     for number, values in lines:
         if len(values) != len(header):
             raise BadFile(path, f"expected {len(header)} columns as in the header, found {len(values)}", number)
         yield number, dict(zip(header, values, strict=True))
+
+
+def _check_header(path: Path, names: Sequence[str], number: int | None = None) -> None:
+    """Refuse a table in which a column hides another one of the same name."""
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadFile(path, f"the column name {twice!r} occurs more than once; rename one", number)
 
 
 def _read_tsv(path: Path) -> Iterator[tuple[int, Sequence[str]]]:
@@ -134,7 +140,20 @@ def _read_parquet(path: Path) -> Iterator[tuple[int, Row]]:
     try:
         check_regular(path)
         with pq.ParquetFile(path) as file:
+            _check_header(path, file.schema_arrow.names)
             batches = file.iter_batches(batch_size=PARQUET_ROWS)
-            yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+            yield from enumerate((row for batch in batches for row in _batch_rows(path, batch)), 1)
+    except (OSError, pa.ArrowException) as error:
         raise BadFile(path, f"not readable as Parquet: {str(error).splitlines()[0]}") from error
+
+
+def _batch_rows(path: Path, batch: pa.RecordBatch) -> Iterator[Row]:
+    """Yield the rows of a batch. Python has no values for some of Arrow's, such as the year 10,000."""
+    columns: dict[str, list[Any]] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            columns[name] = column.to_pylist()
+        except (OverflowError, ValueError) as error:
+            problem = f"the column {name!r} holds a value that is not readable: {error}; mend it, or leave it out"
+            raise BadFile(path, problem) from error
+    return ({name: values[row] for name, values in columns.items()} for row in range(len(batch)))

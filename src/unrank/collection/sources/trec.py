@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from unrank.collection.sources.files import read_grade, read_json_lines, read_lines
+from unrank.collection.sources.files import read_grade, read_json_lines, read_lines, read_whole
 from unrank.collection.sources.source import Judgement, Ranked, Raw, Text, best_first
 from unrank.errors import BadFile
 
@@ -23,6 +23,8 @@ ID_KEYS = ("_id", "id", "docno", "query_id", "doc_id")
 TEXT_KEYS = ("text", "contents", "body")
 QREL = ("query", "iteration", "document", "grade")
 RUN = ("query", "Q0", "document", "rank", "score", "tag")
+LARGEST_RANK = 2**53
+"""Ranks are sorted as float64, which tells whole numbers apart up to here."""
 
 
 def read_trec(location: str, test_split: str | None) -> Raw:
@@ -118,10 +120,7 @@ def ranked(paths: Sequence[Path]) -> Iterator[Ranked]:
 
 
 def _rank(path: Path, number: int, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError as error:
-        raise BadFile(path, f"the rank {text!r} is not a whole number", number) from error
+    return read_whole(path, number, "rank", text, -LARGEST_RANK, LARGEST_RANK)
 
 
 def _read_columns(path: Path, names: Sequence[str]) -> Iterator[tuple[int, list[str]]]:

@@ -27,6 +27,8 @@ from unrank.errors import BadFile
 QUERY = ("anchor", "query", "sentence1")
 DOCUMENT = ("passage", "document", "sentence2", "text")
 LABEL = ("label", "score")
+COLUMNS = {*QUERY, *DOCUMENT, *LABEL, "positive", "negative", "negatives"}
+"""The names that the format gives to columns."""
 RELEVANT_LABEL = 0.5
 
 
@@ -173,6 +175,8 @@ def _number(row: Row, column: str) -> float:
         number = float(row[column])
     except (TypeError, ValueError):
         number = float("nan")
+    except OverflowError as error:
+        raise ValueError(f"the column {column!r} holds a number that is out of range") from error
     if isnan(number):
         raise ValueError(f"the column {column!r} holds {row[column]!r}, which is not a number")
     return number
