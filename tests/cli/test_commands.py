@@ -567,6 +567,7 @@ def test_request_after_request(
         "reached": True,
         "target": record_of(once)["target"],
         "target_name": "80%",
+        "state": "forgotten",
     }
 
 
