@@ -70,7 +70,8 @@ results: $(VENV)/ready ## write the page, figures and tables of the records in r
 	$(BIN)/python runs/quarter.py results/former.jsonl.gz --out build/results/quarter-former
 	$(BIN)/python runs/destinations.py results/quarter.jsonl.gz --out build/results/destinations
 	$(BIN)/python runs/ablation.py results/ablation.jsonl.gz --out build/results/ablation
-	$(BIN)/python runs/word_curves.py results/words.jsonl.gz --out build/results/words
+	set -e; for name in words words-marco; do \
+	  $(BIN)/python runs/word_curves.py results/$$name.jsonl.gz --out build/results/$$name; done
 	set -e; for name in places rivals rivals-second strangers places-nfcorpus-half; do \
 	  $(BIN)/python runs/places.py results/$$name.jsonl.gz >build/results/$$name.md; done
 	$(BIN)/python runs/places.py --times results/place-times.jsonl.gz >build/results/place-times.md
