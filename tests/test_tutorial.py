@@ -21,7 +21,8 @@ from unrank.rankers.encoder import default_encoder
 
 PAGE = ROOT / "docs" / "tutorial.md"
 MASKED = re.compile(
-    r"\b[hp][0-9a-f]{12}\b|takes (between|about|up to) .* here|(\d+ (h|min) )?\d+(\.\d+)? (h|min|s)\b|[-+]?\d+([.,]\d+)*"
+    r"\b[hp][0-9a-f]{12}\b|takes (between|about|up to) .* here|"
+    r"(\d+ (h|min) )?\d+(\.\d+)? (h|min|s)\b|[-+]?\d+([.,]\d+)*"
 )
 MADE = {"pydocs", "ranker", "removal.json", "clean", "report.html"}
 
