@@ -169,6 +169,9 @@ def test_runs_and_qrels_before_and_after(
         assert len(first) == printed[name]["queries"]
     evaluated("--runs", tmp_path / "alone")
     assert (tmp_path / "alone" / "forget.run").is_file()
+    bm25 = ["evaluate", "bm25", collection, "--removal", removal, "--original", ranker, "--runs", tmp_path / "bm25"]
+    assert run([*map(str, bm25), "--quiet"]) == 0, "bm25 has no record"
+    assert (tmp_path / "bm25" / "forget.before.run").is_file()
     asked = ("evaluate", ranker, collection, "--removal", removal)
     assert "name a folder for them with --runs" in refused(*asked, "--original", references[0])
     assert "exists already" in refused(*asked, "--qrels", tmp_path / "qrels")

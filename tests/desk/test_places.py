@@ -42,13 +42,14 @@ from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.outcome import Findings, ForgetState, Judgement, pair_ranks
 from unrank.forgetting.places import Places, near
 from unrank.forgetting.previous_requests import was_trained_on
-from unrank.forgetting.provenance import base_saw
+from unrank.forgetting.provenance import base_record, base_saw
 from unrank.forgetting.proxies import Foreseen, foresee_proxies
 from unrank.forgetting.train import train
 from unrank.forgetting.validation import Base
 from unrank.forgetting.workspace import Workspace
 from unrank.methods.retrain import Retrain
 from unrank.rankers import load_ranker
+from unrank.rankers.encoder import DEFAULT_ENCODER
 from unrank.record import PairRanks, PlacesFound, Record, SetSummary
 from unrank.report.page import page_html
 
@@ -496,3 +497,13 @@ def test_what_a_run_would_find_places_by(trained: Path, dense: Collection) -> No
     reference = foresee_proxies(workspace, "bi-encoder", Base(), known_reference=True)
     assert (str(reference), reference.number) == ("places are those of the reference", 1)
     assert str(Foreseen(2, made=True)).startswith("places are those of 2 prepared proxies and a proxy that is trained")
+
+
+def test_the_record_of_the_default_base_is_not_looked_for_on_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*_: object, **__: object) -> None:
+        raise AssertionError("the default base is in its package")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", asked)
+    assert base_record(DEFAULT_ENCODER) is None and base_record("nowhere") is None
+    with pytest.raises(AssertionError):
+        base_record("someone/an-encoder")

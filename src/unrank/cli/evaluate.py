@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from unrank.collection.removal import Removal
     from unrank.engine.runtime import Progress
     from unrank.evaluation.scorecard import MeasuredLists, Scorecard
+    from unrank.record import Record
 
 REFERENCE = (
     "A ranker retrained without what is removed, or the file that --details wrote for it: how far the two agree on the "
@@ -131,10 +132,10 @@ def evaluate(
     from unrank.forgetting.stored_scores import ScoringJob
     from unrank.rankers import record_of
 
-    if ranker != "bm25":
-        tell_unrecognised(record_of(ranker), on.quiet or as_json)
+    record = None if ranker == "bm25" else record_of(ranker)
+    tell_unrecognised(record, on.quiet or as_json)
     with show_progress(on.quiet or as_json) as listener:
-        how = (ranker, opened, removed, measure, on, listener)
+        how = (record, opened, removed, measure, on, listener)
         measure_ranker = partial(_measure, ranker, *how)
         if stored.scores is not None:
             job = ScoringJob(stored.scores, ranker, collection, removed, measure, on.device, on.fast)
@@ -168,16 +169,16 @@ def evaluate(
 
 def _measure(
     name: str,
-    ranker: str,
+    record: Record | None,
     collection: Collection,
     removal: Removal | None,
     measure: int,
     on: DeviceFlags,
     progress: Progress,
 ) -> tuple[Scorecard, dict[str, MeasuredLists]]:
-    """Return the scorecard and the lists of a ranker, or of bm25. The record of `ranker` names what is left out."""
+    """Return the scorecard and the lists of a ranker, or of bm25. `record` names what is left out."""
     from unrank.forgetting.evaluate import evaluate_bm25, evaluate_with_lists
-    from unrank.rankers import load_ranker, record_of
+    from unrank.rankers import load_ranker
 
     if name == "bm25":
         return evaluate_bm25(collection, removal, measure)
@@ -185,7 +186,7 @@ def _measure(
         load_ranker(name, on.fast),
         collection,
         removal,
-        record=record_of(ranker),
+        record=record,
         measure=measure,
         device=on.device,
         progress=progress,

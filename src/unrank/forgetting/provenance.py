@@ -16,7 +16,7 @@ from unrank.errors import UnrankError
 from unrank.forgetting.previous_requests import check_references, was_trained_on
 from unrank.rankers import base_hash, folder_of, ranker_class, record_of
 from unrank.rankers.base import Ranker
-from unrank.rankers.encoder import find_model
+from unrank.rankers.encoder import find_encoder, find_model
 from unrank.record import RETRAIN, Record, sealed_by_owner
 
 WEIGHTS = ".safetensors"
@@ -99,8 +99,10 @@ def base_saw(base: str | None, collection: Collection, removal: Removal) -> bool
 
 
 def base_record(base: str) -> Record | None:
-    """Return the record of a base, which may be a ranker of unrank; most bases have none."""
+    """Return the record of a base, which may be a ranker of unrank; most bases have none, the default one too."""
+    if not (exists(Path(base)) or "/" in base):
+        return None
     try:
-        return record_of(base) if exists(Path(base)) or "/" in base else None
+        return record_of(base if exists(Path(base)) else find_encoder(base))
     except UnrankError:  # it is loaded later, and refused then
         return None
