@@ -64,7 +64,6 @@ from unrank.forgetting.workspace import Workspace
 from unrank.methods import read_settings
 from unrank.methods.retrain import Retrain
 from unrank.rankers import create_ranker
-from unrank.rankers import splade as splade_ranker
 from unrank.rankers.adapter_folder import adapted_model, write_adapter
 from unrank.rankers.base import Ranker
 from unrank.record import KEPT
@@ -79,16 +78,12 @@ TRAINING: dict[str, dict[str, str]] = {
     "mpnet": {"epochs": "4", "negatives": "4", "falls": "true"},
 }
 """The settings of a part's training that differ from the recipe of its ranker."""
-FLOPS = splade_ranker.QUERY_FLOPS, splade_ranker.DOCUMENT_FLOPS
-RECIPES: dict[str, tuple[float, dict[str, str]]] = {
-    f"{rate}, {epochs} epochs, FLOPS times {factor:g}": (
-        factor,
-        {"learning_rate": rate, "epochs": epochs, "negatives": "4", "falls": "true"},
-    )
-    for rate, epochs, factor in (("2e-5", "6", 0.1), ("2e-5", "6", 0.01), ("2e-5", "2", 0.1))
+RECIPES: dict[str, dict[str, str]] = {
+    f"{rate}, {epochs} epochs": {"learning_rate": rate, "epochs": epochs, "negatives": "4", "falls": "true"}
+    for rate, epochs in (("1e-5", "4"), ("2e-5", "4"))
 }
-"""What is tried on the development collections to train a SPLADE: the factor of its regulariser, and settings."""
-RATES = ("8.5e-5", "3e-5", "1e-5")
+"""The settings that are tried on the development collections to train a SPLADE."""
+RATES = ("8.5e-5", "3e-5")
 """The learning rates that are tried to forget with a SPLADE; the first is the method's own."""
 
 
@@ -373,12 +368,11 @@ def splade(study: Study) -> None:
 
 
 def choose_recipe(study: Study) -> dict[str, str]:
-    """Train on each development collection by each recipe; return the best, and weigh its regulariser so."""
+    """Train on each development collection by each recipe; return the best."""
     given, tried = study.arguments, dict[str, list[Line]]()
 
     def work(collection: Collection, name: str) -> Line:
-        factor, settings = RECIPES[name]
-        weigh_flops(factor)
+        settings = RECIPES[name]
         how = {"method": recipe_of(study.kind, settings), "device": given.device, "progress": Lines()}
         record = train(collection, study.kind, given.base, seed=given.seed, **how).record
         after = {name: summary.mrr for name, summary in record.after.items()}
@@ -399,13 +393,7 @@ def choose_recipe(study: Study) -> dict[str, str]:
         return {}
     best = max(whole, key=lambda name: np.mean([line["test"] for line in whole[name]]))
     print(f"splade: the recipe is {best}", flush=True)
-    factor, settings = RECIPES[best]
-    weigh_flops(factor)
-    return settings
-
-
-def weigh_flops(factor: float) -> None:
-    splade_ranker.QUERY_FLOPS, splade_ranker.DOCUMENT_FLOPS = (factor * weight for weight in FLOPS)
+    return RECIPES[best]
 
 
 def choose_rate(study: Study) -> str:

@@ -164,6 +164,22 @@ def test_a_new_head_gives_a_text_its_own_words(encoder: Path) -> None:
     assert all(torch.equal(*pair) for pair in zip(ranker.parameters(), again.parameters(), strict=True))
 
 
+def test_scores_of_a_new_head_differ_by_about_the_margin_of_training() -> None:
+    """If they differ by ten times as much, training makes all scores smaller before it ranks anything."""
+    ranker = create_ranker("splade", None, 0)
+    documents = [
+        "The garden needs water early in the morning, before the sun dries the soil.",
+        "A parser turns the words of a program into a tree, which a compiler reads.",
+        "Old bridges of stone carry less weight than those of steel, but last longer.",
+        "Bees fly back to the hive with pollen from the flowers of the garden.",
+    ]
+    queries = ["when to water a garden", "what a compiler reads", "how long a bridge of stone lasts", "pollen of bees"]
+    scores = np.array([ranker.score_texts([query] * len(documents), documents) for query in queries])
+    assert scores.argmax(1).tolist() == [0, 1, 2, 3]
+    apart = scores.diagonal()[:, None] - scores
+    assert 0.5 < apart[~np.eye(len(queries), dtype=bool)].mean() < 5
+
+
 def test_a_base_with_a_head_keeps_it(folder: Path) -> None:
     trained, ranker = load_ranker(folder), create_ranker("splade", str(folder), 3)
     assert ranker.score_texts(QUERIES, DOCUMENTS) == trained.score_texts(QUERIES, DOCUMENTS)

@@ -27,6 +27,14 @@ LINEAR = 8.0
 """A shift, in standard deviations, that keeps the transform's activation in its linear part. The norm takes it back."""
 
 
+SIZE = 0.15
+"""The weights of the norm, by which scores of a query's documents differ by about the margin of the training's loss.
+
+If they differed by much more, the quickest way to a smaller loss would be to make all scores smaller, and texts would
+lose their words.
+"""
+
+
 @torch.no_grad()
 def make_lexical(model: Any) -> None:
     """Fit the head of a model to its word embeddings, if it is a linear layer, a norm and a tied decoder."""
@@ -42,7 +50,7 @@ def make_lexical(model: Any) -> None:
     dense.weight.copy_(_fit(states, wanted).T)
     read = states @ dense.weight.T
     dense.bias.copy_(-read.mean(0) + LINEAR * read.std())
-    norm.weight.fill_(1.0)
+    norm.weight.fill_(SIZE)
     norm.bias.zero_()
     read = head.transform(states[:MEASURED].unsqueeze(0))[0]
     head.decoder.bias.copy_(-_reached_by_few(read, words.flatten()[:MEASURED], embeddings))
