@@ -35,7 +35,7 @@ from unrank.rankers.lora import add_adapter
 WARM_UP = 8
 PROFILED = 5
 KINDS = {
-    "attention": ("flash", "attend", "_attention", "fmha"),
+    "attention": ("flash", "attend", "_attention", "fmha", "_query_gradient", "_key_value_gradient"),
     "products": ("gemm", "nvjet", "cutlass", "cublas", "sm90_xmma"),
     "copies to and from the GPU": ("Memcpy HtoD", "Memcpy DtoH"),
 }
