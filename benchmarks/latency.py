@@ -13,6 +13,7 @@ before they are timed, as pip does on a user's machine.
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import os
 import resource
@@ -228,11 +229,14 @@ def timed_job(command: list[str]) -> None:
             replace_everywhere(watch, name, module, path)
     if not command:
         return
-    status = unrank.cli.main.run(command)
-    watch.seconds["others"] = time.time() - began - sum(watch.seconds.values())
-    print(json.dumps(watch.seconds))
-    sys.stdout.flush()
-    sys.exit(status)
+
+    def tell() -> None:
+        watch.seconds["others"] = time.time() - began - sum(watch.seconds.values())
+        print(json.dumps(watch.seconds), flush=True)
+
+    atexit.register(tell)
+    sys.argv = ["unrank", *command]
+    unrank.cli.main.main()
 
 
 def replace_everywhere(watch: Stopwatch, name: str, module: str, path: str) -> None:

@@ -84,7 +84,9 @@ def test_what_was_imported_before_is_left(slow: Path) -> None:
 
 def test_libraries_are_imported_without_what_no_ranker_needs() -> None:
     code = (
-        "import sys; from unrank.cli.late import UNUSED, import_libraries; import_libraries(); "
+        "import gc, sys; from unrank.cli.late import UNUSED, import_libraries; import_libraries(); "
+        "frozen = gc.get_freeze_count(); assert gc.isenabled() and frozen > 50_000; "
+        "import_libraries(); assert gc.get_freeze_count() == frozen; "
         "import unrank.forgetting.forget, unrank.rankers.cross_encoder, unrank.rankers.bi_encoder; "
         "assert 'sentence_transformers' in sys.modules; print([name for name in UNUSED if name in sys.modules]); "
         "import numpy; from sklearn.metrics import roc_curve; from sentence_transformers.util import similarity; "

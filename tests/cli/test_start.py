@@ -48,6 +48,15 @@ def test_nothing_slow_is_imported_before_it_is_needed(module: str) -> None:
     assert said.stdout.strip() == "[]"
 
 
+def test_a_command_ends_without_a_look_for_garbage() -> None:
+    """Among all objects of torch and its libraries that look takes a second."""
+    code = (
+        "import atexit, gc, sys; from unrank.cli.main import main; sys.argv = ['unrank', '--version']; "
+        "atexit.register(lambda: print(gc.get_freeze_count() >= len(gc.get_objects()))); main()"
+    )
+    assert python("-c", code).stdout.splitlines()[-1] == "True"
+
+
 @pytest.mark.slow
 def test_the_collection_needs_no_torch() -> None:
     code = "import sys, unrank; unrank.open_collection; unrank.Removal; unrank.partition; unrank.import_collection"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -152,7 +153,10 @@ app.command("list")(list_)
 def main() -> None:
     """Run the command of this process, and exit with its status."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that SIGTERM leaves nothing half written either
-    sys.exit(run(sys.argv[1:]))
+    try:
+        sys.exit(run(sys.argv[1:]))
+    finally:
+        gc.freeze()  # else Python looks for garbage among all objects of the libraries as it ends, for about a second
 
 
 def run(arguments: Sequence[str]) -> int:
