@@ -372,6 +372,23 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def folder_hash(folder: Path) -> str | None:
+    """Return one hash of all files of a ranker's folder; `None` for a hub id."""
+    if not folder.is_dir():
+        return None
+    return hash_of_files(file_hashes(folder))
+
+
+def hash_of_files(files: dict[str, str]) -> str:
+    """Return one hash of the hashes of files."""
+    return hashlib.sha256(json.dumps([*map(list, files.items())]).encode()).hexdigest()
+
+
+def file_hashes(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file below a folder, by its path in it."""
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in regular_files(folder)}
+
+
 def sha256_once(path: Path) -> str:
     """Return the SHA-256 of a file, which this process reads again only if it may have changed.
 

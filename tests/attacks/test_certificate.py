@@ -20,8 +20,8 @@ from unrank.desk.certificate import certificate, write_certificate
 from unrank.desk.key import Key, key_file
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import Item
-from unrank.desk.run_options import file_hashes
 from unrank.desk.signature import seal, write_seal
+from unrank.disk import file_hashes
 from unrank.forgetting.outcome import ForgetState, Judgement
 
 Verify = Callable[..., tuple[int, dict[str, Any]]]

@@ -22,13 +22,13 @@ from unrank.desk.closing import close as close_request
 from unrank.desk.key import key_file
 from unrank.desk.request import Item, State
 from unrank.desk.run_ledger import begin_run, only_run, unfinished_run
-from unrank.desk.run_options import RunOptions, folder_hash
+from unrank.desk.run_options import RunOptions
 from unrank.desk.run_result import finish_unchanged
 from unrank.desk.service import Role, ServiceRanker, add_ranker, remove_ranker, service_ranker, settle, states_of
 from unrank.desk.trust import rotate
 from unrank.desk.undo import undo_run
 from unrank.desk.witness import write_witness
-from unrank.disk import beside
+from unrank.disk import beside, folder_hash
 from unrank.errors import UnrankError
 
 __all__ = ["desk"]

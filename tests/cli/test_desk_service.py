@@ -131,7 +131,7 @@ def test_a_run_is_undone(place: Path, capsys: Said, refused: Refused) -> None:
     assert run(["desk", "undo", "1"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "run 1 is undone: request 1 open again" and "1 certificate revoked" in said[1]
-    assert f"use {place / 'retriever'} again; {place / 'retriever-run1'} is not in service any more" in said[2]
+    assert f"use {place / 'retriever'} again; {place / 'retriever-run1'} is not for use any more" in said[2]
     assert "settled no request" in refused("desk", "undo", "1")
 
 

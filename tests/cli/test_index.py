@@ -191,6 +191,8 @@ def test_preview_shows_two_lists_and_marks_what_is_forgotten(
     said = capsys.readouterr().out
     before = marked[0]["substitutes"][new]["before"]
     assert said.count(f"+ {new}") == 3 and f"a substitute: rank {before} before, rank {place} after" in said
+    assert run(["preview", str(ranker), str(clean), str(collection), "--query", "x\udcff"]) == 2
+    assert "--query is not UTF-8" in capsys.readouterr().err
 
 
 def test_preview_marks_a_pair_or_a_query_for_its_own_text_alone(

@@ -68,3 +68,13 @@ def test_a_signal_is_answered_in_one_line(
     weights = [sha256(tmp_path / name / "model.safetensors") for name in ("out", "whole")]
     assert weights[0] == weights[1]
     assert {path.name for path in tmp_path.iterdir()} == {"out", "whole"}
+
+
+def test_a_stopped_demo_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(folder: Path, how: object) -> None:
+        (folder / "collection").mkdir(parents=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unrank.cli.demo.make_inputs", stop)
+    assert run(["demo", "--tiny", "--quiet", "--out", str(tmp_path / "out")]) == 130
+    assert list(tmp_path.iterdir()) == []

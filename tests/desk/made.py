@@ -14,8 +14,8 @@ from unrank.audit.evaluation import evaluation
 from unrank.audit.verdict import Verdict
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import State
-from unrank.desk.run_options import folder_hash
 from unrank.desk.service import ServiceRanker, settle
+from unrank.disk import folder_hash
 from unrank.forgetting.outcome import ForgetState, Judgement, PairRanks
 
 FILES = {"model.safetensors": "ab" * 32, "config.json": "cd" * 32, "1_Pooling/config.json": "ef" * 32}

@@ -11,7 +11,7 @@ import pytest
 
 from tests.desk.conftest import DOCUMENT, PAIR, QUERY, take_in
 from unrank.desk import closing
-from unrank.desk.closing import Deletion, close, scrub, tick, ticked
+from unrank.desk.closing import Deletion, also_named_by, close, scrub, tick, ticked
 from unrank.desk.key import Key, key_file
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import Item, State
@@ -124,3 +124,22 @@ def test_deletions_are_ticked_off_once_and_only_when_a_run_has_settled_the_reque
     with pytest.raises(UnrankError, match="backups are ticked off already"):
         tick(ledger, settled, Deletion.backups)
     ledger.verify()
+
+
+def test_a_tick_ends_when_its_request_is_opened_again(ledger: Ledger, key: Key) -> None:
+    id = fulfilled(ledger, key, PAIR)
+    tick(ledger, id, Deletion.rankers)
+    for state in (State.OPEN, State.FORGOTTEN):  # its run is undone, and another one settles it
+        with ledger.transaction():
+            ledger.move(id, state)
+    assert ticked(ledger, id) == {}
+    assert tick(ledger, id, Deletion.rankers) == ticked(ledger, id)[Deletion.rankers]
+
+
+def test_a_closing_names_the_requests_that_have_its_document_as_a_substitute(ledger: Ledger, key: Key) -> None:
+    replaced = Item(document="old", document_text="old text", substitute="new", substitute_text="new text")
+    other = take_in(ledger, key, replaced).id
+    by_id = fulfilled(ledger, key, Item(document="new", document_text="another text by now"))
+    by_text = fulfilled(ledger, key, Item(document="copy", document_text="new text"))
+    alone = fulfilled(ledger, key, Item(document="third", document_text="third text"))
+    assert [also_named_by(ledger, id) for id in (by_id, by_text, alone)] == [[other], [other], []]

@@ -6,7 +6,7 @@ import hmac
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import astuple, replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -304,6 +304,17 @@ def test_what_is_no_ledger(path: Path, tmp_path: Path) -> None:
     sqlite3.connect(tmp_path / "other").execute("CREATE TABLE something (x)").connection.close()
     with pytest.raises(BadFile, match="not a ledger"):
         Ledger.open(tmp_path / "other")
+
+
+@pytest.mark.parametrize("opened", [Ledger.open, Ledger.read])
+def test_a_damaged_name_of_a_table(path: Path, opened: Callable[[Path], Ledger]) -> None:
+    """SQLite's message quotes a byte that is not UTF-8, and Python cannot decode it."""
+    Ledger.open(path, make_with=key_file(path)).__exit__(None, None, None)
+    whole = path.read_bytes()
+    assert whole.count(b"tablerequestrequest") == 1
+    path.write_bytes(whole.replace(b"tablerequestrequest", b"table\xffequestrequest"))
+    with pytest.raises(BadFile, match="the ledger cannot be used: it is damaged; restore the ledger from a backup"):
+        opened(path)
 
 
 def test_the_key_is_for_its_owner_alone(ledger: Ledger, path: Path, tmp_path: Path) -> None:

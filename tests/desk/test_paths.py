@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from unrank.desk.erasing import ERASED, Names, _rewritten
 from unrank.desk.paths import names_item, refuse_names, safe_path
 from unrank.desk.request import Item
 from unrank.errors import UnrankError
@@ -60,3 +63,14 @@ def test_a_name_that_is_not_utf_8_is_not_written_down() -> None:
     assert safe_path("/srv/look/n\udcff.txt", [QUERY]) == "/srv/look"
     with pytest.raises(UnrankError, match="is not UTF-8, and the ledger keeps this path"):
         refuse_names(["/srv/n\udcff"], [QUERY])
+
+
+def test_files_of_a_ranker_that_name_an_item_are_numbered() -> None:
+    names = Names([Item(document="doc4")])
+    files = {"config.json": "1", "notes/doc4-of-Ms-Canary.txt": "2", "model.safetensors": "3"}
+    erased = names.erased_files(files)
+    assert [*erased.values()] == ["1", "2", "3"] and [*erased] == ["config.json", f"{ERASED} 2", "model.safetensors"]
+    unchanged = json.dumps({"files": {"old ranker": "4"}, "ranker_files": files})
+    assert "Canary" not in _rewritten(unchanged, names)
+    written = json.dumps({"files": {"old ranker": "4", "ranker": "5"}, "ranker_files": {"doc4": "1"}})
+    assert _rewritten(written, names) == written, "the program chose these names"

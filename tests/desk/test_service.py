@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import date
+import json
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from pathlib import Path
 
 import pytest
 
 from tests.desk.conftest import DOCUMENT, QUERY, take_in
 from unrank.desk.closing import close
-from unrank.desk.history_index import BrokenChain
+from unrank.desk.history_index import BrokenChain, Entry
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import State
@@ -28,18 +30,38 @@ from unrank.desk.service import (
     settle,
     states_of,
 )
+from unrank.disk import folder_hash
 from unrank.errors import UnrankError
 
 FIRST = ServiceRanker("first", Role.retriever, "/srv/first", "/srv/data", ("/srv/index",), date(2026, 1, 2))
 SECOND = ServiceRanker("second", Role.reranker, "/srv/second", "/srv/data")
 
 
-def begin_run(ledger: Ledger, out: str = "/srv/out") -> int:
+class ClockAhead(datetime):
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> ClockAhead:
+        return super().now(tz) + timedelta(days=5 * 365)
+
+
+def begin_run(ledger: Ledger, out: str = "/srv/out", **asked: str) -> int:
     """A run in the ledger, as small as one can be."""
+    written = json.dumps(asked)
     with ledger.transaction():
-        [[run]] = ledger.ask("INSERT INTO run (state, out, asked) VALUES ('begun', ?, '{}') RETURNING id", [out])
+        [[run]] = ledger.ask("INSERT INTO run (state, out, asked) VALUES ('begun', ?, ?) RETURNING id", [out, written])
         ledger.write_of_run("begun", run, requests=[])
     return int(run)
+
+
+def pass_run(ledger: Ledger, name: str, out: Path, files: str | None = None) -> int:
+    """A run that has put its new ranker in the place of a ranker of the service."""
+    old = service_ranker(ledger, name)
+    run = begin_run(ledger, str(out), ranker=old.ranker)
+    with ledger.transaction():
+        result = json.dumps({"files": {"ranker": files or "12" * 32}})
+        ledger.ask("UPDATE run SET state = 'passed', result = ? WHERE id = ?", [result, run])
+        ledger.write_of_run("passed", run)
+        replace_ranker(ledger, old, run, out)
+    return run
 
 
 def settle_in(ledger: Ledger, request: int, state: State, name: str | None = None) -> State:
@@ -96,6 +118,64 @@ def test_a_run_replaces_the_ranker_and_the_owner_says_since_when(ledger: Ledger,
     ledger.verify()
 
 
+def test_two_undone_runs_lead_back_to_the_first_ranker(ledger: Ledger, key: Key) -> None:
+    add_ranker(ledger, FIRST)
+    runs = [pass_run(ledger, "first", Path(out)) for out in ("/srv/one", "/srv/two")]
+    with ledger.transaction():
+        between, ledger_after = put_back(ledger, runs[1], "/srv/one"), service_ranker(ledger, "first")
+        assert between == ledger_after and (between.ranker, between.run) == ("/srv/one", runs[0])
+        first = put_back(ledger, runs[0], "/srv/first")
+        assert first is not None and (first.ranker, first.run, first.before) == ("/srv/first", None, None)
+    ledger.verify()
+
+
+def test_a_folder_with_another_ranker_is_not_the_one_of_its_run(ledger: Ledger, key: Key, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "model.safetensors").write_text("forgot")
+    request, files = take_in(ledger, key).id, folder_hash(folder)
+    add_ranker(ledger, FIRST)
+    run = pass_run(ledger, "first", folder, files)
+    with ledger.transaction():
+        settle(ledger, request, State.FORGOTTEN, run, service_ranker(ledger, "first"))
+    remove_ranker(ledger, "first")
+    moved = folder.rename(tmp_path / "moved")
+    there = ServiceRanker("moved", Role.retriever, str(moved), "/srv/data")
+    assert add_ranker(ledger, there) == [] and service_ranker(ledger, "moved").run == run
+    assert [each.state for each in states_of(ledger, request)] == [State.FORGOTTEN]
+    assert deploy(ledger, "moved", date.today()).since == date.today()
+    (moved / "model.safetensors").write_text("remembers")
+    with pytest.raises(UnrankError, match=f"is not as run {run} wrote it"):
+        deploy(ledger, "moved", date.today())
+    remove_ranker(ledger, "moved")
+    assert add_ranker(ledger, replace(there, name="again")) == [request]
+
+
+def test_a_name_that_closed_requests_know_is_not_used_again(ledger: Ledger, key: Key) -> None:
+    request = take_in(ledger, key).id
+    add_ranker(ledger, FIRST)
+    settle_in(ledger, request, State.FORGOTTEN, "first")
+    close(ledger, request)
+    remove_ranker(ledger, "first")
+    with pytest.raises(UnrankError, match="earlier ranker 'first': choose another name"):
+        add_ranker(ledger, FIRST)
+    assert add_ranker(ledger, replace(FIRST, name="new")) == []
+
+
+def test_a_clock_that_was_ahead_does_not_move_the_day(
+    ledger: Ledger, key: Key, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = datetime.now(UTC)
+    with monkeypatch.context() as patch:
+        patch.setattr("unrank.desk.ledger.datetime", ClockAhead)
+        take_in(ledger, key, QUERY)
+    add_ranker(ledger, FIRST)
+    run = pass_run(ledger, "first", Path("/srv/one"))
+    last = Entry(*ledger.ask("SELECT * FROM history ORDER BY number DESC LIMIT 1")[0])
+    assert last.at[:4] > str(now.year) and abs(datetime.fromisoformat(last.when) - now) < timedelta(minutes=1)
+    assert deploy(ledger, "first", date.today()).run == run
+
+
 def test_a_ranker_that_is_taken_out_during_its_run_counts_no_longer(ledger: Ledger, key: Key) -> None:
     request, run = take_in(ledger, key).id, begin_run(ledger)
     for ranker in (FIRST, SECOND):
@@ -144,6 +224,23 @@ def test_nobody_changes_the_service_unseen(change: str, ledger: Ledger, key: Key
     ledger.ask(change)
     with pytest.raises(BrokenChain, match=r"first|second|third|request 1"):
         ledger.verify()
+
+
+@pytest.mark.parametrize("change", ["service_ranker SET since = 'x'", "service_ranker SET indexes = '{'"])
+def test_what_cannot_be_read_is_a_change_too(change: str, ledger: Ledger, key: Key) -> None:
+    add_ranker(ledger, FIRST)
+    ledger.ask(f"UPDATE {change}")
+    with pytest.raises(BrokenChain, match="the ranker first of the service was changed outside the history"):
+        service_rankers(ledger)
+
+
+def test_an_unknown_state_is_a_change_too(ledger: Ledger, key: Key) -> None:
+    request = take_in(ledger, key).id
+    add_ranker(ledger, FIRST)
+    settle_in(ledger, request, State.FORGOTTEN, "first")
+    ledger.ask("UPDATE state_by_ranker SET state = 'x'")
+    with pytest.raises(BrokenChain, match=f"request {request} was changed outside its history"):
+        states_of(ledger, request)
 
 
 def test_no_path_of_the_service_names_a_request(ledger: Ledger, key: Key) -> None:

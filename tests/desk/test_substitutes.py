@@ -28,8 +28,10 @@ from unrank.desk.page import certificate_page
 from unrank.desk.request import Basis, Item, Request
 from unrank.desk.run import run_open
 from unrank.desk.run_options import RunOptions
+from unrank.desk.substitutes import RequestSubstitutes, as_json
 from unrank.errors import UnrankError
 from unrank.forgetting.options import ForgetOptions
+from unrank.parse import parse
 from unrank.report.page import page_html
 from unrank.serve import requests
 
@@ -182,3 +184,8 @@ def test_a_run_raises_them_and_each_certificate_has_its_own(
         page = page_html(certificate_page(value, key.public))
         assert "substitutes" not in json.dumps(value) and "such document" not in page and "in its place" not in page
         assert "takes the place of a removed one" not in page
+
+
+def test_substitutes_that_take_no_place_are_read_again() -> None:
+    found = {1: RequestSubstitutes(2)}
+    assert parse(RequestSubstitutes, json.loads(json.dumps(as_json(found)))["1"], "substitutes") == found[1]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import signal
 import sqlite3
 import stat
 import zipfile
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -17,8 +20,10 @@ import pytest
 from tests.desk.made import made_run, ranks
 from tests.serve.conftest import HOST, Browser, Desk
 from unrank.desk.history_index import Entry
+from unrank.desk.key import read_key
 from unrank.desk.ledger import Ledger
 from unrank.desk.service import service_ranker
+from unrank.desk.signature import CERTIFICATE, PAGE, read_signed, seal
 from unrank.forgetting.outcome import ForgetState, Judgement
 from unrank.serve.jobs import JobKind
 from unrank.serve.limits import Limits
@@ -315,6 +320,35 @@ def test_a_bomb_is_not_unpacked(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> 
     assert "larger than any certificate" in answer.text
 
 
+@pytest.mark.parametrize(
+    ("method", "at"),
+    [(zipfile.ZIP_STORED, 0), (zipfile.ZIP_DEFLATED, 0), (zipfile.ZIP_BZIP2, 0), (zipfile.ZIP_LZMA, 4)],
+)
+def test_a_damaged_zip_file_is_refused(desk: Desk, method: int, at: int) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", method) as archive:
+        for name in ("certificate.json", "certificate.html"):
+            archive.writestr(name, "a certificate " * 20)
+    damaged, begin = bytearray(packed.getvalue()), 30 + len("certificate.json") + at
+    damaged[begin : begin + 16] = b"\xff" * 16
+    nameless = packed.getvalue().replace(b"certificate.json", b"\0ertificate.json")
+    for content in (bytes(damaged), nameless):
+        answer = desk.signed_in("auditor").post("/verify", files={"file": ("a.zip", content)})
+        assert answer.status_code == 422 and "neither a zip file of a certificate" in answer.text
+
+
+def test_a_certificate_of_an_unknown_state(desk: Desk) -> None:
+    """The key that was typed signed it, but a later version may have states that this one does not know."""
+    place = desk.office.place.certificates / certificate(desk.signed_in("engineer")).rpartition("/")[2]
+    page = (place / PAGE).read_text()
+    sealed = seal({**read_signed(place).value, "state": "forgotten twice"}, {}, page, read_key(desk.office.place.key))
+    both = [("file", (CERTIFICATE, sealed.envelope)), ("file", (PAGE, sealed.page))]
+    typed = {"public_key": read_key(desk.office.place.key).public}
+    answer = desk.signed_in("auditor").post("/verify", typed, files=both)
+    assert answer.status_code == 200 and "It is verified" not in answer.text
+    assert "its state is none that this unrank knows" in answer.text and "request 2, forgotten twice" in answer.text
+
+
 def test_posts_and_wrong_tokens_are_limited(desk: Desk) -> None:
     few = replace(desk, limits=Limits(posts=3, sign_ins=2))
     browser = few.browser()
@@ -371,12 +405,30 @@ def test_a_run_is_started_once_and_only_as_it_was_shown(desk: Desk, monkeypatch:
     assert desk.office.jobs.running(JobKind.run) is None
 
 
+@pytest.mark.parametrize(("end", "stopped"), [("kill -9 $$", True), ("exit 3", False), ("exit 0", False)])
+def test_a_run_that_was_killed_after_its_first_ranker_says_so(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, end: str, stopped: bool
+) -> None:
+    first = """echo '{"service_ranker": "first", "run": 1, "requests": []}'"""
+    monkeypatch.setattr(desk.office, "run_command", lambda *_: ["sh", "-c", f"{first}; {end}"])
+    engineer = desk.signed_in("engineer")
+    for address in ("/runs", "/plan"):
+        job = engineer.post(address, {"requests": name_of([1, 3])}).headers["location"]
+        wait(desk)
+        ended = engineer.get(job).text if address == "/runs" else engineer.get("/plan").text
+        assert ("It was stopped before its end" in ended) is stopped
+    assert "See run 1" in engineer.get("/jobs/1").text
+
+
+def wait(desk: Desk) -> None:
+    """Wait until no job of a desk is at work."""
+    until = monotonic() + 10
+    while any(job.is_running for job in desk.office.jobs.all()) and monotonic() < until:
+        sleep(0.02)
+
+
 def stop(desk: Desk) -> None:
     """End the sleeping processes of a desk."""
-    import os
-    import signal
-    import time
-
     for process in Path("/proc").glob("[0-9]*"):
         try:
             held = [path.resolve() for path in (process / "fd").iterdir()]
@@ -384,9 +436,7 @@ def stop(desk: Desk) -> None:
             continue
         if int(process.name) != os.getpid() and any(desk.office.place.folder in path.parents for path in held):
             os.kill(int(process.name), signal.SIGKILL)
-    until = time.monotonic() + 5
-    while desk.office.jobs.running(JobKind.run) and time.monotonic() < until:
-        time.sleep(0.02)
+    wait(desk)
 
 
 def test_the_page_says_of_a_run_whether_its_ranker_is_usable(desk: Desk) -> None:
@@ -443,3 +493,32 @@ def test_who_changes_the_ledger_between_two_posts_is_noticed(desk: Desk) -> None
     with sqlite3.connect(desk.office.place.ledger) as raw:
         raw.execute("UPDATE request SET due = '2030-01-01' WHERE id = 1")
     assert chief.post("/requests", form).status_code == 400
+
+
+def test_a_ledger_that_was_replaced_is_opened_again(desk: Desk, tmp_path: Path) -> None:
+    chief, collection = desk.signed_in("chief"), next(iter(desk.office.collections()))
+    form = {"collection": collection, "item": "document:doc7", "basis": "objection", "received": str(date.today())}
+    place, backup, old = desk.office.place.ledger, tmp_path / "backup", tmp_path / "old"
+
+    def back_up(to: Path) -> None:
+        with sqlite3.connect(place) as now, sqlite3.connect(to) as copy:
+            now.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            now.backup(copy)
+        now.close()
+        copy.close()
+
+    back_up(old)
+    assert chief.post("/requests", form).status_code == 303
+    back_up(backup)
+    backup.replace(place)
+    added = chief.post("/requests", form)
+    assert added.headers["location"].startswith("/requests/5") and chief.get("/requests/5").status_code == 200
+    assert history(desk)[-1].request == 5
+    back_up(backup)
+    old.replace(place)
+    refused = chief.post("/requests", form)
+    assert refused.status_code == 400 and "an old copy was put back" in refused.text
+    place.unlink()
+    assert chief.post("/requests/find", {"words": "ba"}).status_code == 400
+    backup.replace(place)
+    assert chief.post("/requests", form).headers["location"].startswith("/requests/6")

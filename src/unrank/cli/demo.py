@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +70,16 @@ def demo(
     if not quiet:
         say("Reading the documentation that comes with this Python ...")
     folder = out or Path(tempfile.mkdtemp(prefix="unrank-demo-"))
+    try:
+        show_all(folder, how)
+    except BaseException:  # it cannot be continued
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def show_all(folder: Path, how: How) -> None:
+    """Train, forget, and print and write what became of it."""
+    tiny, quiet = how.tiny, how.quiet
     collection, removal = make_inputs(folder, how)
     if not quiet:
         say(f"{collection}\n")

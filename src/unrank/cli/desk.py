@@ -27,7 +27,7 @@ from unrank.cli.option import (
 from unrank.cli.show import console, say, say_json, show_copies
 from unrank.desk.history_index import BrokenChain
 from unrank.desk.ledger import Ledger
-from unrank.desk.request import PENDING, Basis, Item, Request, State, dates_of, read_date
+from unrank.desk.request import HONOURED, PENDING, Basis, Item, Request, State, dates_of, read_date
 from unrank.desk.service import StateThere, service_rankers, states_of
 from unrank.errors import UnrankError, listed
 
@@ -163,7 +163,7 @@ def show(
     if not items:
         say(
             "names     nothing that can still be read: keyed hashes are left"
-            if found.run
+            if found.state in HONOURED
             else "names     nothing any more"
         )
     for entry in entries if not quiet else ():

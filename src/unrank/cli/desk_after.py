@@ -194,7 +194,7 @@ def undo(
     say(f"run {run} is undone: {numbered(list(undone.requests))} open again")
     if undone.revoked:
         say(f"{count(undone.revoked, 'certificate')} revoked: tell whoever has it")
-    gone = f"; {undone.out} is not in service any more: delete it" if undone.out.exists() else ""
+    gone = f"; {undone.out} is not for use any more: delete it" if undone.out.exists() else ""
     say(f"use {undone.original} again{gone}")
 
 

@@ -188,7 +188,7 @@ def _closing_part(history: list[Entry]) -> Closing | None:
     for entry in history:
         if entry.event == State.CLOSED:
             values = entry.values
-            return cast("Closing", {"at": entry.at, **{name: values[name] for name in CLOSING if name in values}})
+            return cast("Closing", {"at": entry.when, **{name: values[name] for name in CLOSING if name in values}})
     return None
 
 
@@ -234,7 +234,7 @@ def _run_part(
         "name": settled.ranker,
         "state": str(settled.state),
         "in_service_since": settled.since,
-        "settled": entry.at,
+        "settled": entry.when,
         "run": settled.run,
         "requests": len(options["requests"]),
         "alone": alone,

@@ -123,9 +123,14 @@ def state_kind(ledger: Ledger, id: int) -> str:
 
 
 def also_named_by(ledger: Ledger, id: int) -> list[int]:
-    """Return other requests that name an id or a text of this one."""
-    alike = " OR ".join(f"{part} IN (SELECT {part} FROM named WHERE request = ?1)" for part in ITEM.split(", "))
-    query = f"SELECT DISTINCT request FROM named WHERE request != ?1 AND ({alike}) ORDER BY request"
+    """Return other requests that name an id or a text of this one, as a substitute too."""
+    own = "(SELECT {} FROM named WHERE request = ?1)"
+    alike = " OR ".join(f"{part} IN {own.format(part)}" for part in ITEM.split(", "))
+    instead = f"substitute IN {own.format('document')} OR substitute_text IN {own.format('document_text')}"
+    query = (
+        f"SELECT request FROM named WHERE request != ?1 AND ({alike}) "
+        f"UNION SELECT request FROM substitute WHERE request != ?1 AND ({instead}) ORDER BY request"
+    )
     return [request for (request,) in ledger.ask(query, [id])]
 
 
@@ -155,7 +160,9 @@ def tick(ledger: Ledger, id: int, what: Deletion) -> Entry:
 
 
 def ticked(ledger: Ledger, id: int) -> dict[Deletion, Entry]:
-    """Return what was ticked off, and the entry of each tick."""
-    entries = [entry for entry in ledger.history(id) if entry.event == TICKED]
+    """Return what was ticked off since the request was last open, and the entry of each tick."""
+    history = ledger.history(id)
+    opened = max((entry.number for entry in history if entry.event == State.OPEN), default=0)
+    entries = [entry for entry in history if entry.event == TICKED and entry.number > opened]
     known = {each.value: each for each in Deletion}
     return {known[name]: entry for entry in entries if (name := entry.values.get("deleted")) in known}

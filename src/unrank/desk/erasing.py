@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from unrank.desk.ledger import Ledger
@@ -50,6 +50,13 @@ class Names:
             return {key: self.erased_json(part) for key, part in value.items()}
         return value
 
+    def erased_files(self, files: Mapping[str, str]) -> dict[str, str]:
+        """Return files and their hashes; a file whose path has a name in it is numbered instead."""
+        return {
+            name if self.erased(f"/{name}") == f"/{name}" else f"{ERASED} {number}": hashed
+            for number, (name, hashed) in enumerate(files.items(), 1)
+        }
+
     def _is_named(self, part: str) -> bool:
         """Tell if a part of a path holds an id, even a short number, or words of a text."""
         return bool(self._ids.search(part)) or names_item(part, self._items)
@@ -73,8 +80,10 @@ def result_hash(ledger: Ledger, run: int) -> str | None:
 
 def _rewritten(written: str, names: Names) -> str:
     """Return JSON without the names; the very same text if there are none."""
-    value = json.loads(written)
+    value: dict[str, Any] = json.loads(written)
     erased = names.erased_json(value)
+    if "ranker_files" in value and "ranker" not in value.get("files", {"ranker": ""}):  # not a ranker of this program
+        erased["ranker_files"] = names.erased_files(value["ranker_files"])
     return written if erased == value else json.dumps(erased, ensure_ascii=False, sort_keys=True)
 
 

@@ -69,6 +69,11 @@ class Entry:
             raise BrokenChain(f"the details of {self} cannot be read: {RESTORE}") from error
 
     @property
+    def when(self) -> str:
+        """What the clock said as it was written; `at` is never before the last entry, even if that was dated ahead."""
+        return str(self.values.get("clock", self.at))
+
+    @property
     def by(self) -> str | None:
         """The name of the person who wrote it; `None` if nobody gave one."""
         found = self.values.get(BY)

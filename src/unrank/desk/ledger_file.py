@@ -127,9 +127,12 @@ def _connect(path: Path, mode: Literal["rw", "ro"] = "rw") -> sqlite3.Connection
 
 def _set(connection: sqlite3.Connection) -> None:
     # Deleted data is overwritten, and no copy of the data goes to a temporary file. No schema can call functions.
-    for pragma in ("foreign_keys = ON", "secure_delete = ON", "temp_store = MEMORY", "trusted_schema = OFF"):
-        connection.execute(f"PRAGMA {pragma}")
-    connection.execute("SELECT count(*) FROM sqlite_master")  # reads the file
+    try:
+        for pragma in ("foreign_keys = ON", "secure_delete = ON", "temp_store = MEMORY", "trusted_schema = OFF"):
+            connection.execute(f"PRAGMA {pragma}")
+        connection.execute("SELECT count(*) FROM sqlite_master")  # reads the file
+    except UnicodeDecodeError as error:  # SQLite's own message quotes the file
+        raise sqlite3.DatabaseError(f"it is damaged; {RESTORE}") from error
 
 
 def _limit(connection: sqlite3.Connection) -> None:

@@ -291,7 +291,7 @@ def closing_found(closing: Closing) -> str:
     }
     reason = str(closing.get("reason", "")).replace("-", " ")
     sentences = {
-        "deleted": "{} deleted",
+        "deleted": "{} no longer there, or without it",
         "left": f"{{}} left there (reason: {reason})",
         "not_checked": "{} not checked",
     }

@@ -72,9 +72,10 @@ class Prospect:
         size = f"{count(self.pairs, 'pair')} of {count(self.queries, 'query')}"
         if self.apart:
             return f"{size}: the result will be '{ForgetState.WHILE_ADAPTED}' at best, and cannot be closed"
+        other = "unless there is nothing to forget, the result will be"
         if not self.lacks:
-            return f"{size}: the result will be '{ForgetState.FORGOTTEN}' at best, if the audit says 'equivalent'"
-        return f"{size}: the result will be '{ForgetState.NOT_VERIFIABLE}' at best: {'; '.join(self.lacks)}"
+            return f"{size}: {other} '{ForgetState.FORGOTTEN}' at best, if the audit says 'equivalent'"
+        return f"{size}: {other} '{ForgetState.NOT_VERIFIABLE}' at best: {'; '.join(self.lacks)}"
 
 
 def make_plan(

@@ -21,9 +21,8 @@ from unrank.desk.erasing import ERASED
 from unrank.desk.history_index import Json
 from unrank.desk.ledger import Ledger
 from unrank.desk.request import SETTLED, Item, State
-from unrank.desk.run_options import folder_hash
 from unrank.desk.service import service_rankers, states_of
-from unrank.disk import beside, exists, regular_files
+from unrank.disk import beside, exists, folder_hash, regular_files
 from unrank.forgetting.proxies import remembered_proxies
 from unrank.record import CollectionName
 
@@ -161,17 +160,17 @@ def _checked(known: Sequence[Copy], there: set[str], never: set[str]) -> tuple[l
 
 
 def _unsettled(runs: Sequence[PastRun], request: int, settled: dict[int, State]) -> Iterator[Copy]:
-    """Yield the rankers of runs that did not make the ranker forget the request, or that were changed since."""
+    """Yield the rankers of runs that do not settle the request now, or that were changed since."""
     for run in runs:
         if request in run.asked.get("requests", []) and run.id not in settled and run.out.exists():
-            yield Copy("ranker", str(run.out), f"run {run.id} did not make it forget the request")
+            yield Copy("ranker", str(run.out), f"may remember it: the request is not settled by run {run.id}")
         elif run.id in settled and run.out.exists() and not run.is_unchanged:
             yield Copy("ranker", str(run.out), f"was changed since run {run.id} wrote it")
 
 
 def _indexes(ledger: Ledger, request: int, items: Sequence[Item], runs: Sequence[PastRun]) -> Iterator[Copy]:
     """Yield the indexes of the service that were not written since the request was settled."""
-    settled = [entry.at for entry in ledger.history(request) if entry.event in SETTLED]
+    settled = [entry.when for entry in ledger.history(request) if entry.event in SETTLED]
     valid = all(run.record.get("index_valid") for run in runs if run.record)
     if not settled or (valid and all(item.kind == "query" for item in items)):
         return

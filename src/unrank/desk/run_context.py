@@ -12,7 +12,8 @@ from unrank.collection.removal import Removal
 from unrank.desk.batch import Batch
 from unrank.desk.history_index import Json
 from unrank.desk.request import removal_of
-from unrank.desk.run_options import RunOptions, folder_hash
+from unrank.desk.run_options import RunOptions
+from unrank.disk import folder_hash
 from unrank.engine.checkpoint import digest
 from unrank.engine.runtime import Runtime
 from unrank.errors import UnrankError

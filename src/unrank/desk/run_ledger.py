@@ -22,8 +22,7 @@ from typing import Literal
 from unrank.audit.margins import SaidMargins
 from unrank.desk.history_index import Json
 from unrank.desk.ledger import Ledger
-from unrank.desk.run_options import folder_hash
-from unrank.disk import PLACES_FILE, beside, check_free, clear_unfinished, flush, sole_user, whole_path
+from unrank.disk import PLACES_FILE, beside, check_free, clear_unfinished, flush, folder_hash, sole_user, whole_path
 from unrank.errors import UnrankError
 from unrank.record import current_target
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,7 +9,7 @@ from unrank.audit.context import Thoroughness
 from unrank.collection.collection import Collection
 from unrank.desk.batch import Batch
 from unrank.desk.history_index import Json
-from unrank.disk import exists, regular_files, sha256, whole_path
+from unrank.disk import exists, folder_hash, whole_path
 from unrank.forgetting.options import ForgetOptions
 
 RECORDED = ("method", "settings", "base", "seed", "device")
@@ -88,20 +86,3 @@ class RunOptions:
 def _absolute_name(name: str) -> str:
     """Return the absolute path of a folder; a hub id unchanged."""
     return str(Path(name).resolve()) if exists(Path(name)) else name
-
-
-def folder_hash(folder: Path) -> str | None:
-    """Return one hash of all files of a ranker's folder; `None` for a hub id."""
-    if not folder.is_dir():
-        return None
-    return hash_of_files(file_hashes(folder))
-
-
-def hash_of_files(files: dict[str, str]) -> str:
-    """Return one hash of the hashes of files."""
-    return hashlib.sha256(json.dumps([*map(list, files.items())]).encode()).hexdigest()
-
-
-def file_hashes(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below a folder, by its path in it."""
-    return {path.relative_to(folder).as_posix(): sha256(path) for path in regular_files(folder)}

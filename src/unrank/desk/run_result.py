@@ -12,17 +12,17 @@ from unrank.audit.audit import AUDIT
 from unrank.collection.collection import open_collection
 from unrank.desk.batch import count_copies
 from unrank.desk.copies import Copy, adapters_beside, find_copies, not_searched, without_names
+from unrank.desk.erasing import Names
 from unrank.desk.gates import AuditResult, Gate, Limits, RequestPairs, findings, gates
 from unrank.desk.history_index import Json
 from unrank.desk.ledger import Ledger
-from unrank.desk.request import RUNNABLE, State
+from unrank.desk.request import PENDING, RUNNABLE, State
 from unrank.desk.run_context import RunContext
 from unrank.desk.run_ledger import UnfinishedRun, check_step, clear_places
-from unrank.desk.run_options import file_hashes, folder_hash, hash_of_files
 from unrank.desk.run_places import kept_places
 from unrank.desk.service import replace_ranker, settle
 from unrank.desk.substitutes import RequestSubstitutes, as_json, substitutes_of_each
-from unrank.disk import beside, read_json, sha256
+from unrank.disk import beside, file_hashes, folder_hash, hash_of_files, read_json, sha256
 from unrank.engine.checkpoint import digest
 from unrank.errors import BadFile, UnrankError
 from unrank.forgetting.outcome import Judgement
@@ -93,6 +93,7 @@ def finish_unchanged(
     partition = context.batch.partition(context.collection)
     workspace = Workspace.open(context.original, context.collection, partition, context.options.forget.device)
     score = workspace.scorer(context.original)
+    names = Names(item for request in ledger.requests(PENDING) for item in ledger.items(request.id))
     result: Json = {
         "record": None,
         "substitutes": as_json(substitutes_of_each(context.batch, context.collection, score, score)),
@@ -101,7 +102,7 @@ def finish_unchanged(
         "audit": None,
         "gates": [],
         "files": {"old ranker": now[0]},
-        "ranker_files": file_hashes(Path(context.options.ranker)),
+        "ranker_files": names.erased_files(file_hashes(Path(context.options.ranker))),
     }
     return _record(ledger, run, context, [], found, result)
 

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from unrank.desk.covered_rows import SERVICE
+from unrank.desk.history_index import BrokenChain
 from unrank.desk.ledger import Ledger
 from unrank.desk.paths import names_item, refuse_names
 from unrank.desk.request import PENDING, RUNNABLE, SETTLED, Item, Request, State, marks
-from unrank.disk import exists
+from unrank.disk import exists, folder_hash
 from unrank.errors import UnrankError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
@@ -124,9 +125,10 @@ def add_ranker(ledger: Ledger, new: ServiceRanker) -> list[int]:
                 raise UnrankError(f"the service has a ranker {new.name!r} already: choose another name, or remove it")
             if new.ranker == each.ranker:
                 raise UnrankError(f"{new.ranker} is in the service already, as {each.name!r}")
-        [[made_by]] = ledger.ask("SELECT max(id) FROM run WHERE out = ? AND state = 'passed'", [new.ranker])
+        made_by = max(_runs_that_wrote(ledger, new.ranker, "state = 'passed'"), default=None)
         if new.since is not None:
             _check_since(ledger, made_by, new.since)
+        _check_name_is_new(ledger, new.name, made_by)
         ledger.ask("INSERT INTO service_ranker VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _row(replace(new, run=made_by)))
         ledger.write_of_service("added", new.name)
         if not before:
@@ -151,7 +153,14 @@ def remove_ranker(ledger: Ledger, name: str) -> list[int]:
 def deploy(ledger: Ledger, name: str, since: date) -> ServiceRanker:
     """Record since when the present ranker of this name answers searches."""
     with ledger.transaction():
-        _check_since(ledger, service_ranker(ledger, name).run, since)
+        present = service_ranker(ledger, name)
+        there = exists(Path(present.ranker))
+        if there and present.run is not None and present.run not in _runs_that_wrote(ledger, present.ranker):
+            raise UnrankError(
+                f"{present.ranker} is not as run {present.run} wrote it: put that ranker there, or register this one "
+                "with 'unrank desk service add'"
+            )
+        _check_since(ledger, present.run, since)
         ledger.ask("UPDATE service_ranker SET since = ? WHERE name = ?", [since.isoformat(), name])
         ledger.write_of_service("deployed", name, since=since.isoformat())
         return service_ranker(ledger, name)
@@ -162,10 +171,14 @@ def states_of(ledger: Ledger, request: int) -> list[StateThere]:
     known = {
         row[0]: row for row in ledger.ask("SELECT ranker, state, run FROM state_by_ranker WHERE request = ?", [request])
     }
-    return [
-        StateThere(name, State(known[name][1]), known[name][2]) if name in known else StateThere(name, State.OPEN)
-        for (name,) in ledger.ask("SELECT name FROM service_ranker ORDER BY rowid")
-    ]
+    names = [name for (name,) in ledger.ask("SELECT name FROM service_ranker ORDER BY rowid")]
+    try:
+        return [
+            StateThere(name, State(known[name][1]), known[name][2]) if name in known else StateThere(name, State.OPEN)
+            for name in names
+        ]
+    except ValueError as error:
+        raise BrokenChain(f"request {request} was changed outside its history: {error}") from error
 
 
 def worst(states: Iterable[State]) -> State:
@@ -213,8 +226,12 @@ def put_back(ledger: Ledger, run: int, original: str) -> ServiceRanker | None:
     """Put the original of a run back into the service; return it, or `None` if no ranker there is of this run."""
     for each in service_rankers(ledger):
         if each.run == run:
-            change = "UPDATE service_ranker SET ranker = ?, since = ?, run = NULL, before = NULL WHERE name = ?"
-            ledger.ask(change, [*(each.before or (original, None)), each.name])
+            ranker, since = each.before or (original, None)
+            query = "SELECT id, json_extract(asked, '$.ranker') FROM run WHERE out = ? AND state = 'passed' ORDER BY id"
+            made_by, replaced = (ledger.ask(query, [ranker]) or [(None, None)])[-1]
+            before = json.dumps([replaced, None]) if replaced else None
+            change = "UPDATE service_ranker SET ranker = ?, since = ?, run = ?, before = ? WHERE name = ?"
+            ledger.ask(change, [ranker, since, made_by, before, each.name])
             ledger.write_of_service("put back", each.name, run=run)
             return service_ranker(ledger, each.name)
     return None
@@ -243,10 +260,26 @@ def _check_since(ledger: Ledger, run: int | None, since: date) -> None:
     """Refuse a day that is to come, or before the run that made a ranker ended: it was not in service then."""
     if since > date.today():
         raise UnrankError(f"{since} is in the future: give a day on which it was in service")
-    query = "SELECT min(at) FROM history WHERE event = 'run passed' AND json_extract(details, '$.run') = ?"
+    at = "min(coalesce(json_extract(details, '$.clock'), at))"
+    query = f"SELECT {at} FROM history WHERE event = 'run passed' AND json_extract(details, '$.run') = ?"
     [[made]] = ledger.ask(query, [run])
     if made is not None and since < (first := (datetime.fromisoformat(made) - timedelta(days=1)).date()):
         raise UnrankError(f"{since} is before run {run} made it: give a day from {first} on")
+
+
+def _runs_that_wrote(ledger: Ledger, ranker: str, which: str = "TRUE") -> set[int]:
+    """Return the runs whose new ranker has the files of this folder: another ranker may have taken its place since."""
+    files = folder_hash(Path(ranker))
+    same, known = ("json_extract(result, '$.files.ranker') = ?", files) if files else ("out = ?", ranker)
+    return {run for (run,) in ledger.ask(f"SELECT id FROM run WHERE {which} AND {same}", [known])}
+
+
+def _check_name_is_new(ledger: Ledger, name: str, made_by: int | None) -> None:
+    """Refuse a name under which closed requests have states in another ranker."""
+    query = "SELECT DISTINCT run FROM state_by_ranker WHERE ranker = ?"
+    known = {run for (run,) in ledger.ask(query, [name])}
+    if known and (made_by is None or made_by < max(known)):
+        raise UnrankError(f"closed requests have their state in an earlier ranker {name!r}: choose another name")
 
 
 def _is_registered(ledger: Ledger, ranker: ServiceRanker) -> bool:
@@ -257,7 +290,7 @@ def _is_registered(ledger: Ledger, ranker: ServiceRanker) -> bool:
 
 def _keep_states(ledger: Ledger, first: ServiceRanker) -> None:
     """Keep the states that requests got from the run that made the first registered ranker."""
-    made = {run for (run,) in ledger.ask("SELECT id FROM run WHERE out = ?", [first.ranker])}
+    made = _runs_that_wrote(ledger, first.ranker)
     for request in ledger.requests(SETTLED):
         if request.run is not None and request.run in made:
             settle(ledger, request.id, request.state, request.run, first)
@@ -293,6 +326,9 @@ def _row(ranker: ServiceRanker) -> list[Any]:
 
 def _ranker(row: tuple[Any, ...]) -> ServiceRanker:
     name, role, ranker, collection, indexes, since, run, before = row
-    day = date.fromisoformat(since) if since else None
-    replaced = tuple(json.loads(before)) if before else None
-    return ServiceRanker(name, Role(role), ranker, collection, tuple(json.loads(indexes)), day, run, replaced)
+    try:
+        day = date.fromisoformat(since) if since else None
+        replaced = tuple(json.loads(before)) if before else None
+        return ServiceRanker(name, Role(role), ranker, collection, tuple(json.loads(indexes)), day, run, replaced)
+    except (ValueError, TypeError) as error:
+        raise BrokenChain(f"the ranker {name} of the service was changed outside the history: {error}") from error

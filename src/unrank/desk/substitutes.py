@@ -23,7 +23,7 @@ class RequestSubstitutes:
 
     left_out: int
     """How many take no place: they are to be forgotten themselves, or the collection does not hold them."""
-    stand: Substituted | None
+    stand: Substituted | None = None
     """Where the others stood and stand; `None` if there are none."""
 
     def __str__(self) -> str:

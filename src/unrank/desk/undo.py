@@ -9,9 +9,9 @@ from unrank.desk.ledger import Ledger
 from unrank.desk.remains import PastRun, past_runs
 from unrank.desk.request import PENDING, State
 from unrank.desk.run_ledger import only_run
-from unrank.desk.run_options import folder_hash
 from unrank.desk.service import ServiceRanker, put_back, states_of, worst
 from unrank.desk.trust import CERTIFIED, Reason, revocations, revoke
+from unrank.disk import folder_hash
 from unrank.errors import UnrankError, count
 from unrank.forgetting.anchor_file import drop_places
 

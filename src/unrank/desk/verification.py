@@ -137,7 +137,8 @@ def compare_files(signed: SignedCertificate, folder: Path) -> FileDifferences:
     if not folder.is_dir():
         raise UnrankError(f"--ranker {folder}: no such folder; a certificate is about a folder with a ranker's files")
     there = _hashes(folder)
-    return min((_differences(files, there) for files in signed.rankers), key=lambda found: found.number)
+    named = [files for files in signed.rankers if files]
+    return min((_differences(files, there) for files in named), key=lambda found: found.number)
 
 
 def check_anchor(ledger: Ledger, signed: SignedCertificate) -> None:

@@ -18,6 +18,7 @@ from unrank.collection.collection import Collection
 from unrank.collection.normalisation import normalised
 from unrank.collection.removal import Removal
 from unrank.collection.texts import Rows
+from unrank.disk import is_utf_8
 from unrank.engine.runtime import Progress, Runtime
 from unrank.errors import UnrankError, count, listed
 from unrank.index.document_side import DocumentSide, has_vectors
@@ -113,6 +114,8 @@ def preview(
     """Rank documents for each query with the original and with the new ranker."""
     if not queries or not all(query.strip() for query in queries):
         raise UnrankError("no text to search for: give --query with some words")
+    if not all(map(is_utf_8, queries)):
+        raise UnrankError("--query is not UTF-8, so it cannot be read as text")
     _check_known(place, removal)
     forgotten = [sorted(marked(place.collection, removal, query)) for query in queries]
     new = [sorted({removal.substitutes[id] for id in ids if id in removal.substitutes}) for ids in forgotten]

@@ -6,8 +6,10 @@ import io
 import re
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from lzma import LZMAError
 from pathlib import Path
 
 from unrank.desk.certificate import write_certificate
@@ -44,6 +46,19 @@ UNPACKED = 32 << 20
 """The most bytes of a certificate's two files."""
 DROP = "Choose or drop the zip file that was downloaded here, or both files of the certificate's folder."
 KEY = "Only for a certificate of somebody else: the public key that its owner published. Empty: one of this ledger."
+UNKNOWN_STATE = "It is signed, but its state is none that this unrank knows: update unrank, or ask who signed it"
+DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    LZMAError,
+    NotImplementedError,
+    RuntimeError,
+    OSError,
+    ValueError,
+    EOFError,
+    IndexError,
+)
+"""The errors of a file that is no zip file, or a damaged one."""
 
 
 @dataclass(frozen=True)
@@ -254,9 +269,19 @@ def _verified(found: Verification) -> Markup:
         return _outcome("It does NOT hold", "bad", lines)
     if found.trusted_by is None:
         return _outcome("Nobody knows who signed it", "bad", lines)
-    state = State(found.signed.value["state"]).words if found.signed.version > 1 else "of version 1"
+    state = _state_words(found.signed)
+    if state is None:
+        return _outcome(UNKNOWN_STATE, "bad", lines)
     entries = [f"the history of {count(found.entries, 'entry')} holds it"] if found.entries else []
     return _outcome(f"It is verified: request {found.signed.request}, {state}", "good", [*lines, *entries])
+
+
+def _state_words(signed: SignedCertificate) -> str | None:
+    """Return the state of a certificate, as people read it; `None` if this unrank does not know it."""
+    if signed.version == 1:
+        return "of version 1"
+    state = signed.value["state"]
+    return State(state).words if state in {*State} else None
 
 
 def _outcome(heading: str, mood: str, lines: Sequence[str]) -> Markup:
@@ -288,7 +313,7 @@ def _from_zip(content: bytes) -> dict[str, bytes]:
             for name, member in wanted.items():
                 with archive.open(member) as file:
                     found[name] = file.read(UNPACKED + 1)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError, ValueError, EOFError) as error:
+    except DAMAGED as error:
         raise UnrankError("this is neither a zip file of a certificate nor one of its two files") from error
     if any(len(content) > UNPACKED for content in found.values()):
         raise UnrankError("a file in this zip file is larger than any certificate")

@@ -25,7 +25,7 @@ def show_remains(office: Office, call: Call) -> Answer:
 
 def _remains_view(session: Session, id: int, found: Remains) -> View:
     rows: list[list[Child]] = [["still there", copy.kind, place(copy.path), copy.why] for copy in found.there]
-    rows += [["deleted", copy.kind, place(copy.path), copy.why] for copy in found.gone]
+    rows += [["no longer", copy.kind, place(copy.path), copy.why] for copy in found.gone]
     rows += [["not checked", copy.kind, place(copy.path), copy.why] for copy in found.unchecked]
     proxies = sum(copy.kind == "proxy" for copy in found.there)
     reasons = {"": "do not leave anything", **{each.value: each.value.replace("-", " ") for each in Leave}}

@@ -2,7 +2,7 @@
 
 A job is a folder: what was started and by whom, how far it has come, and what it printed. The process holds a lock on a
 file of its folder until it ends, however it ends. So a server that was started again finds its jobs, and no two people
-start one thing twice.
+start one thing twice. Another file is deleted when the process ends by itself: where it is left, the job was killed.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ from unrank.errors import UnrankError, printable_line
 from unrank.serve.messages import NotFound
 
 ABOUT, LOCK, OUTPUT, ERRORS, PROGRESS = "job.json", "lock", "output", "errors", "progress.json"
+UNFINISHED = "unfinished"
+"""The file of a job that is there until its process has ended by itself."""
+SHELL = ("/bin/sh", "-c", '"$@"; [ $? -lt 128 ] && rm -f "$0"')
+"""Runs a command, and deletes a file unless the command was killed; the words after it are the file and the command."""
 LONGEST = 64 << 20
 """The most bytes of a job's output that are read."""
 
@@ -59,6 +63,11 @@ class Job:
         except OSError:
             return False
         return False
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether it ended before its end, though it may have printed some results."""
+        return (self.folder / UNFINISHED).exists() or not self.results
 
     @property
     def progress(self) -> RunProgress:
@@ -117,8 +126,10 @@ class Jobs:
             ):
                 fcntl.flock(lock, fcntl.LOCK_EX)  # the process keeps it, because it inherits the open file
                 _write(job)
+                unfinished = job.folder / UNFINISHED
+                unfinished.touch()
                 process = subprocess.Popen(
-                    words,
+                    [*SHELL, str(unfinished), *words],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=errors,

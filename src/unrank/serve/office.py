@@ -1,7 +1,8 @@
 """The office: one ledger with its key, the collections of its service, its jobs and its certificates.
 
 Every page asks the same functions of the desk as the command line. Requests are added by one thread, whose connection
-to the ledger stays open: so the whole history is verified only if somebody else has written to it.
+to the ledger stays open until another file is in its place: so the whole history is verified only if somebody else has
+written to it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -83,6 +84,16 @@ class Health:
         return None
 
 
+@dataclass(frozen=True)
+class Adder:
+    """The ledger that stays open to add requests to it."""
+
+    file: tuple[int, int]
+    """The device and the number of its file."""
+    ledger: Ledger
+    key: Key
+
+
 class Office:
     """The open office."""
 
@@ -93,7 +104,7 @@ class Office:
         self._finders: dict[str, tuple[tuple[int, ...], Finder]] = {}
         self._opening = Lock()
         self._adding = ThreadPoolExecutor(1, "adding")
-        self._adder: tuple[Ledger, Key] | None = None
+        self._adder: Adder | None = None
 
     @contextmanager
     def reading(self) -> Iterator[Ledger]:
@@ -113,14 +124,23 @@ class Office:
 
     def _add(self, by: str, add: Callable[[Ledger, Key], T]) -> T:
         try:
-            if self._adder is None:
-                ledger = Ledger.open(self.place.ledger)
-                self._adder = ledger, ledger.key(self.place.key)
-            ledger, key = self._adder
-            return add(ledger.written_by(by), key)
+            adder = self._opened()
+            return add(adder.ledger.written_by(by), adder.key)
         except BaseException:
             self._close()
             raise
+
+    def _opened(self) -> Adder:
+        """Return the ledger that stays open; open it again if another file is in its place by now."""
+        there = self.place.ledger.stat()
+        file = there.st_dev, there.st_ino
+        if self._adder is None or self._adder.file != file:
+            self._close()
+            with ExitStack() as stack:
+                ledger = stack.enter_context(Ledger.open(self.place.ledger))
+                self._adder = Adder(file, ledger, ledger.key(self.place.key))
+                stack.pop_all()
+        return self._adder
 
     def close(self) -> None:
         """Close the ledger."""
@@ -129,7 +149,7 @@ class Office:
 
     def _close(self) -> None:
         if self._adder is not None:
-            ledger, self._adder = self._adder[0], None
+            ledger, self._adder = self._adder.ledger, None
             ledger.__exit__(None, None, None)
 
     def collections(self) -> dict[str, str]:

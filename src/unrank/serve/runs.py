@@ -35,6 +35,7 @@ from unrank.serve.sessions import Session
 
 STATES = {"begun": "not ended", "passed": "ranker usable", "failed": "not usable", "abandoned": "abandoned"}
 """What the page says of a run, by its state in the ledger. A usable ranker may still miss a gate of one request."""
+STOPPED = "It was stopped before its end: of rankers that are not shown here it has no result."
 NO_OPTIONS = "Runs here have no options. Whoever starts the server gives them, such as --reference."
 SHOWN = 20
 """The most requests of a list."""
@@ -96,8 +97,8 @@ def _plan_sections(session: Session, job: Job, may_run: bool) -> list[Child]:
     made = f"by {job.by}, {job.begun.replace('T', ' ')[:19]} UTC"
     found = [plan for plan in job.results if plan.get("requests")]
     parts: list[Child] = [_one_plan(number, plan, made) for number, plan in enumerate(found)]
-    if job.error or not job.results:
-        parts.append(section("failed", "The last plan", notice(job.error or "It ended without a result.", "bad")))
+    if job.error or job.was_stopped:
+        parts.append(section("failed", "The last plan", notice(job.error or STOPPED, "bad")))
     if found and may_run:
         go = form(session, "/runs", hidden("requests", name_of(job.requests)), button("Run it"))
         text = (
@@ -221,8 +222,8 @@ def _ended_view(job: Job) -> View:
             )
     if job.error:
         parts.append(section("error", "It stopped", notice(job.error, "bad")))
-    elif not job.results:
-        text = "It was stopped before its end. Run again: it goes on from its last checkpoint."
+    elif job.was_stopped:
+        text = f"{STOPPED} Run again: it goes on from its last checkpoint."
         parts.append(section("error", "It stopped", notice(text, "bad")))
     return View("The run has ended", _requests(job), [*parts, paragraph(link("/", "All requests"))], "/plan")
 
