@@ -22,7 +22,7 @@ from unrank.desk.closing import close
 from unrank.desk.history_index import START, BrokenChain, Entry, check_chain, hash_of_rows
 from unrank.desk.key import Key, key_file, make_key, read_key
 from unrank.desk.ledger import Ledger
-from unrank.desk.ledger_file import APPLICATION
+from unrank.desk.ledger_file import APPLICATION, tidy
 from unrank.desk.request import SETTLED, Basis, Item, State, month_after
 from unrank.desk.schema import MIGRATIONS, VERSION
 from unrank.errors import BadFile, UnrankError
@@ -304,6 +304,11 @@ def test_what_is_no_ledger(path: Path, tmp_path: Path) -> None:
     sqlite3.connect(tmp_path / "other").execute("CREATE TABLE something (x)").connection.close()
     with pytest.raises(BadFile, match="not a ledger"):
         Ledger.open(tmp_path / "other")
+
+
+def test_a_log_that_another_process_deletes_meanwhile_is_no_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "exists", lambda self, **_: True)  # as it was a moment ago
+    tidy(path)
 
 
 @pytest.mark.parametrize("opened", [Ledger.open, Ledger.read])

@@ -95,8 +95,8 @@ def make_file(path: Path, key: Key) -> None:
 def tidy(path: Path) -> None:
     """Delete the empty log that a reader leaves: SQLite does it when the last connection with write access closes."""
     log = path.with_name(f"{path.name}-wal")
-    if log.exists() and not log.stat().st_size:
-        with suppress(sqlite3.Error):
+    with suppress(FileNotFoundError, sqlite3.Error):  # it may be deleted meanwhile
+        if not log.stat().st_size:
             _connect(path).close()
 
 
