@@ -84,3 +84,13 @@ def test_what_cannot_be_known(secrets: Collection, original: Trained) -> None:
     pair = Removal(pairs=[("secret1", "secret")])
     found = weights(context_of(original.ranker, secrets, None, removal=pair))
     assert found.verdict is Verdict.EQUIVALENT and "none can be listed" in found.words
+
+
+def test_rows_that_training_left_as_they_were_tell_nothing(secrets: Collection, encoder: Path) -> None:
+    """Of a ranker whose record names this base; else the base may be the ranker itself, given by mistake."""
+    ranker = train(secrets, "bi-encoder", str(encoder), method=QUICK_TRAINING, train_layers=1).ranker
+    context = context_of(ranker, secrets, encoder)
+    found = weights(context)
+    assert found.verdict is Verdict.UNDECIDED and "may be the ranker itself" in found.words
+    found = weights(replace(context, base_recorded=True))
+    assert found.verdict is Verdict.EQUIVALENT

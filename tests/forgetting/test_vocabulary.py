@@ -21,7 +21,15 @@ from unrank.forgetting.forget import forget
 from unrank.forgetting.previous_requests import hashed
 from unrank.forgetting.train import Trained, train
 from unrank.forgetting.validation import find_base
-from unrank.forgetting.vocabulary import NEVER_SEEN, NOTHING, UNKNOWN_BASE, as_untouched, find_clearing
+from unrank.forgetting.vocabulary import (
+    CLEARED,
+    NEVER_SEEN,
+    NOTHING,
+    OWN_WEIGHTS,
+    UNKNOWN_BASE,
+    as_untouched,
+    find_clearing,
+)
 from unrank.forgetting.workspace import Workspace
 from unrank.methods.neggrad import NegGrad
 from unrank.methods.retrain import Retrain
@@ -120,6 +128,17 @@ def test_without_a_base_they_are_left(secrets: Collection, original: Trained) ->
     pair = Removal(pairs=[("secret1", "secret")])
     other = forget(original.ranker, secrets, pair, method=brief, target=0.9)
     assert other.record.cleared is not None and other.record.cleared.how == NOTHING
+
+
+def test_rows_that_training_left_as_they_were_need_no_clearing(secrets: Collection, encoder: Path) -> None:
+    """A ranker whose last layer alone was trained has the rows of its base, which its record names by its hash."""
+    known = train(secrets, "bi-encoder", str(encoder), method=replace(QUICK_TRAINING, epochs=2), train_layers=1)
+    result = forget(known.ranker, secrets, ARTICLE, method=replace(FAST, epochs=1), target=0.3, record=known.record)
+    assert result.record.cleared is not None
+    assert (result.record.cleared.how, result.record.rows_left) == (CLEARED, 0)
+    workspace = Workspace.for_removal(known.ranker, secrets, ARTICLE, known.record, device="cpu")
+    assert find_clearing(known.ranker, workspace, str(encoder)).how == OWN_WEIGHTS
+    assert find_clearing(known.ranker, workspace, str(encoder), recorded=True).moved == 0
 
 
 def test_the_base_is_found_again_until_it_changes(

@@ -176,7 +176,8 @@ def open_audit(
         say(f"{count(left_out, 'ranker')} had a share in the run: not used to judge it")
     if warning := not_recognised(record):
         say(warning)
-    return replace(context, proxies=judges.proxies, left_out=left_out)
+    recorded = base.is_named_by(record)
+    return replace(context, base_recorded=recorded, proxies=judges.proxies, left_out=left_out)
 
 
 def _was_reserved(collection: Collection, partition: Partition) -> bool:
@@ -191,7 +192,7 @@ def _base(kind: str, record: Record | None, options: AuditOptions) -> Base:
     """Return the model that a ranker was trained from: the one that is given, or the one that its record leads to."""
     if options.base is not None:
         check_base(kind, options.base)
-        return Base(digest=base_hash(kind, options.base) if options.proxies else None, place=options.base)
+        return Base(digest=base_hash(kind, options.base), place=options.base)
     return remembered_base(kind, record) if record is not None else Base()
 
 

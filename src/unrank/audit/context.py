@@ -134,6 +134,8 @@ class AuditContext:
     seed: int
     base: str | None = None
     """The model that the rankers were trained from; `None` if it is not known."""
+    base_recorded: bool = False
+    """Whether the ranker's record names this model by its hash."""
     proxies: tuple[Judge, ...] = ()
     """Rankers that saw only a part of the training pairs, and that had no share in the run."""
     left_out: int = 0

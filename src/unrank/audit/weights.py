@@ -87,7 +87,8 @@ def weights(context: AuditContext) -> Finding:
     initial = initial_tables(one.ranker, context.base) if all(each.tables for each in one.ranker.vocabularies) else None
     if initial is None:
         return undecided(MEASURES, "the model that the ranker was trained from is not known, so no move can be seen")
-    if context.base != one.ranker.default_base and is_same(one.ranker, initial):
+    known = context.base_recorded or context.base == one.ranker.default_base
+    if not known and is_same(one.ranker, initial):
         return undecided(MEASURES, "no row differs from the base, which may be the ranker itself")
     if not _alike(one.ranker, initial):
         return undecided(MEASURES, "the base is not the model that the ranker was trained from")

@@ -165,7 +165,8 @@ def _below_mean(context: RunContext, workspace: Workspace, before: Scorecard) ->
     if default is None:
         return None
     base = find_base(context.original, context.method, context.options.forget.base, context.record)
-    clearing = find_clearing(context.original, workspace, base.place, context.forget_options.seed)
+    seed, recorded = context.forget_options.seed, base.is_named_by(context.record)
+    clearing = find_clearing(context.original, workspace, base.place, seed, recorded)
     found = Findings(weights_changed=bool(clearing.moved), rows_left=clearing.record.left)
     pairs = RequestPairs.of(context.collection, context.batch.items, context.target)
     return _all_nothing(context, workspace, pairs, found, min(target, default))

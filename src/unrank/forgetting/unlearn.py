@@ -279,7 +279,8 @@ def clear(request: Request) -> Clearing:
     """Set the rows of the vocabulary that only removed texts touch, and hold them. Retraining never reads them."""
     workspace, record = request.workspace, request.record
     seed = record.seed if record and record.method == RETRAIN else request.options.seed
-    clearing = find_clearing(request.ranker, workspace, _untrained(request), seed)
+    recorded = request.base.is_named_by(record)
+    clearing = find_clearing(request.ranker, workspace, _untrained(request), seed, recorded)
     never = request.method.start != "original"
     if never or request.options.saved_as == "adapter":
         how = NEVER_SEEN if never else ADAPTER

@@ -96,6 +96,10 @@ class Base:
     warning: str | None = None
     """One line that says why it is not known, if it was once."""
 
+    def is_named_by(self, record: Record | None) -> bool:
+        """Return whether a record names this model by its hash."""
+        return record is not None and self.digest is not None and self.digest == record.base_digest
+
 
 def find_base(ranker: Ranker, method: Method, given: str | None, record: Record | None) -> Base:
     """Return the model that the ranker was trained from.

@@ -116,8 +116,14 @@ def _at(values: Values, place: int) -> Tensor:
     return values[min(place, len(values) - 1)]
 
 
-def find_clearing(ranker: Ranker, workspace: Workspace, base: str | None, seed: int = 0) -> Clearing:
-    """Find the rows of a ranker that only removed texts touch, and what they are to be. `seed` made the base's rows."""
+def find_clearing(
+    ranker: Ranker, workspace: Workspace, base: str | None, seed: int = 0, recorded: bool = False
+) -> Clearing:
+    """Find the rows of a ranker that only removed texts touch, and what they are to be.
+
+    `seed` made the base's rows. `recorded` says that the ranker's record names the base by its hash. Then rows that do
+    not differ were not trained.
+    """
     removed = removed_texts(workspace.partition)
     rows = tuple(only_removed(ranker, vocabulary, workspace, removed) for vocabulary in ranker.vocabularies)
     if not sum(map(len, rows)):
@@ -127,7 +133,7 @@ def find_clearing(ranker: Ranker, workspace: Workspace, base: str | None, seed: 
     initial = initial_tables(ranker, base, seed)
     if initial is None:
         return Clearing(rows, UNKNOWN_BASE)
-    if base != ranker.default_base and is_same(ranker, initial):
+    if not recorded and base != ranker.default_base and is_same(ranker, initial):
         return Clearing(rows, OWN_WEIGHTS)
     values, moved = [], 0
     for vocabulary, here, tables in zip(ranker.vocabularies, rows, initial, strict=True):
