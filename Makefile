@@ -70,7 +70,7 @@ results: $(VENV)/ready ## write the page, figures and tables of the records in r
 	$(BIN)/python runs/quarter.py results/former.jsonl.gz --out build/results/quarter-former
 	$(BIN)/python runs/destinations.py results/quarter.jsonl.gz --out build/results/destinations
 	$(BIN)/python runs/ablation.py results/ablation.jsonl.gz --out build/results/ablation
-	set -e; for name in words words-marco; do \
+	set -e; for name in words words-destinations; do \
 	  $(BIN)/python runs/word_curves.py results/$$name.jsonl.gz --out build/results/$$name; done
 	set -e; for name in places rivals rivals-second strangers places-nfcorpus-half; do \
 	  $(BIN)/python runs/places.py results/$$name.jsonl.gz >build/results/$$name.md; done
