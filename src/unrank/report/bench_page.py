@@ -132,7 +132,7 @@ def _cards(found: Primary, row: Row, own: BootstrapEstimate) -> list[Card]:
         cards.append(Card(f"Kept of {' · '.join(kept)}", shown, "of the original's MRR"))
     back = mean(comes_back(cell) for cell in row.cells)
     if back is not None:
-        cards.append(Card("Comes back", f"{back:+.3f}", "forget MRR, after an epoch on kept data"))
+        cards.append(Card("Comes back", f"{back:+z.3f}", "forget MRR, after an epoch on kept data"))
     taken = mean(cell.time for cell in row.cells)
     if taken is not None:
         cards.append(Card("Time", f"{taken:.2f} ×", "of what retraining takes"))
