@@ -78,3 +78,13 @@ def test_a_stopped_demo_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("unrank.cli.demo.make_inputs", stop)
     assert run(["demo", "--tiny", "--quiet", "--out", str(tmp_path / "out")]) == 130
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_demo_whose_output_breaks_off_keeps_what_it_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(result: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unrank.cli.demo.make_all", lambda folder, how: (folder.mkdir(), None))
+    monkeypatch.setattr("unrank.cli.demo.show_change", stop)
+    assert run(["demo", "--tiny", "--quiet", "--out", str(tmp_path / "out")]) == 130
+    assert (tmp_path / "out").is_dir()

@@ -309,6 +309,7 @@ def test_what_is_no_ledger(path: Path, tmp_path: Path) -> None:
 def test_a_log_that_another_process_deletes_meanwhile_is_no_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "exists", lambda self, **_: True)  # as it was a moment ago
     tidy(path)
+    assert not path.with_name(f"{path.name}-wal").is_file()
 
 
 @pytest.mark.parametrize("opened", [Ledger.open, Ledger.read])

@@ -71,23 +71,10 @@ def demo(
         say("Reading the documentation that comes with this Python ...")
     folder = out or Path(tempfile.mkdtemp(prefix="unrank-demo-"))
     try:
-        show_all(folder, how)
+        result, workspace = make_all(folder, how)
     except BaseException:  # it cannot be continued
         shutil.rmtree(folder, ignore_errors=True)
         raise
-
-
-def show_all(folder: Path, how: How) -> None:
-    """Train, forget, and print and write what became of it."""
-    tiny, quiet = how.tiny, how.quiet
-    collection, removal = make_inputs(folder, how)
-    if not quiet:
-        say(f"{collection}\n")
-        say(TRAINING_TINY if tiny else TRAINING)
-    trained = train_original(collection, folder, how)
-    if not quiet:
-        introduce(collection, removal, trained)
-    result, workspace = forget_in_places(collection, removal, trained, folder, how)
     say("")
     show_change(result)
     summarise(result)
@@ -97,6 +84,18 @@ def show_all(folder: Path, how: How) -> None:
     say(ONLY_TINY if tiny else DESK)
     if status := exit_status([result.state]):
         say(f"'unrank forget' ends such a run with exit code {status}. The demo has run to its end: its own is 0.")
+
+
+def make_all(folder: Path, how: How) -> tuple[Forgotten, Workspace]:
+    """Write the collection, train a ranker, forget, and write what became of it."""
+    collection, removal = make_inputs(folder, how)
+    if not how.quiet:
+        say(f"{collection}\n")
+        say(TRAINING_TINY if how.tiny else TRAINING)
+    trained = train_original(collection, folder, how)
+    if not how.quiet:
+        introduce(collection, removal, trained)
+    return forget_in_places(collection, removal, trained, folder, how)
 
 
 def make_inputs(folder: Path, how: How) -> tuple[Collection, Removal]:

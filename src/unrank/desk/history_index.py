@@ -70,7 +70,7 @@ class Entry:
 
     @property
     def when(self) -> str:
-        """What the clock said as it was written; `at` is never before the last entry, even if that was dated ahead."""
+        """Return what the clock said. `at` may be later: it is never before the entry before."""
         return str(self.values.get("clock", self.at))
 
     @property
