@@ -72,7 +72,7 @@ results: $(VENV)/ready ## write the page, figures and tables of the records in r
 	$(BIN)/python runs/ablation.py results/ablation.jsonl.gz --out build/results/ablation
 	set -e; for name in words words-destinations; do \
 	  $(BIN)/python runs/word_curves.py results/$$name.jsonl.gz --out build/results/$$name; done
-	set -e; for name in places rivals rivals-second strangers places-nfcorpus-half; do \
+	set -e; for name in places rivals rivals-second rivals-draw-41 strangers places-nfcorpus-half; do \
 	  $(BIN)/python runs/places.py results/$$name.jsonl.gz >build/results/$$name.md; done
 	$(BIN)/python runs/places.py --times results/place-times.jsonl.gz >build/results/place-times.md
 	$(BIN)/python runs/rankers_table.py results/rankers.jsonl.gz >build/results/rankers.md

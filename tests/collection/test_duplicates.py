@@ -71,6 +71,29 @@ def test_copies_of_a_text(name: str, many: bool) -> None:
         assert match.place == 0 and match.exact is (normalised(copy) == normalised(ARTICLE))
 
 
+@pytest.mark.parametrize("few", [0, FEW_WORDS], ids=["many texts", "a few texts"])
+def test_a_copy_may_lack_a_rare_word_wherever_it_is_repeated(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicates, "FEW_WORDS", few)
+    text = " ".join([*(f"w{place}" for place in range(60)), *(["quixotical foo bar"] * 8)])
+    copy = text.replace("quixotical ", "")
+    [match] = copies_of(texts_of([*others(20), copy, *others(9)]), [text])[20]
+    assert not match.exact and match.likeness >= 0.8
+
+
+words = st.lists(st.sampled_from([f"w{number}" for number in range(12)]), min_size=20, max_size=60)
+
+
+@given(words, st.lists(st.tuples(st.integers(0, 59), st.sampled_from(["w1", "w2", "new"])), max_size=6), st.booleans())
+def test_marks_leave_out_no_copy(words: list[str], changes: list[tuple[int, str]], longer: bool) -> None:
+    other = [*words]
+    for place, word in changes:
+        other[place % len(other)] = word
+    other += ["more", "words", "than", "before"] * (10 * longer)
+    share = duplicates.likeness(duplicates.runs_of(words), duplicates.runs_of(other))
+    found = duplicates.WantedTexts([" ".join(words)]).matches(" ".join(other))
+    assert [match.likeness for match in found] == ([share] if share else [])
+
+
 def test_a_short_text_has_exact_copies_only() -> None:
     texts = texts_of(["Lost keys?", "how to find lost keys", "lost  KEYS", "keys lost", "lost key"])
     assert copies_of(texts, ["lost keys"]) == {0: [(0, 1.0, True)], 2: [(0, 1.0, True)]}

@@ -6,15 +6,17 @@ it holds at least .9 of the runs of the removed text, whatever else it holds. Sh
 copies only. An excerpt of a removed text is no copy of it.
 
 A few texts are looked for in two steps: a regular expression finds the rows that have one of their rare words, or a
-character that could hide one; only these rows are compared. Many texts are compared with every row.
+character that could hide one; only these rows are compared. Many texts are looked for in every row.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -31,6 +33,7 @@ ALIKE = 0.8
 HOLDS = 0.9
 """The least share of a removed text's runs that a longer text with it holds."""
 RUN = 3
+ROUNDING = 1e-6
 LEAST_WORDS = 20
 """The fewest words of a text that can have near copies."""
 FEW_WORDS = 200
@@ -40,6 +43,8 @@ SAMPLE = 2_000
 EAST_ASIAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 """Letters that are words by themselves: between them is no space."""
 WORD = re.compile(f"[{EAST_ASIAN}]|[^\\W{EAST_ASIAN}]+")
+BETWEEN_WORDS = bytes(code if chr(code).isalnum() or chr(code) == "_" else 0x20 for code in range(0x80)) + bytes(0x80)
+"""Characters of ASCII that are in no word become spaces."""
 PLAIN = (
     r"\t-\r\x{20}-\x{7e}\x{85}\x{a0}-\x{a9}\x{ab}\x{ac}\x{ae}-\x{b1}\x{b4}\x{b6}-\x{b8}\x{bb}\x{bf}-\x{de}\x{e0}-\x{12f}"
     r"\x{131}\x{134}-\x{13e}\x{141}-\x{148}\x{14a}-\x{17e}\x{250}-\x{2af}\x{2b9}-\x{2d7}\x{386}-\x{38f}\x{391}-\x{3af}\x{3b1}-\x{3ce}\x{400}-\x{481}"
@@ -164,64 +169,100 @@ def copies_of(texts: Texts, wanted: Sequence[str]) -> dict[int, list[Match]]:
     """Return each row that is a copy, with the wanted texts that it is a copy of; the wanted rows are among them."""
     if not wanted:
         return {}
-    index = WantedTexts(wanted)
-    rare = index.rare_words(texts)
+    index = WantedTexts(wanted, _frequency(texts))
+    rare = index.rare_words()
     rows = _all_rows(texts) if rare is None else _rows_with(texts, rare)
     return {row: matches for row, text in rows if (matches := index.matches(text))}
 
 
 class WantedTexts:
-    """Removed texts, indexed by their normalised forms and by their runs of words."""
+    """Removed texts, indexed by their normalised forms and by marks.
 
-    def __init__(self, texts: Sequence[str]) -> None:
+    The marks of a text are words of which no run has two. A copy lacks few runs of the text, and with each mark that it
+    lacks all runs that have this mark. So it has most marks, and only texts that do are compared run by run.
+    """
+
+    def __init__(self, texts: Sequence[str], frequency: Mapping[str, int] = MappingProxyType({})) -> None:
+        """Choose marks that are rare. `frequency` tells in how many texts a word is; else long words count as rare."""
         self.exact: dict[str, list[int]] = {}
-        self.words: list[list[str]] = []
-        self.sizes: dict[int, int] = {}
-        """The number of runs of each text that can have near copies."""
-        self.holders: dict[Run, list[int]] = {}
-        """The texts that hold each run."""
+        self.runs: dict[int, set[Run]] = {}
+        """The runs of each text that can have near copies."""
+        self.marks: dict[str, list[tuple[int, int]]] = {}
+        """The texts that a word is a mark of, and the number of their runs that have it."""
+        self.least: dict[int, int] = {}
+        """The number of runs of a text's marks that a copy has at least. Each run has one mark at most."""
+        self.needed: list[list[str]] = []
+        """Words of each text of which a copy has at least one; none if there are no such words."""
         for place, text in enumerate(texts):
             whole = normalised(text)
             self.exact.setdefault(whole, []).append(place)
-            self.words.append(WORD.findall(whole))
-            if len(self.words[-1]) >= LEAST_WORDS:
-                runs = runs_of(self.words[-1])
-                self.sizes[place] = len(runs)
-                for run in runs:
-                    self.holders.setdefault(run, []).append(place)
+            words = words_of(whole)
+            rarest = sorted(dict.fromkeys(words), key=lambda word: (frequency.get(word, 0), -len(word)))
+            if len(words) < LEAST_WORDS:
+                self.needed.append(rarest[:1])
+                continue
+            self.runs[place] = runs_of(words)
+            marks = marks_of(self.runs[place], rarest)
+            lacking = int((1 - ALIKE) * len(self.runs[place]) + ROUNDING)
+            self.least[place] = sum(marks.values()) - lacking
+            for word, runs in marks.items():
+                self.marks.setdefault(word, []).append((place, runs))
+            enough = [total > lacking for total in accumulate(marks.values())]
+            self.needed.append([*marks][: enough.index(True) + 1] if any(enough) else [])
+        self.unmarked = [place for place, runs in self.least.items() if runs <= 0]
 
     def matches(self, text: str) -> list[Match]:
         """Return the wanted texts that a text is a copy of."""
         whole = normalised(text)
         same = self.exact.get(whole, [])
         found = [Match(place, 1.0, True) for place in same]
-        if len(self.sizes) <= len(same):
+        if len(self.runs) <= len(same):
             return found
-        runs = runs_of(WORD.findall(whole))
-        common = Counter(place for run in self.holders.keys() & runs for place in self.holders[run])
-        alike = {place: likeness(self.sizes[place], len(runs), both) for place, both in common.items()}
-        near = [Match(place, share, False) for place, share in sorted(alike.items()) if share and place not in same]
-        return [*found, *near]
+        words = words_of(whole)
+        there = dict.fromkeys(self.unmarked, 0)
+        for word in {*filter(self.marks.__contains__, words)}:
+            for place, runs in self.marks[word]:
+                there[place] = there.get(place, 0) + runs
+        near = sorted(place for place, runs in there.items() if runs >= self.least[place] and place not in same)
+        if near:
+            theirs = runs_of(words)
+            shares = {place: likeness(self.runs[place], theirs) for place in near}
+            found += [Match(place, share, False) for place, share in shares.items() if share]
+        return found
 
-    def rare_words(self, texts: Texts) -> list[str] | None:
-        """Return words of which every copy has at least one; `None` if they are too many, or a text has no word.
+    def rare_words(self) -> list[str] | None:
+        """Return words of which every copy has at least one; `None` if they are too many, or a text has none."""
+        chosen = dict.fromkeys(word for words in self.needed for word in words)
+        return [*chosen] if all(self.needed) and len(chosen) <= FEW_WORDS else None
 
-        A near copy lacks few runs of a text, and each word that it lacks takes three runs away from it. So of words
-        that are further apart than a run, it has at least one if there are enough of them.
-        """
-        if len(self.words) > FEW_WORDS or not all(self.words):
-            return None
-        frequency = _frequency(texts)
-        chosen: dict[str, None] = {}
-        for place, words in enumerate(self.words):
-            needed = int((1 - ALIKE) * len(words) / RUN) + 2 if place in self.sizes else 1
-            inner = range(RUN - 1, len(words) - RUN + 1) if place in self.sizes else range(len(words))
-            taken: list[int] = []
-            for at in sorted(inner, key=lambda at: (frequency[words[at]], -len(words[at]))):
-                if len(taken) < needed and all(abs(at - other) >= RUN for other in taken):
-                    taken.append(at)
-            chosen |= dict.fromkeys(words[at] for at in taken)
-        return [*chosen] if len(chosen) <= FEW_WORDS else None
+
+def marks_of(runs: Set[Run], words: Iterable[str]) -> dict[str, int]:
+    """Choose words, the first ones first, so that no run has two of them; return how many runs have each.
+
+    >>> marks_of(runs_of("to be or not to be".split()), ["or", "not", "be"])
+    {'or': 3}
+    """
+    having: dict[str, set[Run]] = {}
+    for run in runs:
+        for word in run:
+            having.setdefault(word, set()).add(run)
+    marks, marked = dict[str, int](), set[Run]()
+    for word in words:
+        if marked.isdisjoint(having[word]):
+            marks[word] = len(having[word])
+            marked |= having[word]
+    return marks
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a normalised text.
+
+    >>> words_of("a-b c_d, e1"), words_of("naïve 鍵を")
+    (['a', 'b', 'c_d', 'e1'], ['naïve', '鍵', 'を'])
+    """
+    if text.isascii():  # most texts are, and this is many times quicker
+        return text.encode().translate(BETWEEN_WORDS).decode().split()
+    return WORD.findall(text)
 
 
 def runs_of(words: Sequence[str]) -> set[Run]:
@@ -233,22 +274,26 @@ def runs_of(words: Sequence[str]) -> set[Run]:
     return {*zip(*(words[start:] for start in range(RUN)), strict=False)}
 
 
-def likeness(removed: int, other: int, common: int) -> float:
-    """Return how alike two texts are, from their numbers of runs of words; 0 if the other is no copy.
+def likeness(removed: Set[Run], other: Set[Run]) -> float:
+    """Return how alike two texts are, by their runs of words; 0 if the other is no copy of the removed one.
 
-    >>> likeness(60, 60, 55), likeness(60, 60, 50), likeness(60, 600, 57)
-    (0.8461538461538461, 0.0, 0.95)
+    >>> runs = runs_of("the clerk keeps every lost key in a box behind the old door".split())
+    >>> likeness(runs, runs), likeness(runs, runs | runs_of("and more words than the first had".split()))
+    (1.0, 1.0)
+    >>> likeness(runs, runs_of("the clerk keeps a key".split()))
+    0.0
     """
-    alike = common / (removed + other - common)
+    common = len(removed & other)
+    alike = common / (len(removed) + len(other) - common)
     if alike >= ALIKE:
         return alike
-    return common / removed if common >= HOLDS * removed else 0.0
+    return common / len(removed) if common >= HOLDS * len(removed) else 0.0
 
 
 def _frequency(texts: Texts) -> Counter[str]:
     """Return in how many texts of a sample each word is."""
     rows = np.unique(np.linspace(0, len(texts) - 1, min(SAMPLE, len(texts))).astype(np.int64))
-    return Counter(word for text in texts.texts(rows) for word in {*WORD.findall(normalised(text))})
+    return Counter(word for text in texts.texts(rows) for word in {*words_of(normalised(text))})
 
 
 def _all_rows(texts: Texts) -> Iterator[tuple[int, str]]:
