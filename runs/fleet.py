@@ -4,7 +4,7 @@
         [--minutes 9] [--parts NAME...] [--beside 1]
     python runs/fleet.py --list
 
-`--data` holds the collections `car`, `marco`, `pydocs`, `deep`, `small` and `held-out`, made as `--list` prints.
+`--data` holds the collections `car`, `marco`, `pydocs`, `deep` and `small`, made as `--list` prints.
 `--weights` holds the models `smollm2` and `mpnet`; without it the parts that need one are left out. Each part writes
 one file in `--lines`; `fleet.json` there says which are whole. A call copies what a part has written so far from
 `--from`, the `--lines` of the call before, so that only files of its own parts come back from a machine that is lent.
@@ -35,7 +35,7 @@ DONE = "fleet.json"
 PAUSE = 0.2
 ENDING = 20.0
 """Seconds that a process has to end."""
-COLLECTIONS = ("car", "marco", "pydocs", "deep", "small", "held-out")
+COLLECTIONS = ("car", "marco", "pydocs", "deep", "small")
 IMPORTS = (
     "unrank import beir:trec-car-test200 --out car",
     "unrank import beir:msmarco-passage-mini --test-split dev --test-queries 1000 --train-queries 3000 "
@@ -44,7 +44,6 @@ IMPORTS = (
     "unrank import beir:msmarco-passage-mini --test-split dev --test-queries 1000 --train-queries 3000 "
     "--keep queries-with-several-documents --keep queries-sharing-documents --candidates 1000 --out deep",
     "python runs/smaller.py car --queries 600 --out small",
-    "python runs/smaller.py car --held-out 200 --out held-out",
 )
 TUNED = "amnesiac bad-teacher finetune neggrad ssd neggrad-plus salun scrub simnpo task-negation undial"
 """The methods whose settings for a bi-encoder are frozen in results/tuned-bi-encoder.json."""
@@ -97,49 +96,15 @@ class Part:
 
 PARTS = (
     Part(
-        "kernels",
-        "where the time of a step and of lists goes, kernel by kernel",
-        "benchmarks/step.py {car} --rankers cross-encoder colbert --base {base} --batch 1024 --steps 8 --lists 100 "
-        "--kernels 12",
-        alone=True,
-        prints=True,
-    ),
-    Part(
-        "speed",
-        "speed of three rankers beside the published procedure",
-        "benchmarks/speed.py {car} --base {base} --rankers cross-encoder bi-encoder colbert --batch 1024 --seconds 2 "
-        "--out {keep}/speed.json",
-        alone=True,
-        makes="speed.json",
-    ),
-    Part(
-        "speed-decoder",
-        "lists of a decoder beside sentence-transformers",
-        "benchmarks/speed.py {car} --rankers decoder --base llama-135m --tokenizer {base} --what score --seconds 2 "
-        "--lists 40 --out {keep}/speed.json",
-        alone=True,
-        makes="speed.json",
-    ),
-    Part(
         "decoder",
         "SmolLM2 as a reranker, with an adapter and with all weights",
         "runs/modern.py decoder {small} --base {weights}/smollm2 --forget place_rounds=1 --keep {keep} --out {out}",
-    ),
-    Part(
-        "splade",
-        "SPLADE from MiniLM, its recipe chosen on development data",
-        "runs/modern.py splade {car} --base {base} --development {pydocs} {held_out} --keep {keep} --out {out}",
     ),
     Part(
         "mpnet",
         "all-mpnet-base-v2 as a cross-encoder",
         "runs/modern.py mpnet {car} --base {weights}/mpnet --rankers cross-encoder --by documents --keep {keep} "
         "--out {out}",
-    ),
-    Part(
-        "adapter-forms",
-        "what comes back of an adapter and of all weights",
-        "runs/modern.py forms {car} --base {base} --by documents --keep {keep} --out {out}",
     ),
     Part(
         "place-times",
@@ -176,7 +141,7 @@ PARTS = (
             f"all rivals tuned, a quarter removed, draw {draw}",
             f"{PLACES} --rankers bi-encoder --removal-seed {draw} --rivals {RIVALS} {FROZEN}",
         )
-        for draw in (41, 42, 43)
+        for draw in (42, 43)
     ),
     *(
         Part(
@@ -205,17 +170,12 @@ PARTS = (
         "runs/places.py {deep} --base {base} --keep {keep} --out {out} --rankers bi-encoder cross-encoder "
         "--removal-seed 41 --rivals cocol cocol:released",
     ),
-    *(
-        Part(
-            f"{grid}-marco",
-            f"{what} on MS MARCO mini; a call on another machine begins it again",
-            f"-m unrank bench grids/{grid}.toml --out {{keep}}/bench --set collections={{marco}} {more}",
-            makes="bench",
-        )
-        for grid, what, more in (
-            ("destinations", "three destinations", f"--set base={{base}} --set removals=documents --set {MAIN}"),
-            ("words", "duet and match-pyramid", ""),
-        )
+    Part(
+        "destinations-marco",
+        "three destinations on MS MARCO mini; a call on another machine begins it again",
+        "-m unrank bench grids/destinations.toml --out {keep}/bench --set collections={marco} --set base={base} "
+        f"--set removals=documents --set {MAIN}",
+        makes="bench",
     ),
 )
 
