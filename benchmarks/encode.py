@@ -29,7 +29,6 @@ from size import GIBIBYTE
 from synthetic import Size, make_collection
 
 from unrank.disk import sha256
-from unrank.engine.pieces import PIECES
 from unrank.rankers import create_ranker
 
 MOST_GROWTH = 1.25
@@ -133,7 +132,7 @@ def encode(ranker: Path, collection: Path, out: Path, shard: str = "1/1", kill: 
     while process.poll() is None:
         found = memory_of(process.pid)
         own, resident = max(own, found.get("RssAnon", 0.0)), max(resident, found.get("VmHWM", 0.0))
-        if kill and [*(out / PIECES).glob("[!.]*")]:
+        if kill and [*(out / "pieces-vectors").glob("[!.]*")]:
             process.kill()
         sleep(TICK)
     assert process.returncode == (-9 if kill else 0), f"unrank encode ended with {process.returncode}"

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from unrank import disk
-from unrank.disk import clear_half_written, new_file, new_folder, sha256, sha256_once
+from unrank.disk import beside, clear_half_written, new_file, new_folder, sha256, sha256_once, whole_path
+from unrank.errors import UnrankError
 
 
 @pytest.fixture
@@ -86,6 +87,23 @@ with new_folder(out / "folder") as folder, new_file(out / "file.parquet") as fil
     file.write_text("a text")
     os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+def test_a_nameless_path_has_a_folder_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert beside(Path()) == beside(tmp_path) and beside(Path("out")) == Path("out.unfinished")
+    with pytest.raises(UnrankError, match="/ cannot be the folder of a result"):
+        beside(Path("/"))
+
+
+def test_a_whole_path_follows_no_circle_of_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "circle").symlink_to("circle")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "link").symlink_to("in")
+    assert whole_path(Path("circle/x")) == tmp_path / "circle" / "x"
+    assert whole_path(Path("link/x")) == tmp_path / "in" / "x" and whole_path(Path("link")) == tmp_path / "link"
+    assert whole_path(Path("link/..")) == whole_path(Path()) == tmp_path
 
 
 def test_what_a_killed_job_left_half_written_goes_with_the_next_of_its_name(tmp_path: Path) -> None:

@@ -70,12 +70,12 @@ def check_writable(out: Path) -> None:
         raise UnrankError(f"cannot write to {parent}: it is read-only")
 
 
-def check_free(out: Path) -> None:
-    """Raise an error if `out` exists, or could not be made, before any work is done for it."""
+def check_free(out: Path, option: str = "--out") -> None:
+    """Raise an error if `out`, which an option names, exists or could not be made, before any work is done for it."""
     if not is_utf_8(out):
         raise UnrankError(f"{out} is not UTF-8: choose another name")
     if out.exists() or out.is_symlink():
-        raise UnrankError(f"{out} exists already: choose another --out, or remove it first")
+        raise UnrankError(f"{out} exists already: choose another {option}, or remove it first")
     check_writable(out)
 
 
@@ -100,12 +100,16 @@ def check_outside(out: Path, *folders: str | Path, option: str = "--out") -> Non
 
 
 def whole_path(path: Path) -> Path:
-    """Return a path from the root, without `..`; a link keeps its name."""
-    return path.parent.resolve() / path.name if path.name not in ("", "..") else path.resolve()
+    """Return a path from the root, without `..`; a link keeps its name, and a circle of links stays as it is."""
+    name = path.name if path.name != ".." else ""
+    return Path(os.path.realpath(path.parent if name else path)) / name
 
 
 def beside(out: Path) -> Path:
     """Return the folder of a run's checkpoints until its result is complete."""
+    out = out if out.name else whole_path(out)
+    if not out.name:
+        raise UnrankError(f"{out} cannot be the folder of a result: name one inside it")
     return out.with_name(f"{out.name}.unfinished")
 
 

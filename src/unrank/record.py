@@ -80,7 +80,8 @@ class Said:
 
     primary: str = ""
     """The method that is compared with all others, as tables name it."""
-    margin: float = MARGIN
+    margin: float | None = None
+    """How much of the original's MRR a set may lose; `None` if nothing was said, so that the default counts."""
 
 
 @dataclass(frozen=True)
@@ -614,7 +615,11 @@ class Record(Mapping[str, Any]):
     @classmethod
     def of(cls, value: Record | Mapping[str, object] | None) -> Record | None:
         """Return a record that may be given as its JSON form."""
-        return value if value is None or isinstance(value, Record) else cls.parse(dict(value), Path(RECORD))
+        if value is None or isinstance(value, Record):
+            return value
+        if not isinstance(value, Mapping):
+            raise UnrankError(f"a record is needed, as read_record returns it, not {value!r}")
+        return cls.parse(dict(value), Path(RECORD))
 
     @classmethod
     def parse(cls, value: Any, path: Path) -> Record:

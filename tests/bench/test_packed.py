@@ -43,6 +43,21 @@ def test_one_cell_with_two_results_is_refused(tmp_path: Path) -> None:
         pack_benches([one, other], tmp_path / "both.jsonl.gz")
 
 
+@pytest.mark.parametrize("part", ["cell", "unrank", "ranks"])
+def test_a_cell_that_could_not_be_read_again_is_not_packed(
+    part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, out = small_bench(tmp_path / "bench"), tmp_path / "bench.jsonl.gz"
+    cell = folder / "cells" / "0001"
+    (cell / f"{part}.json").write_text("[]")
+    assert run(["pack", str(folder), "--out", str(out)]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(f"unrank: {cell}: damaged: cell.json, unrank.json or ranks.json holds no JSON object")
+    assert f"remove the folder {cell}, and the same bench" in said.err
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert not out.exists()
+
+
 @pytest.mark.parametrize(
     ("data", "wrong"),
     [

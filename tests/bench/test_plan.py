@@ -97,6 +97,19 @@ def test_a_destination_brings_the_retrained_ranker_along(grid: Grid) -> None:
     assert len(cells_of(grid('methods = ["cocol"]\nremovals = ["queries"]\ndestinations = ["unseen"]'))) == 1
 
 
+def test_a_primary_method_that_no_table_compares_is_refused(grid: Grid) -> None:
+    two = 'destinations = ["destination-1", 0.5]\nmethods = ["cocol", "ssd"]'
+    for more, primary, names in (
+        ('methods = ["cocol", "ssd"]', "cocoll", "unknown primary method 'cocoll': did you mean 'cocol'"),
+        ('methods = ["cocol", "ssd"]', "retrain", "unknown primary method 'retrain'"),
+        (two, "cocol", "unknown primary method 'cocol': did you mean 'cocol → "),
+    ):
+        with pytest.raises(UnrankError, match=names):
+            cells_of(grid(f'{more}\nprimary = "{primary}"'))
+    cells = cells_of(grid('methods = ["cocol", "ssd"]\nprimary = "cocol"'))
+    assert {cell.said.primary for cell in cells} == {"cocol"} and {cell.said.margin for cell in cells} == {None}
+
+
 def test_who_is_not_steered_has_one_cell_for_all_destinations(grid: Grid) -> None:
     more = 'removals = ["queries"]\nmethods = ["retrain", "ssd", "cocol"]\ndestinations = ["destination-1", 0.5]'
     cells = cells_of(grid(more))

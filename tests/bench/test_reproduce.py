@@ -6,19 +6,22 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.bench.conftest import QUICK
-from unrank.bench.packed import IDENTITY, find_cell, hash_of, read_cell_folder
-from unrank.bench.reproduce import Reproduction, differing_ranks
+from unrank.bench.packed import IDENTITY, find_cell, hash_of, read_cell_folder, read_cells
+from unrank.bench.reproduce import DESCRIPTION, Reproduction, differing_ranks
 from unrank.bench.splits import Split, check_split, frozen_splits, read_splits, split_hash, splits_to_json
 from unrank.cli.main import run
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
-from unrank.disk import write_json
+from unrank.disk import fits, write_json
 from unrank.errors import BadFile, UnrankError
+from unrank.record import CELL_FORMAT
 
+RESULTS = Path(__file__).parents[2] / "results"
 FEW = 'removals = ["documents"]\nmethods = ["ssd"]\n'
 THREE = 'removals = ["documents"]\nmethods = ["retrain", "cocol", "neggrad"]\ndestinations = ["destination-3"]\n'
 
@@ -40,6 +43,16 @@ def cell(dense: Collection, encoder: Path, tmp_path_factory: pytest.TempPathFact
 
 def words(cell: Path, dense: Collection, encoder: Path) -> list[str]:
     return ["reproduce", str(cell), "--collection", str(dense.folder), "--base", str(encoder), "--device", "cpu"]
+
+
+def changed(cell: Path, folder: Path, **values: Any) -> Path:
+    """Copy a cell with other values in its description, `...` for none, under the name that is its hash."""
+    told = json.loads((cell / "cell.json").read_text()) | values
+    told = {key: value for key, value in told.items() if value is not ...}
+    identity = {key: told[key] for key in IDENTITY if key in told}
+    copy = Path(shutil.copytree(cell, folder / hash_of(identity), dirs_exist_ok=True))
+    (copy / "cell.json").write_text(json.dumps(told))
+    return copy
 
 
 def test_a_cell_holds_all_that_runs_it_again(cell: Path, encoder: Path) -> None:
@@ -69,11 +82,10 @@ def test_what_differs_is_said_before(
     cell: Path, dense: Collection, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Another torch, another method's code: with --dry-run nothing is run."""
-    copy = Path(shutil.copytree(cell, tmp_path / cell.name))
-    record, described = (json.loads((copy / name).read_text()) for name in ("unrank.json", "cell.json"))
-    record["versions"]["torch"], record["device"], described["method_source"] = "1.0.0", "another device", "ab" * 32
+    copy = changed(cell, tmp_path, method_source="ab" * 32)
+    record = json.loads((copy / "unrank.json").read_text())
+    record["versions"]["torch"], record["device"] = "1.0.0", "another device"
     (copy / "unrank.json").write_text(json.dumps(record))
-    (copy / "cell.json").write_text(json.dumps(described))
     assert run([*words(copy, dense, encoder), "--dry-run"]) == 0
     said = capsys.readouterr().out
     for line in ("not as it was: torch: 1.0.0, now ", "device: another device, now ", "method_source: abab"):
@@ -84,12 +96,10 @@ def test_what_differs_is_said_before(
 def test_what_was_not_recorded_is_named(
     cell: Path, dense: Collection, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    copy = Path(shutil.copytree(cell, tmp_path / cell.name))
-    record, described = (json.loads((copy / name).read_text()) for name in ("unrank.json", "cell.json"))
+    copy = changed(cell, tmp_path, made=..., split=...)
+    record = json.loads((copy / "unrank.json").read_text())
     record["code"], record["versions"], record["device"] = None, {}, ""
-    del described["made"], described["split"]
     (copy / "unrank.json").write_text(json.dumps(record))
-    (copy / "cell.json").write_text(json.dumps(described))
     assert run([*words(copy, dense, encoder), "--dry-run"]) == 0
     said = capsys.readouterr().out
     (line,) = [line for line in said.splitlines() if line.startswith("not recorded: ")]
@@ -108,19 +118,120 @@ def test_other_data_is_refused(
         Reproduction.plan(stored, golden.folder, str(encoder), "cpu")
     with pytest.raises(UnrankError, match="not a cell"):
         find_cell(tmp_path)
-    old = Path(shutil.copytree(cell, tmp_path / "old"))
-    (old / "cell.json").write_text(json.dumps(stored.cell | {"format": 1}))
-    with pytest.raises(BadFile, match="a cell of an earlier version"):
-        Reproduction.plan(read_cell_folder(old), dense.folder, str(encoder), "cpu")
-    (old / "cell.json").write_text(json.dumps(stored.cell | {"split": "00"}))
-    with pytest.raises(UnrankError, match="the same seed draws other ids"):
-        Reproduction.plan(read_cell_folder(old), dense.folder, str(encoder), "cpu")
-    (old / "cell.json").write_text(json.dumps(stored.cell | {"base_sha256": "00"}))
-    with pytest.raises(UnrankError, match="this base is not the one of the cell"):
-        Reproduction.plan(read_cell_folder(old), dense.folder, str(encoder), "cpu")
-    (old / "cell.json").write_text(json.dumps(stored.cell | {"training": {"unknown": 1}}))
-    with pytest.raises(BadFile, match="this unrank cannot run it"):
-        Reproduction.plan(read_cell_folder(old), dense.folder, str(encoder), "cpu")
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"format": 1}, "a cell of format 1: only those of format 2 can be run again"),
+        ({"format": 3}, "a cell of format 3: only those of format 2"),
+        ({"split": "00"}, "the same seed draws other ids"),
+        ({"base_sha256": "00"}, "this base is not the one of the cell"),
+        ({"training": {"unknown": 1}}, "this unrank cannot run it"),
+    ]
+    for values, line in wrong:
+        with pytest.raises(UnrankError, match=line):
+            Reproduction.plan(read_cell_folder(changed(cell, tmp_path, **values)), dense.folder, str(encoder), "cpu")
+
+
+SETTINGS = {"epochs": 2, "learning_rate": "abc"}
+DAMAGED: dict[str, tuple[dict[str, Any], str]] = {
+    "no-fingerprint": ({"fingerprint": ...}, "cell.json: damaged: fingerprint is missing"),
+    "fingerprint": ({"fingerprint": 3}, "cell.json: damaged: fingerprint is not what a bench writes"),
+    "no-base": ({"base_sha256": ...}, "cell.json: damaged: base_sha256 is missing"),
+    "made-null": ({"made": None}, "damaged: made is not what a bench writes"),
+    "made-list": ({"made": []}, "damaged: made is not what a bench writes"),
+    "made-threads": ({"made": {"threads": {"a": 1}}}, "damaged: made is not what a bench writes"),
+    "split": ({"split": None}, "damaged: split is not what a bench writes"),
+    "seed": ({"seed": -1}, "damaged: seed is not what a bench writes"),
+    "removal": ({"removal": ["documents"]}, "damaged: removal is not what a bench writes"),
+    "check-every": ({"check_every": -(10**400)}, "damaged: check_every is not what a bench writes"),
+    "huge": ({"settings": {"epochs": 10**400}}, "damaged: settings is not what a bench writes"),
+    "nested": ({"settings": {"epochs": [1]}}, "damaged: settings is not what a bench writes"),
+    "rate": ({"settings": SETTINGS}, "this unrank cannot run it: learning_rate of ssd cannot be abc"),
+    "training-rate": ({"training": SETTINGS}, "this unrank cannot run it: learning_rate of retrain cannot be abc"),
+    "choice": ({"settings": {"compared_with": "x"}}, "this unrank cannot run it: compared_with of ssd cannot be x"),
+    "layers": ({"settings": {"train_layers": "none"}}, "unknown choice of layers 'none'"),
+    "freeze": ({"settings": {"freeze": "queries"}}, "unknown side to freeze 'queries'"),
+    "target": ({"target": "nowhere"}, "nowhere"),
+    "share": ({"share": 2}, "a share of 2 cannot be removed"),
+    "minutes": ({"minutes": 0}, "minutes must be more than 0"),
+}
+
+
+@pytest.mark.parametrize(("values", "line"), DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_description_is_refused_before_anything_runs(
+    values: dict[str, Any],
+    line: str,
+    cell: Path,
+    dense: Collection,
+    encoder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run([*words(changed(cell, tmp_path, **values), dense, encoder), "--dry-run"]) == 2
+    said = capsys.readouterr()
+    assert line in said.err
+    assert (said.out, said.err.count("\n")) == ("", 1)
+
+
+@pytest.mark.parametrize(
+    "ranks", [[1], {"forget": [1]}, {"forget": {"before": [1]}}, {"test": {"before": "", "after": []}}]
+)
+def test_damaged_ranks_are_refused_before_anything_runs(
+    ranks: object, cell: Path, dense: Collection, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = changed(cell, tmp_path)
+    (copy / "ranks.json").write_text(json.dumps(ranks))
+    assert run(words(copy, dense, encoder)) == 2
+    said = capsys.readouterr()
+    assert "ranks.json: damaged: not the ranks before and after of each set" in said.err
+    assert (said.out, said.err.count("\n")) == ("", 1)
+
+
+def test_a_cell_whose_description_was_edited_is_refused(
+    cell: Path,
+    dense: Collection,
+    encoder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    edited = changed(cell, tmp_path, seed=1).rename(tmp_path / cell.name)
+    assert run([*words(edited, dense, encoder), "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert re.search(r"its name is not [0-9a-f]{20}, the hash of its description: one of the two was changed\n$", said)
+    monkeypatch.chdir(cell)
+    assert run([*words(Path(), dense, encoder), "--dry-run"]) == 0, "a cell that is the working folder has a name"
+
+
+def test_the_published_cells_can_be_read() -> None:
+    assert {*IDENTITY} <= DESCRIPTION.keys()
+    cells = [each.cell for each in read_cells(RESULTS / "words-destinations.jsonl.gz")]
+    assert {told["format"] for told in cells} == {CELL_FORMAT}
+    assert all(fits(told, {**DESCRIPTION}) for told in cells)
+
+
+def test_a_grid_with_a_damaged_cell_is_not_done(
+    dense: Collection, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A bench, a report and pack say what to do, and then the bench runs the cell again."""
+    (cell,) = make_bench(tmp_path, dense, encoder, FEW)
+    whole = {name: (cell / name).read_bytes() for name in ("unrank.json", "ranks.json")}
+    bench = ["bench", tmp_path / "grid.toml", "--out", tmp_path / "out", "--device", "cpu", "--quiet"]
+    for name, data in whole.items():
+        for damaged in (None, data[:-20]):
+            (cell / name).unlink() if damaged is None else (cell / name).write_bytes(damaged)
+            for command in (
+                bench,
+                ["report", tmp_path / "out", "--out", tmp_path / "page.html"],
+                ["pack", tmp_path / "out", "--out", tmp_path / "cells.jsonl.gz"],
+            ):
+                assert run([*map(str, command)]) == 2
+                said = capsys.readouterr().err
+                assert said.startswith(f"unrank: {cell / name}")
+                assert f"remove the folder {cell}, and the same bench runs its cell again" in said
+                assert said.count("\n") == 1
+        (cell / name).write_bytes(data)
+    shutil.rmtree(cell)
+    assert run([*map(str, bench)]) == 0
+    assert (cell / "ranks.json").read_bytes() == whole["ranks.json"]
 
 
 def test_other_ranks_are_counted() -> None:

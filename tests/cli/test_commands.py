@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from tests.cli.conftest import some_pairs, tree
+from tests.cli.conftest import Refused, some_pairs, tree
 from unrank.cli.main import run
 from unrank.collection.collection import open_collection
 from unrank.forgetting.outcome import pair_ranks
@@ -485,6 +485,22 @@ def test_a_reference_sets_the_target_and_its_recovery_stands_beside(
     record = record_of(out)
     assert record["target"] == pytest.approx(record_of(reference)["after"]["forget"]["mrr"])
     assert record["recovery"]["reference_before"] == pytest.approx(record["target"])
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_substitute_of_what_answers_no_training_query(
+    ran: Ran, refused: Refused, ranker: Path, collection: Path, tmp_path: Path, removal: Path
+) -> None:
+    opened = open_collection(collection)
+    silent, *_, kept = opened.documents.ids(sorted({*range(len(opened.documents))} - {*opened.pairs[:, 1].tolist()}))
+    removed, named = json.loads(removal.read_text())["documents"], tmp_path / "removal.json"
+    assert {silent, kept}.isdisjoint(removed)
+    named.write_text(json.dumps({"documents": [*removed, silent], "substitutes": {silent: kept}}))
+    command = ("forget", ranker, collection, "--removal", named, *FAST, "--out", tmp_path / "out")
+    said = refused(*command, "--method", "curd")
+    assert "curd has nothing to raise: no removed document with a substitute answers a training query" in said
+    _, said = ran(*command, "--set", "epochs=1", "--target", "0.2")
+    assert "no substitute was measured: what they replace answers no training query" in said
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ def test_what_cannot_be_compared_is_refused(
     assert "is inside" in refused(*asked, "--details", ranker / "details.json")
     inside = ("--details", references[0] / "details.json")
     assert "is inside" in refused(*asked, "--reference", references[0], *inside), "its seal covers every file"
-    assert "exists already" in refused(*asked, "--details", removal)
+    assert "exists already: choose another --details" in refused(*asked, "--details", removal)
     assert "not the details that 'unrank evaluate --details' writes" in refused(*asked, "--reference", removal)
     out = tmp_path / "details.json"
     assert run([*map(str, [*asked, "--details", out])]) == 0
@@ -174,8 +175,42 @@ def test_runs_and_qrels_before_and_after(
     assert (tmp_path / "bm25" / "forget.before.run").is_file()
     asked = ("evaluate", ranker, collection, "--removal", removal)
     assert "name a folder for them with --runs" in refused(*asked, "--original", references[0])
-    assert "exists already" in refused(*asked, "--qrels", tmp_path / "qrels")
+    assert "exists already: choose another --qrels" in refused(*asked, "--qrels", tmp_path / "qrels")
     assert "is inside" in refused(*asked, "--runs", ranker / "runs")
+    evaluated("--runs", tmp_path / "both", "--qrels", tmp_path / "qrels" / ".." / "both")
+    assert {"forget.run", "forget.qrels"} <= {path.name for path in (tmp_path / "both").iterdir()}, "one folder"
+
+
+def test_a_path_in_another_that_is_written_is_refused_before_any_work(
+    refused: Refused, ranker: Path, collection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unrank.cli.evaluate.open_both", None)
+    monkeypatch.chdir(tmp_path)
+    for option, inner, other, outer in (
+        ("--details", "new", "--runs", "new"),
+        ("--qrels", "new/in", "--runs", tmp_path / "new"),
+        ("--runs", "old/../new/in", "--details", "new"),
+        ("--scores", "new/in", "--runs", "new"),
+        ("--scores", "new", "--qrels", "new"),
+    ):
+        said = refused("evaluate", ranker, collection, other, outer, option, inner)
+        assert said.startswith(f"{option} {tmp_path / 'new'}") and f"is not outside {other} {tmp_path / 'new'}:" in said
+
+
+def test_a_reference_that_is_given_twice_is_refused(
+    refused: Refused, references: list[Path], ranker: Path, collection: Path, removal: Path, tmp_path: Path
+) -> None:
+    """How far a ranker is from itself is not the noise between two."""
+    first, asked = references[0], ("evaluate", ranker, collection, "--removal", removal)
+    (tmp_path / "link").symlink_to(first)
+    shutil.copytree(first, tmp_path / "copy")
+    for again in (first, first / ".." / first.name, tmp_path / "link", tmp_path / "copy"):
+        said = refused(*asked, "--reference", first, "--reference", references[1], "--reference", again)
+        assert said == f"--reference {first} and {again} are the same: name another retrained ranker"
+    for name in ("one.json", "two.json"):
+        (tmp_path / name).write_text("details")
+    details = (item for name in ("one.json", "two.json") for item in ("--reference", tmp_path / name))
+    assert "are the same" in refused(*asked, *details)
 
 
 def test_scores_by_shards_give_the_figures_of_one_process(
@@ -202,7 +237,7 @@ def test_scores_by_shards_give_the_figures_of_one_process(
         assert json.loads(evaluated("--scores", out, "--shard", "2/3", "--json")) == whole
         assert len(made) == second["missing"], "the finished table is read"
     assert (out / "scores.arrow").read_bytes() == (tmp_path / "one" / "scores.arrow").read_bytes()
-    assert not (out / "pieces").exists()
+    assert {path.name for path in out.iterdir()} == {"scores.arrow", "scores.json"}
     with pa.OSFile(str(out / "scores.arrow")) as file:
         table = pa.ipc.open_file(file).read_all()
     assert table.column_names == ["query", "document", "score"]
@@ -214,6 +249,36 @@ def test_scores_by_shards_give_the_figures_of_one_process(
     )
     [score] = load_ranker(ranker).score_texts([texts[0]], [texts[1]])
     assert table["score"][0].as_py() == pytest.approx(score, abs=1e-5)
+
+
+def test_a_damaged_table_of_scores_gives_no_figures(
+    refused: Refused, evaluated: Any, ranker: Path, collection: Path, removal: Path, tmp_path: Path
+) -> None:
+    evaluated("--scores", tmp_path)
+    file = tmp_path / "scores.arrow"
+    with pa.OSFile(str(file)) as source:
+        whole = pa.ipc.open_file(source).read_all()
+    query, document, score = whole.columns
+    nothing = [None] * len(whole)
+    for columns, problem in (
+        ([query, document, pa.array([float("nan"), *score.to_pylist()[1:]], pa.float32())], "missing or not finite"),
+        ([query, document, pa.array([None, *score.to_pylist()[1:]], pa.float32())], "missing or not finite"),
+        ([pa.array(nothing, pa.string()), document, score], "missing or not finite"),
+        ([query, document, score.cast(pa.string())], "its columns are not query (string), document (string), score"),
+        ([query, document, score.cast(pa.float64())], "its columns are not"),
+        ([query, pa.chunked_array([document.combine_chunks()[::-1]]), score], "not of the pairs that are measured"),
+        ([query.combine_chunks()[::-1], document, score], "rows 1 to "),
+        ([each[1:] for each in whole.columns], f"it has {len(whole) - 1:,} rows, not {len(whole):,}"),
+    ):
+        wrong = pa.table(columns, whole.column_names).replace_schema_metadata(whole.schema.metadata)
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, wrong.schema) as writer:
+            writer.write_table(wrong)
+        said = refused("evaluate", ranker, collection, "--removal", removal, "--device", "cpu", "--scores", tmp_path)
+        assert "scores.arrow: damaged: " in said and problem in said and "delete it, and make it again" in said
+    file.unlink()
+    evaluated("--scores", tmp_path)
+    with pa.OSFile(str(file)) as source:
+        assert pa.ipc.open_file(source).read_all() == whole
 
 
 def test_scores_that_cannot_be_shared(

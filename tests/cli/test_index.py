@@ -99,6 +99,19 @@ def test_another_model_is_refused(
     assert "no such collection folder" in refused("index", "build", tmp_path / "new", ranker, tmp_path / "none")
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no text to search for: give QUERY with some words"),
+        (" \n", "no text to search for: give QUERY with some words"),
+        ("\udcff\udcfe", "QUERY is not UTF-8, so it cannot be read as text"),
+    ],
+)
+def test_what_is_no_text_is_not_searched_for(refused: Refused, index: Path, ranker: Path, text: str, said: str) -> None:
+    assert refused("index", "search", index, ranker, text) == said
+    assert refused("preview", ranker, ranker, index, "--query", text) == said.replace("QUERY", "--query")
+
+
 def test_rankers_without_vectors_get_one_line(
     refused: Refused, answered: Any, encoder: Path, collection: Path, ranker: Path, tmp_path: Path
 ) -> None:

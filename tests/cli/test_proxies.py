@@ -14,6 +14,16 @@ from unrank.record import HeldOut, Record
 FEW = ("--set", "epochs=1", "--set", "negatives=1", "--device", "cpu", "--quiet")
 
 
+def test_too_many_proxies_are_refused_before_the_ranker_is_trained(
+    dense: Collection, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "ranker"
+    train = ("train", str(dense.folder), "--ranker", "bi-encoder", "--base", str(encoder), "--out", str(out), *FEW)
+    assert run([*train, "--proxies", "100000"]) == 2
+    assert "so some would hold out nothing: choose fewer" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_proxies_are_written_beside_a_ranker_and_added_later(
     dense: Collection,
     encoder: Path,

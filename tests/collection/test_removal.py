@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -31,6 +32,24 @@ def test_ids_are_sorted_and_stand_once() -> None:
     assert removal.queries == ("a", "b")
     assert removal.pairs == (("q", "a"), ("q", "z"))
     assert removal == Removal(["a", "b"], ["d", "d"], [("q", "a"), ("q", "z")])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"documents": None}, "documents must be a list, not None"),
+        ({"pairs": "q1"}, r"pairs must be a list, not one text: \['q1'\]"),
+        ({"pairs": ["q1"]}, r"a pair is \(query, document\), not 'q1'"),
+        ({"pairs": [("q1",)]}, r"a pair is \(query, document\), not \('q1',\)"),
+        ({"documents": [b"d1"]}, "an id is a text or a whole number, not b'd1'"),
+        ({"queries": [True]}, "an id is a text or a whole number, not True"),
+        ({"documents": ["d"], "substitutes": {"d": None}}, "an id is a text or a whole number, not None"),
+    ],
+)
+def test_what_names_nothing_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(UnrankError, match=said):
+        Removal(**given)
+    assert Removal(queries=cast(Any, [np.int64(7), 8])).queries == ("7", "8")
 
 
 def test_two_removals_become_one() -> None:

@@ -34,9 +34,14 @@ def test_keywords_change_the_options() -> None:
         ({"minutes": 0}, "minutes must be more than 0, not 0"),
         ({"check_every": -1}, "check-every must be more than 0, not -1"),
         ({"seed": -1}, "the seed -1 is out of range"),
+        ({"seed": "x"}, "the seed must be a whole number, not 'x'"),
+        ({"measure": -1}, "measure must be at least 0, not -1"),
+        ({"keep_at_least": "x"}, r"--keep-at-least x is outside \(0, 1\]"),
+        ({"follow": "q1"}, r"follow must be a list, not one text: \['q1'\]"),
+        ({"method": 5}, "a method is a name, or one that make_method returned, not 5"),
     ],
 )
-def test_what_cannot_be_is_refused(wrong: dict[str, float], said: str) -> None:
+def test_what_cannot_be_is_refused(wrong: dict[str, object], said: str) -> None:
     with pytest.raises(UnrankError, match=said):
         ForgetOptions().changed(**wrong)
 
@@ -44,6 +49,30 @@ def test_what_cannot_be_is_refused(wrong: dict[str, float], said: str) -> None:
 def test_forget_refuses_a_keyword_it_does_not_know(trained: Trained, dense: Collection, removal: Removal) -> None:
     with pytest.raises(UnknownName, match="did you mean 'train_layers'"):
         forget(trained.ranker, dense, removal, train_layer=1)
+
+
+def test_what_is_no_ranker_no_collection_and_no_removal_is_refused(trained: Trained, dense: Collection) -> None:
+    for given, said in (
+        (("bi", dense), "a ranker is needed, as load_ranker returns it, not 'bi'"),
+        ((trained.ranker, "col"), "a collection is needed, as open_collection returns it, not 'col'"),
+        ((trained.ranker, dense, {"documents": []}), "a removal is needed"),
+    ):
+        with pytest.raises(UnrankError, match=said):
+            evaluate(*given)
+    with pytest.raises(UnrankError, match="a collection is needed"):
+        train("col", "bi-encoder")  # type: ignore[arg-type]
+    with pytest.raises(UnrankError, match="a record is needed, as read_record returns it, not 'bi'"):
+        evaluate(trained.ranker, dense, record="bi")  # type: ignore[arg-type]
+
+
+def test_no_device_of_another_name_is_taken(trained: Trained, dense: Collection) -> None:
+    with pytest.raises(UnknownName, match="unknown device 'tpu'"):
+        evaluate(trained.ranker, dense, device="tpu")  # type: ignore[arg-type]
+
+
+def test_a_negative_measure_drops_no_queries(trained: Trained, dense: Collection) -> None:
+    with pytest.raises(UnrankError, match="measure must be at least 0, not -1"):
+        evaluate(trained.ranker, dense, measure=-1)
 
 
 def test_train_has_options_and_keywords(dense: Collection) -> None:

@@ -15,7 +15,7 @@ from unrank.collection.removal import Removal
 from unrank.disk import sha256
 from unrank.errors import UnrankError
 from unrank.forgetting import proxies
-from unrank.forgetting.prepared_proxies import REPLACED, Prepared, ProxyOptions, prepare_proxies
+from unrank.forgetting.prepared_proxies import REPLACED, Prepared, ProxyOptions, check_count, prepare_proxies
 from unrank.forgetting.previous_requests import hashed, was_trained_on
 from unrank.forgetting.provenance import Reference, unknown_provenance
 from unrank.forgetting.proxies import Foreseen, Proxy, find_proxies, foresee_proxies, gather_proxies, proxy_of
@@ -121,6 +121,15 @@ def test_a_folder_that_does_not_fit_is_refused(world: World, tmp_path: Path) -> 
         prepare_proxies(world.original.ranker, world.collection, tmp_path / "none", trained_here)
     with pytest.raises(UnrankError, match=r"holds out fold 1 of 3 by seed 0, not fold 1 of 2 by seed 0"):
         world.prepare(count=2)
+
+
+def test_more_folds_than_there_is_to_hold_out_are_refused_at_once(world: World) -> None:
+    most = len(world.collection.training_queries) + len(world.collection.documents)
+    check_count(most, world.collection)
+    with pytest.raises(UnrankError, match=f"has {most} training queries and documents in all, so some would hold out"):
+        check_count(most + 1, world.collection)
+    with pytest.raises(UnrankError, match=r"10,000,000,000 proxies: .* choose fewer"):
+        world.prepare(count=10**10)
 
 
 def test_only_proxies_that_saw_a_request_are_trained_again(world: World) -> None:

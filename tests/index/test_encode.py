@@ -19,13 +19,14 @@ from tests.index.conftest import NewCollection, some_texts
 from tests.index.test_update import counting
 from tests.tiny import make_bi_encoder
 from unrank.collection.removal import Removal
-from unrank.engine.pieces import PIECES, Made, Pieces
+from unrank.engine.pieces import Made, Pieces
 from unrank.engine.runtime import Silence
 from unrank.errors import BadFile, UnrankError
 from unrank.index.document_side import DocumentSide
 from unrank.index.encode import Encoding
 
 VECTORS = "vectors.arrow"
+PIECES = "pieces-vectors"
 
 
 @pytest.fixture(autouse=True)
@@ -91,8 +92,13 @@ def test_a_damaged_file_is_no_table(new_collection: NewCollection, side: Documen
     whole = pieces.file.read_bytes()
     for left in (b"", whole[: len(whole) // 2]):
         pieces.file.write_bytes(left)
-        with pytest.raises(BadFile, match=r"vectors\.arrow: damaged: .*; delete .*out, and make it again"):
+        with pytest.raises(
+            BadFile, match=r"vectors\.arrow: cannot be read: .*; if it is damaged, delete it and run this again"
+        ):
             pieces.run(1, 1, Silence())
+    pieces.file.unlink()
+    assert pieces.run(1, 1, Silence()) == Made(3, 3, 0)
+    assert pieces.file.read_bytes() == whole
 
 
 @pytest.mark.slow

@@ -199,8 +199,63 @@ def test_what_killed_jobs_left_is_swept_up(faiss_store: FaissStore) -> None:
     folder = faiss_store.folder
     for name in ("points-9", ".points-2.partial-x"):
         shutil.copytree(folder / "points-1", folder / name)
+    (folder / "aside").mkdir()
+    (folder / "aside" / "000001.arrow.partial").touch()
     faiss_store._sweep()
-    assert {path.name for path in folder.iterdir()} == {"index.json", "points-1", ".lock"}
+    assert {path.name for path in folder.iterdir()} == {"index.json", "points-1", ".lock", "aside"}
+    assert not [*(folder / "aside").iterdir()]
+
+
+def test_files_of_others_stay(faiss_store: FaissStore, tmp_path: Path) -> None:
+    """Whatever its name, what the store did not make is neither deleted nor in its way."""
+    folder, elsewhere = faiss_store.folder, tmp_path / "elsewhere"
+    precious = [
+        elsewhere / "vectors.faiss",
+        *(
+            folder / name / "data.csv"
+            for name in ("points-of-sale", "points-backup", "points-2", ".points-of.partial-x")
+        ),
+        folder / "points-of-interest.csv",
+        folder / ".points-4.partial-5",
+        folder / "aside" / "notes.arrow",
+        folder / "aside" / "notes.partial",
+    ]
+    for path in precious:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("precious")
+    shutil.copy(folder / "points-1" / "vectors.faiss", folder / "points-2")
+    for link in ("points-link", "points-3"):
+        (folder / link).symlink_to(elsewhere)
+    for number in (4, 5):
+        faiss_store._sweep()
+        faiss_store.put(HEADER, *made("d"))
+        faiss_store.switch(HEADER, keep=True)
+        assert (folder / f"points-{number}" / "vectors.faiss").is_file()
+    assert sorted(faiss_store.points().ids) == list("abcd") and len(faiss_store.put_aside()) == 0
+    assert all(path.read_text() == "precious" for path in precious)
+    assert (folder / "points-link").is_symlink() and (folder / "points-3").is_symlink()
+    assert not (folder / "points-2" / "vectors.faiss").exists(), "vectors of an older index are deleted all the same"
+    (folder / "points-5" / "notes.txt").write_text("precious")
+    faiss_store.delete("a")
+    assert [path.name for path in (folder / "points-5").iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("name", ["points-of-sale", "points-1", ".points-of.partial-x"])
+def test_a_folder_of_others_is_no_unfinished_index(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("faiss", reason="FAISS is not installed: pip install 'unrank[faiss]'")
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "data.csv").write_text("precious")
+    with pytest.raises(BadFile, match="not an index, and not empty"), FaissStore(str(tmp_path)).writing():
+        pass
+    assert (tmp_path / name / "data.csv").read_text() == "precious"
+
+
+def test_an_unfinished_index_is_ours(faiss_store: FaissStore) -> None:
+    (faiss_store.folder / "index.json").rename(faiss_store.folder / ".index.json.partial-7")
+    faiss_store.put(HEADER, *made("d"))
+    assert faiss_store.header() is None and faiss_store.put_aside().ids == ["d"]
+    faiss_store._sweep()
+    assert not (faiss_store.folder / "points-1").exists()
 
 
 def test_damaged_folders_are_refused(faiss_store: FaissStore, tmp_path: Path) -> None:

@@ -74,6 +74,26 @@ def test_the_hash_of_a_methods_source(tmp_path: Path, monkeypatch: pytest.Monkey
     assert source_hash(typed) is None
 
 
+@pytest.mark.parametrize(
+    "imported",
+    ["import helper_{n}\n", "from helper_{n} import FACTOR\n", "def late():\n    from helper_{n} import FACTOR\n"],
+)
+def test_what_a_method_imports_from_beside_it_is_a_part_of_its_code(
+    imported: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    hashes = []
+    for number, factor in enumerate((1.0, 1.0, -50.0)):
+        source = imported.format(n="x") + CODE.format(doc="", weight=1.0)
+        (tmp_path / "helper_x.py").write_text(f"import json\nimport torch\nFACTOR = {factor}\n")
+        (tmp_path / f"mine_{number}.py").write_text(source)
+        importlib.invalidate_caches()
+        hashes.append(source_hash(importlib.import_module(f"mine_{number}").Other))
+        for name in (f"mine_{number}", "helper_x"):
+            sys.modules.pop(name, None)
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
 @pytest.mark.parametrize("name", ["anchors_per_pair", "disjoint_per_pair", "disjoint_per_epoch", "warm_up"])
 def test_a_setting_may_be_zero_if_its_method_allows_it(name: str, shared: Collection) -> None:
     method = make_method("cocol", {name: "0", "epochs": "1", "learning_rate": "0.1"})

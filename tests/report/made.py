@@ -138,7 +138,7 @@ def write_cell(folder: Path, key: tuple[str, str, str, float, str, int], generat
     value = {
         "format": 1, "unrank": "0.1.0", "collection": collection, "fingerprint": f"{collection}-ab12", "ranker": ranker,
         "base": "tiny", "base_sha256": "53aa", "training": {"epochs": 3}, "removal": removal, "share": share,
-        "removal_seed": 0, "method": method, "preset": None, "label": method, "settings": {},
+        "removal_seed": 0, "method": method.partition(",")[0], "preset": None, "label": method, "settings": {},
         "target": "destination-2" if steered else None, "seed": seed, "took": 20.0,
     }  # fmt: skip
     write_run(folder, made)

@@ -211,7 +211,8 @@ def test_the_ablation_says_where_it_departs_from_the_papers(tmp_path: Path) -> N
     for path in (folder / "cells").iterdir():
         value, record = (json.loads((path / name).read_text()) for name in ("cell.json", "unrank.json"))
         if value["method"] == "finetune":
-            (path / "cell.json").write_text(json.dumps(value | {"label": "cocol,without_disjoint=true"}))
+            named = {"method": "cocol", "label": "cocol,without_disjoint=true"}
+            (path / "cell.json").write_text(json.dumps(value | named))
             record["after"]["disjoint"]["mrr"] = 0.4
             record["after"]["entangled"]["mrr"], record["after"]["test"]["mrr"] = 0.93, 0.6
             (path / "unrank.json").write_text(json.dumps(record))
@@ -384,7 +385,7 @@ def test_several_destinations_are_several_rows(tmp_path: Path) -> None:
     for path in (folder / "cells").glob("*/cell.json"):
         value = json.loads(path.read_text())
         if value["method"] == "finetune":
-            path.write_text(json.dumps(value | {"label": "cocol", "target": "destination-3"}))
+            path.write_text(json.dumps(value | {"method": "cocol", "label": "cocol", "target": "destination-3"}))
     bench = read_bench(folder)
     assert bench.series == ["retrain", "cocol → destination-2", "cocol → destination-3"]
     rows = {row[2].text: row[9].text for row in detail_tables(bench)[0].rows}
@@ -576,7 +577,7 @@ def test_destinations_are_not_ranked_with_each_other(tmp_path: Path) -> None:
     for path in (folder / "cells").glob("*/cell.json"):
         value, record = json.loads(path.read_text()), json.loads(path.with_name("unrank.json").read_text())
         if value["method"] == "finetune":
-            path.write_text(json.dumps(value | {"label": "cocol", "target": "destination-3"}))
+            path.write_text(json.dumps(value | {"method": "cocol", "label": "cocol", "target": "destination-3"}))
             record["after"] = record["before"] | {"forget": record["after"]["forget"] | {"mrr": record["target"]}}
             path.with_name("unrank.json").write_text(json.dumps(record))
     said = control_words(read_bench(folder))
@@ -724,6 +725,55 @@ def test_few_queries_give_no_verdict(tmp_path: Path, queries: int, few: bool) ->
     assert marks == {not few}
 
 
+def test_draws_and_shares_may_have_the_same_queries(tmp_path: Path) -> None:
+    """Nine queries of two shares and of two kinds of removal are nine for certain, not 36."""
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol"], ["one"], ["bi-encoder"], [0.25, 0.5], [0])
+    after = {"retrain": [4] * 9, "cocol": [3] * 9}
+    change_ranks(folder, lambda method, _: {name: {"before": [1] * 9, "after": after[method]} for name in SETS})
+    tests = pairs_table(Primary(read_bench(folder)), Said(), None)
+    assert tests is not None and {row[-1].text for row in tests.rows} == {"too few queries"}
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"label": "nothing (the original)"},
+        {"label": "cocol"},
+        dict.fromkeys(("method", "label"), "nothing (the original)"),
+    ],
+    ids=["doing nothing", "another method", "a method of that name"],
+)
+def test_a_label_of_another_row_is_refused(tmp_path: Path, named: dict[str, str]) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain", "ssd"], ["one"], ["bi-encoder"], [0.25], [0])
+    for path in (folder / "cells").glob("*/cell.json"):
+        if (value := json.loads(path.read_text()))["method"] == "ssd":
+            path.write_text(json.dumps(value | named))
+    with pytest.raises(UnrankError, match="its label does not begin with the name of its method"):
+        read_bench(folder)
+
+
+def test_two_cells_that_tables_call_the_same_are_refused(tmp_path: Path) -> None:
+    """With one destination tables name none, so a cell without a target reads as one with it."""
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol", "ssd"], ["one"], ["bi-encoder"], [0.25], [0])
+    for path in (folder / "cells").glob("*/cell.json"):
+        if (value := json.loads(path.read_text()))["method"] == "ssd":
+            path.write_text(json.dumps(value | {"method": "cocol", "label": "cocol"}))
+    with pytest.raises(UnrankError, match="are both cocol on"):
+        read_bench(folder)
+
+
+def test_a_primary_method_is_found_when_tables_name_its_destination(tmp_path: Path) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol", "finetune"], ["one"], ["bi-encoder"], [0.25], [0])
+    for path in (folder / "cells").glob("*/cell.json"):
+        value = json.loads(path.read_text()) | {"said": {"primary": "cocol", "margin": None}}
+        path.write_text(json.dumps(value | ({"target": "destination-3"} if value["method"] == "finetune" else {})))
+    bench = read_bench(folder)
+    table = pairs_table(Primary(bench), *said_by(bench))
+    assert table is not None and "Primary: cocol → destination-2, said before the runs." in table.note
+    margin = margin_table(Primary(bench), *said_by(bench))
+    assert "(the default; it was not said before these runs)" in margin.note
+
+
 def test_what_was_at_its_target_before_the_run_is_counted_apart(tmp_path: Path) -> None:
     """Finetune found the forget MRR below the target, and did nothing."""
     folder = write_bench(tmp_path / "bench", ["retrain", "cocol", "finetune"], ["one"], ["bi-encoder"], [0.25], [0])
@@ -781,7 +831,8 @@ def test_a_margin_that_is_given_after_the_runs_is_no_default(bench: Bench) -> No
         (0.2, None, "(said after the runs)"),
         (0.2, Said("cocol"), "(said after the runs)"),
         (0.2, Said("cocol", 0.2), "(said before the runs)"),
-        (0.01, None, "(the default; it was not said before these runs)"),
+        (0.01, None, "(said after the runs)"),
+        (None, Said("cocol"), "(the default; it was not said before these runs)"),
     ):
         assert words in margin_table(found, Said(margin=margin), before).note
 

@@ -15,7 +15,7 @@ from unrank.bench.splits import Split, splits_to_json
 from unrank.cli.main import run
 from unrank.disk import write_json
 from unrank.report.bench_folder import bench_of
-from unrank.report.leaderboard import Submission, setting_table
+from unrank.report.leaderboard import HEAD, Submission, setting_table
 
 Object = dict[str, Any]
 SIDES = ("before", "after")
@@ -52,8 +52,8 @@ def test_a_page_of_two_submissions(
     cells: list[StoredCell], splits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = [tmp_path / f"{name}.jsonl.gz" for name in ("ours", "theirs")]
-    for name in names:
-        write_packed(cells, name)
+    write_packed(cells, names[0])
+    write_packed([run_again(cell) for cell in cells], names[1])
     out = tmp_path / "page.html"
     given = ["leaderboard", *map(str, names), "--splits", str(splits), "--out", str(out)]
     assert run(given) == 0
@@ -66,6 +66,44 @@ def test_a_page_of_two_submissions(
     assert page.index("distance to retrain") < page.index("submission</th>"), "figures come first on a narrow page"
     assert page.index("retrain</") < page.index("(doing nothing)"), "retrain is the first row of its table"
     assert run(given) == 2, "the page is there already"
+
+
+def run_again(stored: StoredCell) -> StoredCell:
+    return replace(stored, record=stored.record | {"seconds": stored.record["seconds"] + 1})
+
+
+def test_one_run_handed_in_twice_is_refused(
+    cells: list[StoredCell], splits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [tmp_path / f"{name}.jsonl.gz" for name in ("ours", "copy")]
+    for name in names:
+        write_packed(cells, name)
+    given = ["leaderboard", *map(str, names), "--splits", str(splits), "--out", str(tmp_path / "page.html")]
+    assert run(given) == 2
+    assert "ours.jsonl.gz and copy.jsonl.gz hold the same run of cell" in capsys.readouterr().err
+
+
+def test_all_figures_of_a_row_are_over_the_same_cells(tmp_path: Path) -> None:
+    """Seed 1 has no retrained ranker, and other figures."""
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol", "ssd"], ["one"], ["bi-encoder"], [0.25], [0, 1])
+    stored = [cell for cell in read_cells(folder) if cell.cell["removal"] == "documents"]
+    whole = bench_of([cell for cell in stored if cell.cell["seed"] == 0]).cells
+    part = bench_of([cell for cell in stored if cell.cell["seed"] == 0 or cell.cell["method"] != "retrain"]).cells
+    tables = [setting_table(found[0].setting, [Submission("ours", found)]) for found in (whole, part)]
+    first, second = ([[value.text for value in row] for row in table.rows] for table in tables)
+    assert len(part) == len(whole) + 2 and first == second
+
+
+def test_rows_over_fewer_seeds_are_not_ranked_with_the_others(tmp_path: Path) -> None:
+    folder = write_bench(tmp_path / "bench", ["retrain", "cocol", "ssd"], ["one"], ["bi-encoder"], [0.25], [0, 1])
+    stored = [cell for cell in read_cells(folder) if cell.cell["removal"] == "documents"]
+    ours = bench_of(stored).cells
+    best = bench_of([run_again(cell) for cell in stored if cell.cell["seed"] == 0]).cells
+    table = setting_table(ours[0].setting, [Submission("best seed", best), Submission("ours", ours)])
+    cells, submission = HEAD.index("cells"), HEAD.index("submission")
+    assert table.comparable == 4
+    assert {(row[submission].text, row[cells].text) for row in table.rows[:4]} == {("ours", "2")}
+    assert {(row[submission].text, row[cells].text) for row in table.rows[4:]} == {("best seed", "1")}
 
 
 def changed(part: str, change: Callable[[Object], Object]) -> Callable[[StoredCell], StoredCell]:

@@ -50,6 +50,12 @@ def write_run(folder: Path, dense: Collection, process: Process | None = None) -
     return journal
 
 
+def damage(folder: Path, content: bytes) -> None:
+    """Write a journal that names no run."""
+    folder.mkdir(parents=True)
+    (folder / JOURNAL).write_bytes(content)
+
+
 def gone() -> Process:
     """A process that has ended."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
@@ -100,6 +106,24 @@ def test_a_run_that_is_not_at_work_says_why(tmp_path: Path, dense: Collection) -
         look(tmp_path)
 
 
+@pytest.mark.parametrize("content", [b"garbage\xff\n", b"", b"[]\n", b'{"a":1}\n'])
+def test_a_journal_that_cannot_be_read_is_not_called_missing(tmp_path: Path, content: bytes) -> None:
+    damage(beside(tmp_path / "run"), content)
+    damage(tmp_path / "bench", content)
+    for name, journal in (("run", beside(tmp_path / "run") / JOURNAL), ("bench", tmp_path / "bench" / JOURNAL)):
+        view = see(tmp_path / name)
+        assert view.state == "unknown" and f"no start of it can be read in {journal}. It may be just" in view.words
+    made_record().write(tmp_path / "bench", hashes={})
+    assert see(tmp_path / "bench").state == "done", "the record tells"
+
+
+def test_a_folder_is_found_by_a_dot(tmp_path: Path, dense: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(beside(tmp_path / "out"), dense)
+    monkeypatch.chdir(beside(tmp_path / "out"))
+    view = see(Path())
+    assert (view.name, view.state, view.checks) == ("out", "running", tuple(CHECKS))
+
+
 def test_a_run_that_is_done_is_read_from_its_record(tmp_path: Path) -> None:
     record = replace(made_record(), history=tuple(CHECKS), target=0.6)
     record.write(tmp_path, hashes={})
@@ -113,6 +137,14 @@ def test_a_bench_and_its_jobs(tmp_path: Path, dense: Collection) -> None:
     (tmp_path / "cells" / "abc").mkdir(parents=True)
     (tmp_path / "cells" / "abc" / "cell.json").write_text("{}")
     assert look(tmp_path).words == "1 cell is done; it has no journal, so nobody can tell if it is running."
+    assert look(tmp_path).to_json()["state"] == "unknown"
+    damage(tmp_path / "unfinished" / "abcdefghij", b"")
+    (tmp_path / JOURNAL).write_bytes(b"garbage")
+    view = look(tmp_path)
+    assert isinstance(view, BenchView) and [(job.name, job.state) for job in view.jobs] == [("abcdefgh", "unknown")]
+    assert view.state == "unknown" and "no start of it can be read in its journal, so nobody can tell" in view.words
+    for damaged in (tmp_path / "unfinished" / "abcdefghij" / JOURNAL, tmp_path / JOURNAL):
+        damaged.unlink()
     journal = Journal(tmp_path / JOURNAL)
     journal.write("start", process=vars(Process.this()), kind="bench")
     journal.write("steps", what="bench", done=1, of=3, taken=1)

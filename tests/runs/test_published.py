@@ -44,6 +44,19 @@ def test_distances_of_runs_to_places_and_of_rivals(script: Script) -> None:
         assert f"{ratio} (" in PAGE, name
 
 
+def test_how_far_runs_to_places_end_from_the_mean_over_all_cells(script: Script) -> None:
+    off: dict[tuple[str, str, str], list[float]] = {}
+    for name in ("places", "rivals", "rivals-second", "rivals-draw-41"):
+        for line in lines_of(script("places"), name):
+            if line["run"].startswith("places"):
+                off.setdefault((line["collection"], line["ranker"], line["by"]), []).append(abs(line["off"]))
+    cells = [each for these in off.values() for each in these]
+    settings = [sum(these) / len(these) for these in off.values()]
+    assert (len(cells), len(settings)) == (28, 16)
+    shown = f"{sum(cells) / 28:.3f} off the judges' mean, and {sum(settings) / 16:.4f} if each of the sixteen settings"
+    assert shown.replace("0.", ".") in PAGE
+
+
 def test_times_of_runs_to_places(script: Script) -> None:
     places = script("places")
     lines = lines_of(places, "place-times")

@@ -52,8 +52,8 @@ class Section:
     """The file of frozen settings, for methods with the preset `tuned`."""
     primary: str = ""
     """The method whose comparison with the others is said beforehand, as tables name it; empty if there is none."""
-    margin: float = MARGIN
-    """How much of the original's MRR on entangled, disjoint and test a method may lose: said beforehand."""
+    margin: float | None = None
+    """How much of the original's MRR on entangled, disjoint and test a method may lose, if it is said beforehand."""
 
     @property
     def lists(self) -> tuple[tuple[object, ...], ...]:
@@ -74,7 +74,7 @@ class Section:
             if beyond_of(target) is not None:
                 raise UnrankError(f"a bench compares forget MRRs, and {target} is none: use it with 'unrank forget'")
         object.__setattr__(self, "destinations", tuple(map(_canonical, self.destinations)))
-        if not 0 < self.margin < 1:
+        if self.margin is not None and not 0 < self.margin < 1:
             raise UnrankError(f"the margin must be between 0 and 1, such as {MARGIN}, not {self.margin:g}")
         for number in (*self.seeds, *self.removal_seeds, self.watch):
             if number < 0:

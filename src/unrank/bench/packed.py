@@ -10,7 +10,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +74,21 @@ def read_cells(source: Path) -> list[StoredCell]:
 
 def read_cell_folder(folder: Path) -> StoredCell:
     """Return the cell of a folder, as JSON that is not checked yet."""
-    lists = folder / FORGET_LISTS
-    forget = read_json(lists) if lists.is_file() else None
-    return StoredCell(
-        folder.name, folder, read_json(folder / CELL), read_json(folder / RECORD), read_json(folder / RANKS), forget
-    )
+    cell, record, ranks = (read_part(folder, name) for name in (CELL, RECORD, RANKS))
+    forget = read_part(folder, FORGET_LISTS) if (folder / FORGET_LISTS).is_file() else None
+    return StoredCell(folder.name, folder, cell, record, ranks, forget)
+
+
+def read_part(folder: Path, name: str) -> Any:
+    """Return the JSON of one file of a cell; if it is missing or damaged, the error says what to do."""
+    try:
+        return read_json(folder / name)
+    except BadFile as error:
+        raise UnrankError(f"{error}; {_advice(folder)}") from error
+
+
+def _advice(folder: Path) -> str:
+    return f"restore it from a copy, or remove the folder {folder}, and the same bench runs its cell again"
 
 
 def find_cell(where: Path) -> StoredCell:
@@ -87,7 +97,7 @@ def find_cell(where: Path) -> StoredCell:
     if not is_packed(packed):
         if not (where / CELL).is_file():
             raise BadFile(where, f"not a cell: name a folder with a {CELL}, or FILE{PACKED}/NAME for a packed one")
-        return read_cell_folder(where)
+        return replace(read_cell_folder(where), name=where.resolve().name)
     cells = {cell.name: cell for cell in read_cells(packed)}
     if packed == where and len(cells) == 1:
         return next(iter(cells.values()))
@@ -112,7 +122,12 @@ def write_packed(cells: Iterable[StoredCell], out: Path) -> None:
     """Write cells to a new file, in the order of their names and without the time of writing."""
     if not is_packed(out):
         raise UnrankError(f"{out} does not end with {PACKED}: choose a name that does")
-    values = [cell.to_json() for cell in sorted(cells, key=lambda cell: cell.name)]
+    ordered = sorted(cells, key=lambda cell: cell.name)
+    values = [cell.to_json() for cell in ordered]
+    for cell, value in zip(ordered, values, strict=True):
+        if not fits(value, LINE):
+            damaged = f"damaged: {CELL}, {RECORD} or {RANKS} holds no JSON object"
+            raise BadFile(cell.path, f"{damaged}; {_advice(cell.path)}")
     lines = [json.dumps(value, separators=(",", ":"), ensure_ascii=False) for value in values]
     with new_file(out) as partial, partial.open("wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
         packed.write("".join(f"{line}\n" for line in lines).encode())

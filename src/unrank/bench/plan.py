@@ -25,7 +25,7 @@ from unrank.bench.splits import check_split, split_hash
 from unrank.collection.collection import Collection, open_collection
 from unrank.collection.partition import make_partition
 from unrank.collection.removal import Kind
-from unrank.errors import UnrankError
+from unrank.errors import UnknownName, UnrankError
 from unrank.forgetting.options import Freeze, Pace
 from unrank.forgetting.target import check_target
 from unrank.forgetting.train import recipe_of
@@ -64,6 +64,7 @@ def plan_cells(sections: Mapping[str, Section]) -> list[Cell]:
         _check_description(described, cell)
     planned = _by_original([*(cells | references).values()])
     check_cells(planned)
+    _check_primary(cells.values())
     return planned
 
 
@@ -72,6 +73,15 @@ def shard_cells(cells: Sequence[Cell], number: int, of: int) -> list[Cell]:
     chosen = [cell for cell in cells if int(cell.name, 16) % of == number - 1]
     names = {name for cell in chosen for name in (cell.name, cell.retrained.name)}
     return [cell for cell in cells if cell.name in names]
+
+
+def _check_primary(cells: Iterable[Cell]) -> None:
+    """Refuse a primary method that no table would compare."""
+    there = [cell for cell in cells if cell.method.run_kind != "training"]
+    several = len({cell.target for cell in there if cell.target is not None}) > 1
+    names = {f"{cell.label} → {cell.target}" if several and cell.target else cell.label for cell in there}
+    for primary in {cell.said.primary for cell in there if cell.said.primary} - names:
+        raise UnknownName("primary method", primary, sorted(names))
 
 
 def _check_description(described: dict[str, Cell], cell: Cell) -> None:

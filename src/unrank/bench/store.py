@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from unrank.bench.cell import Cell, Job, Original
+from unrank.bench.packed import read_part
 from unrank.disk import LOCK, exists, fits, new_folder, read_json, write_json
 from unrank.engine.checkpoint import PARTIAL, Cache
 from unrank.errors import BadFile
@@ -26,7 +27,7 @@ from unrank.forgetting.forget import Forgotten
 from unrank.parse import WrongValue
 from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
-from unrank.record import CELL, CELL_FORMAT, FORGET_LISTS, RANKS, SETS, Record, ReferenceAgreement
+from unrank.record import CELL, CELL_FORMAT, FORGET_LISTS, RANKS, RECORD, SETS, Record, ReferenceAgreement
 
 FINISHED = {"ranker": str, "fingerprint": str, "method": str, "took": float, "original": {"seconds": float}}
 
@@ -159,8 +160,11 @@ class Store:
 
 
 def _read_cell(folder: Path) -> FinishedCell:
-    """Return a finished cell; raise an error if it is damaged or of another format."""
-    described = read_json(folder / CELL)
+    """Return a finished cell; raise an error if it is of another format, or if its record or its ranks cannot be read.
+
+    A bench must not call a grid done that no report can read.
+    """
+    described = read_part(folder, CELL)
     version = described.get("format") if isinstance(described, dict) else None
     if version != CELL_FORMAT:
         raise BadFile(
@@ -168,6 +172,8 @@ def _read_cell(folder: Path) -> FinishedCell:
         )
     if not fits(described, FINISHED):
         raise BadFile(folder, "a damaged cell; remove its folder, and it is run again")
+    for name in (RECORD, RANKS):
+        read_part(folder, name)
     return FinishedCell(
         described["method"],
         described["ranker"],

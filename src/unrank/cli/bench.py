@@ -209,7 +209,7 @@ def report(
 
     if margin is not None and not 0 < margin < 1:
         raise UnrankError(f"the margin must be between 0 and 1, such as {MARGIN}, not {margin:g}")
-    given = None if primary is None and margin is None else Said(primary or "", margin or MARGIN)
+    given = None if primary is None and margin is None else Said(primary or "", margin)
     page = write_report(folder, out, details, not no_texts, figures, tables, given)
     say(page.verdict)
     if quiet:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,7 +37,7 @@ from unrank.cli.show import (
     tell_unrecognised,
 )
 from unrank.cli.whole_index import ranks_over_index
-from unrank.disk import check_free, check_outside, several_processes
+from unrank.disk import check_free, check_outside, folder_hash, several_processes, sha256, whole_path
 from unrank.errors import UnrankError, count
 
 if TYPE_CHECKING:
@@ -69,12 +70,21 @@ class FileFlags:
     qrels: Annotated[Path | None, typer.Option("--qrels", metavar="DIR", help=QRELS)] = None
     original: Annotated[str | None, typer.Option("--original", metavar="RANKER", help=ORIGINAL)] = None
 
-    def check(self, *inputs: str | Path) -> None:
-        """Refuse files and folders that could not be written, before any work is done."""
-        for option, out in (("--details", self.details), ("--runs", self.runs), ("--qrels", self.qrels)):
-            if out is not None:
-                check_outside(out, *inputs, option=option)
-                check_free(out)
+    def check(self, *inputs: str | Path, scores: Path | None = None) -> None:
+        """Refuse files and folders that could not be written, before any work is done.
+
+        Each is written whole, so no other may be in it, nor what is written to the folder `scores`.
+        """
+        given = {"--details": self.details, "--runs": self.runs, "--qrels": self.qrels}
+        new = {option: out for option, out in given.items() if out is not None}
+        for option, out in new.items():
+            check_outside(out, *inputs, option=option)
+            check_free(out, option)
+        places = {option: whole_path(out) for option, out in {**new, "--scores": scores}.items() if out is not None}
+        for (option, place), (other, outer) in permutations(places.items(), 2):
+            together = place == outer and {option, other} == {"--runs", "--qrels"}
+            if other in new and place.is_relative_to(outer) and not together:
+                raise UnrankError(f"{option} {place} is not outside {other} {outer}: choose another place for one")
         if self.original is not None and self.runs is None:
             raise UnrankError("--original is measured for its runs: name a folder for them with --runs")
         if self.original == "bm25":
@@ -101,6 +111,16 @@ class ScoreFlags(PieceFlags):
             raise UnrankError("--scores is shared by --shard or --on ray: start it without torchrun or accelerate")
 
 
+def check_distinct(references: Sequence[str]) -> None:
+    """Refuse a reference that is given twice: how far a ranker is from itself is no noise."""
+    seen: dict[str, str] = {}
+    for name in references if len(references) > 1 else ():
+        files = sha256(Path(name)) if Path(name).is_file() else folder_hash(Path(name)) or name
+        if files in seen:
+            raise UnrankError(f"--reference {seen[files]} and {name} are the same: name another retrained ranker")
+        seen[files] = name
+
+
 FILES, STORED, DEVICE = FileFlags(), ScoreFlags(), DeviceFlags()
 
 
@@ -119,10 +139,11 @@ def evaluate(
     on: DeviceFlags = DEVICE,
 ) -> None:
     """Measure a ranker, or the baseline bm25, on the forget, entangled, disjoint and test pairs."""
-    files.check(ranker, collection, *(reference or ()), *filter(None, [files.original]))
+    files.check(ranker, collection, *(reference or ()), *filter(None, [files.original]), scores=stored.scores)
     stored.check_with(ranker, collection)
     if reference and removal is None:
         raise UnrankError("--reference compares what is forgotten: name what was removed with --removal")
+    check_distinct(reference or ())
     opened, removed = open_both(collection, removal, copies)
 
     from unrank.engine.pieces import Pieces
@@ -161,7 +182,7 @@ def evaluate(
         say_json(scorecard.to_json() | (compared.to_json() if compared else {}) | found)
         return
     show_scorecard(scorecard)
-    show_substitutes(None, scorecard.substitutes)
+    show_substitutes(None, scorecard.substitutes, removed)
     show_whole_index(whole)
     if compared is not None:
         show_comparison(compared)
@@ -209,7 +230,7 @@ def _write_trec(
     made += [(to.runs, run_files(lists, collection, when)) for when, lists in sides if lists is not None]
     for folder, files in made:
         if folder is not None:
-            folders.setdefault(folder, {}).update(files)
+            folders.setdefault(whole_path(folder), {}).update(files)
     for folder, files in folders.items():
         write_trec(folder, files)
     if folders and not quiet:

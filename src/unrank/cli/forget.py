@@ -275,7 +275,7 @@ def _tell(result: Forgotten, workspace: Workspace, job: JobOptions) -> None:
     tell_what_remembers(job)
     say(f"{result.state}: {result.judgement.why}")
     show_change(result)
-    show_substitutes(result.before.substitutes, result.after.substitutes)
+    show_substitutes(result.before.substitutes, result.after.substitutes, workspace.removal)
     found = result.record.whole_index
     say(f"{NOT_A_RANK}; {over_whole_index(found)}" if found else ASK_FOR_INDEX)
     show_sampled(result)

@@ -157,9 +157,11 @@ def search(
 ) -> None:
     """Find the documents of an index that a ranker puts first for a text."""
     from unrank.forgetting.progress import show_progress
+    from unrank.index.preview import check_searched
     from unrank.index.store import open_store
     from unrank.index.whole import check_index_of
 
+    check_searched([query], "QUERY")
     store = open_store(index)
     with show_progress(on.quiet or as_json) as progress:
         side, _ = _side(ranker, on, progress)

@@ -105,6 +105,10 @@ def train(
     on = DeviceFlags(flags.device, flags.fast, quiet)
     check_new(out, collection, training, on)
     opened, removed = open_both(collection, training.removal, training.copies)
+    if training.proxies is not None:
+        from unrank.forgetting.prepared_proxies import check_count
+
+        check_count(training.proxies, opened)
     trained = _train(opened, kind, removed, out, training, flags, quiet)
     show_scorecard(trained.after)
     say(f"{epochs_of(trained.record.epochs)} in {duration(trained.record.seconds)}; written to {out}")

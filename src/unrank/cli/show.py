@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from unrank.collection.collection import Collection, Pairs
     from unrank.collection.duplicates import Duplicates, TextCopy
     from unrank.collection.partition import Partition
+    from unrank.collection.removal import Removal
     from unrank.engine.pieces import Made, Pieces
     from unrank.evaluation.scorecard import Scorecard, SetMetrics
     from unrank.forgetting.evaluate import ReferenceComparison
@@ -118,6 +119,9 @@ def show_partition(partition: Partition) -> None:
     say(f"  leave  {count(len(partition.disjoint), 'kept pair')} sharing nothing with them (disjoint)")
 
 
+NO_SUBSTITUTE = "no substitute was measured: what they replace answers no training query that is to be forgotten"
+
+
 def show_scorecard(scorecard: Scorecard) -> None:
     """Print the metrics of each set."""
     table = Table("set", "MRR", "95 % interval", "nDCG@10", "queries", box=None)
@@ -129,7 +133,7 @@ def show_scorecard(scorecard: Scorecard) -> None:
             table.add_row(
                 label,
                 f"{measured.mean:.3f}",
-                _interval(measured.low, measured.high),
+                _interval(measured.low, measured.high, len(measured.queries)),
                 f"{measured.ndcg:.3f}",
                 f"{len(measured.queries):,}",
             )
@@ -151,9 +155,13 @@ def show_whole_index(found: Mapping[str, WholeIndexRanks] | None) -> None:
     console().print(table)
 
 
-def show_substitutes(before: SubstituteSummary | None, after: SubstituteSummary | None) -> None:
-    """Print where substitutes stand, and where they stood if that is known; nothing if there are none."""
+def show_substitutes(
+    before: SubstituteSummary | None, after: SubstituteSummary | None, removal: Removal | None
+) -> None:
+    """Print where substitutes stand, and where they stood if that is known; or why none of those named is measured."""
     if after is None:
+        if removal is not None and removal.substitutes:
+            say(f"{NO_SUBSTITUTE}")
         return
     was = f"; before: {before}" if before is not None else ""
     say(f"substitutes of {count(after.pairs, 'forget pair')}: {after}{was}")
@@ -168,7 +176,7 @@ def show_change(result: Forgotten) -> None:
         if before is None or after is None:
             table.add_row(name, "none", "none", "", "", "0")
             continue
-        change = _interval(*after.change_since(before), sign=True)
+        change = _interval(*after.change_since(before), len(after.queries), sign=True)
         kept = f"{result.kept[name]:.3f}" if name in result.kept else ""
         table.add_row(name, f"{before.mean:.3f}", f"{after.mean:.3f}", change, kept, f"{len(after.queries):,}")
     console().print(table)
@@ -196,7 +204,7 @@ def show_comparison(compared: ReferenceComparison) -> None:
         related, overlap = (
             "undefined" if value is None else f"{value:.3f}" for value in (each.correlation, each.rank_biased_overlap)
         )
-        table.add_row(name, f"{each.distance:.3f}", _interval(each.low, each.high), related, overlap)
+        table.add_row(name, f"{each.distance:.3f}", _interval(each.low, each.high, each.queries), related, overlap)
     console().print(table)
     if compared.noise is None:
         say("with a second --reference, retrained with another seed, the noise between the two would be known")
@@ -280,6 +288,10 @@ def between(low: float, high: float) -> str:
     return f"between {least} and {most} {shown}" if least else f"up to {most} {shown}"
 
 
-def _interval(low: float, high: float, sign: bool = False) -> str:
+def _interval(low: float, high: float, queries: int, sign: bool = False) -> str:
+    from unrank.evaluation.bootstrap import MIN_QUERIES
+
+    if queries < MIN_QUERIES:
+        return "too few queries"
     form = "+.3f" if sign else ".3f"
     return f"{low:{form}} to {high:{form}}"

@@ -18,12 +18,16 @@ from unrank.errors import count
 from unrank.record import MARGIN
 
 if TYPE_CHECKING:
+    from unrank.bench.search_space import Searched
     from unrank.bench.tune import Trial, Tuning
 
 OUT = "The file of frozen settings; other methods in it stay. The trials are kept in a folder beside it."
-TRIALS = "The number of trials, the same for every method in the file; the first has the method's own settings."
+TRIALS = (
+    "The number of trials, the same for every method in the file; fewer for one with fewer different settings to try. "
+    "The first has the method's own settings."
+)
 TARGET = "Where the method stops; by default places if it takes goals, else destination-1."
-MARGIN_HELP = "The share of the original's MRR on entangled, disjoint and test that settings may lose."
+MARGIN_HELP = "The share of the original's MRR on entangled, disjoint and test that settings may lose by a removal."
 TRAINING = "Settings of training, as a grid writes them, such as epochs=4,negatives=2."
 REMOVE = "Remove queries, documents, or both, one after the other. Repeatable."
 
@@ -61,12 +65,12 @@ def tune(
 ) -> None:
     """Search the settings of a method on development data, with a fixed number of trials, and freeze the best."""
     from unrank.bench.store import Store
-    from unrank.bench.tune import TuneOptions, Tuning, check_budget, freeze
+    from unrank.bench.tune import TuneOptions, Tuning, check_alike, freeze
 
-    check_budget(out, search.trials)
     given = {each.name: getattr(search, each.name) for each in fields(search) if each.name != "remove"}
-    removals = tuple(search.remove or ("documents", "queries"))
+    removals = tuple(dict.fromkeys(search.remove or ("documents", "queries")))
     tuning = Tuning.of(TuneOptions(method, str(collection), removals=removals, **given))
+    check_alike(out, tuning.terms)
     folder = out.with_name(f"{out.stem}-trials")
     if dry_run or not quiet:
         _say_search(tuning)
@@ -112,21 +116,24 @@ def run_trials(tuning: Tuning, folder: Path, jobs: int, flags: RunFlags, quiet: 
 
 
 def _say_search(tuning: Tuning) -> None:
-    cell, trials = tuning.cells[-1], count(len(tuning.settings), "trial")
+    cell, trials, asked = tuning.cells[-1], count(len(tuning.settings), "trial"), tuning.options.trials
+    if len(tuning.settings) < asked:
+        trials += f" (not {asked}: no other settings were drawn)"
     ranges = ", ".join(f"{name} {_range(values)}" for name, values in tuning.space.items())
     say(f"{cell.method.name} to {tuning.target} on {cell.original.collection}, {trials}: {ranges}")
 
 
-def _range(values: Sequence[object]) -> str:
-    return f"{values[0]:g} to {values[1]:g}" if isinstance(values[0], float) else " or ".join(map(str, values))
+def _range(values: Searched) -> str:
+    first, last = values[0], values[-1]
+    return " or ".join(map(str, values)) if isinstance(first, str) else f"{first:.12g} to {last:.12g}"
 
 
 def _say_best(tuning: Tuning, trials: Sequence[Trial], out: Path) -> None:
     best, name = tuning.best(trials), tuning.cells[-1].method.name
     kept = ", ".join(f"{of} {share:.3f}" for of, share in best.kept.items())
     chosen = ", ".join(f"{key}={value}" for key, value in best.settings.items()) or "the method's own settings"
-    say(f"best: {chosen}; {best.distance:.3f} from retrain; kept: {kept}")
+    say(f"best: {chosen}; {best.distance:.3f} from retrain; kept at least: {kept}")
     say(f"the method's own settings: {trials[0].distance:.3f} from retrain")
-    if best.beyond(tuning.options.margin):
-        say(f"no trial kept {1 - tuning.options.margin:g} of every set: this one loses least beyond the margin")
+    if best.beyond(margin := tuning.options.margin):
+        say(f"no trial kept {1 - margin:.12g} of every set after every removal: this one loses least beyond the margin")
     say(f'frozen in {out}; a grid reads it with settings_from = "{out}" and the method "{name}:tuned"')

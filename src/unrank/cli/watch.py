@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unrank.cli.option import NOT_REACHED, AsJson
-from unrank.cli.show import say, say_json
-from unrank.disk import check_writable
+from unrank.cli.show import notice, say, say_json
+from unrank.disk import check_writable, open_regular
 from unrank.errors import UnrankError, one_line
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def watch(
     """Watch a run or a bench as it moves: MRRs, distance to the places, losses, lists of a few queries, time left."""
     from unrank.report.watch import look
 
+    if serve is not None and (page is not None or as_json or once):
+        raise UnrankError("--serve shows the page until it is stopped: leave out --page, --json and --once")
     if page is not None:
         check_page(page)
     if serve is not None:
@@ -51,14 +53,17 @@ def watch(
         return
     if as_json:
         view = look(folder, not no_texts)
+        write_page(page, view, not no_texts)
         say_json(view.to_json())
     else:
-        from unrank.report.watch_page import texts_on
-
         live = sys.stdout.isatty() and not once
         view = show_live(folder, page, every, not no_texts) if live else show_once(folder, page, not no_texts)
-        if page is not None and not no_texts and (shown := texts_on(view)):
-            say(f"{page} shows {shown}: delete it after use; --no-texts leaves them out")
+    if page is not None and not no_texts:
+        from unrank.report.watch_page import texts_on
+
+        if shown := texts_on(view):
+            tell = notice if as_json else say
+            tell(f"{page} shows {shown}: delete it after use; --no-texts leaves them out")
     if view.state in ("stopped", "failed", "died"):
         raise typer.Exit(NOT_REACHED)
 
@@ -96,8 +101,10 @@ def show_live(folder: Path, page: Path | None, every: float, texts: bool) -> Vie
 def check_page(page: Path) -> None:
     """Refuse a file that is not a page of this command: it would be overwritten."""
     check_writable(page)
-    if page.exists() and b'id="watch"' not in page.read_bytes():
-        raise UnrankError(f"{page} exists already and is no page of 'unrank watch': choose another --page")
+    if page.exists():
+        with open_regular(page) as file:
+            if b'id="watch"' not in file.read():
+                raise UnrankError(f"{page} exists already and is no page of 'unrank watch': choose another --page")
 
 
 def write_page(page: Path | None, view: View, texts: bool) -> None:

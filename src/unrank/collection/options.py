@@ -23,8 +23,23 @@ def flag(default: Any, text: str, **more: Any) -> Any:
     return field(default=default, metadata={"help": text, **more})
 
 
+def check_whole(name: str, value: object, least: int | None = None) -> None:
+    """Refuse what is no whole number, or less than `least`."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise UnrankError(f"{name} must be a whole number, not {value!r}")
+    if least is not None and value < least:
+        raise UnrankError(f"{name} must be at least {least}, not {value}")
+
+
+def check_names(name: str, values: Sequence[str]) -> None:
+    """Refuse one text in place of several."""
+    if isinstance(values, str):
+        raise UnrankError(f"{name} must be a list, not one text: [{values!r}]")
+
+
 def check_seed(seed: int) -> int:
     """Refuse a number that is no seed."""
+    check_whole("the seed", seed)
     if not 0 <= seed < SEEDS:
         raise UnrankError(f"the seed {seed} is out of range: give one from 0 to 2**63 - 1")
     return seed
@@ -51,17 +66,16 @@ class ImportOptions:
     keep: Sequence[str] = flag((), KEEP, metavar="CONSTRUCTION", type=list[str] | None, read=tuple)
 
     def __post_init__(self) -> None:
-        for name in ("relevant", "train_queries", "test_queries"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UnrankError(f"{name.replace('_', ' ')} must be at least 1, not {value}")
-        if self.candidates < 0:
-            raise UnrankError(f"candidates must be 0 or more, not {self.candidates}")
+        least = {"candidates": 0, "relevant": 1, "train_queries": 1, "test_queries": 1}
+        for name in (*least, "min_grade", "test_min_grade"):
+            if (value := getattr(self, name)) is not None:
+                check_whole(name.replace("_", " "), value, least.get(name))
         if self.test_share is not None and not 0 < self.test_share < 1:
             raise UnrankError(f"a test share of {self.test_share:g} is not possible: give one between 0 and 1")
         if self.test_share is not None and self.test_split is not None:
             raise UnrankError("give a test split or a test share, not both")
         check_seed(self.seed)
+        check_names("keep", self.keep)
         for name in self.keep:
             if name not in CONSTRUCTIONS:
                 raise UnknownName("construction to keep", name, CONSTRUCTIONS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +26,19 @@ FORM = '{"queries": [...], "documents": [...], "pairs": [...]}'
 KEYS = ("queries", "documents", "pairs", "substitutes")
 
 
+def _id(value: object) -> str:
+    """Return an id as text; refuse what is neither a text nor a whole number."""
+    if isinstance(value, str | Integral) and not isinstance(value, bool):
+        return str(value)
+    raise UnrankError(f"an id is a text or a whole number, not {value!r}")
+
+
+def _pair(value: object) -> tuple[str, str]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
+        raise UnrankError(f"a pair is (query, document), not {value!r}")
+    return _id(value[0]), _id(value[1])
+
+
 @dataclass(frozen=True)
 class Removal:
     """Ids to forget, each kind sorted and without repetition."""
@@ -36,14 +50,15 @@ class Removal:
     """For removed documents the document that takes their place."""
 
     def __post_init__(self) -> None:
-        for kind in ("queries", "documents"):
-            if isinstance(getattr(self, kind), str):
-                raise UnrankError(f"{kind} must be a list of ids, not one text: [{getattr(self, kind)!r}]")
-            object.__setattr__(self, kind, tuple(sorted(set(map(str, getattr(self, kind))))))
-        object.__setattr__(
-            self, "pairs", tuple(sorted({(str(query), str(document)) for query, document in self.pairs}))
-        )
-        object.__setattr__(self, "substitutes", {str(old): str(new) for old, new in sorted(self.substitutes.items())})
+        for kind in ("queries", "documents", "pairs"):
+            given = getattr(self, kind)
+            if isinstance(given, str):
+                raise UnrankError(f"{kind} must be a list, not one text: [{given!r}]")
+            if not isinstance(given, Iterable):
+                raise UnrankError(f"{kind} must be a list, not {given!r}")
+            read = _pair if kind == "pairs" else _id
+            object.__setattr__(self, kind, tuple(sorted({read(each) for each in given})))
+        object.__setattr__(self, "substitutes", {_id(old): _id(new) for old, new in sorted(self.substitutes.items())})
         self._check_substitutes()
 
     def _check_substitutes(self) -> None:

@@ -3,14 +3,21 @@
 A piece is made by itself, so its bits do not depend on which worker makes it, or when. Pieces are written whole or not
 at all: a stopped worker continues with those that are missing. Once all are there, they become one Arrow file, in the
 order of their names. In memory there is one piece at a time.
+
+Every Arrow file bears a digest of what its table depends on. A file without it is refused as a table or a piece, and
+is not deleted.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-import shutil
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from logging import CRITICAL, getLogger
 from pathlib import Path
@@ -19,11 +26,12 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from unrank.disk import flush, read_json, replace_json
+from unrank.disk import check_regular, flush, read_json, replace_json
 from unrank.engine.runtime import Progress, Silence
 from unrank.errors import BadFile, UnrankError, count
 
-PIECES = "pieces"
+MARK = b"unrank"
+"""The key of the digest in an Arrow file."""
 
 
 class Table(Protocol):
@@ -80,6 +88,20 @@ class Pieces:
     def file(self) -> Path:
         return self.out / f"{self.table.name}.arrow"
 
+    @property
+    def folder(self) -> Path:
+        """The folder of the pieces until they are joined."""
+        return self.out / f"pieces-{self.table.name}"
+
+    @cached_property
+    def _manifest(self) -> Mapping[str, object]:
+        return self.table.manifest()
+
+    @cached_property
+    def _mark(self) -> bytes:
+        facts = json.dumps([self.table.name, self._manifest], sort_keys=True)
+        return hashlib.sha256(facts.encode()).hexdigest()[:32].encode()
+
     def run(self, number: int, of: int, progress: Progress) -> Made:
         """Make the pieces of one shard that are missing; join all pieces if those were the last."""
         self._begin()
@@ -107,27 +129,50 @@ class Pieces:
 
     def make(self, piece: int) -> bool:
         """Write a piece if it is missing; return whether it was."""
-        if self._path(piece).exists():
+        if self.file.exists() or self._is_made(piece):
             return False
-        _write(self._path(piece), iter([self.table.make(piece)]))
+        batch = self.table.make(piece).replace_schema_metadata({MARK: self._mark})
+        try:
+            _write(self._path(piece), iter([batch]))
+        except FileNotFoundError:
+            if not self.file.exists():
+                raise
+            return False  # other workers made it too, and joined all pieces
         return True
 
     def read(self) -> pa.Table:
         """Return the whole table, without reading it."""
-        try:
-            return pa.ipc.open_file(pa.memory_map(str(self.file))).read_all()
-        except (OSError, pa.ArrowException) as error:
-            raise BadFile(self.file, f"damaged: {error}; delete {self.out}, and make it again") from error
+        with _reading(self.file):
+            return self._open(self.file).read_all()
+
+    def _open(self, path: Path) -> Any:
+        """Open a file of this table, without reading it; refuse any other."""
+        with _reading(path):
+            check_regular(path)
+            reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        if (reader.schema.metadata or {}).get(MARK) != self._mark:
+            raise BadFile(path, f"not made as {self._json.name} says; move it elsewhere, and run this again")
+        return reader
+
+    @property
+    def _json(self) -> Path:
+        return self.out / f"{self.table.name}.json"
 
     def _begin(self) -> None:
         """Write the manifest, or compare it with the one that is there."""
-        path, manifest = self.out / f"{self.table.name}.json", self.table.manifest()
+        path, manifest = self._json, self._manifest
+        left = self.file.exists() or any(self._path(piece).exists() for piece in range(self.table.pieces))
         if not path.exists():
+            if left:  # looked for before the manifest, which workers write first
+                raise UnrankError(
+                    f"{self.out} holds {self.table.name} without the {path.name} that says how they were made: "
+                    "put it back, or choose another folder"
+                )
             self._make_folder()
             replace_json(path, manifest)
         found = read_json(path)
         if not isinstance(found, dict):
-            raise BadFile(path, f"damaged; delete {self.out}, and make it again")
+            raise BadFile(path, "damaged: not a JSON object; choose another folder")
         if differ := [name for name, value in manifest.items() if found.get(name) != value]:
             raise UnrankError(
                 f"{self.out} holds {self.table.name} that were made otherwise: {', '.join(differ)} differ; "
@@ -138,24 +183,47 @@ class Pieces:
 
     def _make_folder(self) -> None:
         try:
-            (self.out / PIECES).mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UnrankError(f"cannot write to {self.out}: {error.strerror}") from error
+            raise UnrankError(f"cannot write to {self.folder}: {error.strerror}") from error
 
     def _is_done(self) -> bool:
-        """Return whether the table is there; delete the pieces that a worker left that was killed at its end. A table
-        that cannot be opened is refused."""
-        if not self.file.exists():
+        """Return whether the table is there, and sweep if it is. A table that cannot be opened is refused."""
+        try:
+            self.read()
+        except FileNotFoundError:
             return False
-        self.read()
-        shutil.rmtree(self.out / PIECES, ignore_errors=True)
+        self._sweep()
+        return True
+
+    def _sweep(self) -> None:
+        """Delete the pieces, and what killed workers left half written. All other files stay."""
+        for path in map(self._path, range(self.table.pieces)):
+            with suppress(OSError, UnrankError):
+                self._open(path)
+                path.unlink()
+        partial = re.compile(rf"\.({re.escape(self.table.name)}|[0-9]{{8,}})\.arrow\.[0-9a-f]{{12}}")
+        for folder in (self.out, self.folder):
+            with suppress(OSError):
+                for path in [*folder.iterdir()]:
+                    if partial.fullmatch(path.name):
+                        path.unlink()
+        with suppress(OSError):  # not there, or not empty
+            self.folder.rmdir()
+
+    def _is_made(self, piece: int) -> bool:
+        """Return whether a piece is there; refuse one that is not of this table."""
+        try:
+            self._open(self._path(piece))
+        except FileNotFoundError:
+            return False
         return True
 
     def _missing(self) -> list[int]:
-        return [piece for piece in range(self.table.pieces) if not self._path(piece).exists()]
+        return [piece for piece in range(self.table.pieces) if not self._is_made(piece)]
 
     def _path(self, piece: int) -> Path:
-        return self.out / PIECES / f"{piece:08}.arrow"
+        return self.folder / f"{piece:08}.arrow"
 
     def _end(self, made: int, progress: Progress) -> Made:
         """Join all pieces if none is missing."""
@@ -163,23 +231,16 @@ class Pieces:
         if not missing:
             progress.begin("joining the pieces", 0)
             self._join()
-        return Made(self.table.pieces, made, 0 if self.file.exists() else missing)
+        return Made(self.table.pieces, made, 0 if self._is_done() else missing)
 
     def _join(self) -> None:
-        """Write all pieces to one file, and delete them."""
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            for piece in range(self.table.pieces):
-                with pa.memory_map(str(self._path(piece))) as file:
-                    yield pa.ipc.open_file(file).get_batch(0)
-
+        """Write all pieces to one file."""
+        pieces = (self._open(self._path(piece)).get_batch(0) for piece in range(self.table.pieces))
         try:
-            _write(self.file, batches())
+            _write(self.file, pieces)
         except (OSError, pa.ArrowException) as error:
-            if self.file.exists():  # another worker was quicker
-                return
-            raise UnrankError(f"{self.out / PIECES}: the pieces cannot be joined: {error}") from error
-        shutil.rmtree(self.out / PIECES, ignore_errors=True)
+            if not self.file.exists():  # no other worker was quicker
+                raise UnrankError(f"{self.folder}: the pieces cannot be joined: {error}") from error
 
 
 class _Worker:
@@ -223,6 +284,17 @@ def _reason(error: BaseException) -> str:
     """Return the last line of an error that may hold a traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Say in one line that a file cannot be read. A file that is not there raises FileNotFoundError."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        raise BadFile(path, f"cannot be read: {error}; if it is damaged, delete it and run this again") from error
 
 
 def _write(path: Path, batches: Iterator[pa.RecordBatch]) -> None:

@@ -13,14 +13,14 @@ import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 import torch
 from accelerate import Accelerator
 
 from unrank.engine.distributed import ProcessGroup
 from unrank.engine.memory import Memory
-from unrank.errors import UnrankError
+from unrank.errors import UnknownName, UnrankError
 
 Device = Literal["auto", "cpu", "cuda"]
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
@@ -73,6 +73,8 @@ class Runtime:
 
     @classmethod
     def on(cls, device: Device = "auto", progress: Progress | None = None) -> Runtime:
+        if device not in get_args(Device):
+            raise UnknownName("device", str(device), get_args(Device))
         if device == "cuda" and not torch.cuda.is_available():
             raise UnrankError("--device cuda: no GPU can be used here; use --device cpu or --device auto")
         wanted = "cpu" if device == "cpu" or not torch.cuda.is_available() else "cuda"

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unrank.collection.collection import Collection, Pairs
+from unrank.collection.options import check_whole
 from unrank.collection.partition import Partition
 from unrank.collection.texts import Rows
 from unrank.evaluation.agreement import DEPTH, ForgetFigures, order_of
@@ -120,6 +121,7 @@ class Evaluator:
     """Measures rankers on a collection and a partition of it. Without a partition nothing is forgotten."""
 
     def __init__(self, collection: Collection, partition: Partition | None, measure: int = MOST_QUERIES) -> None:
+        check_whole("measure", measure, 0)
         self._collection, self._most = collection, measure
         nothing = np.empty((0, 2), np.int64)
         self.partition = partition or Partition(nothing, nothing, collection.pairs)

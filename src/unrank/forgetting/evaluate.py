@@ -18,7 +18,7 @@ from unrank.evaluation.agreement import ForgetFigures, agreement, noise_between
 from unrank.evaluation.query_details import read_forget_figures
 from unrank.evaluation.scorecard import MOST_QUERIES, Evaluator, MeasuredLists, Scorecard
 from unrank.forgetting.previous_requests import previous_removals
-from unrank.forgetting.workspace import Workspace, partition_of
+from unrank.forgetting.workspace import Workspace, check_given, partition_of
 from unrank.rankers import load_ranker
 from unrank.rankers.base import Ranker
 from unrank.record import Agreement, Record, reserved_in
@@ -71,6 +71,7 @@ def evaluation_workspace(
     progress: Progress | None,
 ) -> Workspace:
     """Open a workspace that measures a ranker, with or without a removal."""
+    check_given(collection, removal, ranker)
     if removal is not None:
         return Workspace.for_removal(
             ranker, collection, removal, record, device=device, progress=progress, measure=measure

@@ -43,7 +43,7 @@ from unrank.forgetting.target import default_mrr, tolerance
 from unrank.forgetting.train import recovery
 from unrank.forgetting.unlearn import Request, Unlearned, unlearn, validate
 from unrank.forgetting.validation import adapter_of, layers_of, weights_hash
-from unrank.forgetting.workspace import Workspace
+from unrank.forgetting.workspace import Workspace, check_given
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import release
 from unrank.rankers.lora import Adapter
@@ -156,6 +156,7 @@ def forget(
     nothing). `run` writes checkpoints. `cache` holds tokens and scores of earlier jobs, and keeps those of this one.
     `before` is the ranker's scorecard, if it was measured already.
     """
+    check_given(collection, removal, ranker)
     record = Record.of(changes.pop("known", record))  # its old name
     before = changes.pop("before", None)
     options = (options or ForgetOptions()).changed(**changes)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from unrank.collection.options import check_seed, flag, seed_flag
+from unrank.collection.options import check_names, check_seed, check_whole, flag, seed_flag
 from unrank.errors import UnknownName, UnrankError
 from unrank.methods import make_method, read_settings
 
@@ -69,8 +69,8 @@ SETTINGS = {
 
 def check_share(share: float | None) -> float | None:
     """Return the share that must be kept; refuse a number outside (0, 1]."""
-    if share is not None and not 0 < share <= 1:
-        raise UnrankError(f"--keep-at-least {share:g} is outside (0, 1]")
+    if share is not None and not (isinstance(share, int | float) and 0 < share <= 1):
+        raise UnrankError(f"--keep-at-least {share} is outside (0, 1]")
     return share
 
 
@@ -141,6 +141,11 @@ class ForgetOptions:
         Pace(self.check_every, self.minutes, self.watch)  # refuses what is not above 0
         check_seed(self.seed)
         check_share(self.keep_at_least)
+        check_names("follow", self.follow)
+        if self.measure is not None:
+            check_whole("measure", self.measure, 0)
+        if not (isinstance(self.method, str) or hasattr(self.method, "run_kind")):
+            raise UnrankError(f"a method is a name, or one that make_method returned, not {self.method!r}")
         if self.saved_as not in get_args(SavedAs):
             raise UnknownName("form of a ranker", self.saved_as, get_args(SavedAs))
         if self.rank is None and self.saved_as == "adapter":

@@ -97,6 +97,7 @@ def prepare_proxies(
     trained again if the options say so, and refused otherwise.
     """
     options = options or ProxyOptions()
+    check_count(options.count, collection)
     check_base_unseen(base, collection)
     base = replace(base, digest=base.digest or remember_base(ranker.kind, base.place))
     removal = union(previous_removals(collection, record))
@@ -161,6 +162,14 @@ def keep_for_requests(workspace: Workspace, ranker: Ranker, recipe: Recipe, reco
     workspace.store.save(workspace.runtime.progress.say)
     if recipe.layers is not None:
         drop_frozen_states(ranker.requires_grad_(True))
+
+
+def check_count(folds: int, collection: Collection) -> None:
+    """Refuse more folds than there are queries and documents to divide: some would hold out nothing."""
+    most = len(collection.training_queries) + len(collection.documents)
+    if folds > most:
+        here = f"{collection.folder} has {most:,} training queries and documents in all"
+        raise UnrankError(f"{count(folds, 'proxy')}: {here}, so some would hold out nothing: choose fewer")
 
 
 def check_base_unseen(base: Base, collection: Collection) -> None:

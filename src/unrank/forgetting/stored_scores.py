@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from unrank.collection.collection import Pairs, open_collection
 from unrank.collection.removal import Removal
+from unrank.collection.texts import Rows, Texts
 from unrank.engine.pieces import Pieces
 from unrank.engine.runtime import Device, Progress
 from unrank.engine.teacher import saved_digest
-from unrank.errors import BadFile
+from unrank.errors import BadFile, count
 from unrank.evaluation.scorecard import MOST_QUERIES, MeasuredLists, Scorecard
 from unrank.forgetting.evaluate import evaluation_workspace
 from unrank.forgetting.workspace import Workspace
@@ -24,6 +25,7 @@ from unrank.rankers.base import Ranker
 FORMAT = 1
 PIECE = 256
 """The number of queries in a piece."""
+SCHEMA = pa.schema({"query": pa.string(), "document": pa.string(), "score": pa.float32()})
 
 
 @dataclass(frozen=True)
@@ -49,21 +51,43 @@ class StoredScores:
         }
 
     def make(self, piece: int) -> pa.RecordBatch:
-        pairs, collection = self._pairs(piece), self.workspace.collection
-        scores = self.workspace.scorer(self.ranker)(pairs)
-        queries, documents = collection.queries.ids(pairs[:, 0]), collection.documents.ids(pairs[:, 1])
-        columns = {"query": pa.array(queries, pa.string()), "document": pa.array(documents, pa.string())}
-        return pa.record_batch({**columns, "score": pa.array(scores, pa.float32())})
+        pairs = self._pairs(piece)
+        scores = pa.array(self.workspace.scorer(self.ranker)(pairs), pa.float32())
+        return pa.record_batch({**self._ids(pairs), "score": scores}, schema=SCHEMA)
 
     def measure(self, pieces: Pieces) -> tuple[Scorecard, dict[str, MeasuredLists]]:
         """Measure the ranker by the finished table. Pairs outside the lists, of substitutes, are scored now."""
-        pairs = np.concatenate([self._pairs(piece) for piece in range(self.pieces)])
-        scores = pieces.read().column("score").to_numpy()
-        if len(scores) != len(pairs):
-            raise BadFile(pieces.file, f"has {len(scores):,} rows, not {len(pairs):,}; delete it, and make it again")
+        table = pieces.read()
+        pairs = [self._pairs(piece) for piece in range(self.pieces)]
+        if problem := self._problem(table, pairs):
+            raise BadFile(pieces.file, f"damaged: {problem}; delete it, and make it again")
         teacher = self.workspace.teacher(self.ranker)
-        teacher.remember(pairs, scores)
+        teacher.remember(np.concatenate(pairs), table["score"].to_numpy())
         return self.workspace.evaluator.scorecard_and_lists(teacher.scores)
+
+    def _problem(self, table: pa.Table, pairs: list[Pairs]) -> str | None:
+        """Return why a table does not hold a score of each pair; `None` if it does. Ids are compared piece by piece."""
+        if table.schema != SCHEMA:
+            return f"its columns are not {', '.join(f'{field.name} ({field.type})' for field in SCHEMA)}"
+        if len(table) != (rows := sum(map(len, pairs))):
+            return f"it has {count(len(table), 'row')}, not {rows:,}"
+        try:
+            table.validate(full=True)
+        except (ValueError, pa.ArrowException) as error:
+            return str(error)
+        if any(column.null_count for column in table.columns) or not np.isfinite(table["score"]).all():
+            return "it holds values that are missing or not finite"
+        start = 0
+        for part in pairs:
+            if not table.slice(start, len(part)).drop_columns("score").equals(pa.table(self._ids(part))):
+                return f"rows {start + 1:,} to {start + len(part):,} are not of the pairs that are measured"
+            start += len(part)
+        return None
+
+    def _ids(self, pairs: Pairs) -> dict[str, pa.StringArray]:
+        """Return the columns `query` and `document` of pairs."""
+        queries, documents = self.workspace.collection.queries, self.workspace.collection.documents
+        return {"query": _ids(queries, pairs[:, 0]), "document": _ids(documents, pairs[:, 1])}
 
     def _pairs(self, piece: int) -> Pairs:
         rows = self.workspace.evaluator.queries[piece * PIECE : (piece + 1) * PIECE]
@@ -92,3 +116,9 @@ class ScoringJob:
         record = record_of(self.ranker)
         how = (ranker, collection, self.removal, record, self.measure, self.device, progress)
         return StoredScores(evaluation_workspace(*how), ranker)
+
+
+def _ids(texts: Texts, rows: Rows) -> pa.StringArray:
+    """Return the ids of texts, each looked up once."""
+    each, places = np.unique(rows, return_inverse=True)
+    return pa.array(texts.ids(each), pa.string()).take(pa.array(places))

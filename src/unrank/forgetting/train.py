@@ -29,7 +29,7 @@ from unrank.forgetting.progress import followers, journal_names, listening, reco
 from unrank.forgetting.provenance import base_saw
 from unrank.forgetting.save import save_ranker
 from unrank.forgetting.validation import Base, fingerprint, remember_base
-from unrank.forgetting.workspace import Clock, Workspace
+from unrank.forgetting.workspace import Clock, Workspace, check_given
 from unrank.methods import make_method
 from unrank.methods.base import Method
 from unrank.methods.finetune import Finetune
@@ -100,6 +100,7 @@ def train(
     `progress` shows how far the training is; by default it is a bar, if standard error is a terminal. `run` writes
     checkpoints. `cache` holds the tokens of earlier jobs, and keeps those of this one.
     """
+    check_given(collection, removal)
     options = change(options or TrainOptions(), changes, "train")
     check_sharded(options, ranker_kind(kind))
     layers = read_layers(str(options.train_layers)) if options.train_layers is not None else None

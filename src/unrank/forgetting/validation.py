@@ -41,6 +41,11 @@ def check_request(
         raise UnrankError(
             f'{method.name} needs substitutes: name them in the file of --removal, as "substitutes": {{"old": "new"}}'
         )
+    if method.needs_substitutes and not workspace.partition.substitute_pairs[1].any():
+        raise UnrankError(
+            f"{method.name} has nothing to raise: no removed document with a substitute answers a training query that "
+            "is to be forgotten; use cocol"
+        )
     check_target(options.target, workspace.collection, workspace.partition, reference is not None)
     if reference is not None and reference.kind != ranker.kind:
         raise UnrankError(f"the reference is a {reference.kind}, the ranker a {ranker.kind}: they cannot be compared")

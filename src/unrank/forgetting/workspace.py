@@ -206,6 +206,17 @@ class Workspace:
         return kept[np.isin(kept[:, 0], queries[order])]
 
 
+def check_given(collection: object, removal: object, *rankers: object) -> None:
+    """Refuse what is no collection, no removal or no ranker, such as the name of its folder."""
+    for ranker in rankers:
+        if not isinstance(ranker, Ranker):
+            raise UnrankError(f"a ranker is needed, as load_ranker returns it, not {ranker!r}")
+    if not isinstance(collection, Collection):
+        raise UnrankError(f"a collection is needed, as open_collection returns it, not {collection!r}")
+    if removal is not None and not isinstance(removal, Removal):
+        raise UnrankError(f"a removal is needed, such as Removal(documents=[...]), not {removal!r}")
+
+
 def partition_of(
     collection: Collection, removal: Removal, record: Record | None, previous: Sequence[PreviousRemoval]
 ) -> Partition:

@@ -7,11 +7,12 @@ that are put aside are files of `aside/`.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Collection as Some
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,10 @@ BLOCK = 8_192
 COLUMNS = ("id", "text", "model")
 FOLDER = re.compile(r"points-[0-9]{1,18}")
 """The name of a folder of points."""
+FILES = ("vectors.faiss", "points.arrow")
+"""What is in it."""
+HALF_WRITTEN = re.compile(r"\.points-[0-9]{1,18}\.partial-\w+")
+SET_ASIDE = re.compile(r"[0-9]{6,}\.arrow")
 
 
 @dataclass(frozen=True)
@@ -61,16 +66,17 @@ class FaissStore(Store):
             yield
 
     def _sweep(self) -> None:
-        """Delete folders that killed jobs left, and points that are in no index any more."""
+        """Delete folders that killed jobs left, and points that are in no index any more. All other files stay."""
         manifest = self._manifest()
         current = manifest.points if manifest else None
-        for path in self.folder.glob("points-*"):
-            if path.name != current:
+        for path in [*self.folder.iterdir()]:
+            if path.name != current and _is_folder(path, FOLDER):
+                _delete_points(path)
+            elif _is_folder(path, HALF_WRITTEN):
                 shutil.rmtree(path)
-        for partial in self.folder.glob(".points-*.partial-*"):
-            shutil.rmtree(partial)
-        for partial in (self.folder / ASIDE).glob("*.partial"):
-            partial.unlink()
+        for path in (self.folder / ASIDE).glob("*.partial"):
+            if SET_ASIDE.fullmatch(path.stem):
+                path.unlink()
 
     def _manifest(self) -> Manifest | None:
         path = self.folder / MANIFEST
@@ -91,8 +97,18 @@ class FaissStore(Store):
 
     def _is_ours(self) -> bool:
         """Return whether a folder without a manifest holds nothing but an unfinished index."""
-        known = (ASIDE, ".lock", "points-", ".points-", f".{MANIFEST}")
-        return self.folder.is_dir() and all(path.name.startswith(known) for path in self.folder.iterdir())
+        known = (ASIDE, ".lock")
+        return self.folder.is_dir() and all(
+            path.name in known
+            or path.name.startswith(f".{MANIFEST}.partial-")
+            or _is_folder(path, HALF_WRITTEN)
+            or (_is_folder(path, FOLDER) and {each.name for each in path.iterdir()} <= {*FILES})
+            for path in self.folder.iterdir()
+        )
+
+    def _aside(self) -> list[Path]:
+        """Return the files of points that are put aside, in order."""
+        return sorted(path for path in (self.folder / ASIDE).glob("*.arrow") if SET_ASIDE.fullmatch(path.name))
 
     def header(self) -> Header | None:
         manifest = self._manifest()
@@ -108,12 +124,12 @@ class FaissStore(Store):
     def put(self, header: Header, points: Points, vectors: Vectors) -> None:
         aside = self.folder / ASIDE
         aside.mkdir(parents=True, exist_ok=True)
-        number = max((int(path.stem) for path in aside.glob("*.arrow")), default=0) + 1
+        number = max((int(path.stem) for path in self._aside()), default=0) + 1
         _write(aside / f"{number:06}.arrow", _table(points, vectors))
 
     def drop(self, ids: Some[str]) -> None:
         gone = pa.array(sorted(ids), pa.string())
-        for path in sorted((self.folder / ASIDE).glob("*.arrow")) if len(gone) else ():
+        for path in self._aside() if len(gone) else ():
             table = _read(path)
             kept = table.filter(pc.invert(pc.is_in(table["id"], value_set=gone)))
             if not len(kept):
@@ -139,12 +155,17 @@ class FaissStore(Store):
             kept = _without(old, set(points.ids))
             points, vectors = _joined(_chosen(old, kept), points), np.concatenate([stored[kept], vectors])
         self._become(header, points, vectors)
-        shutil.rmtree(self.folder / ASIDE, ignore_errors=True)
+        with suppress(OSError):  # a folder that is not there, or not empty
+            for path in self._aside():
+                path.unlink()
+            (self.folder / ASIDE).rmdir()
 
     def _become(self, header: Header, points: Points, vectors: Vectors) -> None:
         """Make these points the whole index."""
         old = self._manifest()
         number = int(old.points.removeprefix("points-")) + 1 if old else 1
+        while os.path.lexists(self.folder / f"points-{number}"):  # a file of another program
+            number += 1
         with new_folder(self.folder / f"points-{number}") as folder:
             faiss = _faiss()
             flat = (faiss.IndexFlatIP if header.similarity == "dot" else faiss.IndexFlatL2)(header.width)
@@ -153,7 +174,8 @@ class FaissStore(Store):
             _write(folder / "points.arrow", _table(points))
         replace_json(self.folder / MANIFEST, asdict(Manifest(FORMAT, f"points-{number}", header)))
         if old is not None:
-            shutil.rmtree(self.folder / old.points, ignore_errors=True)
+            with suppress(OSError):  # the next job sweeps
+                _delete_points(self.folder / old.points)
 
     def blocks(self) -> Iterator[tuple[Sequence[str], Vectors]]:
         if (manifest := self._manifest()) is not None:
@@ -191,12 +213,25 @@ class FaissStore(Store):
         return flat
 
     def _aside_table(self) -> pa.Table:
-        paths = sorted((self.folder / ASIDE).glob("*.arrow"))
+        paths = self._aside()
         pieces = [_read(path) for path in paths]
         for path, piece in zip(paths, pieces, strict=True):
             if not _has_vectors(piece) or piece.schema != pieces[0].schema:
                 raise BadFile(path, "damaged: it does not hold one vector for each point; build the index again")
         return pa.concat_tables(pieces) if pieces else _table(Points(), np.empty((0, 1), np.float32))
+
+
+def _is_folder(path: Path, name: re.Pattern[str]) -> bool:
+    """Return whether a path is a folder of such a name, and no link to one."""
+    return name.fullmatch(path.name) is not None and path.is_dir() and not path.is_symlink()
+
+
+def _delete_points(folder: Path) -> None:
+    """Delete a folder of points; what others put into it stays."""
+    for name in FILES:
+        (folder / name).unlink(missing_ok=True)
+    with suppress(OSError):  # not empty
+        folder.rmdir()
 
 
 def _faiss() -> Any:

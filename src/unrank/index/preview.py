@@ -103,6 +103,14 @@ def _check_known(place: Place, removal: Removal) -> None:
         )
 
 
+def check_searched(queries: Sequence[str], option: str) -> None:
+    """Refuse texts that cannot be searched for; an option or an argument names them."""
+    if not queries or not all(query.strip() for query in queries):
+        raise UnrankError(f"no text to search for: give {option} with some words")
+    if not all(map(is_utf_8, queries)):
+        raise UnrankError(f"{option} is not UTF-8, so it cannot be read as text")
+
+
 def preview(
     rankers: tuple[Ranker, Ranker],
     place: Place,
@@ -112,10 +120,7 @@ def preview(
     most: int = FIRST,
 ) -> list[Preview]:
     """Rank documents for each query with the original and with the new ranker."""
-    if not queries or not all(query.strip() for query in queries):
-        raise UnrankError("no text to search for: give --query with some words")
-    if not all(map(is_utf_8, queries)):
-        raise UnrankError("--query is not UTF-8, so it cannot be read as text")
+    check_searched(queries, "--query")
     _check_known(place, removal)
     forgotten = [sorted(marked(place.collection, removal, query)) for query in queries]
     new = [sorted({removal.substitutes[id] for id in ids if id in removal.substitutes}) for ids in forgotten]

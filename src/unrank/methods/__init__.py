@@ -5,9 +5,13 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib
+import importlib.util
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from unrank.errors import UnknownName, UnrankError
@@ -157,14 +161,42 @@ def _parsed(method: str, kinds: Mapping[str, object], key: str, text: str) -> bo
 def source_hash(method: type[Method]) -> str | None:
     """Return a hash of the code of a method: of its file, and of the files of the classes that it builds on.
 
-    Comments, docstrings and layout do not count. `None` if there is no source, as for a class typed into a prompt.
+    Outside unrank, modules that these import from their own package or folder count too. Comments, docstrings and
+    layout do not count. `None` if there is no source, as for a class typed into a prompt.
     """
     modules = {parent.__module__ for parent in method.__mro__} - {"builtins", "abc", "unrank.methods.base"}
     try:
-        sources = [inspect.getsource(importlib.import_module(module)) for module in sorted(modules)]
+        sources = [inspect.getsource(importlib.import_module(module)) for module in sorted(_with_helpers(modules))]
     except (OSError, TypeError, ImportError):
         return None
     return hashlib.sha256("\n".join(map(_code_alone, sources)).encode()).hexdigest()
+
+
+def _with_helpers(modules: Set[str]) -> set[str]:
+    """Return modules, and those outside unrank that they import from their own package or folder."""
+    found, left = set[str](), [*modules]
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += [] if name.partition(".")[0] == "unrank" else _imported_beside(importlib.import_module(name))
+    return found
+
+
+def _imported_beside(module: ModuleType) -> Iterator[str]:
+    """Yield the modules that a module imports from its own package, or from its folder if it is in no package."""
+    package, folder = module.__package__ or "", Path(inspect.getfile(module)).parent
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        if isinstance(node, ast.ImportFrom):
+            whole = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            names = [whole, *(f"{whole}.{name}" for name in names)]
+        for name in names:
+            with suppress(ImportError, ValueError):
+                spec = importlib.util.find_spec(name)
+                own = package and name.partition(".")[0] == package.partition(".")[0]
+                if spec and spec.origin and (own or (not package and Path(spec.origin).parent == folder)):
+                    yield name
 
 
 def _code_alone(source: str) -> str:

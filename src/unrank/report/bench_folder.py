@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,8 @@ from unrank.report.cell import REMOVALS, Bench, Cell, Ranks, Setting
 SHARED = ("fingerprint", "ranker", "base_sha256", "training", "removal", "share", "removal_seed", "seed", "reserve")
 """The keys of `cell.json` that a cell and its retrained ranker have in common."""
 MOST_RANKS = 10**9
+NAME = re.compile(r"[\w.+-]+")
+"""The name of a method. Rows that are no method's, such as that of doing nothing, have names with spaces."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Description:
     ranker: str
     removal: str
     share: float
+    method: str
     label: str
     seed: int
     target: str | None = None
@@ -49,9 +53,10 @@ def bench_of(stored: Sequence[StoredCell]) -> Bench:
     shared = [{key: each.cell.get(key) for key in SHARED} for each in stored]
     retrained = {_text(keys): cell for cell, keys in zip(read, shared, strict=True) if cell.is_retrained}
     cells = [_beside(cell, retrained.get(_text(keys))) for cell, keys in zip(read, shared, strict=True)]
-    _check_alike(cells)
+    bench = Bench(sorted(cells, key=lambda each: (each.setting.order, each.label, each.target or "", *each.trial[1:])))
+    _check_alike(bench)
     _check_settings(list(zip(cells, shared, strict=True)))
-    return Bench(sorted(cells, key=lambda each: (each.setting.order, each.label, each.target or "", *each.trial[1:])))
+    return bench
 
 
 def read_cell(stored: StoredCell) -> Cell:
@@ -63,6 +68,8 @@ def read_cell(stored: StoredCell) -> Cell:
         cell: Description = parse(Description, stored.cell)
         if cell.removal not in REMOVALS:
             raise WrongValue(f"removal is not one of {', '.join(REMOVALS)}")
+        if not NAME.fullmatch(cell.method) or re.split("[:,]", cell.label)[0] != cell.method:
+            raise WrongValue("its label does not begin with the name of its method")
         if "target" not in stored.cell or stored.cell.get("jobs", 1) is None:
             raise WrongValue("target or jobs is missing")
         ranks = _read_ranks(stored.ranks)
@@ -146,13 +153,14 @@ def _check_settings(cells: Sequence[tuple[Cell, Mapping[str, object]]]) -> None:
             )
 
 
-def _check_alike(cells: Sequence[Cell]) -> None:
-    """Refuse two cells of one method, setting, target, seed and draw."""
+def _check_alike(bench: Bench) -> None:
+    """Refuse two cells of one setting, seed and draw that a table would call the same."""
     seen: dict[tuple[object, ...], Cell] = {}
-    for cell in cells:
-        other = seen.setdefault((cell.trial, cell.label, cell.target), cell)
+    for cell in bench.cells:
+        name = bench.name_of(cell)
+        other = seen.setdefault((cell.trial, name), cell)
         if other is not cell:
             raise UnrankError(
-                f"cells {other.name} and {cell.name} are both {cell.label} on {cell.setting}, seed {cell.seed}, made "
+                f"cells {other.name} and {cell.name} are both {name} on {cell.setting}, seed {cell.seed}, made "
                 "in different ways: take one of them away"
             )

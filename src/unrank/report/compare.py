@@ -35,14 +35,13 @@ def change_from_retrain(name: str, row: Row, cell: Cell) -> Floats | None:
 def has_few_queries(cells: Iterable[Cell], name: str) -> bool:
     """Return whether a set has too few queries in some cells for an interval or a test to say anything.
 
-    Cells of other seeds and rankers have the same queries, and on test so have those of other removals.
+    Two cells on one collection may have the same queries, whatever they removed, so the larger one counts alone.
     """
-    sizes: dict[tuple[object, ...], int] = {}
+    sizes: dict[str, int] = {}
     for cell in cells:
         if name in cell.ranks:
-            setting, number = cell.setting, len(cell.ranks[name].after)
-            drawn = () if name == "test" else (setting.removal, setting.share, cell.draw)
-            sizes[setting.collection, *drawn] = max(number, sizes.get((setting.collection, *drawn), 0))
+            collection = cell.setting.collection
+            sizes[collection] = max(len(cell.ranks[name].after), sizes.get(collection, 0))
     return sum(sizes.values()) < MIN_QUERIES
 
 

@@ -17,7 +17,7 @@ from unrank.errors import BadFile, UnrankError, count
 from unrank.evaluation.agreement import distance
 from unrank.record import CELL_FORMAT, KEPT, SetSummary
 from unrank.report.bench_folder import bench_of, read_cell
-from unrank.report.cell import Cell, Ranks, Setting
+from unrank.report.cell import Cell, Ranks, Setting, Trial
 from unrank.report.compare import mean
 from unrank.report.page import Card, Markup, Page, Section, page_html, paragraph
 from unrank.report.table import Table, Value, figure, to_html, words
@@ -27,7 +27,8 @@ HEAD = ("method", "distance to retrain", "F", "E kept", "D kept", "T kept", "cam
 NOTHING = "(doing nothing)"
 NOTE = (
     "Distance to retrain: the mean difference of reciprocal ranks of forget queries, query by query, over the cells of "
-    "a submission; the least is the best. F is the forget MRR, E, D and T are shares of the original's MRR. Came "
+    "a submission that have a retrained ranker beside them, as all figures of a row are. The least is the best among "
+    "rows over the same seeds and draws. F is the forget MRR, E, D and T are shares of the original's MRR. Came "
     "back: the forget MRR after an epoch on kept data, less retrain's. Code: the first digits of the package's hash."
 )
 
@@ -44,7 +45,9 @@ def write_leaderboard(sources: Sequence[Path], out: Path, splits: Path | None = 
     """Check every record of the files, and write the page of all methods in them."""
     check_free(out)
     frozen = read_splits(splits) if splits is not None else frozen_splits()
-    page = leaderboard_page([read_submission(source, frozen) for source in sources])
+    submissions = [read_submission(source, frozen) for source in sources]
+    check_different(submissions)
+    page = leaderboard_page(submissions)
     write_new(out, page_html(page))
     return page
 
@@ -55,6 +58,17 @@ def read_submission(source: Path, splits: Mapping[Draw, Split]) -> Submission:
     for each in stored:
         check_submitted(each, splits)
     return Submission(source.name, bench_of(stored).cells)
+
+
+def check_different(submissions: Sequence[Submission]) -> None:
+    """Refuse one run of a cell in two submissions: its figures would stand there twice."""
+    seen: dict[tuple[str, float | None], Submission] = {}
+    for each in submissions:
+        for cell in each.cells:
+            other = seen.setdefault((cell.name, cell.record.seconds), each)
+            if other is not each:
+                both = f"{other.name} and {each.name}"
+                raise UnrankError(f"{both} hold the same run of cell {cell.name}: hand it in once")
 
 
 def check_submitted(stored: StoredCell, splits: Mapping[Draw, Split]) -> None:
@@ -122,17 +136,32 @@ def leaderboard_page(submissions: Sequence[Submission]) -> Page:
 
 
 def setting_table(setting: Setting, submissions: Sequence[Submission]) -> Table:
-    """Make one row for each method of each submission, the nearest to retrain first, and one for doing nothing."""
-    rows: list[tuple[float, list[Value]]] = []
+    """Make one row for each method of each submission, the nearest to retrain first, and one for doing nothing.
+
+    The rows over the most seeds and draws are compared; those over fewer come last, whatever their figures are.
+    """
+    groups: dict[tuple[str, str], list[Cell]] = {}
     for each in submissions:
-        cells = [cell for cell in each.cells if cell.setting == setting]
-        groups: dict[str, list[Cell]] = {}
-        for cell in cells:
-            groups.setdefault(f"{cell.label} → {cell.target}" if cell.target else cell.label, []).append(cell)
-        rows += [_row(name, each.name, group) for name, group in groups.items()]
-        rows.append(_nothing(each.name, cells))
-    ordered = [row for _, row in sorted(rows, key=lambda ranked: ranked[0])]
-    return Table("leaderboard", str(setting), HEAD, ordered)
+        for cell in (cell for cell in each.cells if cell.setting == setting):
+            name = f"{cell.label} → {cell.target}" if cell.target else cell.label
+            groups.setdefault((each.name, name), []).append(cell)
+            if cell.is_retrained:
+                groups.setdefault((each.name, NOTHING), []).append(cell)
+    judged = {key: [cell for cell in cells if cell.beside_retrain] or cells for key, cells in groups.items()}
+    trials = _most_trials([cells for cells in judged.values() if cells[0].beside_retrain])
+    rows: dict[bool, list[tuple[float, list[Value]]]] = {True: [], False: []}
+    for (submission, name), cells in judged.items():
+        alike = trials <= {cell.trial for cell in cells}
+        shown = [cell for cell in cells if cell.trial in trials] if alike and trials else cells
+        rows[alike].append((_nothing if name == NOTHING else _row)(name, submission, shown))
+    ordered = [row for alike in (True, False) for _, row in sorted(rows[alike], key=lambda ranked: ranked[0])]
+    return Table("leaderboard", str(setting), HEAD, ordered, comparable=len(rows[True]) if rows[False] else None)
+
+
+def _most_trials(rows: Sequence[Sequence[Cell]]) -> frozenset[Trial]:
+    """Return the trials of a row that has the most of them; of several, those that most rows have."""
+    trials = [frozenset(cell.trial for cell in cells) for cells in rows]
+    return max(trials, key=lambda these: (len(these), sum(these <= other for other in trials)), default=frozenset())
 
 
 def _row(name: str, submission: str, cells: Sequence[Cell]) -> tuple[float, list[Value]]:
@@ -142,17 +171,18 @@ def _row(name: str, submission: str, cells: Sequence[Cell]) -> tuple[float, list
     forget = mean(cell.record.after["forget"].mrr for cell in cells)
     kept = [mean(cell.kept(of) for cell in cells) for of in KEPT]
     codes = {cell.record.code.package_sha256[:8] for cell in cells if cell.record.code}
-    values = [figure(apart), figure(forget), *map(figure, kept), figure(mean(c.recovered_over_retrain for c in cells))]
+    back = figure(mean(cell.recovered_over_retrain for cell in cells), "z.3f")
+    values = [figure(apart), figure(forget), *map(figure, kept), back]
     shown = [words(name), *values, figure(len(cells), "d"), words(submission), words(" ".join(sorted(codes)))]
     return (-1.0 if cells[0].is_retrained else 2.0 if apart is None else apart), shown
 
 
-def _nothing(submission: str, cells: Sequence[Cell]) -> tuple[float, list[Value]]:
+def _nothing(name: str, submission: str, retrained: Sequence[Cell]) -> tuple[float, list[Value]]:
     """Return the row of the original itself, over the retrained rankers of a submission."""
-    retrained = [cell.ranks["forget"] for cell in cells if cell.is_retrained and "forget" in cell.ranks]
-    apart = mean(distance(ranks.reciprocal_before, ranks.reciprocal) for ranks in retrained)
-    forget = mean(cell.record.before["forget"].mrr for cell in cells)
-    kept = [figure(mean(cell.kept(of, "before") for cell in cells)) for of in KEPT]
+    ranks = [cell.ranks["forget"] for cell in retrained if "forget" in cell.ranks]
+    apart = mean(distance(each.reciprocal_before, each.reciprocal) for each in ranks)
+    forget = mean(cell.record.before["forget"].mrr for cell in retrained)
+    kept = [figure(mean(cell.kept(of, "before") for cell in retrained)) for of in KEPT]
     values = [figure(apart), figure(forget), *kept, figure(None)]
-    shown = [words(NOTHING), *values, figure(len(retrained), "d"), words(submission), words("")]
+    shown = [words(name), *values, figure(len(retrained), "d"), words(submission), words("")]
     return (3.0 if apart is None else apart), shown

@@ -18,7 +18,7 @@ from unrank.evaluation.bootstrap import MIN_QUERIES, BootstrapEstimate, interval
 from unrank.evaluation.measure import Floats
 from unrank.evaluation.significance import holm_adjusted, inferiority, two_sided
 from unrank.record import KEPT, MARGIN, Said
-from unrank.report.cell import REMOVALS, Bench, Cell, Setting
+from unrank.report.cell import DESTINATION, REMOVALS, Bench, Cell, Setting
 from unrank.report.compare import has_few_queries
 from unrank.report.estimates import NOTHING, Estimates, Row, rows_of
 from unrank.report.table import Table, Value, figure, mark_best, spread, words
@@ -129,8 +129,10 @@ def primary_table(found: Primary) -> Table:
     for removal, part in found.parts.items():
         comparable = [row for row in part if row.comparable]
         shown = [_row(found, removal, row) for row in comparable]
-        may_win = [row.name != NOTHING and not row.is_retrained for row in comparable]
-        rows += mark_best(shown, HEAD.index(DISTANCE), "least", may_win) if sum(may_win) > 1 else shown
+        for target in {_destination(row) for row in comparable}:
+            may_win = [_may_win(row) and _destination(row) == target for row in comparable]
+            shown = mark_best(shown, HEAD.index(DISTANCE), "least", may_win) if sum(may_win) > 1 else shown
+        rows += shown
         kinds += [{"removal": removal, "method": row.name} for row in comparable]
         others += [(removal, row) for row in part if not row.comparable]
     first = len(rows)
@@ -139,6 +141,14 @@ def primary_table(found: Primary) -> Table:
     caption = "Distance to retrain query by query, beside doing nothing and the noise of retraining"
     apart = first if others else None
     return Table("primary", caption, HEAD, rows, 2, PRIMARY_NOTE, comparable=apart, kinds=kinds)
+
+
+def _may_win(row: Row) -> bool:
+    return row.name != NOTHING and not row.is_retrained
+
+
+def _destination(row: Row) -> str:
+    return row.cells[0].target or DESTINATION
 
 
 def _row(found: Primary, removal: str, row: Row) -> list[Value]:
@@ -171,7 +181,13 @@ def said_by(bench: Bench, given: Said | None = None) -> tuple[Said, Said | None]
     first = bench.cells[0].said
     before = first if all(cell.said == first for cell in bench.cells) else None
     said = given or before or Said()
-    return (replace(said, primary=said.primary or before.primary) if before else said), before
+    return replace(said, primary=_shown_name(bench, said.primary or (before.primary if before else ""))), before
+
+
+def _shown_name(bench: Bench, primary: str) -> str:
+    """Return how tables name the primary method: with its destination, if there are several and it has one of them."""
+    names = [name for name in bench.series if name.startswith(f"{primary} → ")] if primary else []
+    return names[0] if len(names) == 1 and primary not in bench.series else primary
 
 
 def pairs_table(found: Primary, said: Said, before: Said | None) -> Table | None:
@@ -198,7 +214,7 @@ def pairs_table(found: Primary, said: Said, before: Said | None) -> Table | None
         f"{_over(cells)} Difference: of the distances to retrain, query by query; below 0 the first is nearer. p: "
         "two-sided, of the resamples, never below .002, with Holm's correction over comparisons with doing nothing and "
         f"over those of the primary method; no p with fewer than {MIN_QUERIES} different queries. "
-        f"{_primary_words(said, before, said.primary in rows)} {RESAMPLED}"
+        f"{_primary_words(found.bench, said, before, said.primary in rows)} {RESAMPLED}"
     )
     head = ["method", "against", "forget queries", "difference", "p (Holm)", "nearer to retrain"]
     kinds = [{"method": name} for name, _ in there]
@@ -214,12 +230,13 @@ def _test_row(pair: tuple[str, str], queries: int, change: BootstrapEstimate, ch
     return [*shown, words(nearer if chance <= 0.05 else "not shown")]
 
 
-def _primary_words(said: Said, before: Said | None, there: bool) -> str:
+def _primary_words(bench: Bench, said: Said, before: Said | None, there: bool) -> str:
     if not said.primary:
         return "No primary method was said beforehand for all cells: methods are compared with doing nothing alone."
     if not there:
         return f"The primary method, {said.primary}, is not among the comparable methods."
-    when = "said before the runs" if before and before.primary == said.primary else "not said before the runs"
+    first = before and _shown_name(bench, before.primary) == said.primary
+    when = "said before the runs" if first else "not said before the runs"
     return f"Primary: {said.primary}, {when}."
 
 
@@ -236,13 +253,14 @@ def _queries(cells: Sequence[Cell]) -> int:
 
 def margin_table(found: Primary, said: Said, before: Said | None) -> Table:
     """Test what each method kept against the margin."""
+    margin = MARGIN if said.margin is None else said.margin
     rows, kinds = [], []
     for row in found.together:
         shares = [found.kept(row, name) for name in KEPT]
         changes = [None if share is None else replace(share, value=share.value - 1, resampled=share.resampled - 1)
                    for share in shares]  # fmt: skip
         verdicts = [
-            _retention(change, said.margin, has_few_queries(row.cells, name))
+            _retention(change, margin, has_few_queries(row.cells, name))
             for name, change in zip(KEPT, changes, strict=True)
         ]
         parts = [part for change, said_ in zip(changes, verdicts, strict=True) for part in (change, said_)]
@@ -251,7 +269,7 @@ def margin_table(found: Primary, said: Said, before: Said | None) -> Table:
         kinds.append({"method": row.name})
     head = ["method", "cells", *(part for name in "EDT" for part in (f"{name} change", f"{name} verdict")), "in all"]
     note = (
-        f"Margin: {said.margin:g} of the original's MRR ({_margin_words(said, before)}). "
+        f"Margin: {margin:g} of the original's MRR ({_margin_words(said, before)}). "
         "Change: of the MRR, as a share of the original's, over the settings that have the set. "
         "Not inferior: the one-sided 95 % bound is above minus the margin; inferior: below it; else undecided, as is a "
         f"set with fewer than {MIN_QUERIES} different queries. In all: not inferior on E, D and T, or on those named, "
@@ -268,9 +286,9 @@ def _retention(change: BootstrapEstimate | None, margin: float, has_few: bool) -
 
 
 def _margin_words(said: Said, before: Said | None) -> str:
-    if before and before.margin == said.margin:
-        return "said before the runs"
-    return "said after the runs" if said.margin != MARGIN else "the default; it was not said before these runs"
+    if said.margin is None:
+        return "the default; it was not said before these runs"
+    return "said before the runs" if before and before.margin == said.margin else "said after the runs"
 
 
 def _in_all(verdicts: Sequence[str]) -> str:

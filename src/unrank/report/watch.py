@@ -1,7 +1,7 @@
 """The state of a run or a bench, read from its folder: running, done, died, stopped, failed, or not begun.
 
 A run that is at work has a journal beside its checkpoints. One that is done has its record. Nothing is asked of the
-process itself, and nothing is written.
+process itself, and nothing is written. Without a journal that can be read, the state of what is there is unknown.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from time import time
 from typing import Any, Literal
 
 from unrank.collection.collection import Collection, open_collection
-from unrank.disk import CHECKPOINT, JOURNAL, beside
+from unrank.disk import CHECKPOINT, JOURNAL, beside, whole_path
 from unrank.errors import UnrankError, count
 from unrank.journal import Lines, QueryList, read_journal
 from unrank.record import CELL, RECORD, SETS, Check, Record
 from unrank.report.wording import duration, epochs_of
 
-State = Literal["not begun", "running", "elsewhere", "done", "stopped", "failed", "died"]
+State = Literal["not begun", "unknown", "running", "elsewhere", "done", "stopped", "failed", "died"]
 OVER: tuple[State, ...] = ("done", "stopped", "failed", "died")
 UNFINISHED = ".unfinished"
+NAME_ONE = "name the --out of 'unrank forget', 'train' or 'bench'"
 SHOWN_LINES = 12
 LONGEST_TEXT = 110
 """The characters of a text that are shown."""
@@ -109,19 +110,47 @@ View = RunView | BenchView
 
 def look(folder: Path, texts: bool = True) -> View:
     """Return the state of the run whose result is `folder`, of its checkpoints' folder, or of a bench."""
-    if folder.name.endswith(UNFINISHED):
-        folder = folder.with_name(folder.name.removesuffix(UNFINISHED))
+    folder = whole_path(folder)
+    name = folder.name.removesuffix(UNFINISHED)
+    if not name:
+        raise UnrankError(f"{folder} names no run and no bench: {NAME_ONE}")
+    folder = folder.with_name(name)
     own = read_journal(folder / JOURNAL)
     if (folder / "cells").is_dir() or (own is not None and own.start.kind == "bench"):
         return _bench_view(folder, own, texts)
-    lines = read_journal(beside(folder) / JOURNAL)
-    if lines is not None and not (folder / RECORD).is_file():
-        return run_view(folder.name, lines, (beside(folder) / CHECKPOINT).exists(), texts)
+    lines = read_journal(beside(folder) / JOURNAL)  # before the record is looked for: a run that ends may delete it now
     if (folder / RECORD).is_file():
         return _done(folder)
+    if found := _unfinished(name, beside(folder), lines, texts):
+        return found
+    if own is None and _is_there(folder / JOURNAL):
+        return _unread(name, folder / JOURNAL)
     if folder.exists():
-        raise UnrankError(f"{folder} holds no run and no bench: name the --out of 'unrank forget', 'train' or 'bench'")
-    return RunView(folder.name, "not begun", f"It has not begun: {beside(folder)} holds no journal of a run.")
+        raise UnrankError(f"{folder} holds no run and no bench: {NAME_ONE}")
+    return RunView(name, "not begun", f"It has not begun: {beside(folder)} holds no journal of a run.")
+
+
+def _unfinished(name: str, folder: Path, lines: Lines | None, texts: bool) -> RunView | None:
+    """Return the run whose checkpoints are in a folder; `None` if that holds no journal."""
+    if lines is not None:
+        return run_view(name, lines, (folder / CHECKPOINT).exists(), texts)
+    return _unread(name, folder / JOURNAL) if _is_there(folder / JOURNAL) else None
+
+
+def _unread(name: str, journal: Path) -> RunView:
+    """Return what is known of a run or a bench whose journal names none: nothing."""
+    words = f"Nobody can tell if it is running: no start of it can be read in {journal}."
+    why = "It may be just beginning; otherwise that file is damaged, closed to you or another program's."
+    return RunView(name, "unknown", f"{words} {why}")
+
+
+def _is_there(path: Path) -> bool:
+    """Return whether something has this name, even if it cannot be read."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def run_view(name: str, lines: Lines, resumes: bool, texts: bool = True) -> RunView:
@@ -291,20 +320,20 @@ def _outcome(record: Record) -> str:
 
 def _bench_view(folder: Path, own: Lines | None, texts: bool) -> BenchView:
     """Return a bench: what its journal says, its cells, and the journals of its unfinished jobs."""
-    state = state_of(own) if own else "not begun"
+    state = state_of(own) if own else "unknown"
     if own is not None and own.ending == "done":
         state = "done"
     cells = len([*(folder / "cells").glob(f"[!.]*/{CELL}")])
     jobs = tuple(
-        run_view(path.parent.name[:8], lines, (path.parent / CHECKPOINT).exists(), texts)
+        job
         for path in sorted((folder / "unfinished").glob(f"*/{JOURNAL}"))
-        if (lines := read_journal(path)) is not None
+        if (job := _unfinished(path.parent.name[:8], path.parent, read_journal(path), texts))
     )
     last = own.steps[-1] if own and own.steps else None
     return BenchView(
         name=folder.name,
         state=state,
-        words=_bench_words(state, own, cells),
+        words=_bench_words(state, own, cells, _is_there(folder / JOURNAL)),
         done=cells,
         jobs_done=last.done if last else 0,
         jobs_of=last.of if last else 0,
@@ -314,10 +343,12 @@ def _bench_view(folder: Path, own: Lines | None, texts: bool) -> BenchView:
     )
 
 
-def _bench_words(state: State, own: Lines | None, cells: int) -> str:
+def _bench_words(state: State, own: Lines | None, cells: int, journal: bool) -> str:
+    """Return the state of a bench in one sentence; `journal` if it has one, even if that cannot be read."""
     there = f"{count(cells, 'cell')} {'is' if cells == 1 else 'are'} done"
     if own is None:
-        return f"{there}; it has no journal, so nobody can tell if it is running."
+        why = "no start of it can be read in its journal" if journal else "it has no journal"
+        return f"{there}; {why}, so nobody can tell if it is running."
     if state == "died":
         return f"It has died: its process is gone; {there}, and the same command runs the others."
     if state == "done":
