@@ -53,7 +53,7 @@ def _figures(row: Row, cell: Cell) -> list[Value]:
         figure(cell.record.target if cell.target else None),
         figure(cell.record.after["forget"].mrr),
         *(figure(cell.kept(name)) for name in KEPT),
-        figure(comes_back(cell), "+.3f"),
+        figure(comes_back(cell), "+z.3f"),
         figure(cell.time, ".2f"),
     ]
 

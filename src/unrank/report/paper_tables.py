@@ -91,7 +91,7 @@ def _printed(cells: Sequence[Cell]) -> list[Value]:
 
 def _apart(ours: Value, theirs: Value) -> Value:
     known = ours.number is not None and theirs.number is not None
-    return figure(ours.number - theirs.number if known else None, "+.3f")  # type: ignore[operator]
+    return figure(ours.number - theirs.number if known else None, "+z.3f")  # type: ignore[operator]
 
 
 def paper_details(bench: Bench) -> Table | None:
@@ -107,7 +107,7 @@ def paper_details(bench: Bench) -> Table | None:
             apart = [None if mine is None else mine - printed[of] for mine, of in zip(ours, SETS, strict=True)]
             labels = [setting.collection, setting.ranker, setting.removal, percent(setting.share), name]
             theirs = [figure(printed[of], ".2f") for of in SETS]
-            figures = [*map(figure, ours), *theirs, *(figure(value, "+.3f") for value in apart)]
+            figures = [*map(figure, ours), *theirs, *(figure(value, "+z.3f") for value in apart)]
             rows.append([*map(words, labels), figure(len(cells), "d"), *figures])
             kinds.append(dict(zip(("collection", "ranker", "removal", "share", "method"), labels, strict=True)))
     head = ["collection", "ranker", "removed", "share", "method", "cells"]

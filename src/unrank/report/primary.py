@@ -161,7 +161,7 @@ def _row(found: Primary, removal: str, row: Row) -> list[Value]:
         estimated(apart),
         figure(found.over_noise(row), ".2f"),
         *(estimated(found.kept(row, name)) for name in KEPT),
-        figure(None) if before else over_cells(back, "+.3f"),
+        figure(None) if before else over_cells(back, "+z.3f"),
         figure(None) if before else over_cells((cell.time for cell in row.cells), ".2f"),
         figure(len(row.cells), "d"),
         figure(_queries(row.cells), ",d"),
@@ -223,7 +223,7 @@ def pairs_table(found: Primary, said: Said, before: Said | None) -> Table | None
 
 def _test_row(pair: tuple[str, str], queries: int, change: BootstrapEstimate, chance: float | None) -> list[Value]:
     """Make the row of a comparison; without a p-value there are too few queries."""
-    shown = [*map(words, pair), figure(queries, ",d"), estimated(change, "+.3f"), figure(chance)]
+    shown = [*map(words, pair), figure(queries, ",d"), estimated(change, "+z.3f"), figure(chance)]
     if chance is None:
         return [*shown, words("too few queries")]
     nearer = pair[0] if change.value < 0 else pair[1]
@@ -264,7 +264,7 @@ def margin_table(found: Primary, said: Said, before: Said | None) -> Table:
             for name, change in zip(KEPT, changes, strict=True)
         ]
         parts = [part for change, said_ in zip(changes, verdicts, strict=True) for part in (change, said_)]
-        shown = [words(part) if isinstance(part, str) else estimated(part, "+.3f") for part in parts]
+        shown = [words(part) if isinstance(part, str) else estimated(part, "+z.3f") for part in parts]
         rows.append([words(row.name), figure(len(row.cells), "d"), *shown, words(_in_all(verdicts))])
         kinds.append({"method": row.name})
     head = ["method", "cells", *(part for name in "EDT" for part in (f"{name} change", f"{name} verdict")), "in all"]

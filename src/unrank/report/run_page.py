@@ -103,7 +103,7 @@ def change_table(run: Record) -> Table:
         kept = None if name == "forget" else run.kept.get(name)
         interval = words(f"{after.low:.3f} to {after.high:.3f}")
         rows.append(
-            [words(name), figure(before.mrr), figure(after.mrr), interval, figure(after.mrr - before.mrr, "+.3f"),
+            [words(name), figure(before.mrr), figure(after.mrr), interval, figure(after.mrr - before.mrr, "+z.3f"),
              figure(kept, ".1%"), figure(after.queries, ",")]
         )  # fmt: skip
     head = ["set", "before", "after", "95 % interval after", "change", "kept", "queries"]
