@@ -119,7 +119,10 @@ WRONG: dict[str, tuple[Callable[[StoredCell], StoredCell], str]] = {
         changed("ranks", lambda r: r | {"forget": r["forget"] | {"before": [9, *r["forget"]["before"][1:]]}}),
         "its ranks do not give the forget MRR before",
     ),
-    "setting": (changed("cell", lambda c: c | {"settings": {"epochs": 99}}), "its name is not the hash"),
+    "setting": (
+        changed("cell", lambda c: c | {"settings": {"epochs": 99}}),
+        ", the hash of its description: one of the two was changed",
+    ),
     "split": (changed("cell", lambda c: c | {"split": "ee"}), "is not the published one"),
     "method": (changed("record", lambda r: r | {"method": "another"}), "differ in method"),
     "code": (changed("record", lambda r: {k: v for k, v in r.items() if k != "code"}), "does not name the code"),

@@ -263,3 +263,12 @@ def test_a_damaged_line_of_details_is_named(tmp_path: Path, name: str, wrong: di
     (details / f"{name}.jsonl").write_text("\n".join(lines))
     with pytest.raises(BadFile, match=rf"{name}.jsonl, {line}"):
         read_page(write_run(tmp_path / "run"), details)
+
+
+def test_a_set_of_few_queries_has_no_interval(tmp_path: Path) -> None:
+    made = record("cocol", (0.601, 0.93, 0.955, 0.595))
+    for side in ("before", "after"):
+        made[side]["forget"]["queries"] = 9
+    page = page_of(write_run(tmp_path / "run", made), tmp_path / "page.html")
+    assert page.count("too few queries") == 1 and "0.581 to 0.621" not in page
+    assert "0.910 to 0.950" in page, "the entangled set has 40"

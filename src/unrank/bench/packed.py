@@ -107,6 +107,12 @@ def find_cell(where: Path) -> StoredCell:
     return cells[where.name]
 
 
+def check_name(name: str, described: Mapping[str, object], path: Path) -> None:
+    """Refuse a cell whose name is not the hash of its description, which has all of `IDENTITY`."""
+    if (found := hash_of({key: described[key] for key in IDENTITY})) != name:
+        raise BadFile(path, f"its name is not {found}, the hash of its description: one of the two was changed")
+
+
 def pack_benches(sources: Sequence[Path], out: Path) -> int:
     """Write the finished cells of one or more benches to a new file, each once, and return their number."""
     cells: dict[str, StoredCell] = {}

@@ -14,7 +14,7 @@ import torch
 
 from unrank.bench.cell import Cell, Original, SampledRemoval
 from unrank.bench.method_spec import MethodSpec
-from unrank.bench.packed import IDENTITY, StoredCell, hash_of, read_cell_folder
+from unrank.bench.packed import IDENTITY, StoredCell, check_name, read_cell_folder
 from unrank.bench.plan import check_cells
 from unrank.bench.run import GridStatus, Update, run_grid, shared
 from unrank.bench.runner import JobRunner
@@ -171,8 +171,7 @@ def _check_stored(stored: StoredCell) -> None:
         raise BadFile(stored.path / CELL, f"damaged: {problems[0]}")
     if not _are_ranks(stored.ranks):
         raise BadFile(stored.path / RANKS, "damaged: not the ranks before and after of each set")
-    if (name := hash_of({key: told[key] for key in IDENTITY})) != stored.name:
-        raise BadFile(stored.path, f"its name is not {name}, the hash of its description: one of the two was changed")
+    check_name(stored.name, told, stored.path)
 
 
 def _check_data(described: Mapping[str, Any], record: Record, cell: Cell, collection: Collection) -> None:

@@ -121,7 +121,7 @@ class Tuning:
 
     @property
     def terms(self) -> Entry:
-        """What is searched and how, as the file records it."""
+        """Return what is searched and how, as the file records it."""
         options, cell = self.options, self.cells[-1]
         return {
             "method": cell.method.name,

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from unrank.errors import CONTROL_CHARACTERS, LONGEST_LINE, count, one_line, printable_line
 from unrank.record import SETS, PairRank
-from unrank.report.wording import ASK_FOR_INDEX, NOT_A_RANK
+from unrank.report.wording import ASK_FOR_INDEX, NOT_A_RANK, interval_words
 from unrank.report.wording import duration as duration
 from unrank.report.wording import epochs_of as epochs_of
 from unrank.report.wording import numbered as numbered
@@ -133,7 +133,7 @@ def show_scorecard(scorecard: Scorecard) -> None:
             table.add_row(
                 label,
                 f"{measured.mean:.3f}",
-                _interval(measured.low, measured.high, len(measured.queries)),
+                interval_words(measured.low, measured.high, len(measured.queries)),
                 f"{measured.ndcg:.3f}",
                 f"{len(measured.queries):,}",
             )
@@ -176,7 +176,7 @@ def show_change(result: Forgotten) -> None:
         if before is None or after is None:
             table.add_row(name, "none", "none", "", "", "0")
             continue
-        change = _interval(*after.change_since(before), len(after.queries), sign=True)
+        change = interval_words(*after.change_since(before), len(after.queries), "+.3f")
         kept = f"{result.kept[name]:.3f}" if name in result.kept else ""
         table.add_row(name, f"{before.mean:.3f}", f"{after.mean:.3f}", change, kept, f"{len(after.queries):,}")
     console().print(table)
@@ -204,7 +204,7 @@ def show_comparison(compared: ReferenceComparison) -> None:
         related, overlap = (
             "undefined" if value is None else f"{value:.3f}" for value in (each.correlation, each.rank_biased_overlap)
         )
-        table.add_row(name, f"{each.distance:.3f}", _interval(each.low, each.high, each.queries), related, overlap)
+        table.add_row(name, f"{each.distance:.3f}", interval_words(each.low, each.high, each.queries), related, overlap)
     console().print(table)
     if compared.noise is None:
         say("with a second --reference, retrained with another seed, the noise between the two would be known")
@@ -286,12 +286,3 @@ def between(low: float, high: float) -> str:
     if least == most:
         return f"about {most} {shown}"
     return f"between {least} and {most} {shown}" if least else f"up to {most} {shown}"
-
-
-def _interval(low: float, high: float, queries: int, sign: bool = False) -> str:
-    from unrank.evaluation.bootstrap import MIN_QUERIES
-
-    if queries < MIN_QUERIES:
-        return "too few queries"
-    form = "+.3f" if sign else ".3f"
-    return f"{low:{form}} to {high:{form}}"

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from unrank.bench.packed import IDENTITY, StoredCell, hash_of, read_cells
+from unrank.bench.packed import IDENTITY, StoredCell, check_name, read_cells
 from unrank.bench.splits import Draw, Split, check_split, frozen_splits, read_splits
 from unrank.disk import check_free, write_new
 from unrank.errors import BadFile, UnrankError, count
@@ -78,8 +78,7 @@ def check_submitted(stored: StoredCell, splits: Mapping[Draw, Split]) -> None:
         raise BadFile(stored.path, f"a cell of format {described['format']}: only those of {CELL_FORMAT} are taken")
     if missing := [key for key in IDENTITY if key not in described]:
         raise BadFile(stored.path, f"{missing[0]} is missing in its description")
-    if hash_of({key: described[key] for key in IDENTITY}) != stored.name:
-        raise BadFile(stored.path, "its name is not the hash of its description: one of the two was changed")
+    check_name(stored.name, described, stored.path)
     record = cell.record
     said = {"fingerprint": record.collection.fingerprint, "method": record.method, "ranker": record.ranker}
     for key, value in (said | {"seed": record.seed, "target": record.target_name if cell.target else None}).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from unrank.evaluation.bootstrap import MIN_QUERIES
 from unrank.record import KEPT, SETS, Record
 from unrank.report.charts import (
     Curve,
@@ -42,8 +43,8 @@ def path_of(run: Record, of: str, name: str, style: Style) -> Curve | None:
 
 def change_intervals(run: Record) -> Drawing:
     def spread(side: str, name: str) -> Spread:
-        metrics = getattr(run, side)[name]
-        return Spread(metrics.mrr, metrics.low, metrics.high)
+        of = getattr(run, side)[name]
+        return Spread(of.mrr, of.low, of.high) if of.queries >= MIN_QUERIES else Spread(of.mrr, of.mrr, of.mrr)
 
     rows = [(name, spread("before", name), spread("after", name)) for name in SETS if name in run.before]
     return intervals("intervals", "MRR before and after", rows, run.target, (BEFORE, AFTER))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from unrank.errors import count
+from unrank.evaluation.bootstrap import MIN_QUERIES
 from unrank.record import SETS, PlacesFound, Record, ReferenceAgreement, Substituted
 from unrank.report.cell import there_before
 from unrank.report.page import Card, Content, Figures, Mood, Page, Section, paragraph
@@ -18,7 +19,7 @@ from unrank.report.run_figures import (
     score_histograms,
 )
 from unrank.report.table import Table, facts, figure, to_html, words
-from unrank.report.wording import NOTE_ON_RANKS, duration, listing, over_whole_index
+from unrank.report.wording import NOTE_ON_RANKS, duration, interval_words, listing, over_whole_index
 
 ONE = {"queries": "query", "documents": "document", "pairs": "pair"}
 
@@ -101,7 +102,7 @@ def change_table(run: Record) -> Table:
             continue
         before, after = run.before[name], run.after[name]
         kept = None if name == "forget" else run.kept.get(name)
-        interval = words(f"{after.low:.3f} to {after.high:.3f}")
+        interval = words(interval_words(after.low, after.high, after.queries))
         rows.append(
             [words(name), figure(before.mrr), figure(after.mrr), interval, figure(after.mrr - before.mrr, "+z.3f"),
              figure(kept, ".1%"), figure(after.queries, ",")]
@@ -115,7 +116,7 @@ def _change(run: Record) -> Section:
     text = f"The forget set should fall{goal}; the other three should keep their MRR. "
     text += "Entangled pairs share a query or a document with what was removed, disjoint pairs share nothing with it."
     line = "" if run.target is None else "; the dashed line is the target"
-    drawn = [(change_intervals(run), f"MRR with its bootstrap 95 % interval{line}.")]
+    drawn = [(change_intervals(run), f"MRR with its bootstrap 95 % interval, from {MIN_QUERIES} queries on{line}.")]
     if path := run_curves(run):
         met = "" if run.met is None else ", and the epoch of the first check at or below it"
         lines = "" if run.target is None else f" Dashed lines: the target{met}."

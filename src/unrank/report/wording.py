@@ -62,6 +62,17 @@ def left_out_words(number: int) -> str:
     return f"{count(number, 'substitute')} {takes} no place: {reason}"
 
 
+def interval_words(low: float, high: float, queries: int, form: str = ".3f") -> str:
+    """Write the ends of an interval, if there are enough queries for one.
+
+    >>> interval_words(0.2, 0.41, 10), interval_words(-0.1, 0.2, 30, "+.3f"), interval_words(0.2, 0.2, 1)
+    ('0.200 to 0.410', '-0.100 to +0.200', 'too few queries')
+    """
+    from unrank.evaluation.bootstrap import MIN_QUERIES
+
+    return f"{low:{form}} to {high:{form}}" if queries >= MIN_QUERIES else "too few queries"
+
+
 def places_found(places: PlacesFound) -> str:
     """Say how places were found.
 
