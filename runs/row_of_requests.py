@@ -243,12 +243,15 @@ def _rounded(timing: Mapping[str, float]) -> dict[str, float]:
 
 
 def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a table in Markdown: where each row of requests stood after the last one of which there is a line."""
-    found: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
+    """Return a table in Markdown: where each row of requests stood after the last one of which there is a line.
+
+    A row belongs to one original: the same seed with another original is another row.
+    """
+    found: dict[tuple[str, str, int, str], list[Mapping[str, Any]]] = {}
     for line in lines:
-        found.setdefault((line["collection"], line["ranker"], line["seed"]), []).append(line)
+        found.setdefault((line["collection"], line["ranker"], line["seed"], line.get("rankers", "")), []).append(line)
     rows = []
-    for (collection, ranker, seed), every in found.items():
+    for (collection, ranker, seed, _), every in found.items():
         requests = [line for line in every if isinstance(line["run"], int)]
         if not requests:
             continue
