@@ -12,7 +12,7 @@ Each part is a process of its own and writes a line of JSON for each thing that 
 
 `decoder` trains a language model as a reranker, then forgets a share of the documents and of the queries, to places and
 to the mean of a retrained ranker (destination 1), with an adapter and with all weights. It also writes the size of the
-adapter, and whether scores without it are the original's to the bit. The most telling figures come first.
+adapter, and whether scores without it are the original's to the bit.
 `splade` trains by several recipes on the development collections and takes the one with the best mean of their test
 MRRs. On the last of them it forgets at several learning rates and takes the one that keeps most. Then it trains and
 forgets on COLLECTION; nothing is chosen by its test queries.
@@ -342,15 +342,12 @@ def adapter_off(request: Request, done: Forgotten) -> Line:
 
 def decoder(study: Study) -> None:
     study.write_original()
-    requests: dict[Kind, Request] = {}
     for by in study.arguments.by:
-        request = requests[by] = Request(study, by)
-        request.forget(PLACES, "lora", partial(adapter_off, request))
+        request = Request(study, by)
         request.write_retrained()
-        request.forget(FIRST, "lora")
-    for request in requests.values():
-        request.forget(PLACES, None)
-        request.forget(FIRST, None)
+        for target in (FIRST, PLACES):
+            request.forget(target, "lora", partial(adapter_off, request))
+            request.forget(target, None)
     study.run({"run": "untrained"}, study.untrained)
 
 

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
+from threading import Lock
 from typing import Any, TextIO
 
 from unrank.errors import BadFile, UnrankError
@@ -47,8 +48,14 @@ NOT_REGULAR = errno.EINVAL
 NUMBERS = re.compile(r"\[\n\s+(?:\d+,\n\s+)*\d+\n\s+\]")
 """A list of whole numbers as JSON writes it, one number a line. No string of JSON holds a line break."""
 
+BLOCK = 1 << 24
+"""The bytes of a file that are hashed at once."""
+
 _hashes: dict[tuple[int, ...], str] = {}
 """The SHA-256 of files, by what tells their versions apart."""
+_hashing = Lock()
+"""Held while a file is hashed, so that no two threads hash the same one. A copy of the process finds it free."""
+os.register_at_fork(before=_hashing.acquire, after_in_parent=_hashing.release, after_in_child=_hashing.release)
 
 
 def several_processes() -> bool:
@@ -373,7 +380,15 @@ def open_regular(path: Path) -> io.BufferedReader:
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file."""
     with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return _digest(file)
+
+
+def _digest(file: io.BufferedReader) -> str:
+    """Return the SHA-256 of an open file. Other threads run while a block is read and hashed."""
+    found = hashlib.sha256()
+    while block := file.read(BLOCK):
+        found.update(block)
+    return found.hexdigest()
 
 
 def folder_hash(folder: Path) -> str | None:
@@ -399,10 +414,10 @@ def sha256_once(path: Path) -> str:
     A change gives a file another time, unless it follows another within moments. So the hash of a file that has just
     changed is not remembered.
     """
-    with open_regular(path) as file:
+    with open_regular(path) as file, _hashing:
         before, now = _identity(file), time.time_ns()
         if before not in _hashes:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+            found = _digest(file)
             if _identity(file) != before or now - before[-1] < SETTLED:
                 return found
             _hashes[before] = found

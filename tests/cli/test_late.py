@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+import torch
 
-from unrank.cli.late import late
+from unrank.cli.late import late, packages_distributions
+from unrank.engine.optimizer import AdamW
 
 PACKAGE = """
 VALUE = 3
@@ -80,6 +83,81 @@ def test_what_was_imported_before_is_left(slow: Path) -> None:
     with late(["slow_package"]):
         import slow_user
     assert slow_user.double is slow_package.double
+
+
+def test_a_module_of_a_package_can_be_late_and_stay_so(slow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    with late([], ["slow_package.inner"]):
+        import slow_package
+    import slow_package.inner  # type: ignore[import-not-found]
+    from slow_package.inner import other
+
+    assert slow_package.VALUE == 3
+    assert "inner" not in vars(slow_package.inner).get("__file__", "")
+    assert other() == "inner"
+    assert sys.modules["slow_package.inner"].__file__ is not None
+    assert slow_package.inner is sys.modules["slow_package.inner"]
+
+
+def test_a_late_mark_marks_nothing(slow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unrank.cli.late.MARKS", {"slow_package.double"})
+    with late(["slow_package"]):
+        import slow_user
+    assert slow_user.double(len) is len
+    assert "slow_package" not in sys.modules
+    assert slow_user.double(4) == 8
+    assert slow_user.double("a") == "aa"
+
+
+def test_the_distributions_of_packages_are_those_that_python_finds() -> None:
+    expected = metadata.packages_distributions()
+    found = packages_distributions()
+    assert {name: {*found[name]} for name in expected} == {name: {*names} for name, names in expected.items()}
+
+
+MODELS = (
+    "import transformers.models as it; print(sorted(it._class_to_module.items()), sorted(it._object_missing_backend))"
+)
+
+
+@pytest.mark.slow
+def test_the_table_of_models_is_that_of_transformers() -> None:
+    usual = f"import transformers.modeling_utils, transformers.masking_utils, sentence_transformers; {MODELS}"
+    late_one = f"from unrank.cli.late import import_libraries; import_libraries(); {MODELS}"
+    said = [subprocess.run([sys.executable, "-c", code], check=True, capture_output=True) for code in (usual, late_one)]
+    assert said[0].stdout == said[1].stdout
+
+
+def test_a_request_imports_no_compiler(ranker: Path, collection: Path, removal: Path, tmp_path: Path) -> None:
+    """Neither torch's, nor the tensors on several machines, nor the packages of trainers."""
+    command = ["forget", *map(str, (ranker, collection)), "--removal", str(removal), "--out", str(tmp_path / "out")]
+    command += ["--target", "0.1", "--set", "epochs=1", "--device", "cpu", "--quiet"]
+    code = (
+        f"import sys; from unrank.cli.main import run; assert run({command}) in (0, 3); "
+        "from unrank.cli.late import STAY, UNUSED; print([name for name in (*STAY, *UNUSED) "
+        "if getattr(sys.modules.get(name), '__file__', None)])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert set(eval(done.stdout.splitlines()[-1])) <= {"pandas"}  # pyarrow imports it, if it is installed
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_an_optimiser_without_the_compiler_takes_the_same_steps(fused: bool) -> None:
+    """To the bit, with its hooks, and from its own state too."""
+    ends = list[torch.Tensor]()
+    for kind in (AdamW, torch.optim.AdamW):
+        torch.manual_seed(0)
+        model, hooked = torch.nn.Linear(8, 8), list[int]()
+        optimizer = kind(model.parameters(), lr=0.1, weight_decay=0.0, fused=fused)
+        optimizer.register_step_pre_hook(lambda *_: hooked.append(1))  # noqa: B023 - called within this turn
+        for _ in range(4):
+            optimizer.load_state_dict(optimizer.state_dict())
+            optimizer.zero_grad()
+            model(torch.randn(4, 8)).square().sum().backward()
+            optimizer.step()
+        assert len(hooked) == 4
+        ends.append(torch.cat([weight.detach().flatten() for weight in model.parameters()]))
+    assert torch.equal(*ends)
 
 
 def test_libraries_are_imported_without_what_no_ranker_needs() -> None:

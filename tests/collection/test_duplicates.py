@@ -94,6 +94,35 @@ def test_marks_leave_out_no_copy(words: list[str], changes: list[tuple[int, str]
     assert [match.likeness for match in found] == ([share] if share else [])
 
 
+@given(
+    st.lists(
+        st.lists(st.sampled_from([*(f"w{number}" for number in range(30)), "é", "x\x00"]), max_size=40), min_size=1
+    ),
+    st.lists(st.tuples(st.integers(0, 39), st.sampled_from(["w1", "NEW", "-", "\x1f", ""])), max_size=8),
+    st.integers(1, 5),
+)
+def test_a_filter_leaves_out_no_copy(wanted: list[list[str]], changes: list[tuple[int, str]], at_once: int) -> None:
+    changed = [[*words] for words in wanted]
+    for place, word in changes:
+        for words in changed:
+            if words:
+                words[place % len(words)] = word
+    rows = [*others(9), *map(" ".join, changed), "", *map(" ".join, wanted), "w1 w2."]
+    index = duplicates.WantedTexts([" ".join(words) for words in wanted])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(duplicates, "FEW_WORDS", 0)
+        patch.setattr(duplicates, "ROWS_AT_ONCE", at_once)
+        found = copies_of(texts_of(rows), [" ".join(words) for words in wanted])
+    assert found == {row: matches for row, text in enumerate(rows) if (matches := index.matches(text))}
+
+
+def test_a_filter_passes_few_rows() -> None:
+    marks = duplicates.WantedTexts([ARTICLE, "lost keys"]).mark_filter()
+    assert marks is not None
+    rows = [ARTICLE.upper(), *others(50), "Keys, lost: lost keys", "lost letters", "ä", "a\x00b", "", ARTICLE[40:]]
+    assert marks.rows(pa.array(rows)[0:56]).tolist() == [0, 51, 53, 54]
+
+
 def test_a_short_text_has_exact_copies_only() -> None:
     texts = texts_of(["Lost keys?", "how to find lost keys", "lost  KEYS", "keys lost", "lost key"])
     assert copies_of(texts, ["lost keys"]) == {0: [(0, 1.0, True)], 2: [(0, 1.0, True)]}

@@ -6,16 +6,20 @@ import copy
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from tests.tiny import make_collection
 from unrank.cli.closing import closing
 from unrank.collection.collection import Collection
 from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
+from unrank.engine import teacher
+from unrank.engine.scoring import scores_of
 from unrank.forgetting.forget import forget
 from unrank.forgetting.unseen import LEAST_OPENINGS, find_unseen, make_openings
 from unrank.forgetting.workspace import Workspace
@@ -66,6 +70,20 @@ def test_reserved_pairs_come_first_unless_a_proxy_saw_them(wide: Collection, str
     assert found[1] is not None
     own, same = found[1].original(found[1].pairs), found[1].scorer(stranger)(found[1].pairs)
     assert np.array_equal(own, same) and len(own) == len(found[1].pairs)
+
+
+def test_the_original_scores_them_once(wide: Collection, stranger: Ranker, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace, scored = Workspace.for_removal(stranger, wide, REMOVED, device="cpu"), list[int]()
+
+    def noted(*given: Any) -> NDArray[np.float32]:
+        scored.append(len(given[2]))
+        return scores_of(*given)
+
+    monkeypatch.setattr(teacher, "scores_of", noted)
+    found = find_unseen(workspace, stranger, workspace.scorer(stranger), reserved=False)
+    assert found is not None
+    first, again = found.original(found.pairs), found.original(found.pairs)
+    assert scored == [len(found.pairs)] and np.array_equal(first, again)
 
 
 def test_too_few_documents_make_no_queries(dense: Collection, stranger: Ranker) -> None:

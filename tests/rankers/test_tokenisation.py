@@ -11,10 +11,13 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-import sentence_transformers as st
+import sentence_transformers
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
+from tokenizers import normalizers, pre_tokenizers
 
 from tests.rankers.conftest import enliven
 from tests.tiny import make_tokenizer
@@ -42,6 +45,39 @@ def test_a_plain_tokenizer_gives_what_the_library_gives(
         assert [ids.tolist() for ids in plain(TEXTS, longest)] == expected
     reader._compiled = None  # as where the tokenizer is not a compiled one
     assert [ids.tolist() for ids in reader(TEXTS, longest)] == expected
+
+
+def make_word_piece() -> Any:
+    """A tokenizer with the parts of BERT's."""
+    tokenizer: Any = make_tokenizer()
+    tokenizer.backend_tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer
+
+
+LETTERS = [*"aBb \t\n\r\x00\x0b\x1f\x7f'.-_é漢\u0301\u200b\u00a0\x85", "ba", "ce ", "[SEP]", "[ SEP ]", "x" * 101]
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(LETTERS), max_size=12).map("".join), max_size=8), st.sampled_from([None, 1, 4])
+)
+def test_each_word_is_read_once_and_texts_are_as_if_read_whole(texts: list[str], longest: int | None) -> None:
+    reader = IdTokenizer(make_word_piece())
+    assert reader._by_word
+    whole = reader._by_compiled(texts, longest)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenisation, "CHARACTERS_AT_ONCE", 20)
+        patch.setattr(tokenisation, "TEXTS_AT_ONCE", 3)
+        assert [ids.tolist() for ids in reader(texts, longest)] == whole
+
+
+def test_what_reads_more_than_a_word_is_given_whole_texts() -> None:
+    assert not IdTokenizer(make_word_piece(), special=True)._by_word
+    assert not IdTokenizer(make_tokenizer())._by_word
+    left, spaced = make_word_piece(), make_word_piece()
+    left.truncation_side = "left"
+    spaced.add_tokens(["ba ce"])
+    assert not IdTokenizer(left)._by_word and not IdTokenizer(spaced)._by_word
 
 
 @pytest.mark.parametrize("prompt", ["", "hir los "])
@@ -108,7 +144,9 @@ def test_a_ranker_that_has_read_can_be_copied_and_pickled_and_cut_shorter(encode
 
 
 def bi_encoder(encoder: Path, pooling: Pooling, **options: Any) -> Any:
-    model = st.SentenceTransformer(modules=[Transformer(str(encoder), **options), pooling], device="cpu")
+    model = sentence_transformers.SentenceTransformer(
+        modules=[Transformer(str(encoder), **options), pooling], device="cpu"
+    )
     model.prompts = {"query": "hir los "}
     return model
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unrank.cli import ahead
 from unrank.cli.closing import closing, index_state
 from unrank.cli.late import import_libraries
 from unrank.cli.option import (
@@ -92,10 +94,15 @@ def forget(
     for out, option in ((job.out, "--out"), (job.details, "--details")):
         if out is not None:
             check_outside(out, ranker, collection, option=option)
+    ahead.begin(partial(ahead.hash_files, ranker))
+    gpu = ahead.begin(ahead.open_gpu) if options.device != "cpu" and not options.deterministic else None
     cache, removal = open_cache(job.cache, job.out), named.read()
 
     from unrank.collection.collection import open_collection
     from unrank.collection.partition import make_partition
+
+    if gpu is not None:
+        ahead.begin(gpu.join, ahead.warm_up_gpu)
 
     opened = open_collection(collection)
     removal = with_copies(removal, opened, named.copies, named.source)

@@ -1,9 +1,10 @@
 """Packages that a library imports as it starts, though few of its users need them: they are imported at first use.
 
 sentence-transformers and transformers import scikit-learn, scipy, pandas, datasets and peft, for trainers, evaluators
-and losses that no ranker here needs. That takes a fifth of the time in which they are imported, and a small request
-spends much of its time on imports. So while a command imports them, a name of such a package stands for itself only:
-whoever calls it, makes a class of it or reads an attribute gets the package's own, which is imported then.
+and losses that no ranker here needs, and torch's compiler, though nothing is compiled. That takes two fifths of the
+time in which they are imported, and a small request spends much of its time on imports. So while a command imports
+them, a name of such a package stands for itself only: whoever calls it, makes a class of it or reads an attribute gets
+the package's own, which is imported then.
 
 Nor does Python look for garbage among all that they make: that takes another fifth.
 """
@@ -12,15 +13,38 @@ from __future__ import annotations
 
 import gc
 import importlib
+import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
+from inspect import getmodulename
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-UNUSED = ("datasets", "pandas", "peft", "scipy", "sklearn")
-"""Packages that rankers need seldom or never, though the libraries import them."""
+LIBRARIES = ("transformers.modeling_utils", "transformers.masking_utils", "sentence_transformers")
+"""What is imported; the second is imported by every encoder of transformers."""
+MODELS = "models."
+"""What names of modules begin with in transformers' own table, which has more than models."""
+NAME = re.compile(r"^Name: *(\S+)", re.MULTILINE)
+"""The line with the name of a distribution."""
+UNUSED = (
+    "pandas",
+    "scipy",
+    "sklearn",
+    "transformers.distributed.sharding_utils",
+    "transformers.distributed.tensor_parallel",
+    "transformers.integrations.flash_paged",
+    "transformers.integrations.flex_attention",
+)
+"""Packages and modules that rankers need seldom or never, though the libraries import them."""
+STAY = ("datasets", "peft", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor")
+"""Those that a library asks for again whenever it loads or saves a model: they stay late for as long as the process
+lasts. The last three are torch's compiler and its weights on several machines."""
+MARKS = {f"torch._dynamo.{name}" for name in ("allow_in_graph", "assume_constant_result", "disable")}
+"""Decorators that only mark a function for torch's compiler, which unrank does not use: late ones mark nothing."""
 
 
 def import_libraries() -> None:
@@ -29,74 +53,153 @@ def import_libraries() -> None:
         return
     gc.disable()
     try:
-        with late(UNUSED):
-            importlib.import_module("transformers.modeling_utils")
-            importlib.import_module("sentence_transformers")
+        with late(UNUSED, STAY), replaced(metadata, "packages_distributions", packages_distributions):
+            _import_models()
+            for name in LIBRARIES:
+                importlib.import_module(name)
         gc.freeze()
     finally:
         gc.enable()
 
 
+def _import_models() -> None:
+    """Import transformers' table of its models, which it makes by reading 1,500 files, and then once more.
+
+    It keeps what it read in a cache for 128 folders, and there are 500 of them. What it made first serves twice here.
+    """
+    transformers = importlib.import_module("transformers")
+    reader = importlib.import_module("transformers.utils.import_utils")
+    folder, read = Path(transformers.__file__ or "").parent / "models", getattr(reader, "define_import_structure", None)
+    if read is None:  # another version, which may read them in another way
+        return
+
+    def define(path: str, prefix: str | None = None) -> Any:
+        if Path(path) != folder / "__init__.py" or prefix is not None:
+            return read(path, prefix)
+        known = read(folder, prefix="models")  # the same question as before, so that the cache answers it
+        models = {
+            needed: {name.removeprefix(MODELS): {*found} for name, found in modules.items() if name.startswith(MODELS)}
+            for needed, modules in known.items()
+        }
+        return {needed: modules for needed, modules in models.items() if modules}
+
+    with replaced(reader, "define_import_structure", define):
+        importlib.import_module("transformers.models")
+
+
+def packages_distributions() -> dict[str, list[str]]:
+    """Return what the function of this name in `importlib.metadata` does: by package, the distributions that hold it.
+
+    That one asks for every file that a distribution lists, and parses all that is known of it. Transformers calls it.
+    """
+    found: dict[str, list[str]] = {}
+    for each in metadata.distributions():
+        named = NAME.search(each.read_text("METADATA") or "")
+        name = named[1] if named else each.metadata["Name"]
+        for package in (each.read_text("top_level.txt") or "").split() or _top_names(each.read_text("RECORD") or ""):
+            found.setdefault(package, []).append(name)
+    return found
+
+
+def _top_names(record: str) -> set[str]:
+    """Return the packages and modules that a distribution's list of files begins with."""
+    files = (line.partition(",")[0] for line in record.splitlines())
+    names = {file.partition("/")[0] if "/" in file else getmodulename(file) or "." for file in files}
+    return {name for name in names if "." not in name}
+
+
 @contextmanager
-def late(packages: Sequence[str]) -> Iterator[None]:
-    """Import these packages at the first use of their names, if the block imports them and nothing did before."""
-    finder = _LateFinder({name for name in packages if name not in sys.modules and PathFinder.find_spec(name)})
+def replaced(module: ModuleType, name: str, value: object) -> Iterator[None]:
+    """Give a name of a module another value within a block."""
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
+@contextmanager
+def late(modules: Sequence[str], stay: Sequence[str] = ()) -> Iterator[None]:
+    """Import these modules at the first use of their names, if the block imports them and nothing did before.
+
+    Those that `stay` are late after the block too.
+    """
+    finder = _LateFinder({name for name in (*modules, *stay) if name not in sys.modules})
     sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
-        sys.meta_path.remove(finder)
-        for package in [*finder.packages]:
-            finder.release(package)
+        for name in finder.names - {*stay}:
+            finder.release(name)
+        if not finder.names:
+            sys.meta_path.remove(finder)
 
 
 class _LateFinder:
-    """Finds a late module for every module of some packages."""
+    """Finds a late module for some modules, and for all that are below them."""
 
-    def __init__(self, packages: set[str]) -> None:
-        self.packages = packages
+    def __init__(self, names: set[str]) -> None:
+        self.names = names
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        return ModuleSpec(name, self, is_package=True) if _package(name) in self.packages else None  # type: ignore[arg-type]
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
+        whole = self.whole(name)
+        own = PathFinder.find_spec(name, path) if whole is not None else None
+        if whole is None or (name == whole and own is None):
+            return None
+        spec = ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
+        spec.submodule_search_locations = [*((own and own.submodule_search_locations) or [])]
+        return spec
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return _LateModule(spec.name, self)
+        return _LateModule(spec.name, self.whole(spec.name) or spec.name, self)
 
     def exec_module(self, module: ModuleType) -> None:
         return
 
-    def release(self, package: str) -> None:
-        """Let the next import of a package be a real one."""
-        self.packages.discard(package)
+    def whole(self, name: str) -> str | None:
+        """Return which of the late modules this is, or is below of; `None` if it is not late."""
+        return next((whole for whole in self.names if f"{name}.".startswith(f"{whole}.")), None)
+
+    def release(self, whole: str) -> None:
+        """Let the next import of a module, and of all below it, be a real one."""
+        self.names.discard(whole)
         for name, module in list(sys.modules.items()):
-            if isinstance(module, _LateModule) and _package(name) == package:
+            if isinstance(module, _LateModule) and module.whole == whole:
                 del sys.modules[name]
+                above, _, last = name.rpartition(".")
+                if vars(sys.modules.get(above, module)).get(last) is module:
+                    delattr(sys.modules[above], last)
 
 
 class _LateModule(ModuleType):
     """A module whose names are late."""
 
-    def __init__(self, name: str, finder: _LateFinder) -> None:
+    def __init__(self, name: str, whole: str, finder: _LateFinder) -> None:
         super().__init__(name)
-        self._finder = finder
+        self.whole, self._finder = whole, finder
 
     def __getattr__(self, name: str) -> Any:
         if name == "__version__":
-            return _LateName(self.__name__, name, self._finder).own()
+            with suppress(metadata.PackageNotFoundError):
+                return metadata.version(self.__name__)
+            return _LateName(self, name, self._finder).own()
         if name.startswith("__"):
             raise AttributeError(name)
-        return _LateName(self.__name__, name, self._finder)
+        if PathFinder.find_spec(f"{self.__name__}.{name}", self.__path__):
+            return importlib.import_module(f"{self.__name__}.{name}")
+        return _LateName(self, name, self._finder)
 
 
 class _LateName:
     """A name of a module that is not imported yet."""
 
-    def __init__(self, module: str, name: str, finder: _LateFinder) -> None:
-        self._module, self._name, self._finder = module, name, finder
+    def __init__(self, module: _LateModule, name: str, finder: _LateFinder) -> None:
+        self._module, self._whole, self._name, self._finder = module.__name__, module.whole, name, finder
 
     def own(self) -> Any:
         """Import the module, and return what has this name there."""
-        self._finder.release(_package(self._module))
+        self._finder.release(self._whole)
         module = importlib.import_module(self._module)
         try:
             return getattr(module, self._name)
@@ -104,6 +207,8 @@ class _LateName:
             return importlib.import_module(f"{self._module}.{self._name}")
 
     def __call__(self, *given: Any, **named: Any) -> Any:
+        if f"{self._module}.{self._name}" in MARKS and given and callable(given[0]) and not self._is_imported:
+            return given[0]
         return self.own()(*given, **named)
 
     def __instancecheck__(self, instance: object) -> bool:
@@ -115,7 +220,7 @@ class _LateName:
 
     @property
     def _is_imported(self) -> bool:
-        module = sys.modules.get(_package(self._module))
+        module = sys.modules.get(self._whole)
         return module is not None and not isinstance(module, _LateModule)
 
     def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[Any]:
@@ -129,7 +234,3 @@ class _LateName:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.own(), name)
-
-
-def _package(name: str) -> str:
-    return name.partition(".")[0]

@@ -5,25 +5,30 @@ the two share at least .8 of their runs of three words (their number in both, di
 it holds at least .9 of the runs of the removed text, whatever else it holds. Shorter texts, such as queries, have exact
 copies only. An excerpt of a removed text is no copy of it.
 
-A few texts are looked for in two steps: a regular expression finds the rows that have one of their rare words, or a
-character that could hide one; only these rows are compared. Many texts are looked for in every row.
+Texts are looked for in two steps. For a few, a regular expression finds the rows that have one of their rare words, or
+a character that could hide one; for many, a filter finds the rows that have most of a text's rare words. Only these
+rows are compared. Both steps of Arrow run in several threads, on a few thousand rows at a time.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from unrank.collection.collection import Collection
-from unrank.collection.normalisation import normalised
+from unrank.collection.normalisation import CONTROL, LOWER, normalised
 from unrank.collection.removal import Removal
 from unrank.collection.texts import Rows, Texts, as_texts
 from unrank.errors import UnrankError
@@ -38,6 +43,10 @@ LEAST_WORDS = 20
 """The fewest words of a text that can have near copies."""
 FEW_WORDS = 200
 """The most rare words that a regular expression looks for."""
+MOST_FILTERED = 4_096
+"""The most texts that a filter looks for."""
+ROWS_AT_ONCE, CELLS_AT_ONCE = 2_048, 2**21
+"""The most rows that a thread reads at a time, and the most of them times wanted texts."""
 SAMPLE = 2_000
 """The number of texts that tell which words are rare."""
 EAST_ASIAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
@@ -45,6 +54,8 @@ EAST_ASIAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 WORD = re.compile(f"[{EAST_ASIAN}]|[^\\W{EAST_ASIAN}]+")
 BETWEEN_WORDS = bytes(code if chr(code).isalnum() or chr(code) == "_" else 0x20 for code in range(0x80)) + bytes(0x80)
 """Characters of ASCII that are in no word become spaces."""
+FOLDED = bytes(0 if code in CONTROL else BETWEEN_WORDS[LOWER[code]] for code in range(0x100))
+"""Plain text becomes words in small letters and spaces. A byte that could hide a word becomes zero."""
 PLAIN = (
     r"\t-\r\x{20}-\x{7e}\x{85}\x{a0}-\x{a9}\x{ab}\x{ac}\x{ae}-\x{b1}\x{b4}\x{b6}-\x{b8}\x{bb}\x{bf}-\x{de}\x{e0}-\x{12f}"
     r"\x{131}\x{134}-\x{13e}\x{141}-\x{148}\x{14a}-\x{17e}\x{250}-\x{2af}\x{2b9}-\x{2d7}\x{386}-\x{38f}\x{391}-\x{3af}\x{3b1}-\x{3ce}\x{400}-\x{481}"
@@ -170,8 +181,14 @@ def copies_of(texts: Texts, wanted: Sequence[str]) -> dict[int, list[Match]]:
     if not wanted:
         return {}
     index = WantedTexts(wanted, _frequency(texts))
-    rare = index.rare_words()
-    rows = _all_rows(texts) if rare is None else _rows_with(texts, rare)
+    rare, marks = index.rare_words(), index.mark_filter()
+    if rare is not None:
+        pattern = f"(?i:{'|'.join(map(_whole_word, rare))})|[^{PLAIN}]"
+        rows = _rows_where(texts, partial(_rows_that_match, pattern), ROWS_AT_ONCE)
+    elif marks is not None:
+        rows = _rows_where(texts, marks.rows, marks.rows_at_once)
+    else:
+        rows = _all_rows(texts)
     return {row: matches for row, text in rows if (matches := index.matches(text))}
 
 
@@ -193,6 +210,8 @@ class WantedTexts:
         """The number of runs of a text's marks that a copy has at least. Each run has one mark at most."""
         self.needed: list[list[str]] = []
         """Words of each text of which a copy has at least one; none if there are no such words."""
+        self.short: dict[int, list[str]] = {}
+        """The words of each text that can have exact copies only."""
         for place, text in enumerate(texts):
             whole = normalised(text)
             self.exact.setdefault(whole, []).append(place)
@@ -200,6 +219,7 @@ class WantedTexts:
             rarest = sorted(dict.fromkeys(words), key=lambda word: (frequency.get(word, 0), -len(word)))
             if len(words) < LEAST_WORDS:
                 self.needed.append(rarest[:1])
+                self.short[place] = rarest
                 continue
             self.runs[place] = runs_of(words)
             marks = marks_of(self.runs[place], rarest)
@@ -234,6 +254,53 @@ class WantedTexts:
         """Return words of which every copy has at least one; `None` if they are too many, or a text has none."""
         chosen = dict.fromkeys(word for words in self.needed for word in words)
         return [*chosen] if all(self.needed) and len(chosen) <= FEW_WORDS else None
+
+    def mark_filter(self) -> MarkFilter | None:
+        """Return a filter of the rows that may be copies; `None` if a text has too few marks, or they are too many."""
+        number = len(self.needed)
+        if self.unmarked or not all(self.short.values()) or number > MOST_FILTERED:
+            return None
+        marks = {word: [*of] for word, of in self.marks.items()}
+        for place, words in self.short.items():
+            for word in words:
+                marks.setdefault(word, []).append((place, 1))
+        return MarkFilter(marks, [self.least.get(place) or len(self.short[place]) for place in range(number)])
+
+
+class MarkFilter:
+    """Finds the rows that have most marks of a wanted text, as `WantedTexts.matches` does, but many rows at a time."""
+
+    def __init__(self, marks: Mapping[str, Sequence[tuple[int, int]]], least: Sequence[int]) -> None:
+        self._words, self._least = pa.array([*marks], pa.string()), np.array(least)
+        self._counts = np.array([len(of) for of in marks.values()])
+        self._ends = np.cumsum(self._counts)
+        self._places, self._runs = np.array([mark for of in marks.values() for mark in of]).T
+        self.rows_at_once = min(ROWS_AT_ONCE, CELLS_AT_ONCE // len(least))
+
+    def rows(self, texts: pa.StringArray) -> Rows:
+        """Return the rows that may be copies, and all that are not plain."""
+        _, offsets, data = texts.buffers()
+        bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+        folded = bytes(memoryview(data or b"")[bounds[0] : bounds[-1]]).translate(FOLDED)
+        bounds = bounds - bounds[0]
+        plain = pa.StringArray.from_buffers(len(texts), pa.py_buffer(bounds), pa.py_buffer(folded))
+        words = pc.ascii_split_whitespace(plain)
+        found = pc.index_in(words.values, value_set=self._words)
+        owners = _owners(np.asarray(words.offsets), np.flatnonzero(found.is_valid()))
+        once = np.unique(owners * len(self._words) + found.drop_null().to_numpy())
+        owners, marks = np.divmod(once, len(self._words))
+        counts = self._counts[marks]
+        each = np.repeat(self._ends[marks] - np.cumsum(counts), counts) + np.arange(counts.sum())
+        cells = np.repeat(owners, counts) * len(self._least) + self._places[each]
+        runs = np.bincount(cells, self._runs[each], len(texts) * len(self._least))
+        may: NDArray[np.bool_] = np.any(runs.reshape(len(texts), -1) >= self._least, axis=1)
+        may[_owners(bounds, np.flatnonzero(np.frombuffer(folded, np.uint8) == 0))] = True
+        return np.flatnonzero(may)
+
+
+def _owners(bounds: NDArray[np.int32], places: Rows) -> Rows:
+    """Return the row that each place is in; row i is between bounds i and i + 1."""
+    return np.searchsorted(bounds, places, side="right") - 1
 
 
 def marks_of(runs: Set[Run], words: Iterable[str]) -> dict[str, int]:
@@ -300,13 +367,18 @@ def _all_rows(texts: Texts) -> Iterator[tuple[int, str]]:
     yield from enumerate(text for chunk in texts.batches() for text in as_texts(chunk))
 
 
-def _rows_with(texts: Texts, words: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Yield the rows that have one of these words, or a character that may hide it."""
-    start, pattern = 0, f"(?i:{'|'.join(map(_whole_word, words))})|[^{PLAIN}]"
-    for chunk in texts.batches():
-        rows: Rows = np.flatnonzero(pc.match_substring_regex(chunk, pattern).to_numpy(zero_copy_only=False))
-        yield from zip((start + rows).tolist(), as_texts(chunk.take(rows)), strict=True)
-        start += len(chunk)
+def _rows_where(texts: Texts, choose: Callable[[pa.StringArray], Rows], at_once: int) -> Iterator[tuple[int, str]]:
+    """Yield the rows that a function chooses; it is called in several threads."""
+    parts = [chunk.slice(first, at_once) for chunk in texts.batches() for first in range(0, len(chunk), at_once)]
+    with ThreadPoolExecutor(pa.cpu_count()) as threads:
+        start = 0
+        for part, rows in zip(parts, threads.map(choose, parts), strict=True):
+            yield from zip((start + rows).tolist(), as_texts(part.take(pa.array(rows))), strict=True)
+            start += len(part)
+
+
+def _rows_that_match(pattern: str, texts: pa.StringArray) -> Rows:
+    return np.flatnonzero(pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False))
 
 
 def _whole_word(word: str) -> str:

@@ -7,13 +7,16 @@ sees the scores that a single process would see, and all decide alike. Gradients
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.tensor import DTensor
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 Chunk = TypeVar("Chunk")
 
@@ -47,7 +50,7 @@ class ProcessGroup:
         """Replace the gradients of every process by their sum. Those of sharded weights are summed already."""
         if self.size == 1:
             return
-        moving = [weight for weight in weights if weight.requires_grad and not isinstance(weight, DTensor)]
+        moving = [weight for weight in weights if weight.requires_grad and not is_sharded(weight)]
         gradients = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in moving]
         whole = torch.cat([gradient.flatten() for gradient in gradients])
         distributed.all_reduce(whole)
@@ -81,9 +84,15 @@ class ProcessGroup:
         return [tuple(size for size in row if size) for row in table.tolist()]
 
 
+def is_sharded(weight: Tensor) -> TypeGuard[DTensor]:
+    """Return whether a weight is sharded over processes. None is before torch's module for that is imported."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(weight, module.DTensor)
+
+
 def as_held(weight: Tensor) -> Tensor:
     """Return what this process holds of a weight: its part if it is sharded, else all."""
-    return weight.to_local() if isinstance(weight, DTensor) else weight
+    return weight.to_local() if is_sharded(weight) else weight
 
 
 def _exchange_device() -> str:

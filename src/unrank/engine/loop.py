@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from unrank.collection.collection import Pairs
 from unrank.collection.texts import Rows
 from unrank.engine.checkpoint import Stateful
+from unrank.engine.distributed import is_sharded
+from unrank.engine.optimizer import AdamW
 from unrank.engine.projection import Projection
 from unrank.engine.resume import ResumableRun
 from unrank.engine.runtime import Runtime
@@ -109,10 +110,10 @@ def fit(
 def make_optimizer(ranker: Ranker, learning_rate: float, runtime: Runtime) -> torch.optim.Optimizer:
     trained = [parameter for parameter in ranker.parameters() if parameter.requires_grad]
     fused = runtime.device.type == "cuda"
-    sharded = [parameter for parameter in trained if isinstance(parameter, DTensor)]
-    whole = [parameter for parameter in trained if not isinstance(parameter, DTensor)]
+    sharded = [parameter for parameter in trained if is_sharded(parameter)]
+    whole = [parameter for parameter in trained if not is_sharded(parameter)]
     groups = [{"params": weights} for weights in (whole, sharded) if weights]  # one update takes weights of one type
-    return torch.optim.AdamW(groups, lr=learning_rate, weight_decay=0.0, fused=fused)
+    return AdamW(groups, lr=learning_rate, weight_decay=0.0, fused=fused)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor
 
+from unrank.engine.distributed import is_sharded
 from unrank.engine.memory import Memory
 from unrank.engine.runtime import Device, Runtime
 from unrank.errors import UnrankError
@@ -23,6 +21,8 @@ from unrank.rankers.base import Ranker
 from unrank.rankers.layers import layer_stack
 
 if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
+
     from unrank.rankers.decoder import DecoderRanker
 
 SHARDED_KIND = "decoder"
@@ -47,13 +47,16 @@ def shard(ranker: Ranker, runtime: Runtime) -> None:
     Every process must hold the same weights. They may lie in the memory of the CPU: a device never holds more of the
     layers than its part and one layer.
     """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
     ranker.fast, cast("DecoderRanker", ranker).reads_in_pieces = False, False
     stack = layer_stack(ranker, ranker.kind)
     root = next(module for module in ranker.modules() if any(child is stack for child in module.children()))
     mesh = init_device_mesh(runtime.device.type, (runtime.processes.size,))
     for layer in stack:
         _sum_gradients(fully_shard(layer, mesh=mesh, reshard_after_forward=True))
-    outside = {weight for weight in ranker.parameters() if not isinstance(weight, DTensor)}
+    outside = {weight for weight in ranker.parameters() if not is_sharded(weight)}
     fully_shard(root, mesh=mesh, ignored_params=outside)
     for encoder in ranker.fast_encoders:
         encoder.find_weights()  # the whole ones would stay in memory
@@ -79,7 +82,7 @@ def gather(sharded: Ranker, whole: Ranker) -> None:
 
 def as_whole(weight: Tensor) -> Tensor:
     """Return a weight, or its gradient, put together from the parts of all processes, which call it together."""
-    return weight.full_tensor() if isinstance(weight, DTensor) else weight
+    return weight.full_tensor() if is_sharded(weight) else weight
 
 
 def _sum_gradients(layer: FSDPModule) -> None:

@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import NO_PAIRS
 from unrank.collection.texts import Rows
-from unrank.disk import regular_files, sha256
+from unrank.disk import file_hashes
 from unrank.engine.checkpoint import Cache
 from unrank.engine.runtime import Runtime
 from unrank.engine.scoring import scores_of
 from unrank.engine.tokens import TokenStore
 from unrank.rankers.base import Ranker
+from unrank.rankers.saved_files import saved_files
 
 Scores = NDArray[np.float32]
 MIN_RANGE = 1e-3
@@ -158,9 +159,12 @@ class Teacher:
 
 def saved_digest(ranker: Ranker) -> str:
     """Return a hash of a ranker as it is saved: all that its scores depend on, beside the device and the versions."""
-    with TemporaryDirectory() as folder:
-        ranker.save(Path(folder) / "ranker")
-        parts = [f"{path.relative_to(folder)} {sha256(path)}" for path in regular_files(Path(folder))]
+    hashes = saved_files(ranker)
+    if hashes is None:
+        with TemporaryDirectory() as folder:
+            ranker.save(Path(folder) / "ranker")
+            hashes = file_hashes(Path(folder) / "ranker")
+    parts = [f"ranker/{name} {hashed}" for name, hashed in sorted(hashes.items())]
     return hashlib.sha256("\n".join([*parts, ranker.kind]).encode()).hexdigest()[:32]
 
 

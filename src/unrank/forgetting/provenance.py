@@ -11,7 +11,7 @@ from pathlib import Path
 
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
-from unrank.disk import exists, sha256
+from unrank.disk import exists, sha256_once
 from unrank.errors import UnrankError
 from unrank.forgetting.previous_requests import check_references, was_trained_on
 from unrank.rankers import base_hash, folder_of, ranker_class, record_of
@@ -81,8 +81,8 @@ def check_other_weights(kind: str, base: str | None, ranker: str) -> None:
     """
     if not ranker:
         return
-    theirs = {sha256(path) for path in ranker_class(kind).base_files(base) if path.suffix == WEIGHTS}
-    own = {sha256(path) for path in find_model(ranker).rglob(f"*{WEIGHTS}")}
+    theirs = {sha256_once(path) for path in ranker_class(kind).base_files(base) if path.suffix == WEIGHTS}
+    own = {sha256_once(path) for path in find_model(ranker).rglob(f"*{WEIGHTS}")}
     if theirs and theirs <= own:
         raise UnrankError(f"--base {base} holds the weights of {ranker} itself, which it has to forget: {NAME_BASE}")
 

@@ -19,6 +19,7 @@ from unrank.collection.arrow import list_column
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import Partition
 from unrank.engine.scoring import scores_of
+from unrank.engine.teacher import Teacher
 from unrank.engine.tokens import TokenStore
 from unrank.evaluation.scorecard import Scorer
 from unrank.forgetting.workspace import Workspace
@@ -66,7 +67,8 @@ def find_unseen(workspace: Workspace, ranker: Ranker, original: Scorer, reserved
     def scorer(any_ranker: Ranker) -> Scorer:
         return lambda some: scores_of(any_ranker, store, some, workspace.runtime)
 
-    return Unseen(made, made.pairs, "openings", scorer(ranker), scorer, np.zeros(len(made.pairs), bool))
+    known = Teacher(ranker, made, store, workspace.runtime)  # the original is asked for the same lists again and again
+    return Unseen(made, made.pairs, "openings", known.scores, scorer, np.zeros(len(made.pairs), bool))
 
 
 def make_openings(collection: Collection, partition: Partition) -> Collection:

@@ -198,11 +198,13 @@ def load_ranker(name: str | Path, fast: bool = True) -> Ranker:
     A folder that this machine does not know is first loaded in a process with limits.
     """
     from unrank.rankers.encoder import find_model
+    from unrank.rankers.saved_files import note_loaded
     from unrank.rankers.trial import Attempt, try_out
 
     folder = find_model(str(name))
     try_out(Attempt(str(folder), fast))
     ranker = read_ranker(folder, fast)
+    note_loaded(ranker, folder)
     ranker.source = str(name)
     return ranker
 

@@ -1,7 +1,8 @@
 """Texts to token ids, and token ids to the inputs of an encoder.
 
 A tokenizer's Python front inspects each text and wraps each result, which takes longer than the compiled tokenizer
-itself. So the compiled one is called directly where it gives the same ids.
+itself. So the compiled one is called directly where it gives the same ids. BERT's reads each word by itself: there the
+words of many texts are found first, and each is tokenised once.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -22,10 +26,16 @@ from torch import Tensor
 from unrank.rankers.fast.bucketing import Bucket
 from unrank.rankers.fast.pinned_memory import to_device
 from unrank.rankers.model_folder import quiet
-from unrank.rankers.tokens import Ints, Tokens, pad_rows, padded_width, span_indices, token_mask
+from unrank.rankers.tokens import Ids, Ints, Tokens, pad_rows, padded_width, span_indices, token_mask
 
 TEXTS_AT_ONCE = 4_096
 """Number of texts in one call of a tokenizer, which uses ten times the memory of its result."""
+CHARACTERS_AT_ONCE = 2**24
+"""Number of characters of the texts whose words are tokenised together, but for the last text."""
+BY_WORD = {"normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer", "model": "WordPiece"}
+"""The parts of a tokenizer that reads each word by itself."""
+CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
+"""Characters of ASCII that are left out of a text: they may join two words."""
 PROBES = ("", " a  B ", "Ünï 漢字 ß 1.5e-3", "[CLS] a [SEP] [MASK] <s> </s>", "a\tb\nc")
 """Texts that different tokenizers split differently: spaces, cases, accents, special tokens."""
 TEXTS = (-1, -2)
@@ -44,6 +54,7 @@ class IdTokenizer:
         if self._compiled is not None:
             self._compiled.no_padding()
             self._compiled.encode_special_tokens = tokenizer.split_special_tokens  # deepcopy drops it
+        self._by_word = not special and tokenizer.truncation_side == "right" and reads_by_word(self._compiled)
 
     def fingerprint(self, *more: object) -> str | None:
         """Return a hash of the tokenizer and all else that the ids of a text depend on; `None` if not known."""
@@ -58,8 +69,34 @@ class IdTokenizer:
 
     def __call__(self, texts: Sequence[str], max_length: int | None) -> Tokens:
         """Return the ids of texts, cut to `max_length` tokens."""
+        if self._by_word:
+            ends = np.cumsum([len(text) for text in texts]) // CHARACTERS_AT_ONCE
+            bounds = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), len(texts)]
+            return Tokens.joined([self._each_word_once(texts[a:b], max_length) for a, b in pairwise(bounds)])
         tokenize = self._by_library if self._compiled is None else self._by_compiled
         return tokenize_in_batches(texts, lambda some: tokenize(some, max_length))
+
+    def _each_word_once(self, texts: Sequence[str], max_length: int | None) -> Tokens:
+        """Return the ids of texts, whose words are tokenised once. Texts that are not plain are tokenised whole."""
+
+        def read(some: Sequence[str]) -> Tokens:
+            return tokenize_in_batches(some, lambda batch: self._by_compiled(batch, None))
+
+        column = pa.array(texts, pa.string())
+        plain = pc.and_(pc.string_is_ascii(column), pc.invert(pc.match_substring_regex(column, CONTROL)))
+        words = pc.ascii_split_whitespace(column.filter(plain))
+        once = words.values.dictionary_encode()
+        spelled = read(once.dictionary.to_pylist()).take(once.indices.to_numpy().astype(np.int64))
+        ends = np.concatenate([[0], np.cumsum(spelled.lengths)])[np.asarray(words.offsets)]
+        found = Tokens(Ids(spelled.concatenated()), ends[:-1], np.diff(ends))
+        if len(found) < len(texts):
+            is_plain = plain.to_numpy(zero_copy_only=False)
+            others = read([texts[place] for place in np.flatnonzero(~is_plain).tolist()])
+            found = Tokens.joined([found, others]).take(np.argsort(np.argsort(~is_plain, kind="stable")))
+        if max_length is None or (found.lengths <= max_length).all():
+            return found
+        found = found.cut(np.full(len(found), max_length))
+        return Tokens(Ids(found.concatenated()), np.cumsum(found.lengths) - found.lengths, found.lengths)
 
     def with_prompt(self, prompt: str, max_length: int | None, texts: list[str]) -> list[list[int]]:
         """Return the ids of texts with a prompt before each, by the compiled tokenizer."""
@@ -79,6 +116,15 @@ class IdTokenizer:
             given = self._tokenizer(texts, add_special_tokens=self._special, return_attention_mask=False, **cut)
         ids: list[list[int]] = given["input_ids"]
         return ids
+
+
+def reads_by_word(compiled: Any) -> bool:
+    """Return whether a compiled tokenizer gives the ids of a text's words, for texts in ASCII."""
+    if compiled is None:
+        return False
+    added = compiled.get_added_tokens_decoder().values()
+    spaced = any(letter.isspace() for token in added for letter in token.content)
+    return not spaced and all(type(getattr(compiled, name)).__name__ == kind for name, kind in BY_WORD.items())
 
 
 def tokenize_in_batches(texts: Sequence[str], tokenize: Tokenize) -> Tokens:
