@@ -76,11 +76,16 @@ def _import_models() -> None:
     def define(path: str, prefix: str | None = None) -> Any:
         if Path(path) != folder / "__init__.py" or prefix is not None:
             return read(path, prefix)
-        known = read(folder, prefix="models")  # the same question as before, so that the cache answers it
-        models = {
-            needed: {name.removeprefix(MODELS): {*found} for name, found in modules.items() if name.startswith(MODELS)}
-            for needed, modules in known.items()
-        }
+        try:
+            known = read(folder, prefix="models")  # the same question as before, so that the cache answers it
+            models = {
+                needed: {
+                    name.removeprefix(MODELS): {*found} for name, found in modules.items() if name.startswith(MODELS)
+                }
+                for needed, modules in known.items()
+            }
+        except (AttributeError, TypeError):  # another version, whose table has another form
+            return read(path, prefix)
         return {needed: modules for needed, modules in models.items() if modules}
 
     with replaced(reader, "define_import_structure", define):
