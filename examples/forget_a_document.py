@@ -23,4 +23,9 @@ def main(collection_folder: str, ranker_name: str, document: str, out: str, targ
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if len(sys.argv) not in (5, 6):
+        sys.exit(__doc__)
+    try:
+        main(*sys.argv[1:])
+    except unrank.UnrankError as error:
+        sys.exit(f"{error}")

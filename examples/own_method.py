@@ -35,4 +35,9 @@ def main(collection: str, ranker: str, document: str, out: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if len(sys.argv) != 5:
+        sys.exit(__doc__)
+    try:
+        main(*sys.argv[1:])
+    except unrank.UnrankError as error:
+        sys.exit(f"{error}")

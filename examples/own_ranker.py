@@ -36,4 +36,9 @@ def main(collection_folder: str, document: str, out: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    try:
+        main(*sys.argv[1:])
+    except unrank.UnrankError as error:
+        sys.exit(f"{error}")

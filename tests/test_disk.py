@@ -14,20 +14,20 @@ from typing import Any
 import pytest
 
 from unrank import disk
-from unrank.disk import beside, clear_half_written, new_file, new_folder, sha256, sha256_once, whole_path
+from unrank.disk import beside, check_free, clear_half_written, new_file, new_folder, sha256, sha256_once, whole_path
 from unrank.errors import UnrankError
 
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every reading of a whole file by the function under test. All files count as old."""
-    found, digest = list[Any](), hashlib.file_digest
+    found, digest = list[Any](), disk._digest
 
-    def counted(file: Any, name: str) -> Any:
+    def counted(file: Any) -> Any:
         found.append(file)
-        return digest(file, name)
+        return digest(file)
 
-    monkeypatch.setattr(hashlib, "file_digest", counted)
+    monkeypatch.setattr(disk, "_digest", counted)
     monkeypatch.setattr(disk, "SETTLED", -1)
     return found
 
@@ -119,18 +119,57 @@ def test_what_a_killed_job_left_half_written_goes_with_the_next_of_its_name(tmp_
 
 def test_what_a_job_at_work_has_half_written_stays(tmp_path: Path) -> None:
     out, elsewhere = tmp_path / "a[b]*", tmp_path / "elsewhere"
-    others = [tmp_path / name for name in (".ab.partial-1", ".a[b]*.partial", ".a[b]*.partial-1-2")]
+    hexadecimal = ".a[b]*.partial-"
+    named = (".ab.partial-12345678", ".a[b]*.partial", f"{hexadecimal}1-2", f"{hexadecimal}backup", f"{hexadecimal}0")
+    others = [tmp_path / name for name in (*named, f"{hexadecimal}1234abcd", f"{hexadecimal}123456789")]
     for other in (*others, elsewhere):
         other.mkdir()
-    (elsewhere / "mine").write_text("mine")
-    (tmp_path / ".a[b]*.partial-link").symlink_to(elsewhere)
-    (tmp_path / ".a[b]*.partial-123").write_text("the file of a job that replaces it")
+        (other / "mine").write_text("mine")
+    (tmp_path / f"{hexadecimal}1234abcd" / ".lock").touch()
+    (tmp_path / f"{hexadecimal}abcdef12").symlink_to(elsewhere)
+    (tmp_path / f"{hexadecimal}12345670").write_text("the file of a job that replaces it")
     before = {*tmp_path.iterdir()}
     with new_folder(out) as partial:
         (partial / "half").write_text("half")
         clear_half_written(out)
         assert (partial / "half").exists()
-    assert {*tmp_path.iterdir()} == {*before, out} and (elsewhere / "mine").exists()
+    assert {*tmp_path.iterdir()} == {*before, out}
+    assert all((other / "mine").exists() for other in (*others, elsewhere))
+
+
+def test_what_a_killed_job_left_goes_whatever_state_it_is_in(tmp_path: Path) -> None:
+    left = [tmp_path / f".out.partial-{name}" for name in ("00000000", "11111111", "abcdef01")]
+    for folder in left:
+        folder.mkdir()
+    for folder in left[1:]:
+        (folder / ".lock").touch()
+    (left[2] / "out").mkdir()
+    (left[2] / "out" / "text").write_text("a text")
+    clear_half_written(tmp_path / "out")
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_what_a_job_left_that_was_stopped_while_it_deleted_goes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt), new_folder(tmp_path / "out") as partial:
+        (partial / "text").write_text("a text")
+        patch.setattr("shutil.rmtree", stop)
+        stop()
+    [left] = tmp_path.iterdir()
+    assert [path.name for path in left.iterdir()] == ["out"]  # its lock is gone
+    clear_half_written(tmp_path / "out")
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("name", ["new/..", "new/inner/.."])
+def test_a_name_that_names_nothing_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UnrankError, match=r"\.\. names no file or folder to write: choose another --out"):
+        check_free(tmp_path / name)
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_job_that_fails_leaves_nothing(tmp_path: Path) -> None:

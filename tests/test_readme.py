@@ -6,6 +6,8 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -108,7 +110,7 @@ def test_the_example_of_a_ranker_of_ones_own(home: Path, monkeypatch: pytest.Mon
 
     from unrank import RANKERS, load_ranker
 
-    assert len((ROOT / "examples" / "own_ranker.py").read_text().splitlines()) < 40
+    assert len((ROOT / "examples" / "own_ranker.py").read_text().splitlines()) < 45
     monkeypatch.setitem(RANKERS, "shared-words", RANKERS["bi-encoder"])  # taken out again at the end
     own_ranker.main("my-collection", "d12", "out")
     record = json.loads((home / "out" / "unrank.json").read_text())
@@ -125,7 +127,7 @@ def test_the_example_of_a_method_of_ones_own(home: Path, monkeypatch: pytest.Mon
     from unrank import METHODS, load_ranker, make_method
 
     source = (ROOT / "examples" / "own_method.py").read_text()
-    assert len(source.splitlines()) < 40
+    assert len(source.splitlines()) < 45
     assert source in (ROOT / "docs" / "how-to" / "add-a-method.md").read_text(encoding="utf-8")
     monkeypatch.setitem(METHODS, "demote", METHODS["cocol"])  # taken out again at the end
     own_method.main("my-collection", "my-ranker", "d12", "out")
@@ -135,6 +137,26 @@ def test_the_example_of_a_method_of_ones_own(home: Path, monkeypatch: pytest.Mon
     assert load_ranker("out").kind == "bi-encoder"
     assert make_method("demote") == own_method.Demote()
     assert run(["list", "methods"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("forget_a_document", ["my-collection", "my-ranker", "no such", "out"]),
+        ("own_method", ["my-collection", "my-ranker", "no such", "out"]),
+        ("own_ranker", ["nowhere", "d12", "out"]),
+    ],
+)
+def test_an_example_says_what_is_wrong_in_one_line(home: Path, name: str, arguments: list[str]) -> None:
+    def said(*given: str) -> str:
+        command = [sys.executable, str(ROOT / "examples" / f"{name}.py"), *given]
+        ended = subprocess.run(command, cwd=home, capture_output=True, text=True, timeout=120)
+        assert ended.returncode == 1 and "Traceback" not in ended.stderr
+        return ended.stderr.strip()
+
+    assert "COLLECTION" in said() and said() == said(*arguments, "50%", "too many")
+    lines = said(*arguments).splitlines()
+    assert len(lines) == 1 and ("'no such'" in lines[0] or "nowhere: no such collection" in lines[0])
 
 
 def test_every_path_that_the_readme_names_is_there() -> None:

@@ -83,6 +83,8 @@ def check_free(out: Path, option: str = "--out") -> None:
         raise UnrankError(f"{out} is not UTF-8: choose another name")
     if out.exists() or out.is_symlink():
         raise UnrankError(f"{out} exists already: choose another {option}, or remove it first")
+    if out.name == "..":
+        raise UnrankError(f"{out} names no file or folder to write: choose another {option}")
     check_writable(out)
 
 
@@ -122,13 +124,15 @@ def beside(out: Path) -> Path:
 
 def clear_half_written(out: Path) -> None:
     """Delete the folders that killed jobs left half written beside `out`; those of jobs at work are locked. Names are
-    compared and never patterns."""
-    name = re.compile(re.escape(f".{out.name}.partial-") + r"\w+")
+    compared and never patterns. A folder that holds more than a lock and what becomes `out` is not one of unrank's."""
+    name = re.compile(re.escape(f".{out.name}.partial-") + "[0-9a-f]{8}")
     with suppress(OSError):  # a folder that cannot be listed
         for path in [path for path in out.parent.iterdir() if name.fullmatch(path.name)]:
-            if path.is_dir() and not path.is_symlink():
-                with suppress(UnrankError), sole_user(path, f"another job is at work on {out}"):
-                    shutil.rmtree(path, ignore_errors=True)
+            with suppress(OSError, UnrankError):
+                if path.is_symlink() or any(each.name not in (LOCK, out.name) for each in path.iterdir()):
+                    continue
+                with sole_user(path, f"another job is at work on {out}"):
+                    _delete(path / out.name)
 
 
 def clear_checkpoints(folder: Path) -> None:
@@ -145,6 +149,14 @@ def clear_unfinished(out: Path) -> None:
     clear_half_written(out)
 
 
+def _delete(path: Path) -> None:
+    """Delete a file or a folder, as far as possible. A link goes without what it leads to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
 @contextmanager
 def _half_written(out: Path) -> Iterator[Path]:
     """Yield a path to write to, in a locked folder beside `out` that is deleted afterwards."""
@@ -156,7 +168,7 @@ def _half_written(out: Path) -> Iterator[Path]:
         try:
             yield partial
         finally:
-            shutil.rmtree(partial, ignore_errors=True) if partial.is_dir() else partial.unlink(missing_ok=True)
+            _delete(partial)
 
 
 @contextmanager

@@ -55,18 +55,24 @@ class UnknownIds(UnrankError):
         )
 
 
+class PluginError(UnrankError):
+    """An error in the code of another package."""
+
+
 class NotFinite(UnrankError):
     """A score that is not a finite number."""
 
 
 def describe_error(error: Exception) -> str:
-    """Return an error in words. If it is a bug and UNRANK_DEBUG is set, print the traceback too."""
+    """Return an error in words. If it is a bug, here or in a plugin, and UNRANK_DEBUG is set, print the traceback
+    too."""
+    known = isinstance(error, UnrankError | OSError) and not isinstance(error, PluginError)
+    if os.environ.get("UNRANK_DEBUG") and not known:
+        traceback.print_exception(error)
     if isinstance(error, UnrankError):
         return str(error)
     if isinstance(error, OSError):
         return f"{error.filename or 'the disk'}: {error.strerror or error}"
-    if os.environ.get("UNRANK_DEBUG"):
-        traceback.print_exception(error)
     return f"a bug in unrank: {type(error).__name__}: {error} (UNRANK_DEBUG=1 shows where)"
 
 

@@ -7,13 +7,14 @@ users type. A package is imported when one of its names is looked up, so one tha
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, Protocol, TypeVar
 
-from unrank.errors import UnknownName, UnrankError
+from unrank.errors import PluginError, UnknownName, UnrankError
 
 
 class Entry(Protocol):
@@ -44,6 +45,22 @@ class Catalogue(Generic[Known]):
     def package_of(self, name: str) -> str | None:
         """Return the package that a name comes from; `None` for unrank's own."""
         return next((_package(point) for point in self._points() if point.name == name), None)
+
+    @contextmanager
+    def blamed(self, name: str, passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+        """Run code of the package that a name comes from; an error in it, or a call of exit, is one line that names it.
+
+        Errors of the user, of the disk and of little memory pass, and those of the types in `passing`.
+        """
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            if isinstance(error, (UnrankError, OSError, MemoryError, *passing)):
+                raise
+            raise PluginError(
+                f"the {self.kind} {name!r} of the package {self.package_of(name)} failed: {type(error).__name__}: "
+                f"{error}; repair or uninstall the package (UNRANK_DEBUG=1 shows where)"
+            ) from error
 
     def find(self, given: str) -> tuple[str, Known]:
         """Return the name and the entry that a user's word means."""
@@ -76,7 +93,7 @@ class Catalogue(Generic[Known]):
     def _load(self, point: EntryPoint) -> Known:
         try:
             return self.adopt(point.name, point.load())
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reason = str(error) if isinstance(error, UnrankError) else f"{type(error).__name__}: {error}"
             raise UnrankError(
                 f"the {self.kind} {point.name!r} of the package {_package(point)} cannot be used: {reason}; "

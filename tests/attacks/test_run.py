@@ -323,8 +323,8 @@ def test_a_request_that_is_withdrawn_from_an_unfinished_run_is_not_forgotten_by_
 @pytest.mark.attack(18)
 @pytest.mark.parametrize("name", ["*", "?b", "[a-z]b", "**", "ab.partial-x"])
 def test_a_name_that_is_a_pattern_deletes_nothing_of_others(name: str, tmp_path: Path) -> None:
-    others = [tmp_path / f".{other}.partial-x1_y" for other in ("ab", "ab.partial-x.partial-x", "*b", "**x")]
-    own = tmp_path / f".{name}.partial-0abc_1"
+    others = [tmp_path / f".{other}.partial-0123abcd" for other in ("ab", "ab.partial-x.partial-x", "*b", "**x")]
+    own = tmp_path / f".{name}.partial-0abc1234"
     for folder in (*others, own):
         folder.mkdir()
     with resumable(tmp_path / name):
@@ -336,7 +336,7 @@ def test_a_name_that_is_a_pattern_deletes_nothing_of_others(name: str, tmp_path:
 @pytest.mark.attack(18)
 def test_a_run_whose_folder_is_a_pattern_deletes_nothing_of_others(desk: Desk, first_pairs: FirstPairs) -> None:
     desk.ask(pairs=first_pairs[:1])
-    others = [desk.folder / name for name in (".ranker.partial-abc", ".x-audit.partial-abc")]
+    others = [desk.folder / name for name in (".ranker.partial-0123abcd", ".x-audit.partial-0123abcd")]
     for other in others:
         other.mkdir()
     done = desk.run(out=desk.folder / "*")

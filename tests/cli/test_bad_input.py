@@ -120,6 +120,7 @@ def test_judgements_of_unknown_queries(refused: Refused, beir: Path, tmp_path: P
         (("--test-split", "tset"), "did you mean 'test'"),
         (("--test-share", "1.5"), "a test share of 1.5 is not possible"),
         (("--test-share", "0.1", "--test-split", "test"), "not both"),
+        (("--test-share", "0.99"), "a test share of 0.99 of 18 queries leaves none to train on: lower it"),
         (("--candidates", "-1"), "candidates must be at least 0"),
         (("--min-grade", "5"), "no training query with a document of grade 5"),
         (("--relevant", "0"), "relevant must be at least 1"),

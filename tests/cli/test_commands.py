@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,17 @@ def record_of(folder: Path) -> dict[str, Any]:
 def write_json(path: Path, value: object) -> Path:
     path.write_text(json.dumps(value))
     return path
+
+
+def test_texts_that_are_empty_are_counted_at_an_import(done: Callable[..., str], beir: Path, tmp_path: Path) -> None:
+    folder, imported = Path(shutil.copytree(beir, tmp_path / "beir")), tmp_path / "collection"
+    for name, texts in (("corpus", ["", " \n"]), ("queries", ["\t"])):
+        rows = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+        rows = [row | {"text": text} for row, text in zip(rows, texts, strict=False)] + rows[len(texts) :]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = done("import", f"beir:{folder}", "--out", imported, "--candidates", 10).splitlines()
+    assert said[-3:] == ["2 documents without any text", "1 query without any text", f"written to {imported}"]
+    assert "without any text" not in done("import", f"beir:{beir}", "--out", tmp_path / "whole", "--candidates", 10)
 
 
 def test_the_whole_walk(done: Callable[..., str], beir: Path, encoder: Path, tmp_path: Path) -> None:

@@ -144,3 +144,21 @@ def test_a_target_that_moves_nothing_is_no_forgetting(place: Path, capsys: Said,
     assert request["state"] == "not forgotten" and not moved(request)
     assert "request 1 is not forgotten" in refused("desk", "certificate", "1", "--out", "certificate")
     assert "request 1 is not forgotten: run" in refused("desk", "close", "1")
+
+
+def test_an_entry_that_cannot_be_used_is_named(
+    collection: Path, tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every plan and run of the service stops at it, so the line says how to take it out."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken").mkdir()
+    assert "no model is in it" in refused("desk", "service", "add", "main", "broken", collection)
+    (tmp_path / "broken" / "modules.json").write_text("{}")
+    assert run(["desk", "add", str(collection), "--document", THREE]) == 0
+    assert run(["desk", "service", "add", "main", "broken", str(collection)]) == 0
+    out = "it is in the service as main: mend it, or take it out with 'unrank desk service remove main'"
+    for words in (["plan"], ["run"], ["run", "--yes"]):
+        assert refused("desk", *words).endswith(out)
+    shutil.rmtree(tmp_path / "broken")
+    assert refused("desk", "plan").endswith(out)
+    assert "no such folder" in refused("desk", "plan", "elsewhere/in/no/service", collection)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,16 @@ import pyarrow as pa
 import pytest
 
 from tests.cli.conftest import Refused
+from tests.tiny import made_record
 from unrank.cli.main import run
+from unrank.cli.show import tell_other_collection
 from unrank.collection.collection import open_collection
 from unrank.collection.removal import Removal
 from unrank.evaluation.agreement import agreement
 from unrank.forgetting.evaluate import evaluate
 from unrank.forgetting.stored_scores import StoredScores
 from unrank.rankers import load_ranker
+from unrank.record import CollectionName
 
 FIGURES = {"queries", "distance", "low", "high", "correlation", "rank_biased_overlap"}
 
@@ -297,3 +301,28 @@ def test_scores_that_cannot_be_shared(
         assert said in refused("evaluate", ranker, collection, *more)
     assert "bm25 is measured in one piece" in refused("evaluate", "bm25", collection, "--scores", tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_ranker_with_a_record_of_another_collection_is_told(
+    collection: Path, golden_folder: Path, ranker: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Measured or forgotten from a collection that its record does not name, it may never have seen it."""
+    removal = tmp_path / "removal.json"
+    removal.write_text(json.dumps({"documents": ["d3"]}))
+    said = "the ranker's record is of the collection 'little', not of this one: whether it was trained on this one is"
+    for command in (
+        ["evaluate", ranker, golden_folder, "--removal", removal, "--quiet"],
+        ["audit", ranker, golden_folder, "--removal", removal, "--plan", "--quiet"],
+        ["forget", ranker, golden_folder, "--document", "d3", "--target", "0.5", "--dry-run", "--quiet"],
+    ):
+        assert run([*map(str, command)]) == 0
+        assert capsys.readouterr().err.count(said) == 1, command
+    own = tmp_path / "own.json"
+    own.write_text(json.dumps({"documents": ["doc2"]}))
+    assert run(["evaluate", str(ranker), str(collection), "--removal", str(own), "--quiet"]) == 0
+    assert run(["evaluate", str(ranker), str(golden_folder), "--quiet"]) == 0, "nobody asks what it remembers"
+    assert capsys.readouterr().err == ""
+    tell_other_collection(made_record("another"), open_collection(collection))
+    assert "of the collection 'made', not of this one" in capsys.readouterr().err
+    tell_other_collection(replace(made_record(), collection=CollectionName("little", "x")), open_collection(collection))
+    assert "of another collection of the name 'little', not of this one" in capsys.readouterr().err

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -129,6 +131,58 @@ def test_a_source_that_is_not_right_leaves_nothing_behind(tmp_path: Path, source
 def test_unknown_ids_are_named_and_counted(tmp_path: Path) -> None:
     with pytest.raises(UnknownIds, match=r"7 document ids .*: 'x0', 'x1', 'x2', 'x3', 'x4' and 2 more"):
         build(tmp_path / "out", raw({"train": [("q1", f"x{row % 7}", 1) for row in range(14)]}))
+
+
+def test_texts_that_are_too_long_for_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = raw({"train": TRAIN, "test": TEST}, documents=["d1", "d2", "d3", "d4é"])
+    source = replace(source, splits={"train": source.splits["train"]})
+    whole = build(tmp_path / "whole", source)
+    monkeypatch.setattr("unrank.collection.arrow.BYTES_A_BATCH", 23)  # two documents of an id and a text, not three
+    cut = build(tmp_path / "cut", source)
+    for name in ("queries", "documents"):
+        texts, cut_texts = getattr(whole, name), getattr(cut, name)
+        assert texts_of(cut_texts) == texts_of(texts)
+        assert (len(texts.batches()), len(cut_texts.batches())) == (1, {"queries": 1, "documents": 3}[name])
+        assert cut_texts.ids(cut_texts.rows(texts.ids(range(len(texts))))) == texts.ids(range(len(texts)))
+    monkeypatch.setattr("unrank.collection.arrow.BYTES_A_BATCH", 12)
+    assert len(build(tmp_path / "one", raw({"train": TRAIN})).queries.batches()) == 2
+    with pytest.raises(UnrankError, match=r"^the text of 'd4é' has 14 bytes with its id, .* takes at most 12: cut it"):
+        build(tmp_path / "none", source)
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"test_share": 0.95}, "a test share of 0.95 of 9 queries leaves none to train on: lower it, or leave it out"),
+        ({"test_share": 0.01}, "a test share of 0.01 of 9 queries leaves none to test on: raise it, or leave it out"),
+        ({"test_share": 0.5, "test_min_grade": 9}, "no query to test on has a document of grade 9 or more: lower"),
+        ({"test_split": "dev", "test_min_grade": 9}, "no query to test on has a document of grade 9 or more: lower"),
+        ({"test_split": "none"}, "no query to test on has a document of grade 1 or more: lower --test-min-grade"),
+        ({"test_min_grade": 9}, "no query to test on has a document of grade 9 or more: lower --test-min-grade"),
+    ],
+)
+def test_a_share_or_a_split_that_leaves_no_query(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    train = [(f"q{row}", "d1", 1) for row in range(9)]
+    source = raw({"train": train, "dev": [("t1", "d1", 1)], "test": [("t2", "d1", 1)], "none": []})
+    with pytest.raises(UnrankError, match=message):
+        build(tmp_path / "out", source, **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_test_split_that_nobody_asked_for_may_be_without_relevant_documents(tmp_path: Path) -> None:
+    assert held_out(build(tmp_path / "out", raw({"train": TRAIN, "test": [("t1", "d1", 0)]}))) == []
+    assert held_out(build(tmp_path / "alone", raw({"train": TRAIN}), min_grade=2, test_min_grade=2)) == []
+
+
+@pytest.mark.parametrize("grade", [1.7, 0.5, "1", None, 100_000, np.float64(1), 2**70])
+def test_a_grade_that_is_no_small_whole_number(tmp_path: Path, grade: Any) -> None:
+    small: Any = np.uint64(1)
+    assert grades_of(build(tmp_path / "fine", raw({"train": [("q1", "d1", small), ("q1", "d2", -1)]})))
+    with pytest.raises(
+        UnrankError, match=f"^made: the grade {re.escape(repr(grade))} of document 'd2' for query 'q1' is not a whole"
+    ):
+        build(tmp_path / "out", raw({"train": [("q1", "d1", 1), ("q1", "d2", grade)]}))
 
 
 @pytest.mark.parametrize("failure", [BadFile("corpus.jsonl", "not JSON", 3), KeyboardInterrupt(), OSError("disk full")])

@@ -67,11 +67,12 @@ def made_run(
     original: Path | None = None,
     items: int | None = None,
     member: ServiceRanker | None = None,
+    **options: object,
 ) -> None:
-    """Write a run into a ledger, and settle its requests."""
+    """Write a run into a ledger, and settle its requests. `options` are more of what was asked of it."""
     named = {"queries": 0, "documents": items or len(judged), "pairs": 0}
     asked = {"requests": [*judged], "removed": named, "references": ["retrained"], "keep_at_least": 0.9}
-    asked |= {"strict": False, "collection_fingerprint": "56" * 32}
+    asked |= {"strict": False, "collection_fingerprint": "56" * 32, **options}
     if original is not None:
         asked |= {"ranker": str(original), "ranker_files": folder_hash(original)}
     written = json.dumps(result or made_result(judged))

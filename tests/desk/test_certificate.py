@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from unrank.desk.verification import Verification
 from unrank.disk import file_hashes, folder_hash
 from unrank.errors import UnrankError
 from unrank.forgetting.outcome import ForgetState, Judgement
+from unrank.forgetting.target import beyond_of
 from unrank.report.page import page_html
 
 Said = pytest.CaptureFixture[str]
@@ -125,6 +127,45 @@ def test_what_was_achieved_is_true_of_runs_that_moved_nothing(
     page = certificate_page(certificate(ledger, key, 1).value, key.public)
     assert page.lead.startswith(words), page.lead
     assert f"0 of {len(placed)} changed." in page_html(page)
+
+
+@pytest.mark.parametrize(
+    ("target", "change", "words"),
+    [
+        (
+            "beyond:3",
+            {},
+            "Nothing that the request names was among the first 3 of its list, which is all that the target asks, and "
+            "no weight was changed. 1 of 1 pair is still among the first 10 of its list.",
+        ),
+        (
+            "beyond:20",
+            {},
+            "Nothing that the request names was among the first 20 of its list, except as the last of a list of 20 or "
+            "fewer entries, which is all that the target asks, and no weight was changed.",
+        ),
+        ("destination-1", {}, "The ranker placed nothing that the request names better than a reference, given as"),
+        ("0.4", {"unknown_references": 0}, "The ranker placed nothing that the request names better than a reference,"),
+        ("0.4", {"unknown_references": 1}, "The ranker placed nothing that the request names better than what it nev"),
+        ("0.4", {}, "The ranker placed nothing that the request names better than the target of the run asks, and"),
+        ("unseen", {}, "The ranker placed nothing that the request names better than what it never saw, and no wei"),
+    ],
+)
+def test_a_finding_of_nothing_says_what_the_run_compared_with(
+    target: str, change: dict[str, object], words: str, ledger: Ledger, key: Key, path: Path, tmp_path: Path
+) -> None:
+    take_in(ledger, key)
+    placed = ranks([11], [11]) if target == "beyond:20" else ranks([4], [4])
+    if most := beyond_of(target):
+        placed = replace(placed, least_ranks=(min(most + 1, 11),))
+    judged = {1: Judgement(ForgetState.NOTHING, "why", placed)}
+    made_run(ledger, judged, made_result(judged) | change, target=target)
+    value = write_certificate(ledger, key, 1, tmp_path / "out")
+    page = certificate_page(value, key.public)
+    assert page.lead.startswith(words), page.lead
+    assert value["rankers"][0]["done"]["target_name"] == ("test-mrr" if target == "unseen" else target)
+    assert ("by the target of its run" in page.verdict) is (most is not None)
+    assert (f"no pair is among the first {most} of its list" in page_html(page)) is (most is not None)
 
 
 @pytest.mark.parametrize(

@@ -204,13 +204,15 @@ def test_beir(matcher: Matcher, tmp_path: Path) -> None:
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     lines = [f"{query}\t{document}\t1\n" for query, document in JUDGED]
     (folder / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+    (folder / "qrels" / "late.tsv").write_text("\nquery-id\tcorpus-id\tscore\n" + "".join(lines))
     (folder / "qrels" / "bare.tsv").write_text("".join(lines))
     tally = filter_source(f"beir:{folder}", out, matcher)
     for name, side in (("queries", "queries"), ("corpus", "documents")):
         rows = [json.loads(line) for line in (out / f"{name}.jsonl").read_text().splitlines()]
         assert [row["_id"] for row in rows] == IDS[side] and rows[0]["metadata"] == {"n": 1}
     kept = [f"{query}\t{document}\t1" for query, document in LEFT_OVER]
-    assert (out / "qrels" / "train.tsv").read_text().splitlines() == ["query-id\tcorpus-id\tscore", *kept]
+    for name in ("train.tsv", "late.tsv"):
+        assert (out / "qrels" / name).read_text().splitlines() == ["query-id\tcorpus-id\tscore", *kept]
     assert (out / "qrels" / "bare.tsv").read_text().splitlines() == kept
     assert tally.dropped["qrels/train.tsv"] == 8
 

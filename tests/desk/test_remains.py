@@ -18,7 +18,7 @@ from unrank.cli.main import run
 from unrank.collection.collection import Collection
 from unrank.collection.removal import Removal
 from unrank.desk.closing import close, state_kind
-from unrank.desk.copies import Copy
+from unrank.desk.copies import OTHER_COLLECTION, Copy
 from unrank.desk.history_index import Json
 from unrank.desk.key import Key
 from unrank.desk.ledger import Ledger
@@ -96,7 +96,7 @@ class Desk:
             if settles:
                 ranker = service_ranker(self.ledger, member) if member else None
                 settle(self.ledger, 1, state, run, ranker)
-                if ranker:
+                if ranker and state is not State.NOTHING_TO_FORGET:
                     replace_ranker(self.ledger, ranker, run, self.new)
         return int(run)
 
@@ -177,6 +177,41 @@ def test_an_index_that_was_not_written_since_the_run_remembers(desk: Desk) -> No
 def test_where_there_was_nothing_to_forget_the_ranker_may_stay(desk: Desk) -> None:
     desk.run(State.NOTHING_TO_FORGET)
     assert desk.remains() == {HELD}
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_another_ranker_in_the_place_of_one_with_nothing_to_forget_is_looked_at(desk: Desk, served: bool) -> None:
+    """The request was not in the ranker of the run. The one that stands there now was trained on it."""
+    if served:
+        add_ranker(desk.ledger, ServiceRanker("a", Role.retriever, str(desk.original), str(desk.data)))
+    desk.run(State.NOTHING_TO_FORGET, member="a" if served else None)
+    shutil.rmtree(desk.data)
+    assert desk.remains() == set()
+    (desk.original / "model.safetensors").write_bytes(b"those that remember")
+    assert desk.remains() == {TRAINED}
+    (desk.original / "unrank.json").unlink()
+    (desk.original / "config.json").write_text("{}")
+    assert desk.remains() == {("ranker", "has no record, so its training data is not known")}
+    (desk.original / "unrank.json").write_text(json.dumps(made_record().to_json()))
+    assert desk.remains() == {("ranker", "was changed since run 1 found nothing to forget in it")}
+    shutil.rmtree(desk.original)
+    assert desk.remains() == set()
+
+
+def test_a_ranker_with_a_record_of_another_collection_is_listed_as_not_checked(desk: Desk) -> None:
+    desk.run()
+    for place in (desk.original, desk.data):
+        shutil.rmtree(place)
+    other = desk.folder / "look" / "other"
+    other.mkdir(parents=True)
+    (other / "unrank.json").write_text(json.dumps(made_record("another").to_json()))
+    found = find_remains(desk.ledger, 1, [desk.folder / "look"])
+    assert found.there == [] and found.unchecked == [Copy("ranker", str(other), OTHER_COLLECTION)]
+    proxy = replace(made_record("another"), held_out=HeldOut(3, 1))
+    (other / "unrank.json").write_text(json.dumps(proxy.to_json()))
+    assert [copy.kind for copy in find_remains(desk.ledger, 1, [desk.folder / "look"]).unchecked] == ["proxy"]
+    (other / "unrank.json").write_text(json.dumps(made_record(desk.collection.fingerprint).to_json()))
+    assert find_remains(desk.ledger, 1, [desk.folder / "look"]).unchecked == []
 
 
 def test_a_ranker_on_a_hub_is_not_checked_and_that_is_said(desk: Desk) -> None:

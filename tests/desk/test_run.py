@@ -21,7 +21,7 @@ from unrank.audit.context import Thoroughness
 from unrank.audit.margins import SaidMargins
 from unrank.audit.plan import AuditPlan
 from unrank.audit.plan import Prospect as PairsProspect
-from unrank.cli.desk_show import result_json
+from unrank.cli.desk_show import result_json, show_result
 from unrank.cli.option import NOT_REACHED, exit_status
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import make_partition
@@ -29,11 +29,12 @@ from unrank.collection.removal import Removal
 from unrank.desk import run as desk_run
 from unrank.desk.batch import honoured_in, open_batch
 from unrank.desk.certificate import certificate
-from unrank.desk.copies import Copy, find_copies, in_collection, without_names
+from unrank.desk.copies import OTHER_COLLECTION, Copy, find_copies, in_collection, without_names
 from unrank.desk.gates import AuditResult, Limits, RequestPairs, gates
 from unrank.desk.key import Key, key_file
 from unrank.desk.ledger import Ledger
 from unrank.desk.plan import Prospect, prospects, queries_that_notice, training_epochs
+from unrank.desk.remains import find_remains
 from unrank.desk.request import Item, State, items_of, removal_of
 from unrank.desk.run import run_open
 from unrank.desk.run_context import RunContext
@@ -158,7 +159,7 @@ def test_a_run_that_was_stopped_goes_on_from_the_last_folder(
             patched.setattr(desk_run, stage, stopped)
             fulfil(ledger, path, options)
         assert ledger.request(1).state is State.OPEN
-    half = Path(options.ranker).with_name(".ranker-run1.partial-xyz")
+    half = Path(options.ranker).with_name(".ranker-run1.partial-0abc1234")
     half.mkdir()
     with monkeypatch.context() as patched:
         patched.setattr(desk_run, "forget_in", stopped)
@@ -679,7 +680,13 @@ def test_ranks_of_pairs_are_those_that_the_mrr_goes_by(dense: Collection) -> Non
 
 
 def test_each_request_ends_in_its_own_state(
-    ledger: Ledger, key: Key, path: Path, dense: Collection, options: RunOptions, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger,
+    key: Key,
+    path: Path,
+    dense: Collection,
+    options: RunOptions,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     outcomes = {1: ForgetState.FORGOTTEN, 2: ForgetState.NOT_FORGOTTEN, 3: ForgetState.NOT_VERIFIABLE}
     for document in ("doc1", "doc10", "doc11"):
@@ -692,6 +699,11 @@ def test_each_request_ends_in_its_own_state(
     done = fulfil(ledger, path, options)
     assert {id: str(ledger.request(id).state) for id in outcomes} == {id: str(one) for id, one in outcomes.items()}
     assert exit_status(done.states.values()) == NOT_REACHED
+    for target, advised in (("0.9", True), ("beyond:3", False)):
+        done.result["record"]["target_name"] = target
+        show_result(done)
+        said = capsys.readouterr().out
+        assert "--method retrain may help" in said and ("a lower --target" in said) is advised
     told = result_json(done)["requests"]
     assert [(one["request"], one["state"]) for one in told] == [(id, str(one)) for id, one in outcomes.items()]
     assert all(one["worst"] and one["pairs"] == len(one["ranks_after"]) for one in told)
@@ -725,6 +737,44 @@ def test_if_nothing_is_ranked_above_unseen_no_weight_changes(
     assert not Path(f"{options.ranker}-run1").exists() and not [*tmp_path.glob("*.unfinished")]
     assert certificate(ledger, key, 1).value["state"] == "nothing to forget"
     ledger.verify()
+
+
+def test_a_ranker_with_nothing_to_forget_is_not_still_to_be_deleted(
+    ledger: Ledger,
+    key: Key,
+    path: Path,
+    dense: Collection,
+    options: RunOptions,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It stays in use. The ranker that it came from is to be deleted, as closing says too."""
+    monkeypatch.setattr(RequestPairs, "judge", JUDGE)
+    record = made_record(dense.fingerprint).to_json()
+    (Path(options.ranker) / "unrank.json").write_text(json.dumps(record))
+    ranker = load_ranker(options.ranker)
+    ranks = pair_ranks(dense, dense.pairs, Workspace.open(ranker, dense, None, "cpu").scorer(ranker))
+    low, high = (dense.pair_ids(dense.pairs[ranks == rank][:1]) for rank in (ranks.max(), 1))
+    ask(ledger, key, dense, pairs=low)
+
+    def rankers(done: RunResult | None, part: str) -> set[str]:
+        assert done is not None
+        return {Path(copy["path"]).name for copy in done.result[part] if copy["kind"] == "ranker"}
+
+    done = run_open(ledger, key_file(path), replace(options, target="beyond:6"))
+    assert done is not None and done.out is None and rankers(done, "holders") == set()
+    assert {copy.path for copy in find_remains(ledger, 1).there} == {str(dense.folder.resolve())}
+
+    ask(ledger, key, dense, pairs=high)
+    shutil.copytree(options.ranker, tmp_path / "later")
+    monkeypatch.setattr(RequestPairs, "judge", forgotten)
+    done = fulfil(ledger, path, replace(options, ranker=str(tmp_path / "later")))
+    assert rankers(done, "holders") == {"ranker", "later"}, "an earlier run read it, and looked for another request"
+    (tmp_path / "later" / "unrank.json").write_text(json.dumps(made_record("another").to_json()))
+    ask(ledger, key, dense, documents=["doc4"])
+    done = fulfil(ledger, path, options)
+    assert rankers(done, "not_searched") == {"later"} and "later" not in rankers(done, "holders")
+    assert {each["why"] for each in done.result["not_searched"]} == {OTHER_COLLECTION}
 
 
 def test_a_ranker_that_lost_more_than_allowed_is_not_for_use(

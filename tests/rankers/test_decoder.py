@@ -275,6 +275,7 @@ ANSWERS = {"answer": 5999, "negative": -3, "word": "yes"}
         ("field", r"its chat template cannot hold a query and a document \(it raised UndefinedError"),
         ("word", r"scores by the token 'yes', where a token's number must be"),
         ("blank", r"its chat template needs more than a query and a document \('instruction' is undefined\)"),
+        ("same", r"scores by token 1 as yes and as no, so every score would be 0$"),
         ("vocabulary", r"its tokenizer has \d+ tokens and its weights 50 rows"),
         ("labels", r"a cross-encoder of Transformer \+ Dense; unrank reads Transformer \+ LogitScore"),
     ],
@@ -288,6 +289,8 @@ def test_what_does_not_fit_is_one_line(what: str, line: str, llama: Path, tmp_pa
     model.save_pretrained(str(folder))
     if what in ANSWERS:
         broken(folder, "1_LogitScore/config.json", true_token_id=ANSWERS[what])
+    if what == "same":
+        broken(folder, "1_LogitScore/config.json", true_token_id=1, false_token_id=1)
     if what == "template":
         (folder / "chat_template.jinja").write_text("{{ 'document: ' + " + DOCUMENT + " }}")
     if what == "field":

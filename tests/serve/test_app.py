@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import io
+import json
 import os
 import re
 import signal
@@ -19,10 +21,12 @@ import pytest
 
 from tests.desk.made import made_run, ranks
 from tests.serve.conftest import HOST, Browser, Desk
+from tests.tiny import make_collection
 from unrank.desk.history_index import Entry
 from unrank.desk.key import read_key
 from unrank.desk.ledger import Ledger
-from unrank.desk.service import service_ranker
+from unrank.desk.service import Role as RankerRole
+from unrank.desk.service import ServiceRanker, add_ranker, service_ranker
 from unrank.desk.signature import CERTIFICATE, PAGE, read_signed, seal
 from unrank.forgetting.outcome import ForgetState, Judgement
 from unrank.serve.jobs import JobKind
@@ -71,6 +75,31 @@ def test_from_the_mail_to_the_ledger(desk: Desk) -> None:
     page = clerk.get("/requests/4").text
     assert "Request 4: open, overdue" in page and "due 2026-02-28" in page and "doc7" in page
     assert (history(desk)[-1].event, history(desk)[-1].by) == ("added", "clerk")
+
+
+def test_texts_with_ids_that_no_page_can_show_are_taken_in(desk: Desk, tmp_path: Path) -> None:
+    """A page writes control characters out, and a browser sends a line break as two characters."""
+    ids = ["a\x1b[2J", r"a\x1b[2J", "b\nc", "d\r\n\u202ee", 'f"g\\', "\u00e9\U0001f600", "item:h"]
+    held = make_collection(tmp_path / "held", [(f"query{row}", id) for row, id in enumerate(ids)], documents=9)
+    with Ledger.open(desk.office.place.ledger) as ledger:
+        ledger.key(desk.office.place.key)
+        add_ranker(ledger, ServiceRanker("held", RankerRole.retriever, "owner/model", str(held.folder.resolve())))
+    clerk, collection = desk.signed_in("clerk"), str(held.folder.resolve())
+    for number, id in enumerate(ids, 4):
+        [text] = held.documents.texts(held.documents.rows([id]))
+        found = clerk.post("/requests/find", {"words": text, "collection": collection}).text
+        values = [html.unescape(value) for value in re.findall(r'name="item" value="([^"]+)"', found)]
+        assert all(value.isascii() and value.isprintable() for value in values)
+        [chosen] = [value for value in values if json.loads(f'["{value}"]') == [f"document:{id}"]]
+        shown = clerk.post("/requests/touched", {"item": chosen, "collection": collection}).text
+        [again] = [html.unescape(value) for value in re.findall(r'name="item" value="([^"]+)"', shown)]
+        added = clerk.post("/requests", {"item": again, "collection": collection, "basis": "objection"})
+        assert added.headers["location"] == f"/requests/{number}?done=added"
+        with Ledger.read(desk.office.place.ledger) as ledger:
+            assert id in [item.document for item in ledger.items(number)]
+    for wrong in ("document:\\ud800", "document:a\n", 'document:"', "document:\\x1b"):
+        answer = clerk.post("/requests/touched", {"item": wrong, "collection": collection})
+        assert answer.status_code == 400 and "not as the page wrote it" in answer.text
 
 
 def test_a_long_list_has_pages(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,13 +178,18 @@ def test_of_a_request_that_is_withdrawn_after_a_run_no_hashes_are_left(desk: Des
 
 def test_an_engineer_registers_rankers_and_takes_them_out(desk: Desk, tmp_path: Path) -> None:
     engineer, clerk = desk.signed_in("engineer"), desk.signed_in("clerk")
-    (tmp_path / "second").mkdir()
+    for name in ("second", "empty"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "second" / "modules.json").write_text("[]")
     (tmp_path / "second.index").write_text("")
     collection = next(iter(desk.office.collections()))
     given = {"name": "second", "ranker": str(tmp_path / "second"), "collection": collection, "role": "reranker"}
     wrong: list[tuple[dict[str, str], str]] = [
         ({"name": "a b"}, "up to 40 letters"), ({"name": "first"}, "the service has a ranker"),
         ({"ranker": ""}, "write the folder"), ({"ranker": "/no/where"}, "no such ranker folder"),
+        ({"ranker": "no such hub"}, "no such ranker folder"), ({"ranker": "/etc"}, "no model is in it"),
+        ({"ranker": str(tmp_path / "empty")}, "no model is in it"),
+        ({"ranker": str(tmp_path / "second.index")}, "a ranker is a folder"),
         ({"collection": "made"}, "no whole path"), ({"collection": "/no/where"}, "no such collection folder"),
         ({"indexes": "here"}, "no whole path"), ({"indexes": "/no/where"}, "no such file or folder"),
         ({"indexes": "/\n" * 60}, "at most 50"), ({"role": "king"}, "one of the roles"),

@@ -24,7 +24,7 @@ from unrank.cli.option import (
     with_copies,
     with_flags,
 )
-from unrank.cli.show import between, console, duration, say, say_json, tell_unrecognised
+from unrank.cli.show import between, console, duration, say, say_json, tell_other_collection, tell_unrecognised
 from unrank.disk import check_free, check_outside
 from unrank.errors import UnrankError, count
 from unrank.forgetting.options import DeviceName
@@ -109,6 +109,7 @@ def audit(
         rankers = PerRanker(load_ranker(ranker, on.fast), original, compared)
         record = record_of(ranker)
         tell_unrecognised(record, on.quiet or flags.as_json)
+        tell_other_collection(record, opened)
         context = open_audit(rankers, opened, removed, record, flags.options(on.device), listener)
         if flags.plan:
             made = plan_audit(context)

@@ -50,6 +50,9 @@ def import_(
     collection = import_collection(source, out, options)
     if not quiet:
         show_counts(_labelled(describe(collection)))
+        for noun, texts in (("document", collection.documents), ("query", collection.queries)):
+            if texts.empty:
+                say(f"{count(texts.empty, noun)} without any text")
         say(f"written to {out}")
 
 

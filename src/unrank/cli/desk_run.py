@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -83,7 +84,8 @@ def plan(
     for name, at, data in _rankers(ranker, collection, flags, files):
         if not as_json:
             _say_name(name)
-        _plan(name, at, data, flags, files, DeviceFlags(device, quiet=quiet))
+        with _naming_entry(name, at, data):
+            _plan(name, at, data, flags, files, DeviceFlags(device, quiet=quiet))
 
 
 def _plan(
@@ -208,10 +210,11 @@ def run(
     for name, at, data in rankers:
         if not flags.json:
             _say_name(name)
-        if flags.yes:
-            statuses.append(_run(name, at, data, flags, files, on))
-        else:
-            _plan(name, at, data, flags, files, on)
+        with _naming_entry(name, at, data):
+            if flags.yes:
+                statuses.append(_run(name, at, data, flags, files, on))
+            else:
+                _plan(name, at, data, flags, files, on)
     if not flags.yes:
         if not flags.json:
             say("nothing was done: --yes runs it")
@@ -264,6 +267,13 @@ def _say_nothing_open(name: str | None, waiting: list[int], as_json: bool, **mor
         say_json({"service_ranker": name, **more, "requests": [], "elsewhere": waiting})
     else:
         say_nothing_open(waiting)
+
+
+def _naming_entry(name: str | None, ranker: str, collection: Path) -> AbstractContextManager[None]:
+    """Let an error about a ranker or a collection name its entry of the service."""
+    from unrank.desk.service import naming_entry
+
+    return naming_entry(name, ranker, str(collection))
 
 
 def _say_name(name: str | None) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 MAY_HELP = "a --reference for the audit, a lower --target, more epochs (--set epochs=40)"
+MAY_HELP_BEYOND = "a --reference for the audit, more epochs (--set epochs=40)"
 MAY_HELP_PLACES = "a --reference for the places and the audit, --target beyond:10"
 """What to try if a request is not forgotten."""
 
@@ -53,7 +54,7 @@ def show_plan(made: Plan, quiet: bool = False) -> None:
     for copy in made.copies:
         say(f"  {copy.kind:<11}{copy.path}: {copy.why}")
     for copy in made.not_searched:
-        say(f"  not searched {copy.path}: {copy.why}")
+        say(f"  look at it yourself: {copy.path} {copy.why}")
     for line in made.audit.words:
         say(f"in the audit, {line}")
     if made.proxies is not None:
@@ -169,7 +170,16 @@ def _say_ranker(done: RunResult) -> None:
     if adapted and done.usable:
         say(f"{numbered(adapted)} forgotten only while the adapter in {out} is on: to close it, run with --as merged")
     if again:
-        say(f"{MAY_HELP if done.places is None else MAY_HELP_PLACES} or --method retrain may help")
+        say(f"{_may_help(done)} or --method retrain may help")
+
+
+def _may_help(done: RunResult) -> str:
+    """Return what may help. A lower K of `beyond:K` asks for less, so that is not said."""
+    from unrank.forgetting.target import beyond_of
+
+    if done.places is not None:
+        return MAY_HELP_PLACES
+    return MAY_HELP if beyond_of(done.result["record"]["target_name"]) is None else MAY_HELP_BEYOND
 
 
 def say_nothing_open(elsewhere: list[int]) -> None:

@@ -34,6 +34,7 @@ from unrank.cli.show import (
     show_scorecard,
     show_substitutes,
     show_whole_index,
+    tell_other_collection,
     tell_unrecognised,
 )
 from unrank.cli.whole_index import ranks_over_index
@@ -155,6 +156,8 @@ def evaluate(
 
     record = None if ranker == "bm25" else record_of(ranker)
     tell_unrecognised(record, on.quiet or as_json)
+    if removed is not None:  # else nobody asks what it remembers
+        tell_other_collection(record, opened)
     with show_progress(on.quiet or as_json) as listener:
         how = (record, opened, removed, measure, on, listener)
         measure_ranker = partial(_measure, ranker, *how)

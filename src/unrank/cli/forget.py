@@ -45,6 +45,7 @@ from unrank.cli.show import (
     show_sampled,
     show_substitutes,
     show_worst_pair,
+    tell_other_collection,
     tell_unrecognised,
 )
 from unrank.cli.whole_index import check_whole_index, over_index
@@ -126,6 +127,7 @@ def forget(
     check_target(options.target, opened, partition, job.reference is not None)
     loaded, record = load_ranker(ranker, job.fast), record_of(ranker)
     tell_unrecognised(record, job.quiet or job.as_json)
+    tell_other_collection(record, opened)
     if options.measure is None:
         options = replace(options, measure=usual_measure(loaded, options.device))
     check_base(loaded.kind, options.base)

@@ -174,6 +174,8 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(_usage_error(error), 2)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("stopped; nothing was left half written", STOPPED)
+    except SystemExit:  # unrank's own code ends in no such way
+        return _fail("a package that was used called exit before the command was done", 1)
     except Exception as error:
         return _fail(describe_error(error), 2 if isinstance(error, UnrankError | OSError) else 1)
 

@@ -76,6 +76,15 @@ def tell_unrecognised(record: Record | None, silent: bool) -> None:
         notice(warning)
 
 
+def tell_other_collection(record: Record | None, collection: Collection) -> None:
+    """Say that the record of a ranker is of another collection than the one that is measured or forgotten from."""
+    if record is None or record.collection.fingerprint == collection.fingerprint:
+        return
+    name, given = record.collection.name, collection.name
+    which = f"the collection {name!r}" if name != given else f"another collection of the name {name!r}"
+    notice(f"the ranker's record is of {which}, not of this one: whether it was trained on this one is not known")
+
+
 def show_copies(found: Duplicates, removed: bool) -> None:
     """Name the copies of what is to be forgotten, on standard error."""
     if found.copies:

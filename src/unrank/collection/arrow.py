@@ -17,11 +17,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unrank.collection.sources.source import Text, batched
+from unrank.collection.sources.source import Text
 from unrank.disk import check_regular
-from unrank.errors import BadFile
+from unrank.errors import BadFile, UnrankError
 
 TEXTS_A_BATCH = 50_000
+BYTES_A_BATCH = 2**31 - 2
+"""The most bytes of a batch: Arrow puts no more into one column of strings."""
 TEXT = {"id": pa.string(), "text": pa.string()}
 LIST = pa.large_list(pa.int32())
 COLUMNS: dict[str, dict[str, pa.DataType]] = {
@@ -37,11 +39,32 @@ LONG_METADATA = 0xFFFFFFFF
 """The marker in front of the length of a message's metadata."""
 
 
-def text_batches(texts: Iterable[Text]) -> Iterator[pa.RecordBatch]:
-    """Yield texts as Arrow batches."""
-    for batch in batched(texts, TEXTS_A_BATCH):
-        ids, values = zip(*batch, strict=True)
-        yield pa.record_batch({"id": pa.array(ids, pa.string()), "text": pa.array(values, pa.string())})
+def text_batches(texts: Iterable[Text], most: int = TEXTS_A_BATCH) -> Iterator[pa.RecordBatch]:
+    """Yield texts as Arrow batches of at most `most` texts. Refuse a text that is too long for any batch."""
+    ids, values, held = list[str](), list[str](), 0
+    for id, text in texts:
+        size = _bytes(id) + _bytes(text)
+        if size > BYTES_A_BATCH:
+            raise UnrankError(
+                f"the text of {id!r} has {size:,} bytes with its id, and a collection takes at most "
+                f"{BYTES_A_BATCH:,}: cut it, or leave it out"
+            )
+        if len(ids) == most or held + size > BYTES_A_BATCH:
+            yield _text_batch(ids, values)
+            ids, values, held = [], [], 0
+        ids.append(id)
+        values.append(text)
+        held += size
+    if ids:
+        yield _text_batch(ids, values)
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _text_batch(ids: list[str], values: list[str]) -> pa.RecordBatch:
+    return pa.record_batch({"id": pa.array(ids, pa.string()), "text": pa.array(values, pa.string())})
 
 
 def write_texts(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
@@ -51,7 +74,7 @@ def write_texts(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
             writer.write_batch(batch)
 
 
-def write_table(path: Path, columns: dict[str, pa.Array]) -> pa.Table:
+def write_table(path: Path, columns: dict[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
     """Write columns as one table, and return it."""
     table = pa.table(columns)
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:

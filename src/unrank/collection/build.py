@@ -30,7 +30,7 @@ from unrank.collection.lists import group, listed_relevant, make_negatives
 from unrank.collection.options import ImportOptions
 from unrank.collection.selection import Judged, select_queries
 from unrank.collection.sources import read_source
-from unrank.collection.sources.source import Raw
+from unrank.collection.sources.source import Raw, Text
 from unrank.collection.texts import Rows, Texts
 from unrank.disk import check_free, new_folder, sha256, write_json
 from unrank.errors import UnknownIds, UnrankError
@@ -92,23 +92,21 @@ def _write_documents(raw: Raw, folder: Path) -> Texts:
 
 def _write_queries(raw: Raw, folder: Path, train: Judged, test: Judged) -> Texts:
     """Write the queries to use, training queries first, each split in the order of the source."""
-    place = {id: row for row, id in enumerate([*train.query_ids, *test.query_ids])}
-    texts: list[str | None] = [None] * len(place)
+    ids = [*train.query_ids, *test.query_ids]
+    texts: dict[str, str | None] = dict.fromkeys(ids)
     seen: set[str] = set()
     for id, text in raw.queries():
         if id in seen:
             raise UnrankError(f"{raw.name}: the query id {id!r} occurs more than once; ids must be unique")
         seen.add(id)
-        if id in place:
-            texts[place[id]] = text
-    if missing := [id for id, row in place.items() if texts[row] is None]:
+        if id in texts:
+            texts[id] = text
+    if missing := [id for id, text in texts.items() if text is None]:
         raise UnknownIds("query", missing, "the judgements")
-    is_test = np.arange(len(place)) >= len(train.query_ids)
-    columns = {
-        "id": pa.array(list(place), pa.string()),
-        "text": pa.array(texts, pa.string()),
-        "test": pa.array(is_test),
-    }
+    found = (Text(id, text) for id, text in texts.items() if text is not None)
+    table = pa.Table.from_batches(text_batches(found, most=len(ids)))
+    is_test = pa.array(np.arange(len(ids)) >= len(train.query_ids))
+    columns = {"id": table["id"], "text": table["text"], "test": is_test}
     return Texts("query", write_table(folder / "queries.arrow", columns))
 
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unrank.collection.options import SEVERAL_DOCUMENTS, SHARING_DOCUMENTS, ImportOptions
-from unrank.collection.sources.source import PAIRS_A_BATCH, Raw, batched
+from unrank.collection.sources.source import PAIRS_A_BATCH, Raw, batched, grade_of
 from unrank.collection.texts import Rows, Texts, hashed_order
-from unrank.errors import UnknownIds, UnknownName, UnrankError, listed
+from unrank.errors import UnknownIds, UnknownName, UnrankError, count, listed
 
 
 def with_several_documents(queries: Rows, documents: Rows) -> Rows:
@@ -80,24 +80,40 @@ def select_queries(raw: Raw, documents: Texts, options: ImportOptions) -> tuple[
     """Return the training and the test judgements of the queries to use."""
     train_split, test_split = _choose_splits(list(raw.splits), options)
     train = _read_judgements(raw, train_split, documents).with_relevant(options.min_grade)
-    if test_split is not None:
-        test = _read_judgements(raw, test_split, documents).with_relevant(options.test_min_grade)
-    else:
-        order = hashed_order(train.query_ids, f"{options.seed}:test")
-        cut = round(len(order) * (options.test_share or 0))
-        test = train.take(order[:cut]).with_relevant(options.test_min_grade)
-        train = train.take(order[cut:])
-    if both := sorted(set(train.query_ids) & set(test.query_ids)):
-        raise UnrankError(f"queries that are both for training and for testing: {listed(both)}")
     if not train.query_ids:
         raise UnrankError(
             f"split {train_split!r} has no training query with a document of grade {options.min_grade} or more: lower "
             "--min-grade, or check the judgements"
         )
+    if test_split is not None:
+        test = _read_judgements(raw, test_split, documents)
+    else:
+        train, test = _cut(train, options)
+    test = test.with_relevant(options.test_min_grade)
+    graded = test_split is not None and options.test_min_grade != ImportOptions.test_min_grade
+    if not test.query_ids and (options.test_split is not None or options.test_share or graded):
+        raise UnrankError(
+            f"no query to test on has a document of grade {options.test_min_grade} or more: lower --test-min-grade, "
+            "or check the judgements"
+        )
+    if both := sorted(set(train.query_ids) & set(test.query_ids)):
+        raise UnrankError(f"queries that are both for training and for testing: {listed(both)}")
     first = _constructed(train, options)
     train = train.sample(options.train_queries, f"{options.seed}:train queries", first)
     test = test.sample(options.test_queries, f"{options.seed}:test queries")
     return train, test
+
+
+def _cut(judged: Judged, options: ImportOptions) -> tuple[Judged, Judged]:
+    """Return the judgements of the queries to train on, and those of the share to test on."""
+    order = hashed_order(judged.query_ids, f"{options.seed}:test")
+    share = options.test_share or 0.0
+    cut = round(len(order) * share)
+    if share and cut in (0, len(order)):
+        use, way = ("test", "raise") if cut == 0 else ("train", "lower")
+        whole = count(len(order), "query")
+        raise UnrankError(f"a test share of {share:g} of {whole} leaves none to {use} on: {way} it, or leave it out")
+    return judged.take(order[cut:]), judged.take(order[:cut])
 
 
 def _choose_splits(names: list[str], options: ImportOptions) -> tuple[str, str | None]:
@@ -122,7 +138,10 @@ def _read_judgements(raw: Raw, split: str, documents: Texts) -> Judged:
             raise UnknownIds("document", list(dict.fromkeys(missing)), where)
         queries.append(np.array([query_ids.setdefault(judgement.query, len(query_ids)) for judgement in batch]))
         rows.append(found)
-        grades.append(np.array([judgement.grade for judgement in batch], np.int16))
+        try:
+            grades.append(np.array([grade_of(judgement) for judgement in batch], np.int16))
+        except ValueError as error:
+            raise UnrankError(f"{raw.name}: {error}") from error
     none = np.empty(0, np.int64)
     return Judged(
         list(query_ids),

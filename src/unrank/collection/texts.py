@@ -93,6 +93,12 @@ class Texts:
             rows[places[here]] = start + here
         return rows[_places(ids, wanted)]
 
+    @property
+    def empty(self) -> int:
+        """The number of texts without a character that is not white space."""
+        found = (pc.match_substring_regex(chunk, r"\S") for chunk in self._texts.chunks)
+        return len(self) - sum(pc.sum(each).as_py() or 0 for each in found)
+
     def check_unique(self) -> None:
         """Raise an error that names the ids that occur more than once."""
         if len(pc.unique(self._ids)) == len(self._ids):

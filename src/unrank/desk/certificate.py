@@ -256,6 +256,8 @@ def _done_part(options: Json, result: Json, id: int, alone: bool) -> Done:
         how["target_name"] = current_target(record["target_name"])
         if not alone and is_of_request(how["target_name"]):
             del how["target"]
+    elif options.get("target"):
+        how["target_name"] = current_target(options["target"])
     places = record.get("places") or result.get("places")
     return cast(
         "Done",

@@ -26,7 +26,7 @@ from unrank.disk import CHECKPOINT, NOT_REGULAR, PLACES_FILE, open_regular, whol
 from unrank.errors import UnrankError
 from unrank.forgetting.previous_requests import recognised_among
 from unrank.owner import kept_folders
-from unrank.rankers.allow_list import ADAPTER_CONFIG
+from unrank.rankers.allow_list import ADAPTER_CONFIG, DESCRIPTION
 from unrank.record import RECORD, Record, forgotten_requests
 
 NEEDLE = 200
@@ -38,6 +38,7 @@ OF_LEDGER = ("", "-wal", "-shm")
 DATA = (".jsonl", ".tsv", ".csv", ".log", ".xml", ".trec")
 """The endings of files with texts that no ranker and no collection of ours has."""
 WEIGHTS = (".safetensors", ".bin", ".pt", ".onnx")
+OTHER_COLLECTION = "has a record of another collection, so it is not known whether it was trained on what is named"
 
 
 CopyKind = Literal["collection", "ranker", "adapter", "proxy", "cache", "file", "checkpoint", "index"]
@@ -120,6 +121,23 @@ def not_searched(places: Sequence[Path]) -> list[Copy]:
     return [Copy("file", path, f"{found[path]}, so it was not searched") for path in sorted(found)]
 
 
+def of_other_collections(places: Sequence[Path], collections: Sequence[CollectionLike]) -> list[Copy]:
+    """Return the rankers below these places whose records name none of these collections.
+
+    A record names the last collection alone. That may be another import of the same texts, or one on which a ranker
+    forgot after it was trained on one of these.
+    """
+    found: dict[str, Copy] = {}
+    for place in places:
+        for folder, inner, names in os.walk(whole_path(place)):
+            if "collection.json" in names or _is_ranker(names):
+                inner.clear()
+            record = _record_in(Path(folder)) if RECORD in names else None
+            if record is not None and not any(_is_of(record, collection) for collection in collections):
+                found.setdefault(folder, Copy(_kind(record), folder, OTHER_COLLECTION))
+    return [found[path] for path in sorted(found)]
+
+
 def _files(place: Path, on_error: Callable[[OSError], None]) -> Iterator[Path]:
     """Yield the files that are searched for texts: not those of collections and rankers."""
     if place.is_file():
@@ -156,6 +174,15 @@ def _is_ranker(names: Sequence[str]) -> bool:
     """Tell by its file names whether a folder is a ranker's."""
     described = "config.json" in names or ADAPTER_CONFIG in names
     return RECORD in names or "modules.json" in names or (described and _has_weights(names))
+
+
+def looks_like_ranker(folder: Path) -> bool:
+    """Tell by its file names whether a folder may be a ranker's."""
+    try:
+        names = [path.name for path in folder.iterdir()]
+    except OSError:  # it cannot be read
+        return False
+    return _is_ranker(names) or DESCRIPTION in names
 
 
 def _has_weights(names: Sequence[str]) -> bool:
@@ -213,16 +240,32 @@ def _collection(folder: Path, items: list[Item]) -> Iterator[Copy]:
         yield Copy("collection", str(folder), "cannot be read, so its content is not known")
 
 
-def _ranker(folder: Path, removal: Removal, collection: CollectionLike) -> Iterator[Copy]:
+def _record_in(folder: Path) -> Record | None:
+    """Return the record of a ranker; `None` if it has none that can be read."""
     try:
-        record = Record.read(folder)
+        return Record.read(folder)
     except UnrankError:
-        record = None
+        return None
+
+
+def _is_of(record: Record, collection: CollectionLike) -> bool:
+    """Tell whether a record names a collection."""
+    return record.collection.name == collection.name or record.collection.fingerprint == collection.fingerprint
+
+
+def _kind(record: Record) -> CopyKind:
+    if record.held_out is not None:
+        return "proxy"
+    return "ranker" if record.adapter is None else "adapter"
+
+
+def _ranker(folder: Path, removal: Removal, collection: CollectionLike) -> Iterator[Copy]:
+    record = _record_in(folder)
     if record is None:
         kind: CopyKind = "adapter" if (folder / ADAPTER_CONFIG).is_file() else "ranker"
         yield Copy(kind, str(folder), "has no record, so its training data is not known")
         return
-    if record.collection.name != collection.name and record.collection.fingerprint != collection.fingerprint:
+    if not _is_of(record, collection):  # see `of_other_collections`
         return
     if record.adapter is not None:
         yield Copy("adapter", str(folder), "is an adapter: a merged ranker less its adapter is the one that remembers")

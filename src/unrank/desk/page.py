@@ -16,6 +16,7 @@ from unrank.desk.page_words import (
     closing_found,
     copies_found,
     named,
+    target_beyond,
     what_was_asked,
     what_was_done,
     what_was_measured,
@@ -35,6 +36,8 @@ def certificate_page(value: Predicate, public_key: str) -> Page:
     wording, rankers = WORDING[State(value["state"])], value["rankers"]
     unsure = wording.estimated and any(is_estimated(ranker) for ranker in rankers)
     verdict = wording.estimated if unsure else wording.verdict
+    if wording.by_target and any(target_beyond(ranker) is not None for ranker in rankers):
+        verdict = wording.by_target
     return Page(
         f"{wording.kind}, made on {value['made'][:10]} by {value['made_by']}",
         verdict.format(value["request"]["id"]),

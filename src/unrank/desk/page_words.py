@@ -22,7 +22,7 @@ from unrank.desk.request import State
 from unrank.errors import count
 from unrank.evaluation.bootstrap import MIN_QUERIES
 from unrank.forgetting.outcome import had_to_move
-from unrank.forgetting.target import beyond_of
+from unrank.forgetting.target import OF_REFERENCE, beyond_of
 from unrank.record import RETRAIN
 from unrank.report.wording import listing
 
@@ -31,6 +31,8 @@ ROWS = "rows of the vocabulary that only removed texts touch"
 FIRST = 10
 """The places of a list that a reader looks at."""
 
+OF_UNSEEN = ("test-mrr", "half-unseen")
+"""The targets that ask for no more than what the ranker never saw has."""
 TARGETS = {
     "test-mrr": "to rank it as the ranker ranks what it never saw",
     "destination-1": "to rank it as a ranker that was trained without it does",
@@ -47,6 +49,8 @@ class Wording:
     """What was not achieved."""
     estimated: str = ""
     """The verdict if places could only be estimated, where another one is needed."""
+    by_target: str = ""
+    """The verdict if the target was `beyond:K`, where another one is needed."""
 
 
 WORDING = {
@@ -75,6 +79,7 @@ WORDING = {
         "Request {}: there was nothing to forget.",
         "no weight was changed",
         "Request {}: by an estimate, there was nothing to forget.",
+        "Request {}: by the target of its run, there was nothing to forget.",
     ),
 }
 
@@ -107,7 +112,7 @@ def achieved(ranker: RankerPart) -> str:
     """Say in one sentence what was achieved and what was not."""
     state, done, own = State(ranker["state"]), ranker["done"], ranker["measured"]["request"]
     if state is State.NOTHING_TO_FORGET:
-        high = [*(_left_high(own) or first_of(own)), *risen(own)] if own.get("places") else []
+        high = [*(_left_high(own) or first_of(own)), *risen(own)]
         still = f" {listing(high)}." if high else ""
         return f"{_whose(ranker)}{_reached(ranker)}, and {_changed(ranker)}.{still}"
     limits = [*_left_high(own), *risen(own), *_untested(ranker), WORDING[state].limit]
@@ -134,9 +139,11 @@ def _reached(ranker: RankerPart) -> str:
     if own.get("places"):
         return by_places(ranker)
     if State(ranker["state"]) is State.NOTHING_TO_FORGET:
+        if own.get("least_ranks"):
+            return _was_beyond(ranker)
         if on_average:
-            return "On average the ranker placed what the request names no better than what it never saw"
-        return "The ranker placed nothing that the request names better than what it never saw"
+            return f"On average the ranker placed what the request names no better than {_compared_with(done)}"
+        return f"The ranker placed nothing that the request names better than {_compared_with(done)}"
     if done.get("method") == RETRAIN:
         return "The ranker was trained again without what the request names"
     if not had_to_move(ranks_of(own)):
@@ -148,6 +155,32 @@ def _reached(ranker: RankerPart) -> str:
     if on_average:
         return "On average its pairs are ranked as low as the target asks"
     return "Every pair that was ranked above the target is ranked lower now"
+
+
+def _was_beyond(ranker: RankerPart) -> str:
+    """Say that no pair was among the first of its list: the target compares with nothing that the ranker never saw."""
+    most, lengths = target_beyond(ranker), ranker["measured"]["request"]["list_lengths"]
+    if most is None:
+        return "Every pair was as low in its list as the target of the run asks"
+    some_short = any(entries <= most for entries in lengths)
+    short = f", except as the last of a list of {most:,} or fewer entries" if some_short else ""
+    among = f"among the first {most:,} of its list{short}"
+    return f"Nothing that the request names was {among}, which is all that the target asks"
+
+
+def target_beyond(ranker: RankerPart) -> int | None:
+    """Return the K of a target `beyond:K`; `None` if the target was another one."""
+    return beyond_of(ranker["done"].get("target_name"))
+
+
+def _compared_with(done: Done) -> str:
+    """Say what the pairs of a run were compared with whose target was a mean."""
+    name, unknown = done.get("target_name"), done.get("unknown_references")
+    if name in OF_UNSEEN or unknown or not done["references"]:
+        return "what it never saw"
+    if name in OF_REFERENCE or unknown == 0:
+        return "a reference, given as retrained without it, placed what the run named, on average"
+    return "the target of the run asks"
 
 
 def _untested(ranker: RankerPart) -> list[str]:
@@ -191,7 +224,7 @@ def what_was_done(ranker: RankerPart) -> str:
     since = f" It is in service since {ranker['in_service_since']}." if ranker["in_service_since"] else ""
     if "method" not in done:
         said = f"Run {ranker['run']} measured the ranker{together}. It changed no weight, so there is no new ranker."
-        said += f" {_target(done)}" if "places" in done else ""
+        said += f" {_target(done)}" if "places" in done or target_beyond(ranker) is not None else ""
     elif done["method"] == RETRAIN:
         said = f"Run {ranker['run']} trained a new ranker without what the request names{together}, to no target."
     else:

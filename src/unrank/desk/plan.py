@@ -14,7 +14,7 @@ from unrank.collection.partition import Partition
 from unrank.collection.removal import Removal
 from unrank.collection.texts import Rows
 from unrank.desk.batch import Batch
-from unrank.desk.copies import Copy, find_copies, not_searched
+from unrank.desk.copies import Copy, find_copies, not_searched, of_other_collections
 from unrank.desk.gates import RequestPairs
 from unrank.errors import count
 from unrank.evaluation.bootstrap import MIN_QUERIES
@@ -46,7 +46,7 @@ class Plan:
     examples: list[str]
     copies: list[Copy]
     not_searched: list[Copy]
-    """Files in which a search for texts finds nothing."""
+    """Files in which a search for texts finds nothing, and rankers whose records are of another collection."""
     seconds: dict[str, Seconds]
     """The time with each method, without the audit."""
     audit: AuditPlan
@@ -107,6 +107,7 @@ def make_plan(
     steers = proxies.reference and options.target == PLACES
     audit = plan_before(workspace, ranker, references[int(steers) :], judges, base.digest)
     compared = (bool(proxies.number) and options.target == PLACES) or (bool(references) and not any(unknown))
+    places = [*look, *remembered_proxies()]
     seconds = {
         "cocol": estimate(workspace, ranker, cocol, base=base.place, record=record, proxies=proxies),
         "retrain": _retraining(ranker, workspace, record, options),
@@ -117,8 +118,8 @@ def make_plan(
         batch.overlaps(collection),
         len(noticing),
         collection.queries.texts(noticing[:SHOWN]),
-        find_copies([*look, *remembered_proxies()], batch.all_items, collection, ledger),
-        not_searched(look),
+        find_copies(places, batch.all_items, collection, ledger),
+        [*of_other_collections(places, [collection]), *not_searched(look)],
         seconds,
         audit,
         prospects(collection, batch, audit, unknown, compared=compared, apart=options.saved_as == "adapter"),

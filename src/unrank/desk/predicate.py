@@ -150,7 +150,7 @@ class PlacesPart(TypedDict):
 
 
 class Done(TypedDict):
-    """How a ranker was made to forget. Without a new ranker, the fields of its record are left out."""
+    """How a ranker was made to forget. Without a new ranker, the fields of its record are left out, but its target."""
 
     method: NotRequired[str]
     settings: NotRequired[dict[str, object]]

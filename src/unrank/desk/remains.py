@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
-from unrank.desk.copies import Copy, adapters_beside, find_copies, not_searched
+from unrank.desk.copies import Copy, adapters_beside, find_copies, not_searched, of_other_collections
 from unrank.desk.erasing import ERASED
 from unrank.desk.history_index import Json
 from unrank.desk.ledger import Ledger
@@ -53,6 +54,12 @@ class PastRun:
     def is_unchanged(self) -> bool:
         """Whether its ranker is as the run wrote it."""
         return bool(folder_hash(self.out) == self.result.get("files", {}).get("ranker", ""))
+
+    @cached_property
+    def read_was_changed(self) -> bool:
+        """Whether the folder of the ranker that it read is there, and is not as it was then."""
+        there = bool(self.ranker) and exists(Path(self.ranker))
+        return there and folder_hash(Path(self.ranker)) != self.asked.get("ranker_files")
 
     @property
     def collection(self) -> CollectionName:
@@ -110,6 +117,12 @@ def settling_runs(ledger: Ledger, request: int) -> dict[int, State]:
     return there or ({found.run: found.state} if found.run is not None else {})
 
 
+def held_nothing(runs: Sequence[PastRun], settled: Mapping[int, State]) -> set[str]:
+    """Return the rankers in which these runs found nothing to forget, and which were not changed since."""
+    found = [run for run in runs if settled.get(run.id) is State.NOTHING_TO_FORGET]
+    return {run.ranker for run in found if not run.read_was_changed}
+
+
 def find_remains(ledger: Ledger, request: int, look: Sequence[Path] = ()) -> Remains:
     """Look for a settled request in every place that the ledger knows, and below the places to look at."""
     items, runs, settled = ledger.items(request), past_runs(ledger), settling_runs(ledger, request)
@@ -127,11 +140,13 @@ def find_remains(ledger: Ledger, request: int, look: Sequence[Path] = ()) -> Rem
             found.setdefault(copy.path, copy)
     for copy in (*_unsettled(runs, request, settled), *_indexes(ledger, request, items, runs)):
         found.setdefault(copy.path, copy)
-    never = {run.ranker for run in runs if settled.get(run.id) is State.NOTHING_TO_FORGET}
+    never = held_nothing(runs, settled)
     never |= {str(run.out) for run in runs if run.id in settled and run.is_unchanged}
     there = [found[path] for path in sorted(found) if path not in never]
-    gone, unchecked = _checked(known, {copy.path for copy in there}, never)
-    return Remains(there, gone, [*unchecked, *not_searched(look)])
+    strange = of_other_collections([*here, *look], [run.collection for run in runs])
+    strange = [copy for copy in strange if copy.path not in never and copy.path not in found]
+    gone, unchecked = _checked(known, {copy.path for copy in there}, never | {copy.path for copy in strange})
+    return Remains(there, gone, [*unchecked, *strange, *not_searched(look)])
 
 
 def delete_proxies(remains: Remains) -> Remains:
@@ -160,12 +175,14 @@ def _checked(known: Sequence[Copy], there: set[str], never: set[str]) -> tuple[l
 
 
 def _unsettled(runs: Sequence[PastRun], request: int, settled: dict[int, State]) -> Iterator[Copy]:
-    """Yield the rankers of runs that do not settle the request now, or that were changed since."""
+    """Yield the rankers of runs that do not settle the request now, and the rankers that were changed since."""
     for run in runs:
         if request in run.asked.get("requests", []) and run.id not in settled and run.out.exists():
             yield Copy("ranker", str(run.out), f"may remember it: the request is not settled by run {run.id}")
         elif run.id in settled and run.out.exists() and not run.is_unchanged:
             yield Copy("ranker", str(run.out), f"was changed since run {run.id} wrote it")
+        if settled.get(run.id) is State.NOTHING_TO_FORGET and run.read_was_changed:
+            yield Copy("ranker", run.ranker, f"was changed since run {run.id} found nothing to forget in it")
 
 
 def _indexes(ledger: Ledger, request: int, items: Sequence[Item], runs: Sequence[PastRun]) -> Iterator[Copy]:

@@ -42,6 +42,7 @@ from unrank.engine.resume import OtherRun, resumable
 from unrank.engine.runtime import Progress, deterministic
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.forget import Forgotten, forget_in
+from unrank.forgetting.goals import check_beyond
 from unrank.forgetting.outcome import Findings, ForgetState, Judgement
 from unrank.forgetting.progress import listening
 from unrank.forgetting.target import PLACES
@@ -132,6 +133,7 @@ def _forget_from(
         before = workspace.scorecard(original)
         if found := _never_seen(context, workspace):
             return Unchanged(found)
+        check_beyond(context.target, before)
         if context.target != PLACES and (found := _below_mean(context, workspace, before)):
             return Unchanged(found)
         _say_margins(ledger, run, context, progress)

@@ -11,18 +11,26 @@ from pathlib import Path
 from unrank.audit.audit import AUDIT
 from unrank.collection.collection import open_collection
 from unrank.desk.batch import count_copies
-from unrank.desk.copies import Copy, adapters_beside, find_copies, not_searched, without_names
+from unrank.desk.copies import (
+    Copy,
+    adapters_beside,
+    find_copies,
+    not_searched,
+    of_other_collections,
+    without_names,
+)
 from unrank.desk.erasing import Names
 from unrank.desk.gates import AuditResult, Gate, Limits, RequestPairs, findings, gates
 from unrank.desk.history_index import Json
 from unrank.desk.ledger import Ledger
+from unrank.desk.remains import held_nothing, past_runs, settling_runs
 from unrank.desk.request import PENDING, RUNNABLE, State
 from unrank.desk.run_context import RunContext
 from unrank.desk.run_ledger import UnfinishedRun, check_step, clear_places
 from unrank.desk.run_places import kept_places
 from unrank.desk.service import replace_ranker, settle
 from unrank.desk.substitutes import RequestSubstitutes, as_json, substitutes_of_each
-from unrank.disk import beside, file_hashes, folder_hash, hash_of_files, read_json, sha256
+from unrank.disk import beside, exists, file_hashes, folder_hash, hash_of_files, read_json, sha256
 from unrank.engine.checkpoint import digest
 from unrank.errors import BadFile, UnrankError
 from unrank.forgetting.outcome import Judgement
@@ -98,6 +106,7 @@ def finish_unchanged(
         "record": None,
         "substitutes": as_json(substitutes_of_each(context.batch, context.collection, score, score)),
         "places": {**asdict(places), "by": list(places.by)} if places else None,
+        "unknown_references": len(context.doubts),
         "kept": {},
         "audit": None,
         "gates": [],
@@ -177,16 +186,29 @@ def _default_mrr(context: RunContext, record: Record, workspace: Workspace) -> f
     return record.before["test"].mrr if "test" in record.before else None
 
 
-def _copies(ledger: Ledger, run: UnfinishedRun, context: RunContext) -> list[Copy]:
-    """Find copies beside the ranker and the collection, in earlier runs and proxies, and where the user looks."""
-    old = [Path(place) for (place,) in ledger.ask("SELECT out FROM run WHERE id < ?", [run.id])]
-    places = [Path(context.options.ranker), context.options.collection, *old, *context.options.look]
+def _copies(
+    ledger: Ledger, run: UnfinishedRun, context: RunContext, has_new_ranker: bool
+) -> tuple[list[Copy], list[Copy]]:
+    """Find copies beside the ranker and the collection, in earlier runs and proxies, and where the user looks.
+
+    Return the copies that still are to be deleted, and the places of which that is not known.
+    """
+    runs, options, items = past_runs(ledger), context.options, context.batch.all_items
+    old = [Path(place) for each in runs if each.id < run.id for place in (each.ranker, str(each.out)) if place]
+    places = [Path(options.ranker), options.collection, *old, *options.look]
     places += [*remembered_proxies(), *adapters_beside(places), *adapters_beside([run.out])]
-    items = context.batch.all_items
-    found = find_copies([place for place in places if place.exists()], items, context.collection, ledger.path)
+    places = [place for place in places if exists(place)]
     own = str(beside(run.out))  # it is deleted when the result is written
-    found = [copy for copy in found if copy.path != own and (copy.kind, copy.path) != ("adapter", str(run.out))]
-    return without_names(found, items)
+    # A ranker in which there was nothing to forget stays in use.
+    spared = {own} if has_new_ranker else {own, options.ranker}
+    spared |= set.intersection(*(held_nothing(runs, settling_runs(ledger, id)) for id in context.batch.items))
+    found = [
+        copy
+        for copy in find_copies(places, items, context.collection, ledger.path)
+        if copy.path not in spared and (copy.kind, copy.path) != ("adapter", str(run.out))
+    ]
+    strange = [copy for copy in of_other_collections(places, [context.collection]) if copy.path not in spared]
+    return without_names(found, items), without_names([*strange, *not_searched(options.look)], items)
 
 
 def _record(
@@ -202,12 +224,13 @@ def _record(
     If the ranker is not for use, all requests keep their states. A request that was ended during the run keeps its too.
     """
     batch = context.batch
+    holders, unsure = _copies(ledger, run, context, result["record"] is not None)
     result |= {
         "requests": {str(id): one.to_json() for id, one in judged.items()},
         "never_seen": context.never_seen,
         "copies": {str(id): copies for id in batch.items if (copies := count_copies(ledger, batch, id))},
-        "holders": [asdict(copy) for copy in _copies(ledger, run, context)],
-        "not_searched": [asdict(copy) for copy in without_names(not_searched(context.options.look), batch.all_items)],
+        "holders": [asdict(copy) for copy in holders],
+        "not_searched": [asdict(copy) for copy in unsure],
     }
     written = json.dumps(result, ensure_ascii=False)
     proof = {"result": hashlib.sha256(written.encode()).hexdigest()}

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from enum import StrEnum
@@ -24,6 +25,7 @@ from unrank.disk import exists, folder_hash
 from unrank.errors import UnrankError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+HUB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}")
 WORST_FIRST = (*RUNNABLE, State.FULFILLED, *(state for state in SETTLED if state is not State.FULFILLED))
 
 
@@ -55,12 +57,11 @@ class ServiceRanker:
     def named(
         cls, name: str, role: Role, ranker: str, collection: Path, indexes: Sequence[Path], since: date | None
     ) -> ServiceRanker:
-        """Return a ranker as somebody registers it; refuse places that are not there."""
+        """Return a ranker as somebody registers it; refuse places that are not there, and a folder of no ranker."""
         from unrank.collection.collection import open_collection
 
         open_collection(collection)
-        if (ranker.startswith(("/", ".")) or ranker.count("/") > 1) and not exists(Path(ranker)):
-            raise UnrankError(f"{ranker}: no such ranker folder")
+        _check_ranker(ranker)
         for index in indexes:
             if not exists(index):
                 raise UnrankError(f"index {index}: no such file or folder")
@@ -249,6 +250,36 @@ def erase_from_service(ledger: Ledger, request: int, items: Sequence[Item]) -> N
         if each.before and names_item(each.before[0], items):
             ledger.ask("UPDATE service_ranker SET before = NULL WHERE name = ?", [each.name])
             ledger.write_of_service("erased", each.name)
+
+
+@contextmanager
+def naming_entry(name: str | None, *places: str) -> Iterator[None]:
+    """Let an error about one of these places of a service, or a file in it, name the entry and how to take it out.
+
+    `name` is `None` for places that are in no service.
+    """
+    try:
+        yield
+    except UnrankError as error:
+        if name is None or not str(error).startswith(tuple(f"{place}{end}" for place in places for end in ":/")):
+            raise
+        raise UnrankError(
+            f"{error}; it is in the service as {name}: mend it, or take it out with 'unrank desk service remove {name}'"
+        ) from error
+
+
+def _check_ranker(ranker: str) -> None:
+    """Refuse a folder that is no ranker's, and a name that no ranker can have. What is on a hub is not looked at."""
+    from unrank.desk.copies import looks_like_ranker
+
+    place = Path(ranker)
+    if exists(place):
+        if not place.is_dir():
+            raise UnrankError(f"{ranker}: a file; a ranker is a folder")
+        if not looks_like_ranker(place):
+            raise UnrankError(f"{ranker}: not a ranker's folder: no model is in it that can be read")
+    elif not HUB_ID.fullmatch(ranker):
+        raise UnrankError(f"{ranker}: no such ranker folder, and no id on a hub, such as owner/name")
 
 
 def absolute(ranker: str) -> str:

@@ -78,14 +78,20 @@ def pair_goals(
     most = beyond_of(target)
     if most is None:
         return None
-    if before.test is not None and 1 / (most + 1) > before.test.mean:
+    check_beyond(target, before)
+    least_rank = least_ranks(most, list_lengths(collection, forget))
+    return PairGoals(forget, least_rank, wanted_scores(collection, forget, least_rank, original))
+
+
+def check_beyond(target: str | float, before: Scorecard) -> None:
+    """Refuse a target `beyond:K` that asks for less than forgetting: unseen pairs stand beyond K by themselves."""
+    most = beyond_of(target)
+    if most is not None and before.test is not None and 1 / (most + 1) > before.test.mean:
         least = int(1 / before.test.mean) if before.test.mean else most + 1
         raise UnrankError(
             f"the target {target} asks for less than forgetting: unseen test queries have an MRR of "
             f"{before.test.mean:.3f}; take beyond:{max(least, most + 1)} or more, or places"
         )
-    least_rank = least_ranks(most, list_lengths(collection, forget))
-    return PairGoals(forget, least_rank, wanted_scores(collection, forget, least_rank, original))
 
 
 def wanted_scores(collection: Collection, forget: Pairs, least: Rows, original: Scorer) -> Scores:

@@ -180,7 +180,7 @@ def run_edit(run: MethodRun) -> Outcome:
     """Edit every trainable weight in each round, by how much it matters to each phase."""
     method, workspace, clock = cast("OneShot", run.method), run.workspace, run.clock
     with clock.on("steps"):
-        plan = method.plan(run.task)
+        plan = planned(method, run.task)
         for number in range(method.rounds):
             seed = run.options.seed + number
             measured = [

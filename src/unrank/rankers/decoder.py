@@ -288,12 +288,14 @@ def _check_model(model: CrossEncoder, folder: Path) -> None:
         raise BadFile(folder, f"a cross-encoder of {names}; unrank reads {SHAPES}")
     if model.num_labels != 1:
         raise BadFile(folder, f"a decoder with {model.num_labels} outputs; a ranker has exactly one")
-    known = len(model.tokenizer)
-    for answer in _answers(model):
+    known, answers = len(model.tokenizer), _answers(model)
+    for answer in answers:
         if not isinstance(answer, int):
             raise BadFile(folder, f"scores by the token {answer!r}, where a token's number must be")
         if not 0 <= answer < known or model.tokenizer.convert_ids_to_tokens(answer) is None:
             raise BadFile(folder, f"scores by token {answer:,}, which its tokenizer does not know; it has {known:,}")
+    if len(set(answers)) < len(answers):
+        raise BadFile(folder, f"scores by token {answers[0]:,} as yes and as no, so every score would be 0")
     if "message" not in modules[0].modality_config:
         return
     if failure := modules[0].input_formatter.pair_roles_failure(template_options(modules[0])):

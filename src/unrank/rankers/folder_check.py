@@ -145,6 +145,10 @@ def check_adapter(folder: Path, path: Path) -> None:
     ranks = [value.get("r"), *(pattern.values() if isinstance(pattern, dict) else [None])]
     if not all(fits(rank, int) and 1 <= rank <= MOST_RANK for rank in ranks):
         raise BadFile(path, f"an adapter whose rank is not a whole number from 1 to {MOST_RANK:,}")
+    pattern = value.get("alpha_pattern") or {}
+    alphas = [value.get("lora_alpha", 1), *(pattern.values() if isinstance(pattern, dict) else [None])]
+    if not all(fits(alpha, float) for alpha in alphas):
+        raise BadFile(path, "an adapter whose lora_alpha, or a part of its alpha_pattern, is not a number")
     for key, item in _items(value):
         _check_extent(path, "the adapter", key, item)
     if not (folder / ADAPTER_WEIGHTS).is_file():

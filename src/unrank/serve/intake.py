@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -46,8 +47,8 @@ class Named:
 
     @classmethod
     def of(cls, call: Call) -> Named:
-        """Read what a form chose; refuse nothing."""
-        chosen = [item.partition(":")[::2] for item in call.form.all("item")]
+        """Read what a form chose; refuse an id that is not as the page wrote it."""
+        chosen = [_read_item(item) for item in call.form.all("item")]
         queries, documents = (
             tuple(dict.fromkeys(id for kind, id in chosen if kind == side)) for side in ("query", "document")
         )
@@ -62,8 +63,28 @@ class Named:
     def fields(self) -> list[Markup]:
         """Hidden fields of a form that hold this choice."""
         sides = {"query": self.queries, "document": self.documents}
-        items = [hidden("item", f"{side}:{id}") for side, ids in sides.items() for id in ids]
+        items = [hidden("item", _item(side, id)) for side, ids in sides.items() for id in ids]
         return [hidden("collection", self.collection), hidden("copies", "leave" if self.leave_copies else ""), *items]
+
+
+def _item(side: str, id: str) -> str:
+    r"""Return a side and an id as a form holds them: a page shows no control character, and a browser sends none.
+
+    >>> print(_item("query", "q1"), _item("document", "a\n\x1b"))
+    query:q1 document:a\n\u001b
+    """
+    return f"{side}:{json.dumps(id)[1:-1]}"
+
+
+def _read_item(item: str) -> tuple[str, str]:
+    """Return the side and the id that a form holds."""
+    side, _, written = item.partition(":")
+    try:
+        id = json.loads(f'"{written}"')
+        id.encode()
+    except ValueError as error:
+        raise UnrankError("an id is not as the page wrote it: find the texts again, and choose them") from error
+    return side, id
 
 
 def new_request(office: Office, call: Call) -> Answer:
@@ -97,7 +118,7 @@ def _found(session: Session, collection: str, hits: Sequence[tuple[Side, Found]]
     if not hits:
         return section("found", "2. Choose", paragraph("No text has any of these words. Try other ones."))
     boxes = [
-        checkbox("item", f"{side}:{hit.id}", [element("strong", {}, f"{side} "), short_id(hit.id), cut(hit.text)])
+        checkbox("item", _item(side, hit.id), [element("strong", {}, f"{side} "), short_id(hit.id), cut(hit.text)])
         for side, hit in hits
     ]
     legend = element("legend", {}, "Texts that fit best")

@@ -66,6 +66,16 @@ def test_qrels_may_lack_the_header(tmp_path: Path) -> None:
     assert list(read_beir(str(source), None).splits["train"]()) == [("q1", "d1", 1)]
 
 
+def test_qrels_may_begin_with_empty_lines(tmp_path: Path) -> None:
+    source = write_files(tmp_path / "in", {**FILES, "qrels/train.tsv": "\n\r\n" + FILES["qrels/train.tsv"]})
+    assert list(read_beir(str(source), None).splits["train"]()) == [("q1", "d1", 1), ("q1", "d2", 0), ("q2", "d3", 2)]
+
+
+def test_spaces_around_a_grade_and_a_sign_are_read(tmp_path: Path) -> None:
+    source = write_files(tmp_path / "in", {**FILES, "qrels/train.tsv": "q1\td1\t +2 \nq1\td2\t-1\n"})
+    assert list(read_beir(str(source), None).splits["train"]()) == [("q1", "d1", 2), ("q1", "d2", -1)]
+
+
 def test_a_note_is_named_as_the_licence(tmp_path: Path) -> None:
     source = write_files(tmp_path / "in", {**FILES, "NOTE.txt": "CC BY 4.0"})
     assert read_beir(str(source), None).licence == "see NOTE.txt of the source"
@@ -89,6 +99,9 @@ def test_a_note_is_named_as_the_licence(tmp_path: Path) -> None:
             "train.tsv, line 1: expected query, document and score separated by tabs, found 2",
         ),
         ("qrels/train.tsv", "q1\td1\t1\nq1\td2\tyes\n", "train.tsv, line 2: the grade 'yes' is not a whole number"),
+        ("qrels/train.tsv", "q1\td1\t1_0\n", "train.tsv, line 1: the grade '1_0' is not a whole number"),
+        ("qrels/train.tsv", "q1\td1\t٣\n", "train.tsv, line 1: the grade '٣' is not a whole number"),
+        ("qrels/train.tsv", "q1\td1\t1\nq1\td2\tscore\n", "line 2: the grade 'score' is not a whole number"),
         ("qrels/train.tsv", "q1\td1\t99999\n", "train.tsv, line 1: the grade 99999 is out of range"),
         (
             "qrels/train.tsv",

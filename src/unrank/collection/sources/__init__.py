@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any, cast
 
-from unrank.collection.sources.source import Raw
+from unrank.collection.sources.source import Raw, watched
 from unrank.disk import exists
 from unrank.errors import UnknownName, UnrankError
 from unrank.plugins import Catalogue, summary_of
@@ -64,7 +65,12 @@ CATALOGUE = Catalogue("source", SOURCES, _adopt)
 def read_source(source: str, test_split: str | None = None) -> Raw:
     """Open `kind:location` for reading."""
     kind, location = parse_source(source)
-    return CATALOGUE.find(kind)[1].read(location, test_split)
+    entry = CATALOGUE.find(kind)[1]
+    if CATALOGUE.package_of(kind) is None:
+        return entry.read(location, test_split)
+    watch = partial(CATALOGUE.blamed, kind)
+    with watch():
+        return watched(entry.read(location, test_split), watch)
 
 
 def parse_source(source: str) -> tuple[str, str]:

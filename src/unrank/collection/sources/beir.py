@@ -47,12 +47,12 @@ def beir_texts(path: Path) -> Iterator[Text]:
 
 def beir_judgements(path: Path) -> Iterator[Judgement]:
     """Yield the judgements of one split."""
-    for number, line in read_lines(path):
+    for place, (number, line) in enumerate(read_lines(path)):
         columns = line.split("\t")
         if len(columns) != 3:
             raise BadFile(
                 path, f"expected query, document and score separated by tabs, found {len(columns)} columns", number
             )
-        if number == 1 and columns[2].strip().lower() == "score":
+        if place == 0 and columns[2].strip().lower() == "score":
             continue
         yield Judgement(columns[0], columns[1], read_grade(path, number, columns[2]))

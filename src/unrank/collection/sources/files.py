@@ -12,13 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from unrank.collection.sources.source import LEAST_GRADE, MOST_GRADE
 from unrank.disk import check_regular, object_of, open_regular
 from unrank.errors import BadFile
 
 ENDINGS = (".jsonl", ".tsv", ".csv", ".parquet")
 PARQUET_ROWS = 1_000
 FIELD_LIMIT = 2**31 - 1
-WHOLE = re.compile(r"[+-]?\d+")
+WHOLE = re.compile(r"[+-]?[0-9]+")
 
 Row = dict[str, Any]
 
@@ -60,16 +61,16 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, Row]]:
 
 def read_grade(path: Path, number: int, text: str) -> int:
     """Return a relevance grade: a whole number that fits 16 bits."""
-    return read_whole(path, number, "grade", text, -(2**15), 2**15 - 1)
+    return read_whole(path, number, "grade", text, LEAST_GRADE, MOST_GRADE)
 
 
 def read_whole(path: Path, number: int, what: str, text: str, least: int, most: int) -> int:
     """Return a whole number from `least` to `most`."""
+    if not WHOLE.fullmatch(text.strip()):
+        raise BadFile(path, f"the {what} {text!r} is not a whole number", number)
     try:
         whole = int(text)
-    except ValueError as error:
-        if not WHOLE.fullmatch(text):
-            raise BadFile(path, f"the {what} {text!r} is not a whole number", number) from error
+    except ValueError:
         whole = most + 1  # Python reads no number of thousands of digits
     if not least <= whole <= most:
         raise BadFile(path, f"the {what} {text} is out of range: give one from {least} to {most}", number)

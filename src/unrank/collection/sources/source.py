@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 PAIRS_A_BATCH = 500_000
 """Pairs in a batch: many, because each batch looks its ids up among all."""
+LEAST_GRADE, MOST_GRADE = -(2**15), 2**15 - 1
+"""The grades that fit 16 bits."""
 Item = TypeVar("Item")
 
 
@@ -51,6 +55,62 @@ class Raw:
     splits: Mapping[str, Callable[[], Iterable[Judgement]]]
     candidates: Callable[[], Iterable[Candidate]] | None = None
     licence: str = ""
+
+
+def grade_of(judgement: Judgement) -> int:
+    """Return the grade of a judgement, or raise a ValueError. numpy would cut a fraction to a whole number.
+
+    >>> grade_of(Judgement("q", "d", 2))
+    2
+    """
+    query, document, grade = judgement
+    if isinstance(grade, int | np.integer) and LEAST_GRADE <= grade <= MOST_GRADE:
+        return int(grade)
+    raise ValueError(
+        f"the grade {grade!r} of document {document!r} for query {query!r} is not a whole number from {LEAST_GRADE} "
+        f"to {MOST_GRADE}"
+    )
+
+
+Watch = Callable[[], AbstractContextManager[None]]
+"""Makes a context for the code of another package."""
+
+
+def watched(raw: object, watch: Watch) -> Raw:
+    """Return a collection of another package. Its data are read within `watch`, and refused there by a ValueError if
+    they do not have the form of a collection."""
+    if not isinstance(raw, Raw) or not _are_texts(raw.name, raw.licence):
+        raise ValueError(f"it returned {raw!r}, which is not a Raw with a name")
+
+    def of(kind: Any, read: Callable[[], Iterable[Any]] | None) -> Any:
+        return partial(_checked, kind, read, watch) if read is not None else None
+
+    splits = {name: of(Judgement, read) for name, read in raw.splits.items()}
+    texts = of(Text, raw.queries), of(Text, raw.documents)
+    return replace(raw, queries=texts[0], documents=texts[1], splits=splits, candidates=of(Candidate, raw.candidates))
+
+
+def _checked(kind: Any, read: Callable[[], Iterable[Any]], watch: Watch) -> Iterator[Any]:
+    with watch():
+        for given in read():
+            item = kind(*given)
+            if kind is Judgement:
+                grade_of(item)
+            if not _are_texts(*item[:2]):
+                raise ValueError(f"{item!r}: an id or a text that is not a str of UTF-8")
+            yield item
+
+
+def _are_texts(*values: object) -> bool:
+    """Return whether these are texts that can be written.
+
+    >>> _are_texts("a", "é"), _are_texts(1), _are_texts("\\udcff")
+    (True, False, False)
+    """
+    try:
+        return all(isinstance(value, str) and value.encode() is not None for value in values)
+    except UnicodeEncodeError:
+        return False
 
 
 def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
