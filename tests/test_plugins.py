@@ -18,7 +18,7 @@ from unrank.collection.sources import parse_source, read_source
 from unrank.errors import UnknownName, UnrankError
 from unrank.methods import CATALOGUE as METHODS
 from unrank.methods import make_method
-from unrank.methods.ranking import planned
+from unrank.methods.watched import watched_plan
 from unrank.rankers import CATALOGUE as RANKERS
 from unrank.rankers import ranker_class, ranker_kind
 
@@ -222,8 +222,8 @@ def test_memory_that_runs_out_in_a_plugin_is_no_fault_of_it(install: Install) ->
 def test_a_method_of_unrank_is_not_watched(install: Install, golden: Collection) -> None:
     install("odd_package", LEARNER.format(**FINE), "[unrank.methods]\nodd = odd_package:Odd\n")
     task = task_of(golden, forgetting(golden, queries=[0]), random_table(golden, 0))
-    for name, where in (("scrub", "unrank.methods.scrub"), ("odd", "unrank.methods.ranking")):
-        assert {phase.loss.__module__ for phase in planned(make_method(name), task)} == {where}
+    for name, where in (("scrub", "unrank.methods.scrub"), ("odd", "unrank.methods.watched")):
+        assert {phase.loss.__module__ for phase in watched_plan(make_method(name), task)} == {where}
 
 
 READER = """

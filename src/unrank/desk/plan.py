@@ -107,7 +107,6 @@ def make_plan(
     steers = proxies.reference and options.target == PLACES
     audit = plan_before(workspace, ranker, references[int(steers) :], judges, base.digest)
     compared = (bool(proxies.number) and options.target == PLACES) or (bool(references) and not any(unknown))
-    places = [*look, *remembered_proxies()]
     seconds = {
         "cocol": estimate(workspace, ranker, cocol, base=base.place, record=record, proxies=proxies),
         "retrain": _retraining(ranker, workspace, record, options),
@@ -118,8 +117,8 @@ def make_plan(
         batch.overlaps(collection),
         len(noticing),
         collection.queries.texts(noticing[:SHOWN]),
-        find_copies(places, batch.all_items, collection, ledger),
-        [*of_other_collections(places, [collection]), *not_searched(look)],
+        find_copies([*look, *remembered_proxies()], batch.all_items, collection, ledger),
+        [*of_other_collections(look, [collection]), *not_searched(look)],
         seconds,
         audit,
         prospects(collection, batch, audit, unknown, compared=compared, apart=options.saved_as == "adapter"),

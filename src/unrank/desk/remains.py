@@ -131,12 +131,12 @@ def find_remains(ledger: Ledger, request: int, look: Sequence[Path] = ()) -> Rem
     known += [Copy("ranker", member.before[0], "") for member in members if member.before]
     places = [*(place for run in runs for place in run.places), *(copy.path for copy in known)]
     places += [place for member in members for place in (member.ranker, member.collection, *member.indexes)]
-    places += map(str, remembered_proxies())
     here = [Path(place) for place in dict.fromkeys(places) if place and exists(Path(place))]
     here += adapters_beside(here)
+    proxies = remembered_proxies()
     found: dict[str, Copy] = {}
     for name in dict.fromkeys(run.collection for run in runs):
-        for copy in find_copies([*here, *look], items, name, ledger.path):
+        for copy in find_copies([*here, *proxies, *look], items, name, ledger.path):
             found.setdefault(copy.path, copy)
     for copy in (*_unsettled(runs, request, settled), *_indexes(ledger, request, items, runs)):
         found.setdefault(copy.path, copy)

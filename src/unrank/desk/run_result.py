@@ -196,7 +196,7 @@ def _copies(
     runs, options, items = past_runs(ledger), context.options, context.batch.all_items
     old = [Path(place) for each in runs if each.id < run.id for place in (each.ranker, str(each.out)) if place]
     places = [Path(options.ranker), options.collection, *old, *options.look]
-    places += [*remembered_proxies(), *adapters_beside(places), *adapters_beside([run.out])]
+    places += [*adapters_beside(places), *adapters_beside([run.out])]
     places = [place for place in places if exists(place)]
     own = str(beside(run.out))  # it is deleted when the result is written
     # A ranker in which there was nothing to forget stays in use.
@@ -204,7 +204,7 @@ def _copies(
     spared |= set.intersection(*(held_nothing(runs, settling_runs(ledger, id)) for id in context.batch.items))
     found = [
         copy
-        for copy in find_copies(places, items, context.collection, ledger.path)
+        for copy in find_copies([*places, *remembered_proxies()], items, context.collection, ledger.path)
         if copy.path not in spared and (copy.kind, copy.path) != ("adapter", str(run.out))
     ]
     strange = [copy for copy in of_other_collections(places, [context.collection]) if copy.path not in spared]

@@ -29,7 +29,7 @@ from unrank.forgetting.train import estimate_learning_epoch
 from unrank.forgetting.validation import check_freeze, encoded_sides, keep_frozen, restrict
 from unrank.forgetting.workspace import Clock, Workspace
 from unrank.methods.base import Method, OneShot, RunKind
-from unrank.methods.ranking import planned
+from unrank.methods.watched import watched_plan
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import sharing_frozen_states
 from unrank.record import LearningEpoch, Record, measured_epoch
@@ -217,7 +217,7 @@ def seconds_per_epoch(
     if to_places:
         task = replace(task, wanted=np.zeros(len(workspace.partition.forget), np.float32), pulls_up=True)
     total = NONE
-    for phase in planned(method, task):
+    for phase in watched_plan(method, task):
         total += seconds_per_step(student, phase, workspace).times(phase.size / phase.batch)
     return total
 

@@ -29,8 +29,8 @@ from unrank.forgetting.target import PLACES, tolerance
 from unrank.forgetting.train import run_training
 from unrank.forgetting.workspace import Clock, Workspace
 from unrank.methods.base import Method, OneShot, RunKind
-from unrank.methods.ranking import planned
 from unrank.methods.task import EarlierPlaces, Task
+from unrank.methods.watched import watched_plan
 from unrank.rankers.base import Ranker
 from unrank.record import Check, Landing
 
@@ -102,7 +102,7 @@ def run_steered(run: MethodRun) -> Outcome:
     schedule = replace(schedule, over=rule.out_of_time if options.minutes is not None else None)
     store, runtime = workspace.store, workspace.runtime
     with clock.on("teacher"):  # a plan may make a teacher of its own, and masks may need gradients
-        plan = planned(run.method, run.task)
+        plan = watched_plan(run.method, run.task)
         masks = run.method.masks(
             run.task, lambda phase: mean_gradients(run.student, phase, options.seed, store, runtime)
         )
@@ -180,7 +180,7 @@ def run_edit(run: MethodRun) -> Outcome:
     """Edit every trainable weight in each round, by how much it matters to each phase."""
     method, workspace, clock = cast("OneShot", run.method), run.workspace, run.clock
     with clock.on("steps"):
-        plan = planned(method, run.task)
+        plan = watched_plan(method, run.task)
         for number in range(method.rounds):
             seed = run.options.seed + number
             measured = [

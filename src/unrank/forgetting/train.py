@@ -33,8 +33,9 @@ from unrank.forgetting.workspace import Clock, Workspace, check_given
 from unrank.methods import make_method
 from unrank.methods.base import Method
 from unrank.methods.finetune import Finetune
-from unrank.methods.ranking import learn, planned
+from unrank.methods.ranking import learn
 from unrank.methods.retrain import Retrain
+from unrank.methods.watched import watched_plan
 from unrank.rankers import create_ranker, public_name, ranker_kind
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import Layers, drop_frozen_states, keep_frozen_states, read_layers, train_layers_of
@@ -263,7 +264,7 @@ def run_training(
     fixed = workspace.fixed_pairs()
     lessons = Lessons()
     schedule = method.schedule(seed)
-    plan = planned(method, workspace.task(ranker))
+    plan = watched_plan(method, workspace.task(ranker))
     lists = follow_lists(workspace, ranker, np.unique(fixed[:, 0]), follow)
     for follower in followers(workspace.runtime.progress):
         follower.plan(method.epochs, exact=False)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from unrank.collection.collection import Pairs
 from unrank.engine.losses import margin_loss
 from unrank.engine.samples import Phase, Samples, Scored, all_present
-from unrank.methods import CATALOGUE as METHODS
 from unrank.methods.base import Method
 from unrank.methods.task import Task
 
@@ -45,36 +42,8 @@ def learn(task: Task, pairs: Pairs, negatives: int, batch: int, together: int = 
 
 def planned(method: Method, task: Task) -> Sequence[Phase]:
     """Return the phases of an epoch of a method. With `gru`, kept pairs guard each of them."""
-    plan = method.plan(task) if METHODS.package_of(method.name) is None else _watched_plan(method, task)
+    plan = method.plan(task)
     return [replace(phase, guard=_guard(task, phase)) for phase in plan] if method.gru else plan
-
-
-def _watched_plan(method: Method, task: Task) -> Sequence[Phase]:
-    """Return the phases of a method of another package. What they draw and what loss they give is checked."""
-    blamed = partial(METHODS.blamed, method.name, (torch.OutOfMemoryError,))  # with less at once it may fit
-
-    def watched(phase: Phase) -> Phase:
-        def draw(generator: np.random.Generator, epoch: int) -> Samples:
-            with blamed():
-                drawn = phase.draw(generator, epoch)
-                if not isinstance(drawn, Samples):
-                    raise TypeError(f"the phase {phase.name!r} drew {drawn!r}, and no Samples")
-                if not drawn.present.any(axis=1).all():
-                    raise ValueError(f"the phase {phase.name!r} drew a sample without any pair")
-                return drawn
-
-        def loss(scored: Scored) -> Tensor:
-            with blamed():
-                found = phase.loss(scored)
-                if not isinstance(found, Tensor) or found.numel() != 1:
-                    given = f"a tensor of {found.numel()} numbers" if isinstance(found, Tensor) else repr(found)
-                    raise TypeError(f"the loss of the phase {phase.name!r} is {given}, and not a tensor of one number")
-                return found
-
-        return replace(phase, draw=draw, loss=loss)
-
-    with blamed():
-        return [watched(phase) for phase in method.plan(task)]
 
 
 def _guard(task: Task, phase: Phase) -> Phase:
