@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import Literal
 
 from torch import nn
@@ -58,12 +59,15 @@ def layer_stack(encoder: nn.Module, kind: str) -> nn.ModuleList:
 
 
 def _first_weights(encoder: nn.Module, kind: str, which: Layers) -> Iterator[nn.Parameter]:
-    """Yield the weights of all layers but the last ones."""
+    """Yield the weights of all layers but the last ones, and those before them, such as the encoder of a decoder."""
     stack = layer_stack(encoder, kind)
     last = {"head": 0, "all-but-embeddings": len(stack)}.get(str(which), which)
     assert isinstance(last, int)
     if last > len(stack):
         raise UnrankError(f"the encoder has {count(len(stack), 'layer')}, so {last} of them cannot be trained")
+    if which != "all-but-embeddings":
+        first = next(stack.parameters())
+        yield from takewhile(lambda weight: weight is not first, encoder.parameters())
     for layer in list(stack)[: len(stack) - last]:
         yield from layer.parameters()
 
