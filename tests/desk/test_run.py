@@ -26,6 +26,7 @@ from unrank.cli.option import NOT_REACHED, exit_status
 from unrank.collection.collection import Collection, Pairs
 from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
+from unrank.collection.texts import Rows
 from unrank.desk import run as desk_run
 from unrank.desk.batch import honoured_in, open_batch
 from unrank.desk.certificate import certificate
@@ -717,6 +718,12 @@ def test_each_request_ends_in_its_own_state(
     ledger.verify()
 
 
+def ranks_by(folder: str, dense: Collection) -> Rows:
+    """Return the rank that a ranker gives each pair in its list."""
+    ranker = load_ranker(folder)
+    return pair_ranks(dense, dense.pairs, Workspace.open(ranker, dense, None, "cpu").scorer(ranker))
+
+
 def test_if_nothing_is_ranked_above_unseen_no_weight_changes(
     ledger: Ledger,
     key: Key,
@@ -728,8 +735,7 @@ def test_if_nothing_is_ranked_above_unseen_no_weight_changes(
 ) -> None:
     """There is no new ranker, and a statement of that finding in place of a certificate."""
     monkeypatch.setattr(RequestPairs, "judge", JUDGE)
-    ranker = load_ranker(options.ranker)
-    ranks = pair_ranks(dense, dense.pairs, Workspace.open(ranker, dense, None, "cpu").scorer(ranker))
+    ranks = ranks_by(options.ranker, dense)
     ask(ledger, key, dense, pairs=dense.pair_ids(dense.pairs[ranks == ranks.max()][:1]))
     done = run_open(ledger, key_file(path), replace(options, target=None))
     assert done is not None and done.out is None and done.states == {1: State.NOTHING_TO_FORGET}
@@ -752,8 +758,7 @@ def test_a_ranker_with_nothing_to_forget_is_not_still_to_be_deleted(
     monkeypatch.setattr(RequestPairs, "judge", JUDGE)
     record = made_record(dense.fingerprint).to_json()
     (Path(options.ranker) / "unrank.json").write_text(json.dumps(record))
-    ranker = load_ranker(options.ranker)
-    ranks = pair_ranks(dense, dense.pairs, Workspace.open(ranker, dense, None, "cpu").scorer(ranker))
+    ranks = ranks_by(options.ranker, dense)
     low, high = (dense.pair_ids(dense.pairs[ranks == rank][:1]) for rank in (ranks.max(), 1))
     ask(ledger, key, dense, pairs=low)
 

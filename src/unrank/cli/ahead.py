@@ -42,7 +42,7 @@ def hash_files(ranker: str) -> None:
     base = own["base_digest"] and recall("base", own["base_digest"])
     for path in regular_files(Path(base)) if base else ():
         sha256_once(path)
-    for place in (place for places in recall_all("proxies") for place in places.split("\n")):
+    for place in (place for places in recall_all("proxies") for place in places.split("\n") if place):
         for record in sorted(Path(place).glob(f"*/{RECORD}")):
             theirs = read_json(record)
             if all(theirs[name] == own[name] for name in ("ranker", "base_digest")):
