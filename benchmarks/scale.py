@@ -24,7 +24,7 @@ H200_GIB = 139
 # Measured, but not in a file of results/: docs/reference/speed.md has them.
 STEP_SECONDS = 0.014
 """The least that a step of CoCoL takes of the host: 12 to 16 ms."""
-LIST, KEPT_QUERIES = 101, 3_000
+LIST, KEPT_QUERIES = 101, 1_000
 """The pairs of a list, and the most queries that are measured of each kept set."""
 PAIRS_A_DOCUMENT, QUERIES_A_DOCUMENT = 2.44, 2.08
 """Of TREC CAR: a hundred documents are 244 pairs of 208 queries."""

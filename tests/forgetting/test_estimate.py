@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,13 @@ from unrank.collection.collection import Collection
 from unrank.collection.partition import make_partition
 from unrank.collection.removal import Removal
 from unrank.engine.loop import step as usual
+from unrank.engine.runtime import Runtime
 from unrank.evaluation.scorecard import MOST_QUERIES
 from unrank.forgetting import estimate as module
 from unrank.forgetting.estimate import FEW_EPOCHS, MANY_EPOCHS, Seconds, estimate
 from unrank.forgetting.options import ForgetOptions
 from unrank.forgetting.train import Trained
-from unrank.forgetting.workspace import FEW_QUERIES, Workspace, usual_measure
+from unrank.forgetting.workspace import FEW_QUERIES, READ_QUERIES, Workspace, usual_measure
 from unrank.methods import make_method
 from unrank.rankers import create_ranker
 
@@ -113,3 +115,9 @@ def test_few_queries_are_measured_where_a_processor_reads_every_pair(encoder: Pa
     usual = {kind: usual_measure(create_ranker(kind, str(base), seed=0), "cpu") for kind, base in bases.items()}
     assert [kind for kind, most in usual.items() if most == FEW_QUERIES] == ["cross-encoder", "parade"]
     assert usual["bi-encoder"] == usual["duet"] == MOST_QUERIES
+
+
+def test_a_gpu_that_reads_every_pair_measures_fewer_queries_too(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Runtime, "on", lambda _: SimpleNamespace(device=torch.device("cuda")))
+    usual = [usual_measure(create_ranker(kind, str(encoder), seed=0), "auto") for kind in ("cross-encoder", "colbert")]
+    assert usual == [READ_QUERIES, MOST_QUERIES] and FEW_QUERIES < READ_QUERIES < MOST_QUERIES

@@ -15,11 +15,12 @@ import gc
 import importlib
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from inspect import getmodulename
+from operator import eq
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,8 +31,9 @@ MODELS = "models."
 """What names of modules begin with in transformers' own table, which has more than models."""
 NAME = re.compile(r"^Name: *(\S+)", re.MULTILINE)
 """The line with the name of a distribution."""
+PANDAS = "pandas"
+"""Pyarrow imports it at its first column, only to ask whether what it is given is one of pandas."""
 UNUSED = (
-    "pandas",
     "scipy",
     "sklearn",
     "transformers.distributed.sharding_utils",
@@ -40,17 +42,39 @@ UNUSED = (
     "transformers.integrations.flex_attention",
 )
 """Packages and modules that rankers need seldom or never, though the libraries import them."""
-STAY = ("datasets", "peft", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor")
+SHAPES = "torch.fx.experimental.symbolic_shapes"
+STAY = (
+    "datasets",
+    "peft",
+    "sympy",
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor",
+    SHAPES,
+)
 """Those that a library asks for again whenever it loads or saves a model: they stay late for as long as the process
-lasts. The last three are torch's compiler and its weights on several machines."""
+lasts. They are torch's compiler with its algebra, its weights on several machines, and packages of trainers."""
 MARKS = {f"torch._dynamo.{name}" for name in ("allow_in_graph", "assume_constant_result", "disable")}
 """Decorators that only mark a function for torch's compiler, which unrank does not use: late ones mark nothing."""
+ANSWERS: Mapping[str, Callable[..., bool]] = {
+    "expect_true": bool,
+    "guard_or_false": bool,
+    "guard_or_true": bool,
+    "is_nested_int": lambda _: False,
+    "sym_and": lambda *truths: all(truths),
+    "sym_eq": eq,
+}
+PLAIN = {f"{SHAPES}.{name}": answer for name, answer in ANSWERS.items()}
+"""What torch asks its compiler about sizes, and the answers if the sizes are plain numbers."""
+NEEDS: Mapping[str, Sequence[str]] = {SHAPES: ("sympy",), "torch._dynamo": ("sympy", SHAPES)}
+"""What must not be late for those that make classes of it."""
 
 
 def import_libraries() -> None:
     """Import the libraries of rankers, without the packages that a command may never use."""
     if "sentence_transformers" in sys.modules:
         return
+    stay_late(PANDAS)
     gc.disable()
     try:
         with late(UNUSED, STAY), replaced(metadata, "packages_distributions", packages_distributions):
@@ -60,6 +84,13 @@ def import_libraries() -> None:
         gc.freeze()
     finally:
         gc.enable()
+
+
+def stay_late(*modules: str) -> None:
+    """Let modules that nothing has imported yet be late for as long as the process lasts."""
+    there = {name for finder in sys.meta_path if isinstance(finder, _LateFinder) for name in finder.names}
+    if missing := {*modules} - {*sys.modules} - there:
+        sys.meta_path.insert(0, _LateFinder(missing))
 
 
 def _import_models() -> None:
@@ -193,7 +224,13 @@ class _LateModule(ModuleType):
             raise AttributeError(name)
         if PathFinder.find_spec(f"{self.__name__}.{name}", self.__path__):
             return importlib.import_module(f"{self.__name__}.{name}")
-        return _LateName(self, name, self._finder)
+        found = vars(self)[name] = _LateName(self, name, self._finder)  # some are asked for in each pass
+        return found
+
+
+def _are_plain(values: Sequence[object]) -> bool:
+    """Return whether all values are plain numbers, or tuples of them."""
+    return all(_are_plain(value) if type(value) is tuple else type(value) in (bool, int) for value in values)
 
 
 class _LateName:
@@ -204,7 +241,8 @@ class _LateName:
 
     def own(self) -> Any:
         """Import the module, and return what has this name there."""
-        self._finder.release(self._whole)
+        for whole in (*NEEDS.get(self._whole, ()), self._whole):
+            self._finder.release(whole)
         module = importlib.import_module(self._module)
         try:
             return getattr(module, self._name)
@@ -212,8 +250,12 @@ class _LateName:
             return importlib.import_module(f"{self._module}.{self._name}")
 
     def __call__(self, *given: Any, **named: Any) -> Any:
-        if f"{self._module}.{self._name}" in MARKS and given and callable(given[0]) and not self._is_imported:
-            return given[0]
+        name = f"{self._module}.{self._name}"
+        if given and not self._is_imported:
+            if name in MARKS and callable(given[0]):
+                return given[0]
+            if name in PLAIN and _are_plain(given):
+                return PLAIN[name](*given)
         return self.own()(*given, **named)
 
     def __instancecheck__(self, instance: object) -> bool:
@@ -236,6 +278,9 @@ class _LateName:
 
     def __ror__(self, other: Any) -> Any:
         return other | self.own()
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.own()[key]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.own(), name)

@@ -33,6 +33,7 @@ from unrank.cli import (
     tune,
     watch,
 )
+from unrank.cli.late import PANDAS, stay_late
 from unrank.cli.option import Quiet, WithPairs
 from unrank.cli.show import say
 from unrank.disk import follows
@@ -152,6 +153,7 @@ app.command("list")(list_)
 
 def main() -> None:
     """Run the command of this process, and exit with its status."""
+    stay_late(PANDAS)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that SIGTERM leaves nothing half written either
     try:
         sys.exit(run(sys.argv[1:]))

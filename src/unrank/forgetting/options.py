@@ -49,8 +49,8 @@ WATCH = (
     "than 10 queries."
 )
 MEASURE = (
-    "Maximal number of queries of each kept set to measure, sampled; 0 for all. By default 3,000, and 100 if a CPU "
-    "must read every pair with an encoder."
+    "Maximal number of queries of each kept set to measure, sampled; 0 for all. By default 3,000; if every pair must "
+    "be read with an encoder, 1,000 on a GPU and 100 on a CPU."
 )
 KEEP_AT_LEAST = (
     "The share of its MRR that each kept set must keep; exit code 3 if one does not. A run to beyond:K stops before "

@@ -38,12 +38,15 @@ FIXED_QUERIES = 1_000
 
 FEW_QUERIES = 100
 """The number of queries of each kept set that are measured if each list takes seconds."""
+READ_QUERIES = 1_000
+"""The number of them if a GPU must read every pair with an encoder, which else takes much of a small request's time."""
 
 
 def usual_measure(ranker: Ranker, device: Device) -> int:
-    """Return the default number of measured queries: few if a CPU must read every pair with an encoder."""
-    slow = Runtime.on(device).device.type == "cpu" and not ranker.separable and not ranker.reads_words
-    return FEW_QUERIES if slow else MOST_QUERIES
+    """Return the default number of measured queries: fewer if every pair must be read with an encoder."""
+    if ranker.separable or ranker.reads_words:
+        return MOST_QUERIES
+    return FEW_QUERIES if Runtime.on(device).device.type == "cpu" else READ_QUERIES
 
 
 class Clock:

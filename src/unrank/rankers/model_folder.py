@@ -14,7 +14,8 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from transformers.utils import logging as transformers_logging
 
 from unrank.disk import exists, inside, read_json, sha256, write_json
@@ -28,6 +29,8 @@ FORMAT_VERSION = 1
 DESCRIBED = ("config.json", "tokenizer_config.json", "processor_config.json")
 NAMES = ("auto_map", "custom_pipelines", "fast_tokenizer_files")
 """Keys of a model's description that name code or other files. They do not pass into a saved ranker."""
+DRAWS = frozenset({Tensor.normal_, Tensor.uniform_, nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_})
+"""What initialises weights with random numbers."""
 OUT_OF_MEMORY = "it asks for more memory than it may take"
 
 
@@ -63,7 +66,7 @@ def quiet() -> Iterator[None]:
 def loading(path: Path, what: str) -> Iterator[None]:
     """Load quietly, and turn any error of a library into one line."""
     try:
-        with quiet():
+        with quiet(), _NoRandomMeta():
             yield
     except UnrankError:
         raise
@@ -71,6 +74,23 @@ def loading(path: Path, what: str) -> Iterator[None]:
         too_large = isinstance(error, MemoryError) or "allocate memory" in str(error)
         reason = OUT_OF_MEMORY if too_large else " ".join(str(error).split())[:200]
         raise BadFile(path, f"cannot be loaded as {what}: {reason}") from error
+
+
+class _NoRandomMeta(TorchFunctionMode):
+    """Draw no random numbers for tensors without storage, which a library makes before it reads the weights.
+
+    There are no values to draw, but the first draw makes torch import a part of its compiler: half a second.
+    """
+
+    def __torch_function__(
+        self, function: Any, types: Any, given: tuple[Any, ...] = (), named: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = named or {}
+        if function in DRAWS:
+            tensor: Tensor = given[0] if given else named["tensor"]
+            if tensor.is_meta:
+                return tensor
+        return function(*given, **named)
 
 
 def save_library_model(model: Any, folder: Path) -> None:
