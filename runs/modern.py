@@ -342,11 +342,13 @@ def adapter_off(request: Request, done: Forgotten) -> Line:
 
 def decoder(study: Study) -> None:
     study.write_original()
-    for by in study.arguments.by:
-        request = Request(study, by)
+    requests = [Request(study, by) for by in study.arguments.by]
+    for request in requests:
         request.write_retrained()
-        for target in (FIRST, PLACES):
+        for target in (PLACES, FIRST):
             request.forget(target, "lora", partial(adapter_off, request))
+    for request in requests:
+        for target in (PLACES, FIRST):
             request.forget(target, None)
     study.run({"run": "untrained"}, study.untrained)
 

@@ -51,7 +51,7 @@ def test_a_decoder_forgets_with_an_adapter_and_without(
     lines = modern("decoder", dense, *options)
     runs = [(line.get("by"), line["run"]) for line in lines]
     first, second = ("documents", "queries")
-    assert runs[:4] == [(None, "trained"), (first, "places, adapter"), (first, "retrained"),
+    assert runs[:4] == [(None, "trained"), (first, "retrained"), (first, "places, adapter"),
                         (first, "destination-1, adapter")]  # fmt: skip
     assert (second, "places, adapter") in runs and (second, "destination-1, all weights") in runs
     adapted = next(line for line in lines if line["run"] == "places, adapter")
