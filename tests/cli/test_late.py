@@ -148,6 +148,8 @@ def test_what_stays_late_can_be_used() -> None:
         "table = pyarrow.table({'a': [1, 2]}); assert table.column('a').to_numpy().sum() == 3; "
         "assert not getattr(pandas, '__file__', None); frame = table.to_pandas(); "
         "assert isinstance(frame, pandas.DataFrame) and int(pyarrow.table(frame).column('a')[1]) == 2; "
+        "torch.arange(3, device='meta'); weight = torch.ones(2, requires_grad=True); "
+        "torch.autograd.grad((2 * weight,), (weight,), (torch.ones(2),)); assert not getattr(sympy, '__file__', None); "
         "torch.arange(3, device='meta') + 1; x = sympy.Symbol('x'); assert sympy.diff(x**2, x) == 2 * x; "
         "from torch.fx.experimental.symbolic_shapes import ShapeEnv, sym_eq; assert ShapeEnv() and sym_eq(2, 2); "
         "double = torch.compile(lambda x: 2 * x, backend='eager'); assert double(torch.ones(2)).sum() == 4"

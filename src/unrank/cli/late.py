@@ -230,7 +230,7 @@ class _LateModule(ModuleType):
 
 def _are_plain(values: Sequence[object]) -> bool:
     """Return whether all values are plain numbers, or tuples of them."""
-    return all(_are_plain(value) if type(value) is tuple else type(value) in (bool, int) for value in values)
+    return all(_are_plain(value) if isinstance(value, tuple) else type(value) in (bool, int) for value in values)
 
 
 class _LateName:

@@ -42,7 +42,7 @@ from unrank.forgetting.save import save_ranker
 from unrank.forgetting.target import default_mrr, tolerance
 from unrank.forgetting.train import recovery
 from unrank.forgetting.unlearn import Request, Unlearned, unlearn, validate
-from unrank.forgetting.validation import adapter_of, layers_of, weights_hash
+from unrank.forgetting.validation import adapter_of, layers_of
 from unrank.forgetting.workspace import Workspace, check_given
 from unrank.rankers.base import Ranker
 from unrank.rankers.layers import release
@@ -250,7 +250,7 @@ def _lineage(request: Request) -> str | None:
     if request.method.start != "original":
         return None
     if is_first(request.record):
-        return weights_hash(request.ranker)
+        return request.weights_hash()
     return request.record.lineage if request.record else None
 
 

@@ -46,7 +46,7 @@ SAVED_AS = (
 )
 WATCH = (
     "Queries of each kept set to measure at every check; by default 100 on a GPU, and none if the request has fewer "
-    "than 10 queries."
+    "than 100 queries."
 )
 MEASURE = (
     "Maximal number of queries of each kept set to measure, sampled; 0 for all. By default 3,000; if every pair must "

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -158,9 +159,15 @@ def find_places(workspace: Workspace, ranker: Ranker, original: Scorer, proxies:
         level=calibration_level(workspace.partition) if calibrated else 0.0,
         spread=max(0.0, spread),
         above=float(np.concatenate(above).mean()) if above else None,
-        by=tuple(digest(proxy.ranker.state_dict()) for proxy in proxies),
+        by=_digests(proxies),
     )
     return places_at(collection, forget, original, np.nanmean(said, axis=0), found)
+
+
+def _digests(proxies: Sequence[Proxy]) -> tuple[str, ...]:
+    """Hash the weights of all proxies at the same time."""
+    with ThreadPoolExecutor() as pool:
+        return tuple(pool.map(lambda proxy: digest(proxy.ranker.state_dict()), proxies))
 
 
 def _calibrate(row: Floats, partition: Partition, proxy: Proxy, unseen: Unseen, own: Floats) -> Floats:

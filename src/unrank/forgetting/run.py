@@ -14,7 +14,6 @@ from unrank.collection.texts import Rows
 from unrank.engine.checkpoint import Stateful
 from unrank.engine.loop import fit, mean_gradients, squared_gradients
 from unrank.engine.resume import ResumableRun
-from unrank.evaluation.bootstrap import MIN_QUERIES
 from unrank.evaluation.scorecard import Scorecard
 from unrank.forgetting.followed_lists import follow_lists
 from unrank.forgetting.goals import PairGoals
@@ -161,12 +160,12 @@ def earlier_places(task: Task) -> tuple[Pairs, EarlierPlaces] | None:
 def usual_watch(device: str, queries: int) -> int:
     """Return the default number of queries of each kept set that are measured at every check.
 
-    For a small request they would take longer than its steps.
+    For a small request they would take as long as its steps.
 
-    >>> usual_watch("cuda", 10), usual_watch("cuda", 9), usual_watch("cpu", 10)
+    >>> usual_watch("cuda", 100), usual_watch("cuda", 99), usual_watch("cpu", 100)
     (100, 0, 0)
     """
-    return WATCHED if device == "cuda" and queries >= MIN_QUERIES else 0
+    return WATCHED if device == "cuda" and queries >= WATCHED else 0
 
 
 def run_as_training(run: MethodRun) -> Outcome:

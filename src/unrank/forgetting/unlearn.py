@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from time import perf_counter
 
@@ -37,6 +38,7 @@ from unrank.forgetting.validation import (
     keep_frozen,
     make_student,
     run_fingerprint,
+    weights_hash,
 )
 from unrank.forgetting.vocabulary import ADAPTER, NEVER_SEEN, Clearing, find_clearing
 from unrank.forgetting.workspace import Clock, Workspace
@@ -66,6 +68,8 @@ class Request:
     """`None` for a first request, and if the ranker has no anchor file here."""
     shared: ExitStack
     """Ends what the original and the student share, and what holds rows of the student in place."""
+    weights_hash: Callable[[], str]
+    """Returns the hash of the original's weights, which is computed once."""
     apart: tuple[Pairs, ...] = ()
     """Pairs that are judged by themselves too, such as those of each request of a batch."""
     proxies: tuple[Proxy, ...] = ()
@@ -122,9 +126,10 @@ def validate(
         check_other_weights(ranker.kind, base.place, ranker.source)
     student = make_student(ranker, method, base, options)
     run, anchors = run or ResumableRun(), find_anchors(workspace, record)
-    known = anchors.digest if anchors else None
-    run.claim(lambda: run_fingerprint(workspace, ranker, method, options, base, reference.ranker, known))
-    return Request(workspace, options, ranker, record, reference, method, base, student, run, anchors, ExitStack())
+    known, hashed = anchors.digest if anchors else None, cache(partial(weights_hash, ranker))
+    run.claim(lambda: run_fingerprint(workspace, ranker, method, options, base, reference.ranker, known, hashed()))
+    shared = ExitStack()
+    return Request(workspace, options, ranker, record, reference, method, base, student, run, anchors, shared, hashed)
 
 
 def unlearn(request: Request, before: Scorecard | None = None) -> Unlearned:

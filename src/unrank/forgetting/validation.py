@@ -236,15 +236,17 @@ def fingerprint(
     method: Method,
     seed: int,
     more: Facts | None = None,
+    weights: str | None = None,
 ) -> Facts:
     """Return everything that the final weights follow from, by the names that users know; files by their hashes.
 
-    A checkpoint may be resumed by a run with the same fingerprint, and by no other.
+    A checkpoint may be resumed by a run with the same fingerprint, and by no other. `weights` is the hash of the
+    ranker's weights, if it is known.
     """
     facts = {
         "job": job,
         "ranker": ranker.kind,
-        "weights": weights_hash(ranker),
+        "weights": weights or weights_hash(ranker),
         "collection": collection.fingerprint,
         "removal": removal_hash(removal) if removal is not None else None,
         "method": method.name,
@@ -265,6 +267,7 @@ def run_fingerprint(
     base: Base,
     reference: Ranker | None,
     anchors: str | None = None,
+    weights: str | None = None,
 ) -> Facts:
     """Return the fingerprint of a run that forgets; `anchors` is a hash of what it takes from an anchor file."""
     more = {
@@ -288,7 +291,8 @@ def run_fingerprint(
     if options.target == PLACES:
         proxies = options.proxies and str(Path(options.proxies).resolve())
         more |= {"proxies": proxies, "proxy_epochs": options.proxy_epochs}
-    return fingerprint("forget", ranker, workspace.collection, workspace.removal, method, options.seed, more)
+    of = (ranker, workspace.collection, workspace.removal, method, options.seed)
+    return fingerprint("forget", *of, more, weights)
 
 
 def weights_hash(ranker: Ranker) -> str:
