@@ -255,9 +255,10 @@ def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
         requests = [line for line in every if isinstance(line["run"], int)]
         if not requests:
             continue
-        last, pairs = requests[-1], sum(line["pairs"] for line in requests)
-        off = [distance for distance in last["off"] if distance is not None]
-        kept, theirs = _kept([last]), _kept([line for line in every if str(line["run"]).startswith(JUDGE)])
+        pairs = sum(line["pairs"] for line in requests)
+        [end] = [line for line in every if line["run"] == "in a row"] or requests[-1:]
+        off = [distance for distance in end["off"] if distance is not None]
+        kept, theirs = _kept([end]), _kept([line for line in every if str(line["run"]).startswith(JUDGE)])
         spread = f"{np.mean(off):+.3f} ({min(off):+.3f} to {max(off):+.3f})" if off else "–"
         far = f"{sum(abs(distance) > NEAR for distance in off)} of {len(off)}"
         seconds = f"{np.mean([line['took'] for line in requests]):.1f}"

@@ -22,7 +22,7 @@ from unrank.engine.training_state import Interval
 from unrank.errors import UnknownName, UnrankError
 from unrank.methods import make_method, settings_of
 from unrank.methods.cocol import ALL, MIN_DISJOINT, Cocol
-from unrank.methods.task import EarlierPlaces
+from unrank.methods.task import EarlierPlaces, Task
 
 PUSHED, PARTNER, NEGATIVE, KEPT, KEPT_NEGATIVE, EARLIER = range(6)
 REMOVALS: dict[str, dict[str, list[int]]] = {
@@ -459,6 +459,28 @@ def test_after_an_earlier_request_what_is_kept_may_gain(
     method = Cocol(**settings)
     assert [freedom(phase) for phase in plan(shared, first, method)] == [{0: -1}, {}]
     assert [freedom(phase) for phase in plan(shared, again, method)] == free
+
+
+def test_a_small_request_that_is_held_to_the_first_original_moves_nothing_that_is_kept(shared: Collection) -> None:
+    """Without the scores of the first original it lets kept pairs part from their negatives, as a large one does."""
+    partition = after_requests(shared, risen=[])
+    task = task_of(shared, partition, random_table(shared, 0))
+    task = replace(task, wanted=task.teacher.scores(partition.forget), pulls_up=True)
+    anchors = partition.retain[~np.isin(partition.retain[:, 0], partition.forget[:, 0])][:2]
+    listed = np.array(sorted(negatives_of(shared, partition)))
+    negatives = listed[np.isin(listed[:, 0], anchors[:, 0])]
+    held = replace(task, anchors=anchors, anchor_negatives=negatives)
+
+    def moving(task: Task, method: Cocol) -> set[str]:
+        plan = method.plan(task)
+        free = [(draws(phase, 1)[0].roles, freedom(phase)) for phase in plan]
+        return {roles[role] for roles, found in free for role in found if roles[role].startswith(("kept", "partner"))}
+
+    assert moving(held, Cocol()) == set()
+    assert {"kept", "kept_negative", "kept_1"} <= moving(task, Cocol())
+    forget = np.resize(partition.forget, (40, 2))
+    large = replace(held, partition=replace(partition, forget=forget), wanted=task.teacher.scores(forget))
+    assert "kept" in moving(large, Cocol(min_steps=1))
 
 
 def test_by_the_papers_quotient_nothing_kept_may_move(shared: Collection) -> None:
