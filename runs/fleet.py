@@ -5,7 +5,7 @@
     python runs/fleet.py --list
 
 `--data` holds the collections `car`, `marco`, `pydocs`, `deep` and `small`, made as `--list` prints.
-`--weights` holds the models `smollm2` and `mpnet`; without it the parts that need one are left out. Each part writes
+`--weights` holds the model `smollm2`; without it the parts that need it are left out. Each part writes
 one file in `--lines`; `fleet.json` there says which are whole. A call copies what a part has written so far from
 `--from`, the `--lines` of the call before, so that only files of its own parts come back from a machine that is lent.
 `--keep` keeps trained rankers: a part that is begun again on the same machine goes on inside a cell. On another machine
@@ -25,6 +25,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -64,8 +65,6 @@ class Part:
     command: str
     alone: bool = False
     """Whether its times count."""
-    prints: bool = False
-    """Whether its file is what it prints."""
     makes: str = ""
     """The file or the bench in `--keep` that becomes its file when it has ended; empty if it writes that itself."""
 
@@ -73,7 +72,7 @@ class Part:
     def file(self) -> str:
         if self.makes == "bench":
             return f"{self.name}.jsonl.gz"
-        return f"{self.name}.txt" if self.prints else f"{self.name}.json{'' if self.makes else 'l'}"
+        return f"{self.name}.json{'' if self.makes else 'l'}"
 
     def words(self, given: argparse.Namespace) -> list[str]:
         """Return the command line."""
@@ -101,32 +100,19 @@ PARTS = (
         "runs/modern.py decoder {small} --base {weights}/smollm2 --forget place_rounds=1 --keep {keep} --out {out}",
     ),
     Part(
-        "mpnet",
-        "all-mpnet-base-v2 as a cross-encoder",
-        "runs/modern.py mpnet {car} --base {weights}/mpnet --rankers cross-encoder --by documents --keep {keep} "
-        "--out {out}",
-    ),
-    Part(
         "place-times",
         "time of runs to places, as a share of retraining's: proxies of one and of two epochs",
         f"{PLACES} --rankers bi-encoder cross-encoder --by documents --removal-seed 31 --judges 1 --proxy-epochs 1 2",
         alone=True,
     ),
-    Part(
-        "million",
-        "a hundred documents out of a million: time, memory, what is kept",
-        "benchmarks/million.py --base {base} --learned 2000 --training epochs=24 --proxy-epochs 2",
-        alone=True,
-        prints=True,
-    ),
     *(
         Part(
-            f"row-{seed}",
-            f"fifty requests in a row, seed {seed}",
-            "runs/row_of_requests.py {car} --base {base} --requests 50 --documents 3 "
+            f"row-{collection}-{seed}",
+            f"fifty requests in a row, {collection}, seed {seed}",
+            f"runs/row_of_requests.py {{{collection}}} --base {{base}} --requests 50 --documents 3 "
             f"--seed {seed} --judges 2 --keep {{keep}} --out {{out}}",
         )
-        for seed in (1, 2)
+        for collection, seed in product(("marco", "car"), (1, 2))
     ),
     Part(
         "tuned-npo",
@@ -184,7 +170,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--data", type=Path)
     options.add_argument("--base")
-    options.add_argument("--weights", type=Path, help="a folder with smollm2 and mpnet")
+    options.add_argument("--weights", type=Path, help="a folder with smollm2")
     options.add_argument("--lines", type=Path)
     options.add_argument("--from", type=Path, dest="before")
     options.add_argument("--keep", type=Path, default=ROOT / "build" / "fleet", help="by default build/fleet")
@@ -248,8 +234,8 @@ def _start(part: Part, given: argparse.Namespace) -> subprocess.Popen[bytes]:
         shutil.copy(given.before / part.file, out)
     (given.keep / part.name).mkdir(parents=True, exist_ok=True)
     print(f"{part.name}: {part.shows}", flush=True)
-    with (given.lines / "fleet.log").open("a") as log, (out if part.prints else Path("/dev/null")).open("w") as printed:
-        return subprocess.Popen(part.words(given), cwd=ROOT, stdout=printed, stderr=log)
+    with (given.lines / "fleet.log").open("a") as log:
+        return subprocess.Popen(part.words(given), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=log)
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
