@@ -10,11 +10,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, Protocol, TypeVar
 
 from unrank.errors import PluginError, UnknownName, UnrankError
+
+GROUPS = ("unrank.methods", "unrank.rankers", "unrank.sources")
+"""The groups of entry points that other packages may declare."""
 
 
 class Entry(Protocol):
@@ -99,6 +102,12 @@ class Catalogue(Generic[Known]):
                 f"the {self.kind} {point.name!r} of the package {_package(point)} cannot be used: {reason}; "
                 "repair or uninstall the package"
             ) from error
+
+
+@cache
+def are_installed() -> bool:
+    """Return whether another package declares a method, a ranker or a source, so that its code may run here."""
+    return not entry_points().groups.isdisjoint(GROUPS)
 
 
 @lru_cache(maxsize=16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib import metadata
@@ -156,6 +157,56 @@ def test_what_stays_late_can_be_used() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+PLUGIN = """
+import pandas as pd
+import sympy
+from pandas import NA
+from pandas.errors import EmptyDataError
+"""
+ASKED = """
+import io, sys
+from unrank.cli.main import main
+sys.argv = ["unrank", "list", "methods", "--quiet"]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+from unrank.cli.late import import_libraries
+import_libraries()
+import other_package as plugin, pyarrow
+pyarrow.array(["a"])
+try:
+    plugin.pd.read_csv(io.StringIO(""))
+except plugin.EmptyDataError:
+    pass
+assert plugin.pd.Series(["a", plugin.NA]).isna().sum() == 1 and type(plugin.pd.DataFrame()) is plugin.pd.DataFrame
+assert pyarrow.array([plugin.NA, "x"], from_pandas=True).to_pylist() == [None, "x"]
+assert plugin.sympy.sin(plugin.sympy.pi) == 0
+"""
+
+
+def test_nothing_is_late_for_a_plugin(tmp_path: Path) -> None:
+    """A stand-in is not the thing itself: `is pandas.NA` is false of it, and pyarrow would remember it."""
+    described = tmp_path / "other-1.0.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    (described / "entry_points.txt").write_text("[unrank.methods]\nother = other_package:Other\n")
+    (tmp_path / "other_package.py").write_text(PLUGIN)
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", ASKED], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+
+
+def test_names_of_a_late_module_are_its_own_once_it_is_imported(slow: Path) -> None:
+    with late(["slow_package"]):
+        import slow_user
+
+        module = slow_user.slow_package
+        assert module.Base is not None and slow_user.double(4) == 8
+    assert module.Base is sys.modules["slow_package"].Base
+    assert not hasattr(module, "nothing")
 
 
 def test_plain_sizes_are_answered_without_the_compiler(slow: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,9 @@ time in which they are imported, and a small request spends much of its time on 
 them, a name of such a package stands for itself only: whoever calls it, makes a class of it or reads an attribute gets
 the package's own, which is imported then.
 
+A stand-in is not the thing itself: `x is pandas.NA` is false of it. So nothing is late if a package with a method, a
+ranker or a source of its own is installed, whose code may ask for more than unrank's and the libraries' does.
+
 Nor does Python look for garbage among all that they make: that takes another fifth.
 """
 
@@ -16,7 +19,7 @@ import importlib
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from inspect import getmodulename
@@ -24,6 +27,8 @@ from operator import eq
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from unrank.plugins import are_installed
 
 LIBRARIES = ("transformers.modeling_utils", "transformers.masking_utils", "sentence_transformers")
 """What is imported; the second is imported by every encoder of transformers."""
@@ -77,7 +82,8 @@ def import_libraries() -> None:
     stay_late(PANDAS)
     gc.disable()
     try:
-        with late(UNUSED, STAY), replaced(metadata, "packages_distributions", packages_distributions):
+        usual = nullcontext() if are_installed() else late(UNUSED, STAY)
+        with usual, replaced(metadata, "packages_distributions", packages_distributions):
             _import_models()
             for name in LIBRARIES:
                 importlib.import_module(name)
@@ -87,7 +93,9 @@ def import_libraries() -> None:
 
 
 def stay_late(*modules: str) -> None:
-    """Let modules that nothing has imported yet be late for as long as the process lasts."""
+    """Let modules that nothing has imported yet be late for as long as the process lasts, if no plugin may ask."""
+    if are_installed():
+        return
     there = {name for finder in sys.meta_path if isinstance(finder, _LateFinder) for name in finder.names}
     if missing := {*modules} - {*sys.modules} - there:
         sys.meta_path.insert(0, _LateFinder(missing))
@@ -203,6 +211,7 @@ class _LateFinder:
         for name, module in list(sys.modules.items()):
             if isinstance(module, _LateModule) and module.whole == whole:
                 del sys.modules[name]
+                module.forget_names()
                 above, _, last = name.rpartition(".")
                 if vars(sys.modules.get(above, module)).get(last) is module:
                     delattr(sys.modules[above], last)
@@ -222,10 +231,23 @@ class _LateModule(ModuleType):
             return _LateName(self, name, self._finder).own()
         if name.startswith("__"):
             raise AttributeError(name)
+        if _is_imported(self.whole):
+            return getattr(importlib.import_module(self.__name__), name)
         if PathFinder.find_spec(f"{self.__name__}.{name}", self.__path__):
             return importlib.import_module(f"{self.__name__}.{name}")
         found = vars(self)[name] = _LateName(self, name, self._finder)  # some are asked for in each pass
         return found
+
+    def forget_names(self) -> None:
+        """Forget the late names that were asked for: from now on the module's own may be had."""
+        for name in [name for name, value in vars(self).items() if isinstance(value, _LateName)]:
+            delattr(self, name)
+
+
+def _is_imported(whole: str) -> bool:
+    """Return whether a module that was late is there."""
+    module = sys.modules.get(whole)
+    return module is not None and not isinstance(module, _LateModule)
 
 
 def _are_plain(values: Sequence[object]) -> bool:
@@ -251,7 +273,7 @@ class _LateName:
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         name = f"{self._module}.{self._name}"
-        if given and not self._is_imported:
+        if given and not _is_imported(self._whole):
             if name in MARKS and callable(given[0]):
                 return given[0]
             if name in PLAIN and _are_plain(given):
@@ -260,15 +282,10 @@ class _LateName:
 
     def __instancecheck__(self, instance: object) -> bool:
         """Return whether an object is of a class: of none whose module was never imported."""
-        return self._is_imported and isinstance(instance, self.own())
+        return _is_imported(self._whole) and isinstance(instance, self.own())
 
     def __subclasscheck__(self, subclass: type) -> bool:
-        return self._is_imported and issubclass(subclass, self.own())
-
-    @property
-    def _is_imported(self) -> bool:
-        module = sys.modules.get(self._whole)
-        return module is not None and not isinstance(module, _LateModule)
+        return _is_imported(self._whole) and issubclass(subclass, self.own())
 
     def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[Any]:
         return (self.own(),)

@@ -43,6 +43,8 @@ from unrank.plugins import Catalogue, Known
 # The error for a wrong option or argument; typer exports only its subclasses.
 MISUSE: type[Any] = typer.BadParameter.__mro__[2]
 STOPPED = 130
+TRACKED = "--report-to"
+"""The option that names trackers, which may use pandas."""
 CHECKS = {
     r"Value error, ": "",
     r"Input should be a valid integer.*": "expected a whole number",
@@ -153,7 +155,8 @@ app.command("list")(list_)
 
 def main() -> None:
     """Run the command of this process, and exit with its status."""
-    stay_late(PANDAS)
+    if not any(word.startswith(TRACKED) for word in sys.argv):
+        stay_late(PANDAS)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that SIGTERM leaves nothing half written either
     try:
         sys.exit(run(sys.argv[1:]))

@@ -324,9 +324,9 @@ class Cocol(Method):
     def _may_part(self, task: Task) -> bool:
         """Return whether kept pairs may part from their negatives, because the ranker has forgotten before.
 
-        Held to what the run before left, a request would take back what that one gained, and keep what it lost. A
-        small request that is held to the first original does neither. In a row of them kept pairs that part are
-        learned by heart, and test queries lose (docs/log.md).
+        Held to what the run before left alone, a request would take back what that one gained, and keep what it lost.
+        In a row of small requests, half of whose disjoint pairs are held to the first original, kept pairs that part
+        are learned by heart, and test queries lose (docs/log.md).
         """
         return self._forgot_before(task) and not (self._is_small(task) and len(task.anchors))
 
