@@ -307,6 +307,8 @@ def unpacked(form: Form) -> dict[str, bytes]:
 def _from_zip(content: bytes) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if not all(each.filename for each in archive.infolist()):
+                raise zipfile.BadZipFile("a file without a name")
             members = {Path(each.filename).name: each for each in archive.infolist() if not each.is_dir()}
             wanted = {name: members[name] for name in (CERTIFICATE, PAGE) if name in members}
             found = {}
